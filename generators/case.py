@@ -1,0 +1,36 @@
+"""Case: a valid ONNX model, the feeds to run it on, and where it came from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+
+Feed = Mapping[str, np.ndarray]
+"""Input name -> array, one for every graph input that has no initializer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """One model to be examined. Immutable: derive a new one with `dataclasses.replace`.
+
+    model        serialised `onnx.ModelProto`
+    feeds        one or more; with symbolic dims their shapes may differ from feed to feed
+    calibration  feeds for the quantisers that calibrate; empty means: calibrate on `feeds`
+    origin       JSON value for people and reports (seed and index, file name, ...); nothing may branch on it
+    """
+
+    model: bytes
+    feeds: tuple[Feed, ...]
+    calibration: tuple[Feed, ...] = ()
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def proto(self) -> onnx.ModelProto:
+        """The parsed model. Shared: copy it before changing anything."""
+        proto: onnx.ModelProto = onnx.ModelProto.FromString(self.model)
+        return proto

@@ -1,0 +1,84 @@
+"""Recipe: the options of the three stages for one run, a plain JSON value {option name: value}.
+
+An option that is absent has its default, so the empty recipe is the simplest run and `simplify` moves towards it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from harness.errors import UserError
+from harness.wire import Option, Target
+
+Recipe = Mapping[str, Any]
+
+
+def effective(target: Target, recipe: Recipe) -> dict[str, Any]:
+    """Every option that has a meaning under `recipe`, with its value: what the three stage functions are given."""
+    chosen: dict[str, Any] = {}
+    for option in target.options:
+        if _applies(option, chosen):
+            chosen[option.name] = recipe.get(option.name, option.values[0])
+    return chosen
+
+
+def canonical(target: Target, recipe: Recipe) -> dict[str, Any]:
+    """`recipe` without defaults and without options that have no meaning under it."""
+    defaults = {option.name: option.values[0] for option in target.options}
+    return {name: value for name, value in effective(target, recipe).items() if value != defaults[name]}
+
+
+def draw(target: Target, rng: random.Random) -> dict[str, Any]:
+    """A random recipe, canonical. Defaults are drawn as often as all other values of an option together, except that
+    an option which opens others (a quantisation method, say) is drawn evenly."""
+    opens = {name for option in target.options for name in option.when}
+    chosen: dict[str, Any] = {}
+    for option in target.options:
+        if _applies(option, chosen):
+            even = option.name in opens or rng.random() < 0.5
+            chosen[option.name] = rng.choice(option.values) if even else option.values[0]
+    return canonical(target, chosen)
+
+
+def simpler(target: Target, recipe: Recipe) -> Iterator[dict[str, Any]]:
+    """Recipes one step nearer to the empty one: each option back to its default, all at once first."""
+    if recipe:
+        yield {}
+    for name in recipe:
+        candidate = canonical(target, {k: v for k, v in recipe.items() if k != name})
+        if candidate:
+            yield candidate
+
+
+def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
+    """`recipe` in canonical form. Raises UserError for an unknown option or value, naming what there is."""
+    options = {option.name: option for option in target.options}
+    for name, value in recipe.items():
+        if name not in options:
+            raise UserError(
+                f"target {target.name} has no option {name!r}; it has {', '.join(sorted(options))}",
+                hint="driftnet targets lists every option with its values",
+                kind="option",
+            )
+        if value not in options[name].values:
+            raise UserError(
+                f"option {name} of target {target.name} cannot be {value!r}; "
+                f"it is one of {', '.join(map(repr, options[name].values))}",
+                hint="driftnet targets lists every option with its values",
+                kind="option",
+            )
+    return canonical(target, recipe)
+
+
+def parsed(target: Target, name: str, text: str) -> Any:
+    """The value of option `name` that a person wrote as `text`; unknown texts come back as they are."""
+    for option in target.options:
+        if option.name == name:
+            return next((value for value in option.values if str(value).lower() == text.lower()), text)
+    return text
+
+
+def _applies(option: Option, chosen: Mapping[str, Any]) -> bool:
+    return all(chosen.get(name) in values for name, values in option.when.items())

@@ -1,0 +1,205 @@
+"""The few types that cross the pipe between the harness and a worker process.
+
+A worker may run in another, older interpreter that has nothing but the system under test, so this module needs the
+standard library and numpy only. Values cross as a JSON header followed by raw buffers; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+Feed = Mapping[str, np.ndarray]
+Options = Mapping[str, Any]
+STAGES = ("convert", "quantize", "execute")
+
+
+@dataclass(frozen=True)
+class Option:
+    """One axis of a target's recipe space.
+
+    values[0] is the default, towards which recipes are simplified. The option has a meaning only where each option
+    named in `when` has one of the values given there; elsewhere it is left out of the recipe.
+    """
+
+    name: str
+    stage: str
+    values: tuple[Any, ...]
+    help: str
+    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Documented behaviour that is no bug: a refusal, or an exception the oracle has to make.
+
+    pattern is searched (re.MULTILINE) in the message and native log of `stage`; source says where it is documented.
+    """
+
+    name: str
+    stage: str
+    pattern: str
+    source: str
+
+    def matches(self, text: str) -> re.Match[str] | None:
+        return re.search(self.pattern, text, re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """How a target quantises under one recipe, as data for the oracle. None: that side stays in floating point.
+
+    weight_codes      (lowest, highest) integer code of weights
+    activation_codes  (lowest, highest) integer code of activations
+    symmetric_weights, symmetric_activations   scale = max|x| / highest code and no zero point; else the scale is
+                      (max - min) / (highest - lowest)
+    per_channel       one weight scale an output channel, else one a tensor
+    clips             calibration may choose a range narrower than the data (KL, Entropy, ...)
+    """
+
+    weight_codes: tuple[int, int] | None = None
+    activation_codes: tuple[int, int] | None = None
+    symmetric_weights: bool = True
+    symmetric_activations: bool = False
+    per_channel: bool = False
+    clips: bool = False
+
+
+class StageError(Exception):
+    """The system under test said that a stage failed. The message is the system's own words."""
+
+
+def _no_scheme(options: Options) -> Scheme | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Target:
+    """A system under test: three functions and their declaration.
+
+    The module that holds a Target imports the system only inside the three functions, because the declaration is read
+    in the harness process and the functions run in the sandbox. `folder` is an empty directory of the case's own.
+
+    convert(model, folder, options) -> artifact          paths; `options` are those of all stages
+    quantize(artifact, calibration, folder, options) -> artifact
+    execute(artifact, feeds, outputs, options) -> one {output name: array} a feed, all run in one session
+
+    Each raises StageError with the system's own message when the system reports a failure; any other exception counts
+    as one too, with its type in the message. A quantize that has nothing to do under `options` returns its input.
+
+    distribution  the package whose installed version is this target's release
+    options       the recipe space, each default first
+    scheme        the quantisation scheme under given options, or None when nothing is quantised
+    refusals      "not supported", as documented
+    exceptions    documented numerical behaviour that the oracle must not report
+    """
+
+    name: str
+    distribution: str
+    convert: Callable[[str, str, Options], str]
+    quantize: Callable[[str, Sequence[Feed], str, Options], str]
+    execute: Callable[[str, Sequence[Feed], Sequence[str], Options], list[dict[str, np.ndarray]]]
+    options: tuple[Option, ...] = ()
+    scheme: Callable[[Options], Scheme | None] = _no_scheme
+    refusals: tuple[Rule, ...] = ()
+    exceptions: tuple[Rule, ...] = ()
+
+
+class WireError(ValueError):
+    """Bytes on the pipe that are no message: the other side is broken or hostile."""
+
+
+_HEADER = struct.Struct("<4sIQ")
+_MAGIC = b"DFT1"
+
+
+def encode(value: Any) -> bytes:
+    """One message: None, bool, int, float, str, bytes, numpy arrays and scalars, lists and str-keyed dicts of these."""
+    buffers: list[bytes] = []
+    size = 0
+
+    def pack(v: Any) -> Any:
+        nonlocal size
+        if v is None or isinstance(v, bool | int | float | str):
+            return v
+        if isinstance(v, Mapping):
+            return {"m": {str(k): pack(x) for k, x in v.items()}}
+        if isinstance(v, list | tuple):
+            return [pack(x) for x in v]
+        if isinstance(v, np.generic):
+            v = np.asarray(v)
+        if isinstance(v, np.ndarray) and v.dtype.kind in "OUT":
+            return {"s": [list(v.shape), [str(x) for x in v.ravel()]]}
+        if isinstance(v, np.ndarray):
+            raw, kind = v.tobytes(), {"a": [v.dtype.str, list(v.shape), size]}
+        elif isinstance(v, bytes | bytearray | memoryview):
+            raw, kind = bytes(v), {"b": [len(v), size]}
+        else:
+            raise TypeError(f"a {type(v).__name__} cannot cross the pipe")
+        buffers.append(raw)
+        size += len(raw)
+        return kind
+
+    header = json.dumps(pack(value)).encode()
+    return b"".join([_HEADER.pack(_MAGIC, len(header), size), header, *buffers])
+
+
+def decode(message: bytes) -> Any:
+    """The value of one whole message. Raises WireError for anything that `encode` does not write."""
+    try:
+        magic, header_size, size = _HEADER.unpack_from(message)
+        if magic != _MAGIC or len(message) != _HEADER.size + header_size + size:
+            raise WireError(f"not a message: {message[:16]!r}")
+        body = memoryview(message)[_HEADER.size + header_size :]
+        return _unpack(json.loads(message[_HEADER.size : _HEADER.size + header_size]), body)
+    except WireError:
+        raise
+    except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as e:
+        raise WireError(f"malformed message: {type(e).__name__}: {e}") from None
+
+
+def message_size(prefix: bytes) -> int | None:
+    """Total bytes of the message that starts with `prefix`, or None while the prefix is too short to tell."""
+    if len(prefix) < _HEADER.size:
+        if not _MAGIC.startswith(prefix[:4]):
+            raise WireError(f"not a message: {prefix[:16]!r}")
+        return None
+    magic, header_size, size = _HEADER.unpack_from(prefix)
+    if magic != _MAGIC:
+        raise WireError(f"not a message: {prefix[:16]!r}")
+    return int(_HEADER.size + header_size + size)
+
+
+def _unpack(v: Any, body: memoryview) -> Any:
+    if isinstance(v, list):
+        return [_unpack(x, body) for x in v]
+    if not isinstance(v, dict):
+        return v
+    ((kind, x),) = v.items()
+    if kind == "m":
+        return {str(k): _unpack(y, body) for k, y in x.items()}
+    if kind == "s":
+        return np.array(x[1], dtype=object).reshape(x[0])
+    if kind == "b":
+        return bytes(_slice(body, x[1], x[0]))
+    if kind != "a":
+        raise WireError(f"unknown tag {kind!r}")
+    dtype = np.dtype(x[0])
+    if dtype.kind not in "biufc":
+        raise WireError(f"a {dtype} array cannot cross the pipe")
+    count = int(np.prod(x[1], dtype=np.int64))
+    if min(x[1], default=0) < 0 or count < 0:
+        raise WireError(f"negative dimension in {x[1]}")
+    return np.frombuffer(_slice(body, x[2], count * dtype.itemsize), dtype).reshape(x[1]).copy()
+
+
+def _slice(body: memoryview, offset: int, size: int) -> memoryview:
+    if offset < 0 or size < 0 or offset + size > len(body):
+        raise WireError("a buffer reaches past the end of the message")
+    return body[offset : offset + size]
