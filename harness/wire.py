@@ -1,17 +1,19 @@
 """The few types that cross the pipe between the harness and a worker process.
 
 A worker may run in another, older interpreter that has nothing but the system under test, so this module needs the
-standard library and numpy only. Values cross as a JSON header followed by raw buffers; nothing is ever unpickled.
+standard library and numpy only, and runs on Python 3.8 and numpy 1.19. Values cross as a JSON header followed by raw
+buffers; nothing is ever unpickled.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Mapping  # noqa: UP035  (collections.abc.Mapping[...] needs Python 3.9, a worker may have 3.8)
 
 import numpy as np
 
@@ -117,62 +119,67 @@ class WireError(ValueError):
 
 _HEADER = struct.Struct("<4sIQ")
 _MAGIC = b"DFT1"
+_DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
 
 
 def encode(value: Any) -> bytes:
-    """One message: None, bool, int, float, str, bytes, numpy arrays and scalars, lists and str-keyed dicts of these."""
+    """One message: None, bool, int, float, str, bytes, numpy arrays and scalars, lists and str-keyed dicts of these.
+
+    Arrays are of booleans, integers, floats, complex numbers, or strings (which come back as objects). Tuples come
+    back as lists, and a mapping as a dict. Raises TypeError for anything else.
+    """
     buffers: list[bytes] = []
     size = 0
 
-    def pack(v: Any) -> Any:
+    def append(raw: bytes) -> int:
         nonlocal size
-        if v is None or isinstance(v, bool | int | float | str):
+        buffers.append(raw)
+        size += len(raw)
+        return size - len(raw)
+
+    def pack(v: Any) -> Any:
+        if v is None or (isinstance(v, (bool, int, float, str)) and not isinstance(v, np.generic)):
             return v
         if isinstance(v, Mapping):
             return {"m": {str(k): pack(x) for k, x in v.items()}}
-        if isinstance(v, list | tuple):
+        if isinstance(v, (list, tuple)):
             return [pack(x) for x in v]
-        if isinstance(v, np.generic):
+        if isinstance(v, (bytes, bytearray, memoryview)):
+            return {"b": [len(v), append(bytes(v))]}
+        if isinstance(v, (np.ndarray, np.generic)):
             v = np.asarray(v)
-        if isinstance(v, np.ndarray) and v.dtype.kind in "OUT":
-            return {"s": [list(v.shape), [str(x) for x in v.ravel()]]}
-        if isinstance(v, np.ndarray):
-            raw, kind = v.tobytes(), {"a": [v.dtype.str, list(v.shape), size]}
-        elif isinstance(v, bytes | bytearray | memoryview):
-            raw, kind = bytes(v), {"b": [len(v), size]}
-        else:
-            raise TypeError(f"a {type(v).__name__} cannot cross the pipe")
-        buffers.append(raw)
-        size += len(raw)
-        return kind
+            if v.dtype.kind in "OUT":
+                return {"s": [list(v.shape), [str(x) for x in v.ravel()]]}
+            if _DTYPE.fullmatch(v.dtype.str):
+                return {"a": [v.dtype.str, list(v.shape), append(v.tobytes())]}
+            raise TypeError(f"a {v.dtype} array cannot cross the pipe")
+        raise TypeError(f"a {type(v).__name__} cannot cross the pipe")
 
     header = json.dumps(pack(value)).encode()
     return b"".join([_HEADER.pack(_MAGIC, len(header), size), header, *buffers])
 
 
-def decode(message: bytes) -> Any:
+def decode(message: bytes | bytearray) -> Any:
     """The value of one whole message. Raises WireError for anything that `encode` does not write."""
     try:
-        magic, header_size, size = _HEADER.unpack_from(message)
-        if magic != _MAGIC or len(message) != _HEADER.size + header_size + size:
-            raise WireError(f"not a message: {message[:16]!r}")
-        body = memoryview(message)[_HEADER.size + header_size :]
-        return _unpack(json.loads(message[_HEADER.size : _HEADER.size + header_size]), body)
+        if message_size(message) != len(message):
+            raise WireError(f"not one whole message: {bytes(message[:16])!r}")
+        _, header_size, _ = _HEADER.unpack_from(message)
+        body = _HEADER.size + header_size
+        return _unpack(json.loads(message[_HEADER.size : body]), memoryview(message)[body:])
     except WireError:
         raise
-    except (ValueError, TypeError, KeyError, IndexError, struct.error, RecursionError) as e:
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         raise WireError(f"malformed message: {type(e).__name__}: {e}") from None
 
 
-def message_size(prefix: bytes) -> int | None:
+def message_size(prefix: bytes | bytearray) -> int | None:
     """Total bytes of the message that starts with `prefix`, or None while the prefix is too short to tell."""
+    if not _MAGIC.startswith(bytes(prefix[:4])):
+        raise WireError(f"not a message: {bytes(prefix[:16])!r}")
     if len(prefix) < _HEADER.size:
-        if not _MAGIC.startswith(prefix[:4]):
-            raise WireError(f"not a message: {prefix[:16]!r}")
         return None
-    magic, header_size, size = _HEADER.unpack_from(prefix)
-    if magic != _MAGIC:
-        raise WireError(f"not a message: {prefix[:16]!r}")
+    _, header_size, size = _HEADER.unpack_from(prefix)
     return int(_HEADER.size + header_size + size)
 
 
@@ -183,23 +190,29 @@ def _unpack(v: Any, body: memoryview) -> Any:
         return v
     ((kind, x),) = v.items()
     if kind == "m":
-        return {str(k): _unpack(y, body) for k, y in x.items()}
-    if kind == "s":
-        return np.array(x[1], dtype=object).reshape(x[0])
+        return {k: _unpack(y, body) for k, y in x.items()}
     if kind == "b":
-        return bytes(_slice(body, x[1], x[0]))
+        size, offset = x
+        return bytes(_slice(body, offset, size))
+    if kind == "s":
+        shape, strings = x
+        return np.array([str(y) for y in strings], dtype=object).reshape(_shape(shape))
     if kind != "a":
         raise WireError(f"unknown tag {kind!r}")
-    dtype = np.dtype(x[0])
-    if dtype.kind not in "biufc":
-        raise WireError(f"a {dtype} array cannot cross the pipe")
-    count = int(np.prod(x[1], dtype=np.int64))
-    if min(x[1], default=0) < 0 or count < 0:
-        raise WireError(f"negative dimension in {x[1]}")
-    return np.frombuffer(_slice(body, x[2], count * dtype.itemsize), dtype).reshape(x[1]).copy()
+    code, shape, offset = x
+    if not _DTYPE.fullmatch(code):
+        raise WireError(f"a {code!r} array cannot cross the pipe")
+    dtype, shape = np.dtype(code), _shape(shape)
+    return np.frombuffer(_slice(body, offset, math.prod(shape) * dtype.itemsize), dtype).reshape(shape).copy()
+
+
+def _shape(dims: Any) -> tuple[int, ...]:
+    if not isinstance(dims, list) or not all(type(d) is int and d >= 0 for d in dims):
+        raise WireError(f"{dims!r} is no shape")
+    return tuple(dims)
 
 
 def _slice(body: memoryview, offset: int, size: int) -> memoryview:
-    if offset < 0 or size < 0 or offset + size > len(body):
+    if not 0 <= offset <= offset + size <= len(body):
         raise WireError("a buffer reaches past the end of the message")
     return body[offset : offset + size]
