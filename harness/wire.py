@@ -128,35 +128,9 @@ def encode(value: Any) -> bytes:
     Arrays are of booleans, integers, floats, complex numbers, or strings (which come back as objects). Tuples come
     back as lists, and a mapping as a dict. Raises TypeError for anything else.
     """
-    buffers: list[bytes] = []
-    size = 0
-
-    def append(raw: bytes) -> int:
-        nonlocal size
-        buffers.append(raw)
-        size += len(raw)
-        return size - len(raw)
-
-    def pack(v: Any) -> Any:
-        if v is None or (isinstance(v, (bool, int, float, str)) and not isinstance(v, np.generic)):
-            return v
-        if isinstance(v, Mapping):
-            return {"m": {str(k): pack(x) for k, x in v.items()}}
-        if isinstance(v, (list, tuple)):
-            return [pack(x) for x in v]
-        if isinstance(v, (bytes, bytearray, memoryview)):
-            return {"b": [len(v), append(bytes(v))]}
-        if isinstance(v, (np.ndarray, np.generic)):
-            v = np.asarray(v)
-            if v.dtype.kind in "OUT":
-                return {"s": [list(v.shape), [str(x) for x in v.ravel()]]}
-            if _DTYPE.fullmatch(v.dtype.str):
-                return {"a": [v.dtype.str, list(v.shape), append(v.tobytes())]}
-            raise TypeError(f"a {v.dtype} array cannot cross the pipe")
-        raise TypeError(f"a {type(v).__name__} cannot cross the pipe")
-
-    header = json.dumps(pack(value)).encode()
-    return b"".join([_HEADER.pack(_MAGIC, len(header), size), header, *buffers])
+    buffers = bytearray()
+    header = json.dumps(_pack(value, buffers)).encode()
+    return b"".join([_HEADER.pack(_MAGIC, len(header), len(buffers)), header, buffers])
 
 
 def decode(message: bytes | bytearray) -> Any:
@@ -181,6 +155,29 @@ def message_size(prefix: bytes | bytearray) -> int | None:
         return None
     _, header_size, size = _HEADER.unpack_from(prefix)
     return int(_HEADER.size + header_size + size)
+
+
+def _pack(v: Any, buffers: bytearray) -> Any:
+    """`v` as a JSON value, its bytes appended to `buffers`. (No closure: one that calls itself is a reference cycle,
+    which kept every array that had been sent in memory.)"""
+    if isinstance(v, (np.ndarray, np.generic)):
+        x = np.asarray(v)
+        if x.dtype.kind in "OUT":
+            return {"s": [list(x.shape), [str(y) for y in x.ravel()]]}
+        if not _DTYPE.fullmatch(x.dtype.str):
+            raise TypeError(f"a {x.dtype} array cannot cross the pipe")
+        buffers += x.tobytes()
+        return {"a": [x.dtype.str, list(x.shape), len(buffers) - x.nbytes]}
+    if v is None or isinstance(v, (bool, int, float, str)):
+        return v
+    if isinstance(v, Mapping):
+        return {"m": {str(k): _pack(x, buffers) for k, x in v.items()}}
+    if isinstance(v, (list, tuple)):
+        return [_pack(x, buffers) for x in v]
+    if isinstance(v, (bytes, bytearray)):
+        buffers += v
+        return {"b": [len(v), len(buffers) - len(v)]}
+    raise TypeError(f"a {type(v).__name__} cannot cross the pipe")
 
 
 def _unpack(v: Any, body: memoryview) -> Any:

@@ -26,6 +26,11 @@ from harness import wire
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_PDEATHSIG = 1
+_SMALL, _LARGE = (
+    1 << 16,
+    1 << 20,
+)  # what to receive at once; a buffer of 1 MiB costs 30 us to get, so not for small ones
+_CPUS = os.cpu_count() or 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -136,7 +141,8 @@ def _confine(log: int, folder: str, limits: dict[str, int]) -> None:
     for descriptor in 1, 2:
         os.dup2(log, descriptor)
     os.close(log)
-    # Line buffered, or a crash would take with it what native code has printed into C's stdout.
+    # Line buffered, or a crash would take along what has been printed, by Python and by native code into C's stdout.
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace", line_buffering=True)  # type: ignore[union-attr]
     _LIBC.setvbuf(ctypes.c_void_p.in_dll(_LIBC, "stdout"), None, 1, 1 << 16)
     os.chdir(folder)
     os.environ.update(HOME=folder, TMPDIR=folder)
@@ -165,7 +171,7 @@ def _answer(pipe: socket.socket) -> None:
             return
         request = wire.decode(message)
         # The parent's own time limit comes first; this one is for a worker whose parent has stopped looking.
-        allowed = _cpu_seconds(resource.RUSAGE_SELF) + 1 + 2 * request["seconds"] * (os.cpu_count() or 1)
+        allowed = _cpu_seconds(resource.RUSAGE_SELF) + 1 + 2 * request["seconds"] * _CPUS
         _limit(resource.RLIMIT_CPU, int(allowed))
         reply: dict[str, Any] = {"id": request["id"], "outcome": "ok", "message": "", "value": None}
         try:
@@ -190,7 +196,7 @@ def _receive(pipe: socket.socket) -> bytearray | None:
     message = bytearray()
     size = None
     while size is None or len(message) < size:
-        chunk = pipe.recv(1 << 20)
+        chunk = pipe.recv(_SMALL if size is None else _LARGE)
         if not chunk:
             return None
         message += chunk

@@ -20,6 +20,10 @@ from harness.verdict import Outcome
 LOG_BYTES = 64 * 1024
 _LOG_MOST = 16 * 1024 * 1024
 _TICK_MS = 20.0  # how often a busy worker's memory is looked at: 20 us each
+_SMALL, _LARGE = (
+    1 << 16,
+    1 << 20,
+)  # what to receive at once; a buffer of 1 MiB costs 30 us to get, so not for small ones
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -168,9 +172,14 @@ class Worker:
             log = _read_log(process.log)
         finally:
             process.close()
-        outcome, message, name = failure.outcome or Outcome.GARBAGE, failure.message, ""
         if alone:
             outcome, message, name = _cause(end.status, failure.message, log)
+        else:
+            outcome, message, name = (
+                failure.outcome or Outcome.GARBAGE,
+                failure.message or "closed its end of the pipe",
+                "",
+            )
         return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib)
 
 
@@ -205,7 +214,7 @@ def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
             _fail(Outcome.HANG, "gave no answer in time")
         ready = [descriptor for descriptor, _ in process.poll.poll(min(_TICK_MS, left * 1e3))]
         if process.pipe.fileno() in ready:
-            chunk = _read(process.pipe)
+            chunk = _read(process.pipe, _SMALL if size is None else _LARGE)
             if not chunk:
                 _fail(None, "the answer breaks off" if message else "")
             message += chunk
@@ -217,9 +226,9 @@ def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
     return message
 
 
-def _read(pipe: socket.socket) -> bytes:
+def _read(pipe: socket.socket, most: int) -> bytes:
     try:
-        return pipe.recv(1 << 20)
+        return pipe.recv(most)
     except ConnectionError:
         return b""
 

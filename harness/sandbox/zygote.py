@@ -78,6 +78,7 @@ class Zygote:
     def worker(self) -> Worker:
         """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it."""
         with self._lock:
+            self._check_open()
             folder = self.folder / f"worker-{len(self._workers)}"
             folder.mkdir()
             self._workers.append(Worker(folder, self.limits, self._fork, self._reap))
@@ -99,6 +100,10 @@ class Zygote:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this zygote has been closed")
 
     def _start(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -147,8 +152,7 @@ class Zygote:
 
     def _fork(self, folder: Path) -> Process:
         with self._lock, contextlib.ExitStack() as undo:
-            if self._closed:
-                raise RuntimeError("this zygote has been closed")
+            self._check_open()
             if self._template.poll() is not None:
                 self._stop()
                 self._start()

@@ -1,0 +1,193 @@
+"""What a system under test may do to its worker. Runs in the sandbox."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+from harness import wire
+
+_LIBC = ctypes.CDLL(None)
+_hoard: list[object] = []
+
+
+def preload() -> None:
+    """What the template does before it forks."""
+    _hoard.append("preloaded")
+
+
+def echo(value: object) -> object:
+    return value
+
+
+def hoard(value: object) -> list[object]:
+    """Remember `value`, and return what this process remembers."""
+    _hoard.append(value)
+    return _hoard
+
+
+def pid() -> int:
+    return os.getpid()
+
+
+def refuse() -> None:
+    raise wire.StageError("Don't support type Einsum")
+
+
+def raise_value_error() -> None:
+    raise ValueError("seven is not even")
+
+
+def recurse() -> None:
+    recurse()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def answer_with_what_cannot_cross() -> object:
+    return object()
+
+
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+def speak_and_segfault() -> None:
+    _LIBC.puts(b"last words of native code")
+    print("last words of Python")
+    ctypes.string_at(0)
+
+
+def abort() -> None:
+    os.abort()
+
+
+def abort_for_want_of_memory() -> None:
+    os.write(2, b"terminate called after throwing an instance of 'std::bad_alloc'\n")
+    os.abort()
+
+
+def signal_itself(number: int) -> None:
+    os.kill(os.getpid(), number)
+    time.sleep(60)
+
+
+def exit_at_once(code: int) -> None:
+    os._exit(code)
+
+
+def exit_politely(code: int) -> None:
+    sys.exit(code)
+
+
+def sleep() -> None:
+    time.sleep(600)
+
+
+def spin_in_native_code() -> None:
+    re.match(r"(a+)+$", "a" * 64 + "b")
+
+
+def fill_memory(mib: int) -> int:
+    """Touch this much memory, a little at a time."""
+    return sum(len(block) for block in [np.ones(1 << 20, np.uint8) for _ in range(mib)])
+
+
+def ask_for_memory(mib: int) -> None:
+    np.empty(mib << 20, np.uint8)
+
+
+def speak() -> None:
+    print("from Python")
+    print("from Python's stderr", file=sys.stderr)
+    _LIBC.puts(b"from native code")
+    subprocess.run(["echo", "from a child"], check=True)
+
+
+def chatter(mib: int) -> None:
+    for _ in range(mib):
+        os.write(1, b"x" * (1 << 20))
+    os.write(1, b"the end\n")
+
+
+def read_input() -> str:
+    return sys.stdin.read()
+
+
+def environment() -> str:
+    return repr(os.environ) + Path("/proc/self/environ").read_text()
+
+
+def connect(port: int) -> None:
+    socket.create_connection(("127.0.0.1", port), timeout=5).close()
+
+
+def folders() -> list[str]:
+    return [os.getcwd(), os.environ["HOME"], os.environ["TMPDIR"]]
+
+
+def write_file(mib: int) -> None:
+    with open("big", "wb") as file:
+        for _ in range(mib):
+            file.write(b"x" * (1 << 20))
+
+
+def start_child() -> int:
+    """Start a process that outlives the call, and return its pid."""
+    return subprocess.Popen(["sleep", "600"]).pid
+
+
+def start_child_and_segfault() -> None:
+    """Crash while a forked child still holds the pipe."""
+    if os.fork() == 0:
+        time.sleep(600)
+    segfault()
+
+
+def burn(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def burn_in_a_child(seconds: float) -> None:
+    child = os.fork()
+    if child == 0:
+        burn(seconds)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def _pipe() -> int:
+    """The descriptor of the pipe, which a target has no business to know."""
+    links = Path("/proc/self/fd").iterdir()
+    return next(int(p.name) for p in links if p.is_symlink() and os.readlink(p).startswith("socket:"))
+
+
+def write_to_pipe(garbage: bytes) -> None:
+    os.write(_pipe(), garbage)
+
+
+def write_to_pipe_and_exit(garbage: bytes, code: int) -> None:
+    os.write(_pipe(), garbage)
+    os._exit(code)
+
+
+def close_pipe() -> None:
+    os.close(_pipe())
+    time.sleep(60)
+
+
+def open_descriptors() -> list[str]:
+    """What each open descriptor refers to."""
+    return [os.readlink(p) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()]
