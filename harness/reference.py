@@ -1,0 +1,83 @@
+"""Reference: what a case's model should give, asked of onnxruntime without optimisations in a worker process."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.case import Case, digest
+from harness.sandbox.zygote import Reply, Worker
+from harness.verdict import Outcome
+
+Outputs = dict[str, np.ndarray]
+REMEMBERED = 8  # cases: a reducer comes back to the same few, and an array stays in memory for each
+
+
+class ReferenceError(Exception):
+    """The reference does not run a case; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceRun:
+    """The outputs of a case, one mapping a feed; or, in `error`, why the checker or onnxruntime refuses it."""
+
+    error: str
+    outputs: tuple[Outputs, ...]
+
+
+class Reference:
+    """Asks the reference in `worker`, a worker of the interpreter that holds harness.targets.reference.
+
+    Remembers the last few answers. They are shared between callers: copy an array before changing it.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._replies: OrderedDict[tuple[Any, ...], Reply] = OrderedDict()
+
+    def run(self, case: Case) -> ReferenceRun:
+        """The outputs of `case`, when onnx's full check accepts its model and onnxruntime runs it."""
+        reply = self._ask("run", case)
+        if reply.outcome is Outcome.OK:
+            return ReferenceRun("", tuple(reply.value))
+        return ReferenceRun(_error(reply), ())
+
+    def record(self, case: Case) -> tuple[Outputs, ...]:
+        """Every tensor of the main graph (inputs, intermediates, outputs; initializers not), one mapping a feed.
+
+        Sequences and optionals are left out. Raises ReferenceError when the case does not run.
+        """
+        return tuple(self._value("record", case))
+
+    def sample(self, case: Case, count: int = 6) -> tuple[tuple[Outputs, ...], ...]:
+        """[sample][feed][output]: `count` runs with every float tensor perturbed, x (1 + u U(-2, 2)).
+
+        Deterministic. Raises ReferenceError when the case does not run.
+        """
+        return tuple(tuple(feeds) for feeds in self._value("sample", case, count))
+
+    def _value(self, function: str, case: Case, *args: int) -> Any:
+        reply = self._ask(function, case, *args)
+        if reply.outcome is not Outcome.OK:
+            raise ReferenceError(_error(reply))
+        return reply.value
+
+    def _ask(self, function: str, case: Case, *args: int) -> Reply:
+        key = (function, digest(case), *args)
+        if key in self._replies:
+            self._replies.move_to_end(key)
+        else:
+            call = f"harness.targets.reference:{function}"
+            self._replies[key] = self._worker.call(call, case.model, list(case.feeds), *args)
+            if len(self._replies) > REMEMBERED:
+                self._replies.popitem(last=False)
+        return self._replies[key]
+
+
+def _error(reply: Reply) -> str:
+    if reply.outcome is Outcome.ERROR:
+        return reply.message
+    return f"the reference {reply.outcome}: {reply.signal or reply.message}"

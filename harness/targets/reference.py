@@ -1,0 +1,161 @@
+"""The reference, worker side: onnxruntime without optimisations, on models that nobody vouches for.
+
+The parent side is harness.reference. Every function raises StageError, in the words of onnx or onnxruntime, when the
+model or a feed is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+
+from harness.wire import Feed, StageError
+
+Outputs = dict[str, np.ndarray]
+
+# Unit roundoff by element type. A target may compute float64 in float32, so float64 gets the noise of float32.
+UNIT_ROUNDOFF: dict[int, float] = {
+    TensorProto.FLOAT: 2.0**-24,
+    TensorProto.DOUBLE: 2.0**-24,
+    TensorProto.FLOAT16: 2.0**-11,
+}
+# Operands from this position on are parameters: one ulp off may change a shape or a grid, which no rounding does.
+FIRST_PARAMETER = {
+    "Resize": 1,
+    "Upsample": 1,
+    "Range": 0,
+    "Dropout": 1,
+    "QuantizeLinear": 1,
+    "DequantizeLinear": 1,
+    "NonMaxSuppression": 2,
+    "OneHot": 1,
+}
+
+
+def preload() -> None:
+    """Import what every call needs, so that forked workers have it."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+def run(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
+    """The outputs of a model that the checker accepts, one mapping a feed."""
+    _said(lambda: onnx.checker.check_model(model, full_check=True))
+    return _run(model, feeds)
+
+
+def record(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
+    """Every tensor of the main graph but initializers, one mapping a feed."""
+    proto = ModelProto.FromString(model)
+    known = {v.name for v in proto.graph.output}
+    names = [name for node in proto.graph.node for name in node.output if name and name not in known]
+    proto.graph.output.extend(ValueInfoProto(name=name) for name in names)  # onnxruntime infers the types itself
+    tensors = _run(proto.SerializeToString(), feeds)
+    return [{**{k: np.asarray(x) for k, x in feed.items()}, **out} for feed, out in zip(feeds, tensors)]
+
+
+def sample(model: bytes, feeds: Sequence[Feed], count: int) -> list[list[Outputs]]:
+    """Monte-Carlo arithmetic: `count` times the outputs with each float tensor x replaced by x (1 + u U(-2, 2)).
+
+    u is the unit roundoff; x goes over inputs, initializers and results of nodes of the main graph. In the precision of
+    x that flips its last bits at random. The same arguments give the same samples.
+    """
+    proto, renamed = _with_noise(ModelProto.FromString(model))
+    session = _session(proto.SerializeToString())
+    inputs = [{renamed.get(name, name): x for name, x in feed.items()} for feed in feeds]
+    return [[_outputs(session, feed) for feed in inputs] for _ in range(count)]
+
+
+def _run(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
+    session = _session(model)
+    return [_outputs(session, feed) for feed in feeds]
+
+
+def _session(model: bytes) -> Any:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return _said(lambda: ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
+
+
+def _outputs(session: Any, feed: Feed) -> Outputs:
+    """Every output that is a tensor: sequences and absent optionals are left out."""
+    names = [output.name for output in session.get_outputs()]
+    values = _said(lambda: session.run(names, dict(feed)))
+    return {name: x for name, x in zip(names, values) if isinstance(x, np.ndarray)}
+
+
+def _said(call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except Exception as e:
+        raise StageError(str(e) or type(e).__name__) from None
+
+
+def _with_noise(model: ModelProto) -> tuple[ModelProto, dict[str, str]]:
+    """The model with noise on every float tensor, and the new names of its inputs.
+
+    What makes a tensor `x` makes `x/exact` instead, and `x` becomes x/exact times noise: so consumers, those in
+    subgraphs too, need no change.
+    """
+    tensors = _float_tensors(model)
+    exact = {name: f"{name}/exact" for name in tensors}
+    noise = {name: _noise(name, element, seed) for seed, (name, element) in enumerate(tensors.items())}
+    changed = ModelProto()
+    changed.CopyFrom(model)
+    graph = changed.graph
+    nodes: list[NodeProto] = []
+    for value in {v.name: v for v in (*graph.initializer, *graph.input)}.values():
+        nodes += noise.get(value.name, [])
+    for value in (*graph.initializer, *graph.input):
+        value.name = exact.get(value.name, value.name)
+    for node in model.graph.node:
+        nodes.append(NodeProto())
+        nodes[-1].CopyFrom(node)
+        nodes[-1].output[:] = [exact.get(name, name) for name in node.output]
+        nodes += [n for name in node.output for n in noise.get(name, [])]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    return changed, exact
+
+
+def _noise(name: str, element: int, seed: int) -> list[NodeProto]:
+    """Nodes that make `name` from what is called `name`/exact."""
+    unit = UNIT_ROUNDOFF[element]
+    # onnxruntime has no kernel for random float16.
+    drawn = TensorProto.FLOAT if element == TensorProto.FLOAT16 else element
+    uniform: dict[str, Any] = {"low": 1 - 2 * unit, "high": 1 + 2 * unit, "seed": float(seed), "dtype": drawn}
+    return [
+        helper.make_node("RandomUniformLike", [f"{name}/exact"], [f"{name}/drawn"], **uniform),
+        helper.make_node("Cast", [f"{name}/drawn"], [f"{name}/noise"], to=element),
+        helper.make_node("Mul", [f"{name}/exact", f"{name}/noise"], [name]),
+    ]
+
+
+def _float_tensors(model: ModelProto) -> dict[str, int]:
+    """Tensor -> element type, for the float tensors of the main graph that are no mere parameters."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    types = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    types.update((t.name, t.data_type) for t in graph.initializer)
+    parameters = {
+        name for node in _all_nodes(graph) for name in node.input[FIRST_PARAMETER.get(node.op_type, 1 << 30) :]
+    }
+    return {
+        name: element for name, element in types.items() if name and element in UNIT_ROUNDOFF and name not in parameters
+    }
+
+
+def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == AttributeProto.GRAPH:
+                yield from _all_nodes(attribute.g)
