@@ -12,7 +12,17 @@ from onnx import helper
 from generators.case import Case, Feed
 from harness.errors import UserError
 
-__all__ = ["Case", "Feed", "all_nodes", "digest", "elements", "graph_inputs", "nodes", "validate_feed"]
+__all__ = [
+    "Case",
+    "Feed",
+    "all_nodes",
+    "custom_operators",
+    "digest",
+    "elements",
+    "graph_inputs",
+    "nodes",
+    "validate_feed",
+]
 
 
 def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -102,3 +112,18 @@ def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:
                         hint=hint,
                         kind="feed",
                     )
+
+
+def custom_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    """(node name, domain::operator) of every node whose operator no ONNX schema, no function of the model and no
+    contributed domain of onnxruntime defines: for these nobody can know even the output's shape."""
+    functions = {(f.domain, f.name) for f in model.functions}
+    known_domains = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc"}
+    return [
+        (node.name or ", ".join(node.output), f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
+        for node in all_nodes(model.graph)
+        if (node.domain, node.op_type) not in functions
+        and not (
+            onnx.defs.has(node.op_type, node.domain) if node.domain in ("", "ai.onnx") else node.domain in known_domains
+        )
+    ]

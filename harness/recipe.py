@@ -52,6 +52,18 @@ def simpler(target: Target, recipe: Recipe) -> Iterator[dict[str, Any]]:
             yield candidate
 
 
+def swept(target: Target) -> list[dict[str, Any]]:
+    """The empty recipe, then every other value of every option on its own, with what opens that option."""
+    recipes: list[dict[str, Any]] = [{}]
+    for option in target.options:
+        opened = {name: values[0] for name, values in option.when.items()}
+        for value in option.values[1:]:
+            candidate = canonical(target, opened | {option.name: value})
+            if candidate not in recipes:
+                recipes.append(candidate)
+    return recipes
+
+
 def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
     """`recipe` in canonical form. Raises UserError for an unknown option or value, naming what there is."""
     options = {option.name: option for option in target.options}

@@ -1,0 +1,44 @@
+# Two commands on a fresh machine: `make fuzz` and `make test`.
+PYTHON  ?= python3
+VENV    ?= .venv
+MINUTES ?= 2
+SEED    ?= 0
+WORKERS ?= auto
+ARGS    ?=
+
+BIN   := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: fuzz test lint bench clean setup
+
+# Finding bugs is what fuzzing is for: status 1 (new findings) and 3 (only known ones) are successes too.
+fuzz: $(READY)
+	@$(BIN)/driftnet fuzz --minutes $(MINUTES) --seed $(SEED) --workers $(WORKERS) $(ARGS); status=$$?; \
+	case $$status in \
+	  0) echo "driftnet fuzz: exit status 0, nothing found" ;; \
+	  1) echo "driftnet fuzz: exit status 1, new findings (see the report above)" ;; \
+	  3) echo "driftnet fuzz: exit status 3, only known findings" ;; \
+	  *) echo "driftnet fuzz: exit status $$status, the run failed"; exit $$status ;; \
+	esac
+
+test: $(READY)
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)
+	$(BIN)/driftnet bench $(ARGS)
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "driftnet needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean:
+	rm -rf $(VENV) .hypothesis .pytest_cache .mypy_cache .ruff_cache build dist *.egg-info

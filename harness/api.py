@@ -1,0 +1,388 @@
+"""What the command line and a notebook both call: one function a command, returning what `--json` prints."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from generators import bulk
+from harness import bench as benchmarks
+from harness import campaign, corpus, environments, recipe
+from harness.case import Case, elements, nodes
+from harness.environments import Installed, resolve
+from harness.errors import UserError
+from harness.feeds import made_up, read_feeds
+from harness.known import mask_of
+from harness.laboratory import Laboratory
+from harness.machine import cpu_features
+from harness.pipeline import Effort, examine, look, reproduces
+from harness.recipe import Recipe
+from harness.sandbox.zygote import Zygote
+from harness.shard import Event, Plan
+from harness.summary import Summary
+from harness.verdict import FAILURES, Word
+from harness.wire import STAGES
+
+Listener = Callable[[Summary, Event], None]
+DEFAULT_TARGETS = ("mnn", "onnxruntime-quant")
+
+
+def fuzz(
+    *,
+    targets: Sequence[str] = DEFAULT_TARGETS,
+    minutes: float | None = None,
+    cases: int | None = None,
+    seed: int = 0,
+    workers: int = 1,
+    focus: Sequence[str] = (),
+    corpus_folder: Path = Path("corpus"),
+    save: bool = False,
+    report: Path,
+    steer: bool = True,
+    resume: bool = False,
+    timeout: float = 20.0,
+    memory_gib: float = 4.0,
+    listeners: Sequence[Listener] = (),
+) -> Summary:
+    """Fuzz until `minutes` are over or `cases` (model x target x recipe) are examined; by default for two minutes.
+
+    New cases are written below `report`/cases as they are found and, when `save`, into `corpus_folder` too. `resume`
+    goes on with the case indices after those of the summary.json in `report`. Listeners are called with the summary so
+    far and each event. Raises UserError for an unknown target or focus, for folders that cannot be written, and when there
+    is nothing to resume.
+    """
+    for word in targets:
+        resolve(word)
+    _check_focus(focus)
+    plan = Plan(
+        targets=tuple(targets),
+        seed=seed,
+        corpus=corpus_folder,
+        cases=report / "cases",
+        focus=tuple(focus),
+        steer=steer,
+        timeout=timeout,
+        memory_gib=memory_gib,
+    )
+    _make_folder(plan.cases)
+    if save:
+        _make_folder(corpus_folder)
+    summary = Summary(run_cases=plan.cases, seed=seed)
+    if resume:
+        _restore(summary, report / "summary.json")
+    if minutes is None and cases is None:
+        minutes = 2.0
+    bounds = campaign.Bounds(
+        seconds=math.inf if minutes is None else minutes * 60, cases=math.inf if cases is None else cases
+    )
+
+    def hear(event: Event) -> None:
+        summary(event)
+        if save and event["event"] == "found":
+            corpus.save(corpus.load(Path(event["path"])), corpus_folder)
+        for listener in listeners:
+            listener(summary, event)
+
+    wall, cpu = campaign.run(plan, bounds, workers=workers, listener=hear, first_index=summary.next_index)
+    summary.wall_seconds, summary.cpu_seconds = wall, cpu
+    return summary
+
+
+def generate(*, cases: int, seed: int, out: Path, focus: Sequence[str] = ()) -> dict[str, Any]:
+    """Write `cases` generated cases as ONNX backend tests `out`/test_<index>/, expected outputs left out."""
+    _check_focus(focus)
+    _make_folder(out)
+    started = time.process_time()
+    for index in range(cases):
+        folder = out / f"test_{index:06d}"
+        _make_folder(folder)
+        corpus.write_model(bulk.case(seed, index, focus=tuple(focus)), (), folder)
+    return {"cases": cases, "cpu_seconds": round(time.process_time() - started, 3)}
+
+
+def _cpu_seconds(lab: Laboratory) -> float:
+    return time.process_time() + lab.cpu_seconds
+
+
+def _restore(summary: Summary, path: Path) -> None:
+    try:
+        summary.restore(json.loads(path.read_text()))
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(
+            f"cannot go on with the run of {path}: {e}",
+            hint="give --report DIR of a run that wrote a summary.json, and the same --seed",
+            kind="report",
+        ) from e
+
+
+def _check_focus(focus: Iterable[str]) -> None:
+    known = bulk.known_focus()
+    for name in focus:
+        if name not in known:
+            raise UserError(
+                f"nothing to focus on is called {name!r}",
+                hint="operators, families and motifs: " + ", ".join(sorted(known)),
+                kind="focus",
+            )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as e:
+        raise UserError(
+            f"cannot write into {folder}: {e.strerror}",
+            hint="name another folder, or mend its permissions",
+            kind="disk",
+        ) from e
+
+
+def replay(
+    paths: Sequence[Path] = (Path("corpus"),), *, target: str = "", runs: int = 5, timeout: float = 20.0
+) -> dict[str, Any]:
+    """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
+
+    target  examine this target (release) instead of the one that each case names
+    """
+    folders = corpus.folders(paths)
+    if not folders:
+        raise UserError(
+            f"no saved case below {', '.join(map(str, paths))}", hint="driftnet fuzz finds some", kind="case"
+        )
+    with Laboratory(timeout=timeout) as lab:
+        cases = [replay_one(corpus.load(folder), target, runs, lab) for folder in folders]
+    return {"cases": cases}
+
+
+def replay_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `replay`: 1 when a case does not behave as its status says, 3 when an open one reproduced."""
+    if not all(case["as_expected"] for case in result["cases"]):
+        return 1
+    return 3 if any(c["status"] == "open" and c["outcome"] == "reproduces" for c in result["cases"]) else 0
+
+
+def behaves(saved: corpus.SavedCase, outcome: str) -> bool:
+    """Whether `outcome` is what the status of `saved` promises. An open case is strict only where the CPU features are
+    those it was seen with; flaky and expected ones may do either."""
+    if saved.status == "fixed":
+        return outcome == "agrees"
+    if outcome == "reproduces":
+        return True
+    same_machine = saved.machine.get("cpu_features") == list(cpu_features())
+    return outcome == "agrees" and (saved.status != "open" or not same_machine)
+
+
+def replay_one(saved: corpus.SavedCase, target: str, runs: int, lab: Laboratory) -> dict[str, Any]:
+    installed = resolve(target or saved.target)
+    verdicts = [look(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
+    same = [v for v in verdicts if reproduces(saved, v)]
+    worst = next((v for v in verdicts if v.failed), verdicts[0])
+    if same:
+        outcome = "reproduces"
+    elif worst.failed:
+        outcome = "differs"
+    else:
+        outcome = "error" if worst.word is Word.INVALID else "agrees"
+    return {
+        "id": saved.id,
+        "target": installed.target.name,
+        "release": installed.release,
+        "status": saved.status,
+        "outcome": outcome,
+        "runs": runs,
+        "reproduced": len(same),
+        "as_expected": behaves(saved, outcome),
+        "message": worst.message,
+    }
+
+
+def check(
+    model: Path,
+    *,
+    targets: Sequence[str] = DEFAULT_TARGETS,
+    inputs: Path | None = None,
+    calibration: Path | None = None,
+    recipe_json: Recipe | None = None,
+    options: Mapping[str, str] | None = None,
+    sweep: bool = False,
+    dims: Mapping[str, int] | None = None,
+    corpus_folder: Path = Path("corpus"),
+    out: Path | None = None,
+    timeout: float = 60.0,
+    memory_gib: float = 8.0,
+) -> dict[str, Any]:
+    """Examine one real model on `targets`, and reduce what fails; reduced cases are written below `out`.
+
+    recipe_json, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
+    dims   sizes for symbolic dims of inputs that are made up
+
+    Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options.
+    """
+    proto = corpus.read_onnx(model)
+    feeds = read_feeds(inputs, proto, "inputs") if inputs else (made_up(proto, dims or {}),)
+    samples = read_feeds(calibration, proto, "calibration") if calibration else ()
+    case = Case(proto.SerializeToString(), feeds, samples, {"file": model.name})
+    results = []
+    with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
+        for word in targets:
+            installed = resolve(word)
+            recipes = _recipes(installed, recipe_json, options or {}, sweep)
+            results += [_check_one(case, installed, chosen, lab, corpus_folder, out) for chosen in recipes]
+    return {"targets": results}
+
+
+def check_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged."""
+    failures = [r for r in result["targets"] if Word(r["verdict"]) in FAILURES]
+    if failures:
+        return 3 if all(r["known"] for r in failures) else 1
+    return 0 if all(r["verdict"] == Word.AGREES for r in result["targets"]) else 2
+
+
+def _recipes(
+    installed: Installed, whole: Recipe | None, options: Mapping[str, str], sweep: bool
+) -> list[dict[str, Any]]:
+    target = installed.target
+    if sweep:
+        return recipe.swept(target)
+    chosen = dict(whole or {}) | {name: recipe.parsed(target, name, text) for name, text in options.items()}
+    return [recipe.validated(target, chosen)]
+
+
+def _check_one(
+    case: Case, installed: Installed, chosen: Recipe, lab: Laboratory, corpus_folder: Path, out: Path | None
+) -> dict[str, Any]:
+    runs_before, cpu_before = lab.target_runs, _cpu_seconds(lab)
+    masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
+    result = examine(case, installed, chosen, lab, masks)
+    verdict, finding, reduced = result.verdict, result.finding, None
+    if finding:
+        folder = corpus.save(finding.to_save(), out) if out else None
+        reduced = {
+            "path": str(folder) if folder else "",
+            "nodes": nodes(finding.case),
+            "elements": elements(finding.case),
+        }
+    culprits = finding.case.proto.graph.node if finding else ()
+    judged = verdict.word is Word.AGREES
+    return {
+        "target": installed.target.name,
+        "release": installed.release,
+        "recipe": dict(chosen),
+        "verdict": str(verdict.word),
+        "stage": verdict.stage,
+        "kind": verdict.kind,
+        "tier": verdict.tier,
+        "rule": verdict.rule,
+        "known": result.known,
+        "blame": installed.target.name if verdict.failed else "model" if verdict.word is Word.INVALID else "",
+        "message": verdict.message,
+        "culprits": [{"node": node.name or node.output[0], "op_type": node.op_type} for node in culprits],
+        "vouched": 1.0 if judged else 0.0,
+        "reduced": reduced,
+        "target_runs": lab.target_runs - runs_before,
+        "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
+    }
+
+
+def reduce(path: Path, *, target: str = "", budget: float = 60.0, out: Path, timeout: float = 20.0) -> dict[str, Any]:
+    """Reduce a saved case, or a model with made-up inputs, and write the result below `out`.
+
+    Raises UserError when the case does not fail: there is nothing to reduce then.
+    """
+    if path.is_dir():
+        saved = corpus.load(path)
+        case, chosen, word = saved.case, saved.recipe, target or saved.target
+    else:
+        proto = corpus.read_onnx(path)
+        case, chosen, word = Case(proto.SerializeToString(), (made_up(proto, {}),)), {}, target or DEFAULT_TARGETS[0]
+    installed = resolve(word)
+    with Laboratory(timeout=timeout) as lab:
+        cpu_before = _cpu_seconds(lab)
+        result = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))
+        if not result.finding:
+            raise UserError(
+                f"nothing to reduce: {word} {result.verdict.word} on {path}. {result.verdict.message}",
+                hint="name the target that fails with --target",
+                kind="case",
+            )
+        folder = corpus.save(result.finding.to_save(), out)
+        return {
+            "path": str(folder),
+            "nodes": nodes(result.finding.case),
+            "elements": elements(result.finding.case),
+            "target_runs": lab.target_runs,
+            "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
+        }
+
+
+def triage(
+    path: Path, *, status: str, upstream: str = "", note: str = "", root: Path = Path("corpus")
+) -> dict[str, Any]:
+    """Set the status of a saved case, with an upstream link and a note; a case outside `root` is brought into it.
+
+    Raises UserError for an unknown status, and for `expected` without a note that names the documented rule.
+    """
+    if status not in corpus.STATUSES:
+        raise UserError(
+            f"a case cannot be {status!r}", hint=f"it is one of {', '.join(corpus.STATUSES)}", kind="option"
+        )
+    if status == "expected" and not note:
+        raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
+    saved = corpus.load(path)
+    if not path.resolve().is_relative_to(root.resolve()):
+        saved = corpus.load(corpus.save(saved, root))
+    changes = {"upstream": upstream or saved.upstream, "note": note or saved.note}
+    changes["rule"] = note if status == "expected" else saved.rule
+    updated = corpus.update(saved, status=status, **changes)
+    return {
+        "id": updated.id,
+        "path": str(updated.path),
+        "status": status,
+        "upstream": updated.upstream,
+        "note": updated.note,
+    }
+
+
+def targets(*, prune: bool = False) -> dict[str, Any]:
+    """Every registered target with its releases and options; `prune` deletes the environments of other releases."""
+    if prune:
+        environments.prune()
+    return {"targets": [_described(name) for name in environments.registered()]}
+
+
+def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out: Path | None = None) -> dict[str, Any]:
+    """Run one benchmark, or put two results beside each other (the second against the first)."""
+    if compare:
+        before, result = (benchmarks.read(path) for path in compare)
+        return result | {"before": before["measures"]}
+    result = benchmarks.run(name)
+    if out:
+        _make_folder(out.parent)
+        out.write_text(json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def _described(name: str) -> dict[str, Any]:
+    installed = resolve(name)
+    with Zygote(python=installed.python) as zygote:
+        isolated = zygote.network_isolated
+    made = [e.release for e in environments.environments() if e.distribution == installed.target.distribution]
+    return {
+        "name": name,
+        "installed": installed.release,
+        "releases": made,
+        "network_isolated": isolated,
+        "stages": list(STAGES),
+        "options": [
+            {"name": o.name, "stage": o.stage, "values": list(o.values), "help": o.help, "when": dict(o.when)}
+            for o in installed.target.options
+        ],
+    }

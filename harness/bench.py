@@ -1,0 +1,83 @@
+"""Benchmarks of driftnet itself, in CPU time; a ratio of two results from the same machine is what counts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from generators import bulk
+from harness.environments import resolve
+from harness.errors import UserError
+from harness.laboratory import Laboratory
+from harness.machine import description
+from harness.oracle.judge import judge
+from harness.recipe import effective
+from harness.shard import drawn
+
+MODELS = 200
+
+
+def cases(models: int = MODELS, targets: Sequence[str] = ("mnn", "onnxruntime-quant")) -> dict[str, float]:
+    """Cases per CPU second, and CPU milliseconds per case by stage, over `models` generated models without reduction.
+
+    The stages of a target are wall time in its worker, which has one thread and nothing to wait for.
+    """
+    spent: dict[str, float] = defaultdict(float)
+    count = 0
+    with Laboratory() as lab:
+        installed = [resolve(word) for word in targets]
+        before = time.process_time() + lab.cpu_seconds
+        for index in range(models):
+            with _timed(spent, "generate", lab):
+                case = bulk.case(0, index)
+            for one in installed:
+                for variant, chosen in drawn(case, one, 0, index):
+                    count += 1
+                    with _timed(spent, "reference", lab):
+                        reference = lab.reference.run(variant)
+                    if reference.error:
+                        continue
+                    with _timed(spent, "target", lab):
+                        observation = lab.observe(variant, one, chosen)
+                    for run in observation.stages:
+                        spent[f"{one.target.name} {run.stage}"] += run.seconds
+                    with _timed(spent, "oracle", lab):
+                        options = effective(one.target, chosen)
+                        judge(variant, observation, target=one.target, options=options, reference=lab.reference)
+        total = time.process_time() + lab.cpu_seconds - before
+    milliseconds = {f"{stage}, ms per case": 1000 * seconds / count for stage, seconds in sorted(spent.items())}
+    return {"cases per CPU second": count / total, **milliseconds}
+
+
+BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {"cases": cases}
+
+
+def run(name: str) -> dict[str, Any]:
+    """The measures of benchmark `name`, and the machine they were taken on. Raises UserError for an unknown name."""
+    if name not in BENCHMARKS:
+        raise UserError(f"no benchmark is called {name!r}", hint=f"there is {', '.join(BENCHMARKS)}", kind="option")
+    machine = description() | {"python": platform.python_version()}
+    return {"name": name, "measures": BENCHMARKS[name](), "machine": machine}
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A result that was written before. Raises UserError when it is none."""
+    try:
+        result: dict[str, Any] = json.loads(path.read_text())
+        return {"name": result["name"], "measures": result["measures"], "machine": result["machine"]}
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(f"{path} is no benchmark result: {e}", hint="driftnet bench --out FILE writes one") from e
+
+
+@contextlib.contextmanager
+def _timed(spent: dict[str, float], name: str, lab: Laboratory) -> Iterator[None]:
+    """Add the CPU seconds of a block, in this process and in the workers of `lab`, to spent[name]."""
+    started = time.process_time() + lab.cpu_seconds
+    yield
+    spent[name] += time.process_time() + lab.cpu_seconds - started

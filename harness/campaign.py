@@ -1,0 +1,111 @@
+"""Campaign: many cases under a time budget, examined by shards (processes) and told as a stream of events.
+
+The coordinator hands out case indices in order and forwards what the shards report to its listener; progress bars,
+summaries and reports are listeners and nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import multiprocessing
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+from harness.errors import UserError
+from harness.shard import Event, Plan, begin, examine_index
+
+Listener = Callable[[Event], None]
+
+AHEAD = 2  # indices in hand for each shard, so that none waits for the coordinator
+GRACE_SECONDS = 15.0  # after the deadline, for the reductions under way
+TICK_SECONDS = 0.25
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """When a campaign ends: after `seconds` of wall time or after `cases` cases, whichever comes first."""
+
+    seconds: float = math.inf
+    cases: float = math.inf
+
+
+def run(plan: Plan, bounds: Bounds, *, workers: int, listener: Listener, first_index: int = 0) -> tuple[float, float]:
+    """Run a campaign; returns its wall seconds and the CPU seconds of this process and all it has started.
+
+    The listener is told every event of harness.shard, and {"event": "tick", "elapsed", "left"} a few times a second.
+    SIGINT and SIGTERM end it in order: what is under way stops at its next oracle call, and all that was found is kept.
+    Raises UserError when nothing further could be saved.
+    """
+    started, cpu_before = time.monotonic(), cpu_seconds()
+    context = multiprocessing.get_context("spawn")
+    stop = context.Event()
+
+    def elapsed() -> float:
+        return time.monotonic() - started
+
+    with _signals_set(stop.set), ProcessPoolExecutor(workers, context, begin, (plan, stop)) as pool:
+        pending: set[Future[list[Event]]] = set()
+        work = _work(plan, bounds, first_index)
+        try:
+            while True:
+                over = stop.is_set() or elapsed() >= bounds.seconds
+                for index, most in itertools.islice(work, 0 if over else workers * AHEAD - len(pending)):
+                    pending.add(pool.submit(examine_index, index, most))
+                if over:
+                    pending -= {future for future in pending if future.cancel()}
+                if not pending:
+                    break
+                if elapsed() >= bounds.seconds + GRACE_SECONDS:
+                    stop.set()
+                done, pending = wait(pending, TICK_SECONDS, FIRST_COMPLETED)
+                for event in itertools.chain.from_iterable(future.result() for future in done):
+                    listener(event)
+                    _raise_if_hopeless(event)
+                listener({"event": "tick", "elapsed": elapsed(), "left": bounds.seconds - elapsed()})
+        except BrokenProcessPool as e:
+            raise RuntimeError("a process of the harness itself died; everything found so far is saved") from e
+        finally:
+            stop.set()
+            for future in pending:
+                future.cancel()
+    return elapsed(), cpu_seconds() - cpu_before
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of every child it has reaped."""
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def _work(plan: Plan, bounds: Bounds, first_index: int) -> Iterator[tuple[int, int]]:
+    """(index, how many of its cases), in order, until `bounds.cases` are handed out."""
+    left = bounds.cases
+    for index in itertools.count(first_index):
+        if left <= 0:
+            return
+        most = int(min(left, plan.cases_per_model))
+        left -= most
+        yield index, most
+
+
+def _raise_if_hopeless(event: Event) -> None:
+    if event["event"] == "error" and "kind" in event:
+        raise UserError(event["message"], hint=event["hint"], kind=event["kind"])
+
+
+@contextlib.contextmanager
+def _signals_set(stop: Callable[[], None]) -> Iterator[None]:
+    """While the block runs, SIGINT and SIGTERM call `stop`."""
+    before = {s: signal.signal(s, lambda number, frame: stop()) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,304 @@
+"""The command line: options in, one function of harness.api, its result as a table or as JSON, an exit status."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from harness import api, machine
+from harness.errors import UserError
+from harness.report import progress, tables, writers
+
+OUT, ERR = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+_PATH = click.Path(path_type=Path)
+_target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
+_corpus = click.option("--corpus", type=_PATH, default=Path("corpus"), show_default=True, help="Folder of known cases.")
+_timeout = click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1),
+    default=20.0,
+    show_default=True,
+    metavar="S",
+    help="Seconds one stage may take.",
+)
+_memory = click.option(
+    "--memory",
+    type=click.FloatRange(min=0.1),
+    default=4.0,
+    show_default=True,
+    metavar="GB",
+    help="Memory one worker may use.",
+)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(package_name="driftnet")
+def driftnet() -> None:
+    """Differential fuzz testing for ONNX deployment toolchains: convert, quantize, execute, compare, minimise.
+
+    Exit status: 0 clean, 1 a new finding, 2 bad usage or an error of driftnet, 3 only known findings.
+    """
+
+
+@driftnet.command()
+@_target
+@click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Stop after M minutes.  [default: 2]")
+@click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
+@click.option("--seed", type=int, default=0, help="Same seed, one worker, --no-steer: same cases in the same order.")
+@click.option("--workers", default="auto", metavar="N|auto", help="Processes; auto is one a core.")
+@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@_corpus
+@click.option("--save", is_flag=True, help="Bring new cases into the corpus too.")
+@click.option("--report", type=_PATH, metavar="DIR", help="Where to write what is found.  [default: reports/<run>]")
+@click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
+@click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
+@_timeout
+@_memory
+@_json
+def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool, as_json: bool, **given: Any) -> int:
+    """Generate graphs, push them through the targets, save what diverges."""
+    if resume and report is None:
+        raise UserError(
+            "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
+        )
+    folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
+    with progress.shown(ERR, quiet=as_json) as show:
+        summary = api.fuzz(
+            targets=targets or api.DEFAULT_TARGETS,
+            minutes=given["minutes"],
+            cases=given["cases"],
+            seed=given["seed"],
+            workers=_workers(workers),
+            focus=given["focus"],
+            corpus_folder=given["corpus"],
+            save=given["save"],
+            report=folder,
+            steer=not given["no_steer"],
+            timeout=given["timeout"],
+            memory_gib=given["memory"],
+            resume=resume,
+            listeners=[writers.periodically(folder), show],
+        )
+    writers.write_summary(summary.as_json(), folder)
+    _print(summary.as_json(), as_json, lambda result: tables.fuzz(OUT, result, folder))
+    return summary.exit_status
+
+
+@driftnet.command()
+@click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
+@click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
+@_timeout
+@_json
+def replay(paths: Sequence[Path], target: str, runs: int, timeout: float, as_json: bool) -> int:
+    """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
+
+    Exit status: 3 when an open case reproduced, 0 when all behave and none did, 1 when one does not behave.
+    """
+    result = api.replay(paths or (Path("corpus"),), target=target, runs=runs, timeout=timeout)
+    _print(result, as_json, lambda result: tables.replay(OUT, result))
+    return api.replay_status(result)
+
+
+@driftnet.command()
+@click.argument("model", type=_PATH, metavar="MODEL.onnx")
+@_target
+@click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+@click.option("--calibration", type=_PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
+@click.option("--recipe", "recipe_json", metavar="JSON", help="The whole recipe, e.g. '{\"optimize_level\": 0}'.")
+@click.option("--quantize", metavar="Q", help="The target's quantisation method; short for --option quantize=Q.")
+@click.option("--option", "options", multiple=True, metavar="K=V", help="One option of the target.")
+@click.option("--sweep", is_flag=True, help="Every value of every option in turn.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
+@click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
+@_corpus
+@_timeout
+@_memory
+@_json
+def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> int:
+    """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
+
+    Exit status: 0 agrees; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid, abstains, or a
+    mistake in what was given.
+    """
+    if sum([given["sweep"], bool(given["recipe_json"]), bool(given["quantize"] or given["options"])]) > 1:
+        raise UserError("--recipe, --sweep and --quantize/--option exclude each other", hint="driftnet check --help")
+    options = dict(_pair(text, "--option K=V") for text in given["options"])
+    if given["quantize"]:
+        options["quantize"] = given["quantize"]
+    with ERR.status(f"checking {model}"):
+        result = api.check(
+            model,
+            targets=targets or api.DEFAULT_TARGETS,
+            inputs=given["inputs"],
+            calibration=given["calibration"],
+            recipe_json=_recipe(given["recipe_json"]),
+            options=options,
+            sweep=given["sweep"],
+            dims=dict(_dim(text) for text in given["dims"]),
+            corpus_folder=given["corpus"],
+            out=given["out"],
+            timeout=given["timeout"],
+            memory_gib=given["memory"],
+        )
+    _print(result, as_json, lambda result: tables.check(OUT, result))
+    return api.check_status(result)
+
+
+@driftnet.command()
+@click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
+@click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
+@click.option("--budget", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS")
+@click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
+@_timeout
+@_json
+def reduce(path: Path, target: str, budget: float, out: Path, timeout: float, as_json: bool) -> int:
+    """Make a failing case or model as small as its failure allows."""
+    with ERR.status(f"reducing {path}"):
+        result = api.reduce(path, target=target, budget=budget, out=out, timeout=timeout)
+    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    return 0
+
+
+@driftnet.command()
+@click.argument("path", type=_PATH, metavar="CASE")
+@click.option("--status", required=True, metavar="S", help="open, fixed, flaky or expected.")
+@click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
+@click.option("--note", default="", metavar="TEXT", help="One line for the next reader; for expected, the rule.")
+@_corpus
+@_json
+def triage(path: Path, status: str, upstream: str, note: str, corpus: Path, as_json: bool) -> int:
+    """Set the status of a saved case; one that stands in a report is brought into the corpus."""
+    result = api.triage(path, status=status, upstream=upstream, note=note, root=corpus)
+    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    return 0
+
+
+@driftnet.command()
+@click.option("--cases", type=click.IntRange(min=1), required=True, metavar="N")
+@click.option("--seed", type=int, default=0)
+@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@click.option("--out", type=_PATH, required=True, metavar="DIR")
+@_json
+def generate(cases: int, seed: int, focus: Sequence[str], out: Path, as_json: bool) -> int:
+    """Write just the graphs, as ONNX backend-test folders DIR/test_<index>."""
+    result = api.generate(cases=cases, seed=seed, focus=focus, out=out)
+    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    return 0
+
+
+@driftnet.command()
+@click.option("--prune", is_flag=True, help="Delete the environments made for other releases.")
+@_json
+def targets(prune: bool, as_json: bool) -> int:
+    """What can be examined: targets, their releases and their options."""
+    result = api.targets(prune=prune)
+    _print(result, as_json, lambda result: tables.targets(OUT, result))
+    return 0
+
+
+@driftnet.command()
+@click.argument("name", required=False)
+@click.option("--compare", nargs=2, type=_PATH, metavar="A B", help="Two result files instead of a run: B against A.")
+@click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
+@_json
+def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
+    """Measure driftnet itself, in CPU time."""
+    result = api.bench(name or "cases", compare=compare, out=out)
+    _print(result, as_json, lambda result: tables.bench(OUT, result))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script: run one command and exit with its status; an error is one message and status 2."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words
+    try:
+        defaults = _defaults(Path("pyproject.toml"))
+        status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=defaults)
+    except click.exceptions.Exit as e:
+        status = e.exit_code
+    except click.ClickException as e:
+        hint = f"{e.ctx.command_path} --help" if isinstance(e, click.UsageError) and e.ctx else "driftnet --help"
+        status = _fail(UserError(e.format_message(), hint=hint), as_json)
+    except UserError as e:
+        status = _fail(e, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        status = _fail(UserError("interrupted", kind="interrupted"), as_json)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(error: UserError, as_json: bool) -> int:
+    if as_json:
+        said = {"kind": error.kind, "message": error.message, "hint": error.hint}
+        click.echo(json.dumps({"error": said}))
+    else:
+        ERR.print(f"driftnet: {error.message}", markup=False)
+        if error.hint:
+            ERR.print(f"  {error.hint}", markup=False)
+    return 2
+
+
+def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str, Any]], None]) -> None:
+    if as_json:
+        click.echo(json.dumps(result))
+    else:
+        show(result)
+
+
+def _defaults(path: Path) -> dict[str, Any]:
+    """`[tool.driftnet]` of a pyproject.toml: {command: {option: value}}."""
+    try:
+        table = tomllib.loads(path.read_text()).get("tool", {}).get("driftnet", {})
+    except FileNotFoundError:
+        return {}
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
+        raise UserError(f"{path} cannot be read: {e}", hint="driftnet takes its defaults from it") from e
+    return dict(table)
+
+
+def _workers(text: str) -> int:
+    if text == "auto":
+        return machine.available_cores()
+    if text.isdigit() and int(text) > 0:
+        return int(text)
+    raise UserError(f"--workers is a positive number or auto, not {text!r}", hint="driftnet fuzz --help")
+
+
+def _pair(text: str, form: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UserError(f"{text!r} is not of the form {form}", hint="driftnet check --help", kind="option")
+    return name, value
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, size = _pair(text, "--dim NAME=N")
+    if not size.isdigit():
+        raise UserError(f"--dim {name} takes a whole number, not {size!r}", hint="driftnet check --help", kind="option")
+    return name, int(size)
+
+
+def _recipe(text: str | None) -> Mapping[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as e:
+        raise UserError(f"--recipe is not JSON: {e}", hint="driftnet check --help", kind="option") from e
+    if not isinstance(value, dict):
+        raise UserError("--recipe is not a JSON object", hint="driftnet check --help", kind="option")
+    return value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""Saved cases: folders in the layout of ONNX's backend tests, with a case.json beside the model.
+
+    <target>/test_<slug>_<hash8>/
+        model.onnx
+        test_data_set_<k>/input_<i>.pb, output_<i>.pb     one a feed; outputs are the reference's
+        calibration_<k>/input_<i>.pb
+        case.json
+
+Cases are data: nothing in them is executed or unpickled. A folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import external_data_helper, numpy_helper
+
+from harness.case import Case, Feed, graph_inputs, validate_feed
+from harness.errors import UserError
+
+SCHEMA = 1
+STATUSES = ("open", "fixed", "flaky", "expected")
+_HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
+
+
+@dataclass(frozen=True, eq=False)
+class SavedCase:
+    """One folder of the corpus.
+
+    id         the folder's name
+    coarse, fine   its signature
+    verdict    the verdict when it was saved, as JSON (word, tier, stage, kind, message, error, bound, ...)
+    expected   the reference's outputs, one {name: array} a feed
+    seen, not_seen   releases of the target that showed it and that did not
+    machine    {"cpu_features": [...], "threads": n} where it was seen
+    runs, reproduced   how often the saved case was run in fresh workers, and failed
+    rule       for status "expected": the documented rule that explains it
+    """
+
+    id: str
+    case: Case
+    expected: tuple[Feed, ...]
+    target: str
+    recipe: Mapping[str, Any]
+    coarse: str
+    fine: str
+    verdict: Mapping[str, Any]
+    status: str = "open"
+    seen: tuple[str, ...] = ()
+    not_seen: tuple[str, ...] = ()
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    runs: int = 5
+    reproduced: int = 5
+    upstream: str = ""
+    note: str = ""
+    rule: str = ""
+    path: Path | None = None
+
+    @property
+    def stage(self) -> str:
+        return str(self.verdict.get("stage", ""))
+
+    @property
+    def kind(self) -> str:
+        return str(self.verdict.get("kind", ""))
+
+
+_IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name not in ("id", "case", "expected", "path"))
+
+
+def save(saved: SavedCase, root: Path) -> Path:
+    """Write `saved` below `root`, whole or not at all; a case that already stands there is left alone.
+
+    Returns its folder. Raises UserError (kind "disk") when the folder cannot be written.
+    """
+    folder = Path(root) / saved.target / saved.id
+    if folder.exists():
+        return folder
+    with _writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=f".{saved.id}.", dir=folder.parent))
+        try:
+            draft.chmod(0o755)
+            write_model(saved.case, saved.expected, draft)
+            (draft / "case.json").write_text(_as_json(saved))
+            draft.rename(folder)
+        except BaseException as e:
+            shutil.rmtree(draft, ignore_errors=True)
+            if isinstance(e, OSError) and e.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return folder  # another process saved the same case first
+            raise
+    return folder
+
+
+def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:
+    """model.onnx with its feeds, expected outputs and calibration feeds, as an ONNX backend test in `folder`."""
+    (folder / "model.onnx").write_bytes(case.model)
+    inputs = [v.name for v in graph_inputs(case.proto)]
+    outputs = [v.name for v in case.proto.graph.output]
+    for k, feed in enumerate(case.feeds):
+        _write_arrays(folder / f"test_data_set_{k}", "input", inputs, feed)
+        if expected:
+            _write_arrays(folder / f"test_data_set_{k}", "output", outputs, expected[k])
+    for k, feed in enumerate(case.calibration):
+        _write_arrays(folder / f"calibration_{k}", "input", inputs, feed)
+
+
+def update(saved: SavedCase, **changes: Any) -> SavedCase:
+    """Change fields of case.json in place, atomically, and return the case as it now stands."""
+    if saved.path is None:
+        raise ValueError("only a case that was loaded from a folder can be updated")
+    changed = dataclasses.replace(saved, **changes)
+    with _writing(saved.path / "case.json"):
+        handle, draft = tempfile.mkstemp(prefix=".case.", dir=saved.path)
+        try:
+            with os.fdopen(handle, "w") as f:
+                f.write(_as_json(changed))
+            os.chmod(draft, 0o644)
+            os.replace(draft, saved.path / "case.json")
+        except BaseException:
+            Path(draft).unlink(missing_ok=True)
+            raise
+    return changed
+
+
+def load(folder: Path) -> SavedCase:
+    """The case saved in `folder`. Raises UserError (kind "case") that says what is wrong with it."""
+    folder = Path(folder)
+    case, expected = read_model(folder)
+    path = folder / "case.json"
+    try:
+        fields = json.loads(path.read_text())
+        if fields["schema"] != SCHEMA:
+            raise UserError(
+                f"{path}: schema {fields['schema']}, this driftnet reads {SCHEMA}",
+                hint="use the driftnet release that wrote it",
+                kind="case",
+            )
+        if fields["status"] not in STATUSES:
+            raise ValueError(f"status {fields['status']!r} is none of {', '.join(STATUSES)}")
+        known: dict[str, Any] = {name: tuple(v) if isinstance(v := fields[name], list) else v for name in _IN_JSON}
+        origin = fields["origin"]
+    except FileNotFoundError:
+        raise UserError(f"{folder}: no case.json", hint=_HINT, kind="case") from None
+    except (ValueError, KeyError, TypeError) as e:
+        what = f"lacks {e}" if isinstance(e, KeyError) else str(e)
+        raise UserError(f"{path}: not a whole case.json: {what}", hint=_HINT, kind="case") from None
+    case = dataclasses.replace(case, origin=origin)
+    return SavedCase(id=folder.name, case=case, expected=expected, path=folder, **known)
+
+
+def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
+    """The model, feeds and expected outputs of an ONNX backend-test folder. Raises UserError (kind "case")."""
+    model = read_onnx(folder / "model.onnx")
+    inputs = [v.name for v in graph_inputs(model)]
+    feeds, expected, calibration = [], [], []
+    for data_set in _numbered(folder, "test_data_set_"):
+        feeds.append(_read_arrays(data_set, "input", inputs))
+        expected.append(_read_arrays(data_set, "output", [v.name for v in model.graph.output]))
+        validate_feed(model, feeds[-1], str(data_set))
+    calibration = [_read_arrays(data_set, "input", inputs) for data_set in _numbered(folder, "calibration_")]
+    if not feeds:
+        raise UserError(f"{folder}: no test_data_set_0 with the inputs", hint=_HINT, kind="case")
+    case = Case(model.SerializeToString(), tuple(feeds), tuple(calibration), {"folder": folder.name})
+    return case, tuple(expected)
+
+
+def read_onnx(path: Path) -> onnx.ModelProto:
+    """The model in `path`, external data of its own folder included. Raises UserError (kind "model")."""
+    try:
+        model = onnx.load(path, load_external_data=False)
+        if not model.graph.node and not model.graph.output:
+            raise ValueError("no graph in it")
+        for tensor in _tensors(model.graph):
+            if external_data_helper.uses_external_data(tensor):
+                location = external_data_helper.ExternalDataInfo(tensor).location
+                if not (path.parent / location).resolve().is_relative_to(path.parent.resolve()):
+                    raise UserError(
+                        f"{path}: tensor {tensor.name!r} points outside its folder ({location})",
+                        hint="save the model with its external data beside it",
+                        kind="model",
+                    )
+        external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except FileNotFoundError as e:
+        raise UserError(
+            f"no such file: {e.filename or path}", hint="give the path of an .onnx file", kind="model"
+        ) from e
+    except UserError:
+        raise
+    except Exception as e:  # protobuf and onnx raise many types for bytes that are no model
+        raise UserError(
+            f"{path} is not an ONNX model: {str(e).splitlines()[0] if str(e) else type(e).__name__}",
+            hint="python -m onnx.checker or netron show what the file holds; was the download or export complete?",
+            kind="model",
+        ) from e
+    return model
+
+
+def folders(paths: Sequence[Path]) -> list[Path]:
+    """Every case folder at or below `paths`, in name order. Raises UserError when a path holds none."""
+    found = []
+    for path in map(Path, paths):
+        here = [path] if (path / "model.onnx").exists() else sorted(p.parent for p in path.rglob("test_*/case.json"))
+        here += sorted({p.parent for p in path.rglob("test_*/model.onnx")} - {*here}) if here != [path] else []
+        if not here and not path.is_dir():
+            raise UserError(f"{path} is no case and no folder of cases", hint="driftnet replay corpus", kind="case")
+        found += [p for p in here if not p.name.startswith(".")]
+    return found
+
+
+def load_all(root: Path) -> list[SavedCase]:
+    """Every case below `root`; none where `root` does not exist."""
+    return [load(folder) for folder in folders([root])] if Path(root).is_dir() else []
+
+
+def _numbered(folder: Path, prefix: str) -> list[Path]:
+    found = [p for p in folder.glob(f"{prefix}*") if p.name[len(prefix) :].isdigit()]
+    return sorted(found, key=lambda p: int(p.name[len(prefix) :]))
+
+
+def _write_arrays(folder: Path, stem: str, names: Sequence[str], arrays: Feed) -> None:
+    folder.mkdir(exist_ok=True)
+    for i, name in enumerate(names):
+        tensor = numpy_helper.from_array(np.asarray(arrays[name]), name)
+        (folder / f"{stem}_{i}.pb").write_bytes(tensor.SerializeToString())
+
+
+def _read_arrays(folder: Path, stem: str, names: Sequence[str]) -> Feed:
+    arrays = {}
+    for i, name in enumerate(names):
+        path = folder / f"{stem}_{i}.pb"
+        try:
+            arrays[name] = numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
+        except FileNotFoundError:
+            raise UserError(f"{path} is missing: the {stem} {name!r} of the model", hint=_HINT, kind="case") from None
+        except Exception as e:  # protobuf's DecodeError, numpy's ValueError
+            raise UserError(f"{path} is not a whole tensor: {e}", hint=_HINT, kind="case") from e
+    return arrays
+
+
+def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
+    yield from graph.initializer
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("t"):
+                yield attribute.t
+            yield from attribute.tensors
+            for subgraph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+                yield from _tensors(subgraph)
+
+
+def _as_json(saved: SavedCase) -> str:
+    fields = {"schema": SCHEMA, **{name: getattr(saved, name) for name in _IN_JSON}, "origin": saved.case.origin}
+    return json.dumps(fields, indent=1, default=list) + "\n"
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as e:
+        raise UserError(
+            f"cannot write {path}: {e.strerror or e}; what was saved before is untouched",
+            hint="free some space, or name another folder with --corpus or --report",
+            kind="disk",
+        ) from e

@@ -1,0 +1,78 @@
+"""Feeds from outside: NPZ files, folders of them, ONNX test data sets, or made up where there are none."""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from harness.case import Feed, graph_inputs, validate_feed
+from harness.errors import UserError
+
+_HINT = "give an .npz with one array per graph input, a folder of them, or an ONNX test_data_set folder"
+
+
+def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...]:
+    """Every feed at `path`: an .npz file, a test_data_set folder (input_<i>.pb), or a folder of either.
+
+    what names them in messages ("inputs", "calibration"). Raises UserError (kind "feed") for files that cannot be read
+    and for a feed that contradicts the model, naming the input, what was expected and what was given.
+    """
+    if not path.exists():
+        raise UserError(f"{what}: no such file or folder: {path}", hint=_HINT, kind="feed")
+    if path.is_file() or any(path.glob("input_*.pb")):
+        sources = [path]
+    else:
+        sources = sorted(p for p in path.iterdir() if p.suffix == ".npz" or any(p.glob("input_*.pb")))
+    if not sources:
+        raise UserError(f"{what}: no .npz and no input_<i>.pb in {path}", hint=_HINT, kind="feed")
+    feeds = []
+    for source in sources:
+        feed = _read_npz(source, what) if source.is_file() else _read_data_set(source, model, what)
+        validate_feed(model, feed, f"{what} {source}")
+        feeds.append(feed)
+    return tuple(feeds)
+
+
+def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:
+    """A feed: floats uniform in [-1, 1), integers 0 or 1, bools at random; symbolic dims as `sizes` says, else 2.
+
+    Raises UserError (kind "feed") for an input that is no tensor or has an unknown rank.
+    """
+    rng = np.random.default_rng(seed)
+    feed = {}
+    for value in graph_inputs(model):
+        tensor = value.type.tensor_type
+        if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
+            raise UserError(f"input {value.name!r} has no tensor shape to make up data for", hint=_HINT, kind="feed")
+        shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, 2) for d in tensor.shape.dim]
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        values = rng.uniform(-1, 1, shape) if np.issubdtype(dtype, np.floating) else rng.integers(0, 2, shape)
+        feed[value.name] = np.asarray(values).astype(dtype)
+    return feed
+
+
+def _read_npz(path: Path, what: str) -> Feed:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as e:
+        raise UserError(f"{what}: {path} is not a whole .npz file: {e}", hint=_HINT, kind="feed") from e
+
+
+def _read_data_set(folder: Path, model: onnx.ModelProto, what: str) -> Feed:
+    feed = {}
+    for i, value in enumerate(graph_inputs(model)):
+        path = folder / f"input_{i}.pb"
+        try:
+            tensor = onnx.TensorProto.FromString(path.read_bytes())
+            feed[tensor.name or value.name] = numpy_helper.to_array(tensor)
+        except FileNotFoundError:
+            raise UserError(f"{what}: {path} is missing: the input {value.name!r}", hint=_HINT, kind="feed") from None
+        except Exception as e:  # protobuf's DecodeError and numpy's ValueError share no nearer type
+            raise UserError(f"{what}: {path} is not a whole tensor: {e}", hint=_HINT, kind="feed") from e
+    return feed

@@ -1,0 +1,140 @@
+"""Laboratory: the sandboxed workers that one thread of examination needs, made on demand and kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from harness.case import Case
+from harness.environments import Installed
+from harness.recipe import Recipe, effective
+from harness.reference import Reference
+from harness.sandbox.zygote import Limits, Reply, Worker, Zygote
+from harness.verdict import Observation, Outcome, StageRun
+from harness.wire import STAGES
+
+REFERENCE = "harness.targets.reference"
+
+
+class Laboratory:
+    """Runs cases on targets and on the reference, each in a worker of its own. Close it, or use it in a `with`.
+
+    timeout  seconds that one stage may take;  memory_gib  resident memory that one worker may use
+    target_runs  how often a target has been run so far
+    """
+
+    def __init__(self, *, timeout: float = 20.0, memory_gib: float = 4.0) -> None:
+        self._limits = Limits(seconds=timeout, memory_mib=int(memory_gib * 1024))
+        self._folder = Path(tempfile.mkdtemp(prefix="driftnet-"))
+        self._zygotes: list[Zygote] = []
+        self._workers: dict[tuple[str, str], Worker] = {}
+        self._cases = 0
+        self.target_runs = 0
+        self.reference = Reference(self._worker(sys.executable, REFERENCE))
+
+    def observe(
+        self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False, keep_artifact: bool = False
+    ) -> Observation:
+        """What `installed` does with `case` under `recipe`; in a new process when `fresh`."""
+        module, _, attribute = installed.spec.partition(":")
+        worker = self._worker(installed.python, module)
+        if fresh:
+            worker.renew()
+        options = effective(installed.target, recipe)
+        self._cases += 1
+        self.target_runs += 1
+        folder = Path(worker.folder) / f"case_{self._cases}"
+        folder.mkdir()
+        try:
+            model = folder / "model.onnx"
+            model.write_bytes(case.model)
+            return _run_stages(worker, f"{module}:{attribute}", case, str(model), folder, options, keep_artifact)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds used so far in the workers, this process not included."""
+        return sum(zygote.cpu_seconds for zygote in self._zygotes)
+
+    def close(self) -> None:
+        """End every worker and remove what they left."""
+        for zygote in self._zygotes:
+            zygote.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Laboratory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _worker(self, python: str, module: str) -> Worker:
+        if (python, module) not in self._workers:
+            zygote = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
+            self._zygotes.append(zygote)
+            self._workers[python, module] = zygote.worker()
+        return self._workers[python, module]
+
+
+def _run_stages(
+    worker: Worker,
+    spec: str,
+    case: Case,
+    model: str,
+    folder: Path,
+    options: Mapping[str, Any],
+    keep_artifact: bool,
+) -> Observation:
+    outputs = [v.name for v in case.proto.graph.output]
+    calibration = list(case.calibration or case.feeds)
+    # what each stage is given beside the result of the one before
+    given: dict[str, tuple[Any, ...]] = {
+        "convert": (str(folder), options),
+        "quantize": (calibration, str(folder), options),
+        "execute": (list(case.feeds), outputs, options),
+    }
+    runs: list[StageRun] = []
+    value: Any = model
+    artifact = None
+    for stage in STAGES:
+        if stage == "execute" and keep_artifact:
+            artifact = Path(value).read_bytes()
+        reply = worker.call(f"{spec}.{stage}", value, *given[stage])
+        value = reply.value
+        if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder):
+            message = (
+                f"{stage} answered with {type(value).__name__} where the interface of a target wants something else"
+            )
+            reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
+        runs.append(_stage_run(stage, reply))
+        if reply.outcome is not Outcome.OK:
+            return Observation(tuple(runs), (), artifact)
+    return Observation(tuple(runs), tuple(value), artifact)
+
+
+def _answers(value: Any, stage: str, case: Case, folder: Path) -> bool:
+    """Whether a worker's answer is of the form that the interface of a target promises: workers are not trusted."""
+    if stage != "execute":
+        return (
+            isinstance(value, str) and Path(value).resolve().is_relative_to(folder.resolve()) and Path(value).is_file()
+        )
+    return (
+        isinstance(value, list)
+        and len(value) == len(case.feeds)
+        and all(isinstance(o, dict) and all(isinstance(x, np.ndarray) for x in o.values()) for o in value)
+    )
+
+
+def _stage_run(stage: str, reply: Reply) -> StageRun:
+    return StageRun(stage, reply.outcome, reply.message, reply.signal, reply.log, reply.seconds, reply.peak_mib)

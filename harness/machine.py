@@ -1,0 +1,36 @@
+"""The machine a case was seen on, as far as it can change what a target computes."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from typing import Any
+
+_FEATURES = (
+    *("sse4_1", "avx", "f16c", "fma", "avx2", "avx512f", "avx512bw", "avx512_vnni", "avx_vnni", "avx512_bf16"),
+    *("avx512_fp16", "amx_int8", "amx_bf16", "asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2"),
+)
+"""The instruction sets for which onnxruntime, MNN and their like keep kernels of their own."""
+
+
+@functools.cache
+def cpu_features() -> tuple[str, ...]:
+    """Names, as Linux prints them, of the instruction sets that choose a kernel; empty where Linux does not say."""
+    try:
+        with open("/proc/cpuinfo") as f:
+            line = next((line for line in f if line.lower().startswith(("flags", "features"))), "")
+    except OSError:
+        return ()
+    present = set(line.split())
+    return tuple(name for name in _FEATURES if name in present)
+
+
+def description() -> dict[str, Any]:
+    """What a saved case says of the machine it was seen on."""
+    return {"arch": platform.machine(), "cpu_features": list(cpu_features()), "threads": 1}
+
+
+def available_cores() -> int:
+    """Cores this process may use: what `--workers auto` stands for."""
+    return len(os.sched_getaffinity(0))

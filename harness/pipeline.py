@@ -1,0 +1,218 @@
+"""The way of one case: observe, judge, confirm, known? else trace back and reduce, sign.
+
+Case + Installed target + Recipe  ->  Examination, with a Finding where the verdict is a failure
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from harness.case import Case, Feed, custom_operators
+from harness.corpus import SavedCase
+from harness.environments import Installed
+from harness.known import Mask, explains
+from harness.laboratory import Laboratory
+from harness.machine import description
+from harness.oracle.judge import judge
+from harness.recipe import Recipe, canonical, effective
+from harness.reduce.problem import ExhaustedError
+from harness.reduce.reducer import reduce
+from harness.reduce.trace import trace
+from harness.reference import ReferenceError
+from harness.signature import Signature, coarse, fine, folder_name
+from harness.verdict import Kind, Verdict, Word
+
+CONFIRMING_RUNS = 5
+
+CLEAR = {"sampling": 3.0, "lossless": 1.5}
+"""How many times its bound an error must be for a reduction step to count; other tiers are exact (1)."""
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a finding may cost: `seconds` of wall time for its reduction, and `stop` to end it early."""
+
+    seconds: float = 20.0
+    stop: Callable[[], bool] = lambda: False
+
+
+@dataclass(frozen=True, eq=False)
+class Finding:
+    """A confirmed failure, reduced. `symptom` is the failure it was first seen by, where that was another one."""
+
+    case: Case
+    expected: tuple[Feed, ...]
+    installed: Installed
+    recipe: Recipe
+    verdict: Verdict
+    signature: Signature
+    runs: int
+    reproduced: int
+    symptom: str = ""
+
+    def to_save(self) -> SavedCase:
+        """The finding as a case for the corpus: open, or flaky with its rate."""
+        return SavedCase(
+            id=folder_name(self.signature),
+            case=self.case,
+            expected=self.expected,
+            target=self.installed.target.name,
+            recipe=self.recipe,
+            coarse=self.signature.coarse,
+            fine=self.signature.fine,
+            verdict=self.verdict.as_json(),
+            status="open" if self.reproduced == self.runs else "flaky",
+            seen=(self.installed.release,),
+            machine=description(),
+            runs=self.runs,
+            reproduced=self.reproduced,
+            note=f"first seen as: {self.symptom}" if self.symptom else "",
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Examination:
+    """What came of one case; `known` names the open case that explains a failure, the unconfirmed have no finding."""
+
+    verdict: Verdict
+    finding: Finding | None = None
+    known: str = ""
+    confirmed: bool = True
+
+
+def examine(
+    case: Case,
+    installed: Installed,
+    recipe: Recipe,
+    lab: Laboratory,
+    masks: Sequence[Mask] = (),
+    *,
+    effort: Effort | None = None,
+) -> Examination:
+    """Run one case the whole way. Raises nothing on account of the target or of the reference.
+
+    masks   of the saved cases that count as known
+    """
+    recipe = canonical(installed.target, recipe)
+    verdict = look(case, installed, recipe, lab)
+    if not verdict.failed:
+        return Examination(verdict)
+    confirmed = look(case, installed, recipe, lab, fresh=True)
+    if not confirmed.failed and not confirm(case, installed, recipe, lab)[1]:
+        return Examination(confirmed, confirmed=False)
+    if known := explanation(case, installed, recipe, verdict, lab, masks):
+        return Examination(verdict, known=known)
+    finding = pursue(case, installed, recipe, verdict, lab, effort or Effort())
+    if finding is None:
+        return Examination(verdict, confirmed=False)
+    # Reduced, it may turn out to be one that the masks did not recognise in the whole model.
+    known = next((mask.id for mask in masks if mask.id == folder_name(finding.signature)), "")
+    known = known or explanation(finding.case, installed, finding.recipe, finding.verdict, lab, masks)
+    return Examination(verdict, finding, known)
+
+
+def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, fresh: bool = False) -> Verdict:
+    """The verdict on one run of `case`, without confirmation; in a new process when `fresh`."""
+    if custom := custom_operators(case.proto):
+        node, op = custom[0]
+        message = f"operator {op} (node {node!r}) is a custom operator that nobody registered: its shape is unknown"
+        return Verdict(Word.REJECTS, message=message, stage="convert", rule="custom-operator")
+    reference = lab.reference.run(case)
+    if reference.error:
+        return Verdict(Word.INVALID, message=f"the reference refuses the model: {reference.error}")
+    observation = lab.observe(case, installed, recipe, fresh=fresh)
+    options = effective(installed.target, recipe)
+    return judge(case, observation, target=installed.target, options=options, reference=lab.reference)
+
+
+def confirm(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory) -> tuple[Verdict, int]:
+    """Run `case` in fresh workers: the commonest failure among the verdicts (else the first one), and how many failed.
+
+    Results that differ from run to run make its kind `nondeterministic`.
+    """
+    verdicts = [look(case, installed, recipe, lab, fresh=True) for _ in range(CONFIRMING_RUNS)]
+    failures = [verdict for verdict in verdicts if verdict.failed]
+    if not failures:
+        return verdicts[0], 0
+    verdict = Counter(failures).most_common(1)[0][0]
+    if verdict.word is Word.DIVERGES and len({(v.word, v.kind, v.error) for v in verdicts}) > 1:
+        message = f"{len(failures)} of {len(verdicts)} runs failed, with results that differ; {verdict.message}"
+        verdict = dataclasses.replace(verdict, kind=Kind.NONDETERMINISTIC, message=message)
+    return verdict, len(failures)
+
+
+def explanation(
+    case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory, masks: Sequence[Mask]
+) -> str:
+    """The id of a saved case that explains why `case` fails with `verdict`, or ""."""
+    name = installed.target.name
+
+    def failure(part: Case) -> str:
+        found = verdict if part is case else look(part, installed, recipe, lab)
+        return coarse(name, found) if found.failed else ""
+
+    try:
+        return next((m.id for m in masks if m.target == name and explains(m, case, failure, lab.reference.record)), "")
+    except ReferenceError:
+        return ""
+
+
+def pursue(
+    case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory, effort: Effort
+) -> Finding | None:
+    """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone."""
+    name, record, symptom = installed.target.name, lab.reference.record, ""
+    first_case, first_recipe = case, recipe
+    try:
+        surfaced_late = verdict.word is not Word.DIVERGES or verdict.kind == Kind.NAN
+        if surfaced_late and (source := trace(case, lambda part: look(part, installed, recipe, lab), record)):
+            if coarse(name, source.verdict) != coarse(name, verdict):
+                symptom = f"{verdict.word} in {verdict.stage}: {verdict.message}"
+            case, verdict = source.case, source.verdict
+        wanted = coarse(name, verdict)
+
+        def reproduces(candidate: Case, simpler: Recipe) -> bool:
+            if effort.stop():
+                raise ExhaustedError
+            found = look(candidate, installed, simpler, lab)
+            return is_clear(found) and coarse(name, found) == wanted
+
+        reduced = reduce(case, recipe, installed.target, reproduces, record, budget=effort.seconds)
+        case, recipe = reduced.case, reduced.recipe
+    except ReferenceError as e:
+        symptom = f"not reduced: {e}"
+    verdict, reproduced = confirm(case, installed, recipe, lab)
+    if not reproduced:  # its failure needed what a worker had done before
+        case, recipe = first_case, first_recipe
+        verdict, reproduced = confirm(case, installed, recipe, lab)
+    if not reproduced:
+        return None
+    if is_stale_state(case, installed, recipe, verdict, lab):
+        verdict = dataclasses.replace(verdict, kind=Kind.STALE_STATE)
+    sign = coarse(name, verdict)
+    signature = Signature(sign, fine(sign, case))
+    expected = lab.reference.run(case).outputs
+    return Finding(case, expected, installed, recipe, verdict, signature, CONFIRMING_RUNS, reproduced, symptom)
+
+
+def is_clear(verdict: Verdict) -> bool:
+    """Whether a failure is clear of the edge, so that it does not come and go while the case shrinks."""
+    return verdict.failed and verdict.error >= CLEAR.get(verdict.tier, 1.0) * verdict.bound
+
+
+def is_stale_state(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> bool:
+    """Whether the feed that fails would be right in a session of its own."""
+    if len(case.feeds) < 2 or verdict.word is not Word.DIVERGES:
+        return False
+    alone = dataclasses.replace(case, feeds=(case.feeds[verdict.feed],), calibration=case.calibration or case.feeds)
+    return look(alone, installed, recipe, lab, fresh=True).word is Word.AGREES
+
+
+def reproduces(saved: SavedCase, verdict: Verdict) -> bool:
+    """Whether `verdict` is the failure that `saved` was saved for."""
+    if saved.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
+        return verdict.word is Word.DIVERGES
+    return verdict.failed and coarse(saved.target, verdict) == saved.coarse

@@ -1,0 +1,112 @@
+"""pytest: saved cases are tests, and `driftnet` is a fixture for Hypothesis tests on real targets.
+
+`pytest DIR` replays every saved case below DIR. An open case that reproduces is an expected failure, strictly: where the
+CPU features are those it was seen with, a fix turns the replay red until `driftnet triage` says that it is fixed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness import api, corpus
+from harness.case import Case
+from harness.environments import resolve
+from harness.errors import UserError
+from harness.known import Mask, mask_of
+from harness.laboratory import Laboratory
+from harness.pipeline import explanation, look
+from harness.verdict import Word
+
+_LABORATORY = pytest.StashKey[Laboratory]()
+REPLAY_RUNS = 2
+
+
+class Divergence(AssertionError):
+    """A failure that no saved case explains. Each coarse signature has a subclass of its own, because Hypothesis tells
+    failures apart by type and place, and then reports and shrinks each of them."""
+
+
+def laboratory(config: pytest.Config) -> Laboratory:
+    """The workers of this pytest process, made when first asked for and closed with the session."""
+    if _LABORATORY not in config.stash:
+        config.stash[_LABORATORY] = Laboratory()
+        config.add_cleanup(config.stash[_LABORATORY].close)
+    return config.stash[_LABORATORY]
+
+
+class Examiner:
+    """What the fixture `driftnet` is: examines cases, knowing the saved ones below `folder`."""
+
+    def __init__(self, lab: Laboratory, masks: Iterable[Mask] = ()) -> None:
+        self.lab, self.masks = lab, list(masks)
+
+    def knowing(self, folder: Path) -> Examiner:
+        """The same examiner, which takes the open cases below `folder` as explanations."""
+        return Examiner(self.lab, [mask_of(saved) for saved in corpus.load_all(folder) if saved.status != "fixed"])
+
+    def check(self, case: Case, target: str, recipe: Mapping[str, Any] | None = None) -> Word:
+        """The verdict on one run of `case`. Raises a subclass of Divergence when it is a failure that nothing explains."""
+        installed = resolve(target)
+        verdict = look(case, installed, recipe or {}, self.lab)
+        if not verdict.failed or explanation(case, installed, recipe or {}, verdict, self.lab, self.masks):
+            return verdict.word
+        name = re.sub(r"\W+", "_", f"{target}_{verdict.stage}_{verdict.kind}")
+        raise type(name, (Divergence,), {})(
+            f"{target} {verdict.word} in {verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}: {verdict.message}"
+        )
+
+
+@pytest.fixture(scope="session")
+def driftnet(pytestconfig: pytest.Config) -> Examiner:
+    """Examine cases on real targets: `driftnet.knowing(corpus).check(case, "mnn", recipe)`."""
+    return Examiner(laboratory(pytestconfig))
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """A folder with a case.json beside a model.onnx is a test."""
+    if file_path.name == "case.json" and (file_path.parent / "model.onnx").exists():
+        return CaseFile.from_parent(parent, path=file_path)
+    return None
+
+
+class CaseFile(pytest.File):
+    """A case.json."""
+
+    def collect(self) -> Iterator[pytest.Item]:
+        """The one test it stands for."""
+        yield CaseItem.from_parent(self, name=self.path.parent.name)
+
+
+class CaseItem(pytest.Item):
+    """The replay of one saved case."""
+
+    def runtest(self) -> None:
+        """Pass, fail or xfail as the status of the case demands."""
+        saved = corpus.load(self.path.parent)
+        result = api.replay_one(saved, "", REPLAY_RUNS, laboratory(self.config))
+        if not result["as_expected"]:
+            raise Misbehaviour(
+                f"{saved.id} is {saved.status}, but on {result['target']}=={result['release']} it {result['outcome']}. "
+                f"{result['message']}\nreplay it: driftnet replay {self.path.parent}"
+            )
+        if saved.status != "fixed" and result["outcome"] == "reproduces":
+            pytest.xfail(f"{saved.status}: {saved.note or saved.verdict['message']}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str | Any:
+        """The sentence alone: the traceback would show only driftnet's own lines."""
+        if isinstance(excinfo.value, Misbehaviour | UserError):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Where the test stands, and its name."""
+        return self.path, None, f"saved case {self.name}"
+
+
+class Misbehaviour(AssertionError):
+    """A saved case that does not behave as its status says."""

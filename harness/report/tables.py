@@ -1,0 +1,114 @@
+"""Results as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+Result = Mapping[str, Any]
+
+
+def fuzz(console: Console, result: Result, folder: Path) -> None:
+    """The end of a campaign: counts, findings, where they are."""
+    per_cpu = result["cases"] / result["cpu_seconds"] if result["cpu_seconds"] else 0.0
+    console.print(
+        f"{result['cases']} cases of {result['models']} models in {result['wall_seconds']:.0f} s "
+        f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)"
+    )
+    console.print("verdicts: " + ", ".join(f"{n} {word}" for word, n in result["verdicts"].items()))
+    if result["unconfirmed"]:
+        console.print(f"{result['unconfirmed']} failures did not come back in fresh processes and are not reported")
+    if result["findings"]:
+        table = _table("finding", "status", "times", "nodes", "elements", "what")
+        for f in sorted(result["findings"], key=lambda f: (f["status"] != "new", f["id"])):
+            row = [f["id"], f["status"], f["times"], f["nodes"], f["elements"], f["message"]]
+            table.add_row(*(escape(str(cell)) for cell in row))
+        console.print(table)
+    for error in result["errors"]:
+        console.print(f"error of driftnet in case {error['index']}: {error['message']}", style="red", markup=False)
+    console.print(f"report: {folder / 'summary.md'}", markup=False)
+    if any(f["status"] == "new" for f in result["findings"]):
+        console.print(f"replay the new cases: driftnet replay {folder / 'cases'}", markup=False)
+
+
+def replay(console: Console, result: Result) -> None:
+    """One row a saved case; rows that are not as their status says stand out."""
+    table = _table("case", "target", "status", "outcome", "runs", "")
+    for c in result["cases"]:
+        mark = "" if c["as_expected"] else "[red]not as its status says[/]"
+        release = f"{c['target']}=={c['release']}"
+        table.add_row(c["id"], release, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
+    console.print(table)
+    wrong = [c for c in result["cases"] if not c["as_expected"]]
+    console.print(f"{len(result['cases'])} cases, {len(wrong)} not as their status says")
+    for c in wrong:
+        if c["status"] == "open" and c["outcome"] == "agrees":
+            console.print(f"{c['id']} is fixed here: driftnet triage CASE --status fixed", markup=False)
+        else:
+            console.print(f"{c['id']}: {c['message']}", markup=False)
+
+
+def check(console: Console, result: Result) -> None:
+    """The verdict on one model, a paragraph a target and recipe."""
+    for r in result["targets"]:
+        colour = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}.get(
+            r["verdict"], "red"
+        )
+        recipe = ", ".join(f"{k}={v}" for k, v in r["recipe"].items()) or "default recipe"
+        where = f" in {r['stage']}" if r["stage"] else ""
+        kind = f" ({r['kind']})" if r["kind"] else ""
+        console.print(
+            f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: [{colour}]{r['verdict']}[/]{where}{kind}"
+        )
+        if r["message"]:
+            console.print(f"  {r['message']}", markup=False)
+        if r["known"]:
+            console.print(f"  known: {r['known']}", markup=False)
+        if r["culprits"]:
+            console.print("  nodes: " + ", ".join(f"{c['op_type']} {c['node']}" for c in r["culprits"]), markup=False)
+        if r["reduced"] and r["reduced"]["path"]:
+            reduced = r["reduced"]
+            console.print(
+                f"  reduced: {reduced['path']} ({reduced['nodes']} nodes, {reduced['elements']} elements)", markup=False
+            )
+
+
+def targets(console: Console, result: Result) -> None:
+    """What can be examined, and how."""
+    for t in result["targets"]:
+        installed, others = t["installed"] or "no", ", ".join(t["releases"]) or "none"
+        network = "cut off" if t["network_isolated"] else "NOT cut off"
+        console.print(f"[bold]{t['name']}[/] installed: {installed}; other releases: {others}; network: {network}")
+        table = _table("stage", "option", "values (default first)", "")
+        for o in t["options"]:
+            table.add_row(o["stage"], o["name"], ", ".join(map(str, o["values"])), escape(o["help"]))
+        console.print(table)
+
+
+def bench(console: Console, result: Result) -> None:
+    """Benchmark results; with two of them, their ratio."""
+    table = _table("benchmark", "measure", "value", *(["before", "ratio"] if "before" in result else []))
+    for name, value in result["measures"].items():
+        row = [result["name"], name, f"{value:.4g}"]
+        if before := result.get("before", {}).get(name):
+            row += [f"{before:.4g}", f"{value / before:.3f}"]
+        table.add_row(*row)
+    console.print(table)
+
+
+def fields(console: Console, result: Result) -> None:
+    """A small result as `name: value` lines."""
+    for name, value in result.items():
+        console.print(f"{name}: {value}", markup=False)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table

@@ -1,0 +1,50 @@
+"""Files a campaign leaves in its report folder: summary.json and summary.md."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from harness.api import Listener
+from harness.errors import UserError
+from harness.shard import Event
+from harness.summary import Summary
+
+EVERY_SECONDS = 10.0
+
+
+def periodically(folder: Path) -> Listener:
+    """A listener that writes the summary into `folder` every ten seconds: a run that is killed leaves one too."""
+    due = 0.0
+
+    def update(summary: Summary, event: Event) -> None:
+        nonlocal due
+        if event["event"] == "tick" and event["elapsed"] >= due:
+            due = event["elapsed"] + EVERY_SECONDS
+            write_summary(summary.as_json(), folder)
+
+    return update
+
+
+def write_summary(result: Mapping[str, Any], folder: Path) -> None:
+    """Write summary.json and summary.md, each atomically. Raises UserError (kind "disk")."""
+    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined).from_string(
+        resources.files("harness.report").joinpath("summary.md").read_text()
+    )
+    for name, text in (("summary.json", json.dumps(result, indent=1) + "\n"), ("summary.md", template.render(result))):
+        draft = folder / f".{name}"
+        try:
+            draft.write_text(text)
+            os.replace(draft, folder / name)
+        except OSError as e:
+            raise UserError(
+                f"cannot write {folder / name}: {e.strerror}; the cases in {folder / 'cases'} are untouched",
+                hint="free some space, or name another folder with --report",
+                kind="disk",
+            ) from e

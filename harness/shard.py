@@ -1,0 +1,158 @@
+"""Shard: what one process of a campaign does with one case index.
+
+What other shards have found is read from the run's folder of cases, which is the only thing the shards share.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import threading
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import util
+from multiprocessing.synchronize import Event as SharedEvent
+from pathlib import Path
+from typing import Any
+
+from generators import bulk
+from harness import corpus, recipe
+from harness.case import Case
+from harness.environments import Installed, resolve
+from harness.errors import UserError
+from harness.known import Mask, mask_of
+from harness.laboratory import Laboratory
+from harness.oracle import lossless
+from harness.pipeline import Effort, Examination, examine
+from harness.recipe import Recipe
+
+RECIPES_PER_MODEL = 2
+LOSSLESS_SHARE = 0.5
+STEERED_WEIGHT = 0.25
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a campaign examines.
+
+    targets   target words ("mnn", "mnn==3.4.1", ...);  focus  names the generator is restricted to
+    steer     make what open cases already blame rarer (then the cases depend on what was found before)
+    corpus    folder of known cases;   cases   folder into which new ones are written
+    timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
+    """
+
+    targets: tuple[str, ...]
+    seed: int
+    corpus: Path
+    cases: Path
+    focus: tuple[str, ...] = ()
+    steer: bool = True
+    timeout: float = 20.0
+    memory_gib: float = 4.0
+    reduce_seconds: float = 20.0
+
+    @property
+    def cases_per_model(self) -> int:
+        """How many cases (model x target x recipe) one index stands for."""
+        return len(self.targets) * RECIPES_PER_MODEL
+
+
+@dataclass
+class Shard:
+    """The state of one process: its workers, its targets, and what is known so far."""
+
+    plan: Plan
+    lab: Laboratory
+    stopping: Callable[[], bool]
+    installed: list[Installed] = field(default_factory=list)
+    masks: dict[str, Mask] = field(default_factory=dict)
+    paths: dict[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.installed = [resolve(word) for word in self.plan.targets]
+        self.learn(self.plan.corpus)
+
+    def learn(self, folder: Path) -> None:
+        """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more."""
+        for path in sorted(folder.glob("*/test_*")):
+            if path.name not in self.masks:
+                saved = corpus.load(path)
+                if saved.status != "fixed":
+                    self.masks[path.name], self.paths[path.name] = mask_of(saved), path
+
+    def run(self, index: int, most: int) -> Iterator[Event]:
+        """Examine the first `most` cases that `index` stands for, as events."""
+        self.learn(self.plan.cases)
+        favoured = self.installed[index % len(self.installed)].target.name
+        case = bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
+        pairs = [(one, pair) for one in self.installed for pair in drawn(case, one, self.plan.seed, index)]
+        for installed, (variant, chosen) in pairs[:most]:
+            if self.stopping():
+                return
+            effort = Effort(seconds=self.plan.reduce_seconds, stop=self.stopping)
+            result = examine(variant, installed, chosen, self.lab, list(self.masks.values()), effort=effort)
+            yield self._examined(index, installed, chosen, result)
+            if result.finding and not result.known:
+                path = corpus.save(result.finding.to_save(), self.plan.cases)
+                self.learn(self.plan.cases)
+                yield {"event": "found", "index": index, "path": str(path), "release": installed.release}
+
+    def _examined(self, index: int, installed: Installed, chosen: Recipe, result: Examination) -> Event:
+        return {
+            "event": "examined",
+            "index": index,
+            "target": installed.target.name,
+            "release": installed.release,
+            "recipe": dict(chosen),
+            "verdict": result.verdict.as_json(),
+            "known": str(self.paths[result.known]) if result.known else "",
+            "confirmed": result.confirmed,
+        }
+
+    def _weights(self, target: str) -> dict[str, float]:
+        if not self.plan.steer:
+            return {}
+        return {op: STEERED_WEIGHT for mask in self.masks.values() if mask.target == target for op in mask.op_types}
+
+
+def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The (case, recipe) pairs that index `index` stands for on one target, the same wherever it is examined.
+
+    Where a recipe quantises and the graph allows it, half of the cases are put on the quantiser's grid.
+    """
+    rng = random.Random(f"{seed}/{index}/{installed.target.name}")
+    for _ in range(RECIPES_PER_MODEL):
+        chosen = recipe.draw(installed.target, rng)
+        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
+        grid_seed, on_grid = rng.getrandbits(32), rng.random() < LOSSLESS_SHARE
+        constructed = lossless.construct(case, scheme, grid_seed) if scheme and on_grid else None
+        yield constructed or case, chosen
+
+
+_shard: Shard
+
+
+def begin(plan: Plan, stop: SharedEvent) -> None:
+    """Set this process up as a shard of `plan` (a process pool's initializer)."""
+    global _shard
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what Ctrl-C and SIGTERM mean
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.current_thread().name = "shard"
+    lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib)
+    util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
+    _shard = Shard(plan, lab, stop.is_set)
+
+
+def examine_index(index: int, most: int) -> list[Event]:
+    """The events of one index. An exception of ours is an event too: it must not end the campaign."""
+    events: list[Event] = []
+    try:
+        events.extend(_shard.run(index, most))
+    except UserError as e:  # a full disk, an unwritable folder: nothing the next case would mend
+        events.append({"event": "error", "index": index, "message": e.message, "hint": e.hint, "kind": e.kind})
+    except Exception as e:
+        trace = "".join(traceback.format_exception(e))
+        events.append({"event": "error", "index": index, "message": f"{type(e).__name__}: {e}", "trace": trace})
+    return [*events, {"event": "done", "index": index}]

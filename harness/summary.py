@@ -1,0 +1,128 @@
+"""Summary: a listener that counts what a campaign reports, and is what `driftnet fuzz --json` prints."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from harness import corpus
+from harness.case import elements, nodes
+from harness.shard import Event
+
+
+@dataclass
+class Summary:
+    """Counts so far.
+
+    run_cases   the folder of this run's own cases: what stands elsewhere was known before
+    verdicts, rules   verdict words and documented rules -> cases
+    abstained   operator type -> cases that no tier could decide because of it
+    findings    id -> what the JSON says of a new or known finding; `times` says how often it was met
+    unconfirmed  failures that fresh workers did not show again;   errors   of driftnet itself
+    """
+
+    run_cases: Path
+    seed: int = 0
+    cases: int = 0
+    models: int = 0
+    verdicts: Counter[str] = field(default_factory=Counter)
+    rules: Counter[str] = field(default_factory=Counter)
+    abstained: Counter[str] = field(default_factory=Counter)
+    findings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    unconfirmed: int = 0
+    errors: list[dict[str, Any]] = field(default_factory=list)
+    wall_seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    left: float = math.inf
+    next_index: int = 0
+
+    def __call__(self, event: Event) -> None:
+        """Take one event of a campaign into account."""
+        match event["event"]:
+            case "examined":
+                self._examined(event)
+            case "found":
+                self._count(Path(event["path"]), event["release"], "new")
+            case "done":
+                self.models += 1
+                self.next_index = max(self.next_index, event["index"] + 1)
+            case "error":
+                self.errors.append(dict(event))
+            case "tick":
+                self.wall_seconds, self.left = event["elapsed"], event["left"]
+
+    @property
+    def new(self) -> list[dict[str, Any]]:
+        """The findings that no saved case explained."""
+        return [finding for finding in self.findings.values() if finding["status"] == "new"]
+
+    @property
+    def exit_status(self) -> int:
+        """2 after an error of driftnet itself, 1 with a new finding, 3 with known ones only, else 0."""
+        return 2 if self.errors else 1 if self.new else 3 if self.findings else 0
+
+    def as_json(self) -> dict[str, Any]:
+        """The JSON object of `driftnet fuzz --json`."""
+        return {
+            "cases": self.cases,
+            "models": self.models,
+            "seed": self.seed,
+            "next_index": self.next_index,
+            "wall_seconds": round(self.wall_seconds, 1),
+            "cpu_seconds": round(self.cpu_seconds, 1),
+            "verdicts": dict(self.verdicts.most_common()),
+            "abstained": dict(self.abstained.most_common()),
+            "rules": dict(self.rules.most_common()),
+            "unconfirmed": self.unconfirmed,
+            "findings": list(self.findings.values()),
+            "errors": self.errors,
+        }
+
+    def restore(self, result: Mapping[str, Any]) -> None:
+        """Go on from an earlier `as_json`. Raises ValueError for another seed, KeyError for lacking keys."""
+        if result["seed"] != self.seed:
+            raise ValueError(f"that run has seed {result['seed']}, not {self.seed}")
+        self.cases, self.models, self.next_index = result["cases"], result["models"], result["next_index"]
+        for name in ("verdicts", "abstained", "rules"):
+            getattr(self, name).update(result[name])
+        self.findings = {finding["id"]: finding for finding in result["findings"]}
+        self.unconfirmed = result["unconfirmed"]
+
+    def _examined(self, event: Event) -> None:
+        verdict = event["verdict"]
+        self.cases += 1
+        self.verdicts[verdict["word"]] += 1
+        self.abstained.update(verdict.get("abstained", ()))
+        if rule := verdict.get("rule"):
+            self.rules[rule] += 1
+        self.unconfirmed += not event["confirmed"]
+        if event["known"]:
+            path = Path(event["known"])
+            status = "new" if path.is_relative_to(self.run_cases) else "known"
+            self._count(path, event["release"], status)
+
+    def _count(self, path: Path, release: str, status: str) -> None:
+        if path.name not in self.findings:
+            self.findings[path.name] = described(corpus.load(path), release, status) | {"times": 0}
+        self.findings[path.name]["times"] += 1
+
+
+def described(saved: corpus.SavedCase, release: str, status: str) -> dict[str, Any]:
+    """What a finding's entry in JSON says of `saved`."""
+    return {
+        "id": saved.id,
+        "target": saved.target,
+        "release": release,
+        "stage": saved.stage,
+        "kind": saved.kind,
+        "signature": saved.coarse,
+        "status": status,
+        "nodes": nodes(saved.case),
+        "elements": elements(saved.case),
+        "message": str(saved.verdict.get("message", "")),
+        "path": str(saved.path),
+    }

@@ -1,0 +1,165 @@
+"""Saved cases: whole or not at all, read back as they were, and nothing in them is trusted."""
+
+import dataclasses
+import errno
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from harness import corpus
+from harness.case import digest
+from harness.corpus import SavedCase
+from harness.errors import UserError
+from tests import models
+
+
+def saved_relu(**changes):
+    case = models.relu()
+    expected = ({"y": np.maximum(case.feeds[0]["x"], 0)},)
+    verdict = {"word": "diverges", "stage": "execute", "kind": "wrong-values", "message": "y is wrong"}
+    saved = SavedCase("test_relu_01234567", case, expected, "mnn", {"memory": "low"}, "coarse", "fine", verdict)
+    return dataclasses.replace(saved, **changes)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return corpus.save(saved_relu(), tmp_path)
+
+
+def test_a_saved_case_reads_back_as_it_was(folder):
+    loaded, saved = corpus.load(folder), saved_relu()
+    assert digest(loaded.case) == digest(saved.case)
+    assert np.array_equal(loaded.expected[0]["y"], saved.expected[0]["y"])
+    same = ("id", "target", "recipe", "coarse", "fine", "verdict", "status", "runs", "reproduced")
+    assert [getattr(loaded, name) for name in same] == [getattr(saved, name) for name in same]
+
+
+def test_several_feeds_and_calibration_feeds_are_kept_in_order(tmp_path):
+    feeds = tuple({"x": np.full((1, 4), k, np.float32)} for k in range(12))
+    case = dataclasses.replace(models.relu(), feeds=feeds, calibration=feeds[:11])
+    loaded = corpus.load(corpus.save(saved_relu(case=case, expected=tuple({"y": f["x"]} for f in feeds)), tmp_path))
+    assert [feed["x"][0, 0] for feed in loaded.case.feeds] == list(range(12))
+    assert [feed["x"][0, 0] for feed in loaded.case.calibration] == list(range(11))
+
+
+def test_a_case_that_already_stands_is_left_alone(folder, tmp_path):
+    before = (folder / "case.json").read_text()
+    assert corpus.save(saved_relu(note="another"), tmp_path) == folder
+    assert (folder / "case.json").read_text() == before
+
+
+def test_a_case_that_cannot_be_written_whole_is_not_written_at_all(tmp_path, monkeypatch):
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    first = corpus.save(saved_relu(), tmp_path)
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(UserError, match="No space left on device") as error:
+        corpus.save(saved_relu(id="test_second_89abcdef"), tmp_path)
+    assert error.value.kind == "disk"
+    assert [p.name for p in first.parent.iterdir()] == [first.name], "a draft was left behind"
+
+
+def test_an_update_that_fails_leaves_the_case_as_it_was(folder, monkeypatch):
+    before = (folder / "case.json").read_text()
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("os.replace", full)
+    with pytest.raises(UserError, match="what was saved before is untouched"):
+        corpus.update(corpus.load(folder), status="fixed")
+    assert (folder / "case.json").read_text() == before
+    assert not list(folder.glob(".case.*")), "a draft was left behind"
+
+
+def test_an_update_changes_case_json_alone(folder):
+    model = (folder / "model.onnx").read_bytes()
+    corpus.update(corpus.load(folder), status="fixed", upstream="https://example.org/1")
+    loaded = corpus.load(folder)
+    assert (loaded.status, loaded.upstream) == ("fixed", "https://example.org/1")
+    assert (folder / "model.onnx").read_bytes() == model
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -3])
+def test_a_truncated_case_json_is_named(folder, cut):
+    path = folder / "case.json"
+    path.write_text(path.read_text()[:cut])
+    with pytest.raises(UserError, match=r"case\.json: not a whole case\.json") as error:
+        corpus.load(folder)
+    assert error.value.kind == "case"
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [("schema", 99, "schema 99"), ("status", "odd", "status 'odd'"), ("recipe", None, "lacks 'recipe'")],
+)
+def test_a_case_json_of_another_form_is_named(folder, key, value, says):
+    path = folder / "case.json"
+    fields = json.loads(path.read_text()) | {key: value}
+    if value is None:
+        del fields[key]
+    path.write_text(json.dumps(fields))
+    with pytest.raises(UserError, match=says):
+        corpus.load(folder)
+
+
+@pytest.mark.parametrize("content", [b"", b"hello world", b"\x08\x07\x12", bytes(range(256))])
+def test_a_file_that_is_no_model_is_named(tmp_path, content):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match="is not an ONNX model") as error:
+        corpus.read_onnx(path)
+    assert error.value.kind == "model"
+
+
+def test_a_model_that_points_outside_its_folder_is_refused(tmp_path):
+    (tmp_path / "secret").write_bytes(b"\0" * 16)
+    inside = tmp_path / "case"
+    inside.mkdir()
+    model = onnx.ModelProto.FromString(models.relu().model)
+    tensor = model.graph.initializer.add(name="w", data_type=TensorProto.FLOAT, dims=[4])
+    tensor.data_location = TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="../secret")
+    (inside / "model.onnx").write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match="points outside its folder"):
+        corpus.read_onnx(inside / "model.onnx")
+
+
+def test_external_data_in_the_models_own_folder_is_read(tmp_path):
+    weights = np.arange(2000, dtype=np.float32)
+    case = models.case(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        {"x": weights},
+        {"w": weights},
+        outputs=[("y", TensorProto.FLOAT, (2000,))],
+    )
+    onnx.save(
+        onnx.ModelProto.FromString(case.model), tmp_path / "m.onnx", save_as_external_data=True, location="m.data"
+    )
+    read = corpus.read_onnx(tmp_path / "m.onnx")
+    assert np.array_equal(onnx.numpy_helper.to_array(read.graph.initializer[0]), weights)
+
+
+def test_a_missing_input_file_is_named(folder):
+    (folder / "test_data_set_0" / "input_0.pb").unlink()
+    with pytest.raises(UserError, match=r"input_0\.pb is missing: the input 'x'"):
+        corpus.load(folder)
+
+
+def test_a_truncated_input_file_is_named(folder):
+    path = folder / "test_data_set_0" / "input_0.pb"
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(UserError, match=r"input_0\.pb is not a whole tensor"):
+        corpus.load(folder)
+
+
+def test_drafts_of_other_processes_are_no_cases(folder, tmp_path):
+    draft = tmp_path / "mnn" / ".test_other_0.draft"
+    draft.mkdir()
+    (draft / "model.onnx").write_bytes(b"")
+    assert corpus.folders([tmp_path]) == [folder]
