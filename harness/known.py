@@ -1,0 +1,195 @@
+"""Known issues: masks of saved open cases, and whether one of them explains a failure.
+
+Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw failures were the same one. A mask is the
+reduced case of a known bug read as a pattern. Reduction leaves only what the failure needs, so the pattern is a lower
+bound: a place in another model matches when it has at least what the pattern has.
+
+    operators     the same types
+    edges         the same slots of the same makers; an operand that nothing makes in the pattern may be made elsewhere
+    attributes    each one left in the pattern is present with a value of the same class; others may stand beside it
+    operands      present where the pattern's is; same dtype, same rank (no pass changes ranks, and an operator often
+                  has a kernel for each), a constant where it is constant; a dim that is 0 or many is that here, too,
+                  while a dim of 1 may be anything, because sizes are reduced to 1 where they do not matter
+
+That a place matches proves nothing. The mask explains a failure when such a place, cut out with its recorded operands,
+fails by itself as the mask says, and the model without these places, their outputs recorded, does not fail. So the
+kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be of any kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from harness.case import Case
+from harness.corpus import SavedCase
+from harness.reduce.submodel import (
+    Record,
+    Recording,
+    Tensors,
+    UnrecordedError,
+    constant_values,
+    recording,
+    submodel,
+    with_constants,
+)
+from harness.signature import attribute_classes
+from harness.verdict import Kind
+
+Occurrence = tuple[int, ...]
+"""Indices of the nodes that stand for the pattern's nodes, in the pattern's order."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """What the pattern knows of one input of a node.
+
+    maker    (index of the pattern node, output slot) that makes it, or None where it is a leaf
+    dtype    of a leaf, else "";   shape   of a leaf;   constant   whether the leaf is no graph input
+    """
+
+    maker: tuple[int, int] | None = None
+    dtype: str = ""
+    shape: tuple[int, ...] = ()
+    constant: bool = False
+
+
+@dataclass(frozen=True)
+class PatternNode:
+    """One node of the pattern. operands: None where an optional input is absent."""
+
+    op_type: str
+    attributes: Mapping[str, str]
+    operands: tuple[Operand | None, ...]
+
+
+@dataclass(frozen=True)
+class Mask:
+    """A known bug of `target`, to be found in other models. id names the saved case."""
+
+    id: str
+    target: str
+    stage: str
+    kind: str
+    coarse: str
+    pattern: tuple[PatternNode, ...]
+
+    @property
+    def op_types(self) -> frozenset[str]:
+        """The operators of the pattern."""
+        return frozenset(node.op_type for node in self.pattern)
+
+
+def mask_of(saved: SavedCase) -> Mask:
+    """The mask of a saved case."""
+    kind = str(saved.verdict.get("kind", ""))
+    return Mask(saved.id, saved.target, saved.stage, kind, saved.coarse, pattern_of(saved.case))
+
+
+def pattern_of(case: Case) -> tuple[PatternNode, ...]:
+    """The main graph of `case` without its Constant nodes, in its order."""
+    graph = case.proto.graph
+    leaves = _leaves(case)
+    nodes = [node for node in graph.node if node.op_type != "Constant"]
+    made = {name: (i, slot) for i, node in enumerate(nodes) for slot, name in enumerate(node.output) if name}
+
+    def operand(name: str) -> Operand | None:
+        if not name:
+            return None
+        return Operand(made[name]) if name in made else leaves.get(name, Operand())
+
+    return tuple(PatternNode(node.op_type, attribute_classes(node), tuple(map(operand, node.input))) for node in nodes)
+
+
+def explains(mask: Mask, case: Case, failure: Callable[[Case], str], record: Record) -> bool:
+    """Whether the failure of `case` is the bug that `mask` stands for.
+
+    failure   the coarse signature of the way a case fails, "" when it does not
+    Raises what `record` raises for `case` itself.
+    """
+    if not may_occur(mask, case):
+        return False
+    recorded = recording(case, record)
+    try:
+        failing = [o for o in matches(mask, case, recorded.runs[0]) if _fails_alone(mask, case, o, failure, recorded)]
+        if not failing:
+            return False
+        places = {index for occurrence in failing for index in occurrence}
+        rest = [i for i, n in enumerate(case.proto.graph.node) if i not in places and n.op_type != "Constant"]
+        return not rest or not failure(submodel(case, rest, recorded))
+    except UnrecordedError:
+        return False
+
+
+def may_occur(mask: Mask, case: Case) -> bool:
+    """Whether `case` has as many nodes of each operator as the pattern: a filter that costs microseconds."""
+    there = Counter(node.op_type for node in case.proto.graph.node)
+    return Counter(node.op_type for node in mask.pattern) <= there
+
+
+def matches(mask: Mask, case: Case, tensors: Tensors) -> list[Occurrence]:
+    """Where the pattern occurs in `case`, each set of nodes once. tensors: every tensor of the main graph."""
+    found: dict[frozenset[int], Occurrence] = {}
+    for occurrence in _extend(mask.pattern, case, with_constants(case, tensors), ()):
+        found.setdefault(frozenset(occurrence), occurrence)
+    return list(found.values())
+
+
+def _extend(pattern: Sequence[PatternNode], case: Case, tensors: Tensors, chosen: Occurrence) -> Iterator[Occurrence]:
+    """Every way to complete `chosen`, node by node; makers stand before readers, so edges are checked at once."""
+    if len(chosen) == len(pattern):
+        yield chosen
+        return
+    wanted = pattern[len(chosen)]
+    for index, node in enumerate(case.proto.graph.node):
+        if index not in chosen and node.op_type == wanted.op_type and _fits(wanted, node, case, tensors, chosen):
+            yield from _extend(pattern, case, tensors, (*chosen, index))
+
+
+def _fits(wanted: PatternNode, node: onnx.NodeProto, case: Case, tensors: Tensors, chosen: Occurrence) -> bool:
+    classes = attribute_classes(node)
+    if any(classes.get(name) != value for name, value in wanted.attributes.items()):
+        return False
+    names = list(node.input)
+    for slot, operand in enumerate(wanted.operands):
+        if operand is None:
+            continue
+        if slot >= len(names) or not names[slot]:
+            return False
+        if operand.maker is not None:
+            maker, output = operand.maker
+            if list(case.proto.graph.node[chosen[maker]].output)[output : output + 1] != [names[slot]]:
+                return False
+        elif not _has_class(operand, names[slot], case, tensors):
+            return False
+    return True
+
+
+def _has_class(operand: Operand, name: str, case: Case, tensors: Tensors) -> bool:
+    x = tensors.get(name)
+    if x is None or str(x.dtype) != operand.dtype or np.ndim(x) != len(operand.shape):
+        return False
+    if (name in constant_values(case.proto.graph)) != operand.constant:
+        return False
+    return all(want == 1 or min(want, 2) == min(n, 2) for want, n in zip(operand.shape, np.shape(x)))
+
+
+def _fails_alone(
+    mask: Mask, case: Case, occurrence: Occurrence, failure: Callable[[Case], str], recorded: Recording
+) -> bool:
+    coarse = failure(submodel(case, occurrence, recorded))
+    # These kinds take several runs to tell; one run shows them as something else.
+    by_chance = mask.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
+    return coarse == mask.coarse or (by_chance and coarse != "")
+
+
+def _leaves(case: Case) -> dict[str, Operand]:
+    fed = case.feeds[0]
+    return {
+        name: Operand(dtype=str(x.dtype), shape=np.shape(x), constant=name not in fed)
+        for name, x in with_constants(case, fed).items()
+    }

@@ -1,0 +1,368 @@
+"""The passes that make a model smaller: nodes, interface, operands, attributes, recipe, names.
+
+Each takes the Problem, attempts candidates, and leaves the best behind. Dimensions and values have their own modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import defs, helper, numpy_helper
+
+from harness.case import Case, Feed, graph_inputs
+from harness.recipe import simpler as simpler_recipes
+from harness.reduce.problem import Problem, shrink
+from harness.reduce.submodel import Recording, UnrecordedError, bodies, constant, rebuilt, submodel
+
+SINGLE_BUT_OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
+
+
+def window(problem: Problem) -> None:
+    """Bisect for the shortest failing prefix of the node list, then for its shortest failing suffix: 2 log2(n) runs.
+
+    Then try its two ends alone, which is what two nodes that fail together with others between them come down to.
+    """
+    kept = operators(problem.case)
+    attempt = _attempt_nodes(problem)
+    end = bisect(len(kept), lambda n: attempt(kept[:n]))
+    kept = kept[:end]
+    length = bisect(end, lambda n: attempt(kept[end - n :]))
+    if length > 2:
+        attempt([kept[end - length], kept[end - 1]])
+
+
+def fewer_nodes(problem: Problem) -> None:
+    """ddmin over the nodes; whatever is dropped leaves its recorded outputs behind."""
+    if len(operators(problem.case)) > 1:
+        shrink(operators(problem.case), _attempt_nodes(problem), least=1)
+
+
+def fewer_outputs(problem: Problem) -> None:
+    """ddmin over the graph outputs, and over the nodes that only a dropped output needs."""
+    case = problem.case
+
+    def test(names: list[str]) -> bool:
+        model = copied(case)
+        outputs = [v for v in model.graph.output if v.name in names]
+        del model.graph.output[:]
+        model.graph.output.extend(outputs)
+        return problem.attempt(rebuilt(case, model))
+
+    shrink([v.name for v in case.proto.graph.output], test, least=1)
+
+
+def fewer_feeds(problem: Problem) -> None:
+    """One feed, and no calibration feeds, where that is enough."""
+    problem.attempt(replace(problem.case, feeds=problem.case.feeds[:1], calibration=()))
+    case = problem.case
+    shrink(case.feeds, lambda feeds: problem.attempt(replace(case, feeds=tuple(feeds))), least=1)
+    case = problem.case
+    shrink(case.calibration, lambda feeds: problem.attempt(replace(case, calibration=tuple(feeds))))
+
+
+def bypass(problem: Problem) -> None:
+    """Let the readers of a node's output read one of its inputs of the same dtype and shape instead."""
+    for index in reversed(operators(problem.case)):
+        for source in _bypasses(problem, index):
+            model = copied(problem.case)
+            node = model.graph.node[index]
+            rename_reads(model.graph, {node.output[0]: source})
+            for value in model.graph.output:
+                if value.name == node.output[0]:
+                    value.name = source
+            if problem.attempt(rebuilt(problem.case, model)):
+                # what was dropped with the node stood before it, so the smaller indices may have moved
+                return bypass(problem)
+    return None
+
+
+def fewer_operands(problem: Problem) -> None:
+    """Drop optional inputs, and all but one of variadic ones."""
+    for index in range(len(problem.case.proto.graph.node)):
+        slot = len(problem.case.proto.graph.node[index].input)
+        while (slot := slot - 1) >= 0:
+            model = copied(problem.case)
+            node = model.graph.node[index]
+            option = _option(problem.case, node, slot)
+            if option == SINGLE_BUT_OPTIONAL and node.input[slot]:
+                node.input[slot] = ""
+                while not node.input[-1]:
+                    del node.input[-1]
+            elif option == VARIADIC and slot > 0:
+                del node.input[slot]
+            else:
+                continue
+            before = len(problem.case.proto.graph.node)
+            if problem.attempt(rebuilt(problem.case, model)) and len(problem.case.proto.graph.node) < before:
+                return fewer_operands(problem)
+    return None
+
+
+def inputs_to_initializers(problem: Problem) -> None:
+    """Inputs that are equal in all feeds become initializers. One stays: a model without any is folded, not run."""
+    case = problem.case
+    names = [v.name for v in graph_inputs(case.proto)]
+    free = [n for n in names if any(not np.array_equal(f[n], case.feeds[0][n]) for f in case.feeds)]
+
+    def test(inputs: list[str]) -> bool:
+        fixed = {name for name in names if name not in inputs}
+        if not fixed.isdisjoint(free):
+            return False
+        model = copied(case)
+        kept = [v for v in model.graph.input if v.name not in fixed]
+        del model.graph.input[:]
+        model.graph.input.extend(kept)
+        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(case.feeds[0][n]), n) for n in sorted(fixed))
+        return problem.attempt(rebuilt(case, model))
+
+    # The last input is the one kept by preference: what came from the weights' side of a cut stands before the data.
+    shrink(names, test, least=1)
+
+
+def constants_to_initializers(problem: Problem) -> None:
+    """Constant nodes become initializers, all at once or one by one."""
+    case = problem.case
+    constants = [node.output[0] for node in case.proto.graph.node if constant(node) is not None]
+
+    def test(remaining: list[str]) -> bool:
+        model = copied(case)
+        kept = []
+        for node in model.graph.node:
+            value = constant(node)
+            if value is None or node.output[0] in remaining:
+                kept.append(node)
+            else:
+                model.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
+        del model.graph.node[:]
+        model.graph.node.extend(kept)
+        return problem.attempt(rebuilt(case, model))
+
+    if constants and not test([]):
+        shrink(constants, test)
+
+
+def static_dims(problem: Problem) -> None:
+    """Symbolic dims become the sizes they have, where all feeds agree on them; outputs state their dims again."""
+    case = problem.case
+    if any(not d.WhichOneof("value") for v in case.proto.graph.output for d in v.type.tensor_type.shape.dim):
+        problem.attempt(_stated(case, problem.recording()))
+    case = problem.case
+    sizes = _symbol_sizes(case)
+
+    def test(symbols: list[str]) -> bool:
+        model = copied(case)
+        for value in (*model.graph.input, *model.graph.output):
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param in sizes and dim.dim_param not in symbols:
+                    dim.dim_value = sizes[dim.dim_param]
+        return problem.attempt(rebuilt(case, model))
+
+    if sizes and not test([]):
+        shrink(list(sizes), test)
+
+
+def fewer_attributes(problem: Problem) -> None:
+    """Drop attributes that need not be given, half of them at a time, then one by one."""
+    case = problem.case
+    named = [
+        (index, attribute.name)
+        for index, node in enumerate(case.proto.graph.node)
+        for attribute in node.attribute
+        if _is_optional(case, node, attribute.name)
+    ]
+
+    def test(remaining: list[tuple[int, str]]) -> bool:
+        model = copied(case)
+        for index, name in set(named) - set(remaining):
+            drop_attribute(model.graph.node[index], name)
+        return problem.attempt(rebuilt(case, model))
+
+    shrink(named, test)
+
+
+def simpler_attributes(problem: Problem) -> None:
+    """Bring the numbers of the remaining attributes towards 0 and 1."""
+    for index, node in enumerate(problem.case.proto.graph.node):
+        for attribute in node.attribute:
+            before = helper.get_attribute_value(attribute)
+            if node.op_type == "Constant" or not isinstance(before, int | float | list):
+                continue
+            for value in _simpler_numbers(before):
+                model = copied(problem.case)
+                drop_attribute(model.graph.node[index], attribute.name)
+                model.graph.node[index].attribute.append(helper.make_attribute(attribute.name, value))
+                if problem.attempt(rebuilt(problem.case, model)):
+                    break
+
+
+def simpler_recipe(problem: Problem) -> None:
+    """Each option of the recipe to its default, all of them first."""
+    tried = True
+    while tried:
+        tried = any(problem.attempt(problem.case, r) for r in simpler_recipes(problem.target, problem.recipe))
+
+
+def readable_names(problem: Problem) -> None:
+    """x… for inputs, w… for initializers, y… for outputs, t… between; nodes need no names."""
+    model = copied(problem.case)
+    graph = model.graph
+    inputs = [v.name for v in graph_inputs(problem.case.proto)]
+    outputs = [v.name for v in graph.output if v.name not in inputs]
+    weights = [t.name for t in graph.initializer if t.name not in outputs]
+    names = {**_numbered("x", inputs), **_numbered("y", outputs), **_numbered("w", weights)}
+    inner = count()
+    _rename(graph, names, inner)
+    case = replace(problem.case, feeds=_renamed(problem.case.feeds, names))
+    case = replace(case, calibration=_renamed(case.calibration, names))
+    problem.attempt(rebuilt(case, model))
+
+
+def operators(case: Case) -> list[int]:
+    """Indices of the nodes that are no Constant."""
+    return [i for i, node in enumerate(case.proto.graph.node) if node.op_type != "Constant"]
+
+
+def copied(case: Case) -> onnx.ModelProto:
+    """A copy of the model, to be changed."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.proto)
+    return model
+
+
+def drop_attribute(node: onnx.NodeProto, name: str) -> None:
+    """Remove the attribute `name`."""
+    kept = [a for a in node.attribute if a.name != name]
+    del node.attribute[:]
+    node.attribute.extend(kept)
+
+
+def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
+    """Let every node that reads a key of `names`, subgraphs included, read its value instead."""
+    for node in graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        for body in bodies(node):
+            rename_reads(body, names)
+            for value in body.output:
+                value.name = names.get(value.name, value.name)
+
+
+def _attempt_nodes(problem: Problem) -> Callable[[list[int]], bool]:
+    """Attempt a set of nodes of the case that is the best now, whatever the best has become by then."""
+    case, recorded = problem.case, problem.recording()
+
+    def attempt(kept: list[int]) -> bool:
+        try:
+            return problem.attempt(submodel(case, kept, recorded))
+        except UnrecordedError:
+            return False
+
+    return attempt
+
+
+def bisect(most: int, holds: Callable[[int], bool]) -> int:
+    """The least n in 1..most for which `holds`, if it holds from there on; it is known to hold for `most`."""
+    low = 0
+    while most - low > 1:
+        middle = (low + most) // 2
+        low, most = (low, middle) if holds(middle) else (middle, most)
+    return most
+
+
+def _bypasses(problem: Problem, index: int) -> Iterator[str]:
+    case = problem.case
+    node, run = case.proto.graph.node[index], problem.recording().runs[0]
+    made = {name for other in case.proto.graph.node for name in other.output}
+    final = node.output[0] in {v.name for v in case.proto.graph.output}
+    out = run.get(node.output[0])
+    for name in dict.fromkeys(node.input):
+        x = run.get(name)
+        same = x is not None and out is not None and x.dtype == out.dtype and x.shape == out.shape
+        if same and (name in made or not final):
+            yield name
+
+
+def _schema(case: Case, node: onnx.NodeProto) -> Any:
+    versions = {o.domain: o.version for o in case.proto.opset_import}
+    if node.domain in versions and defs.has(node.op_type, node.domain):
+        return defs.get_schema(node.op_type, versions[node.domain], node.domain)
+    return None
+
+
+def _option(case: Case, node: onnx.NodeProto, slot: int) -> Any:
+    schema = _schema(case, node)
+    if schema is None or not schema.inputs:
+        return None
+    return schema.inputs[min(slot, len(schema.inputs) - 1)].option
+
+
+def _is_optional(case: Case, node: onnx.NodeProto, name: str) -> bool:
+    schema = _schema(case, node)
+    if node.op_type == "Constant":
+        return False
+    return schema is None or name not in schema.attributes or not schema.attributes[name].required
+
+
+def _symbol_sizes(case: Case) -> dict[str, int]:
+    sizes: dict[str, set[int]] = {}
+    for value in graph_inputs(case.proto):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_param:
+                runs = (*case.feeds, *case.calibration)
+                sizes.setdefault(dim.dim_param, set()).update(np.shape(run[value.name])[axis] for run in runs)
+    return {name: found.pop() for name, found in sizes.items() if len(found) == 1}
+
+
+def _stated(case: Case, recorded: Recording) -> Case:
+    model = copied(case)
+    for value in model.graph.output:
+        arrays = [run[value.name] for run in recorded.runs if value.name in run]
+        for dim, sizes in zip(value.type.tensor_type.shape.dim, zip(*(x.shape for x in arrays))):
+            if not dim.WhichOneof("value") and len(set(sizes)) == 1:
+                dim.dim_value = sizes[0]
+    return rebuilt(case, model)
+
+
+def _simpler_numbers(value: Any) -> Iterator[Any]:
+    items = list(value) if isinstance(value, list) else [value]
+    if not items or not all(isinstance(v, int | float) for v in items):
+        return
+    if not isinstance(value, list):
+        zero = type(value)(0)
+        yield from (zero, zero + 1, zero - 1, type(value)(round(value)))
+        return
+    kind = type(items[0])
+    yield from ([kind(0)] * len(items), [kind(1)] * len(items))
+    for i, v in enumerate(items):
+        yield from ([*items[:i], kind(n), *items[i + 1 :]] for n in (0, 1) if v != n)
+
+
+def _numbered(letter: str, names: list[str]) -> dict[str, str]:
+    return {name: letter if len(names) == 1 else f"{letter}{i}" for i, name in enumerate(names)}
+
+
+def _rename(graph: onnx.GraphProto, outer: Mapping[str, str], numbers: Iterator[int]) -> None:
+    defined = [v.name for v in graph.input] + [t.name for t in graph.initializer]
+    defined += [name for node in graph.node for name in node.output if name]
+    names = dict(outer)
+    names.update((name, f"t{next(numbers)}") for name in defined if name not in outer)
+    for value in (*graph.input, *graph.output, *graph.initializer):
+        value.name = names.get(value.name, value.name)
+    for sparse in graph.sparse_initializer:
+        sparse.values.name = names.get(sparse.values.name, sparse.values.name)
+    for node in graph.node:
+        node.name = ""
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+        for body in bodies(node):
+            hidden = {v.name for v in body.input} | {name for n in body.node for name in n.output}
+            _rename(body, {k: v for k, v in names.items() if k not in hidden}, numbers)
+
+
+def _renamed(feeds: tuple[Feed, ...], names: Mapping[str, str]) -> tuple[Feed, ...]:
+    return tuple({names.get(name, name): x for name, x in feed.items()} for feed in feeds)

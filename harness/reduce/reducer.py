@@ -1,0 +1,83 @@
+"""The model reducer: the smallest, most readable case that still fails in the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.case import Case
+from harness.recipe import Recipe
+from harness.reduce import dims, passes, values
+from harness.reduce.problem import ExhaustedError, Problem
+from harness.reduce.submodel import Record
+from harness.wire import Target
+
+
+@dataclass(frozen=True)
+class Reduced:
+    """The simplest case found.
+
+    calls    invocations of `reproduces`;   seconds   wall time
+    ended    "minimal": no pass finds anything simpler;  "budget" or "interrupted": stopped before that
+    """
+
+    case: Case
+    recipe: Recipe
+    calls: int
+    seconds: float
+    ended: str
+
+
+PASSES: tuple[Callable[[Problem], None], ...] = (
+    passes.fewer_feeds,
+    passes.window,
+    passes.fewer_outputs,
+    passes.fewer_nodes,
+    passes.bypass,
+    passes.inputs_to_initializers,
+    passes.constants_to_initializers,
+    passes.fewer_operands,
+    passes.simpler_recipe,
+    passes.static_dims,
+    dims.smaller_dims,
+    passes.fewer_attributes,
+    values.simpler_values,
+    passes.simpler_attributes,
+    passes.readable_names,
+)
+"""What removes most for one run comes first."""
+
+
+def reduce(
+    case: Case,
+    recipe: Recipe,
+    target: Target,
+    reproduces: Callable[[Case, Recipe], bool],
+    record: Record,
+    *,
+    budget: float = 60.0,
+    calls: int = 500,
+    progress: Callable[[Problem], None] | None = None,
+) -> Reduced:
+    """Apply the passes until none of them makes the case simpler. Deterministic when `reproduces` is.
+
+    `case` is taken to reproduce. Every candidate that `reproduces` sees has legal cut edges, but it may be invalid in
+    other ways (a dimension that no longer fits), so `reproduces` has to ask the reference first.
+
+    budget, calls   limits in seconds of wall time and in invocations of `reproduces`
+    progress        is given the Problem after each invocation
+    Raises what `record` raises for a case that reproduces. KeyboardInterrupt ends the reduction, not the program.
+    """
+    problem = Problem(case, recipe, target, reproduces, record, budget, calls, progress)
+    ended = "minimal"
+    try:
+        before = None
+        while before is not problem.case:
+            before = problem.case
+            for apply in PASSES:
+                apply(problem)
+    except ExhaustedError:
+        ended = "budget"
+    except KeyboardInterrupt:
+        ended = "interrupted"
+    return Reduced(problem.case, problem.recipe, problem.calls, problem.elapsed, ended)

@@ -1,0 +1,64 @@
+"""Tracing a late failure back to the earliest tensor that is wrong by itself.
+
+A wrong shape may surface as an error of its consumer, or as no output at all. What is to be reduced and reported is the
+first computation that fails on its own; what it was first seen by is a symptom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harness.case import Case
+from harness.reduce.passes import bisect, operators
+from harness.reduce.submodel import Record, Recording, UnrecordedError, ancestors, recording, submodel
+from harness.verdict import Verdict
+
+LINEAR = 12
+"""Up to this many nodes every tensor is examined in turn; in larger models the failing prefix is bisected first."""
+
+
+@dataclass(frozen=True, eq=False)
+class Traced:
+    """The model of everything that `tensor` is computed by, with `tensor` as its only output, and how it fails."""
+
+    case: Case
+    verdict: Verdict
+    tensor: str
+
+
+def trace(case: Case, examine: Callable[[Case], Verdict], record: Record) -> Traced | None:
+    """The earliest tensor of a failing `case`, in topological order, whose own computation fails in any way.
+
+    None when that is no part of the case, but the whole. Raises what `record` raises.
+    """
+    recorded = recording(case, record)
+    nodes = operators(case)
+    last = len(nodes)
+    if last > LINEAR:
+        last = bisect(last, lambda n: _fails(case, nodes[:n], recorded, examine))
+    start = 0 if last <= LINEAR else last - 1
+    for index in nodes[start:last]:
+        for name in case.proto.graph.node[index].output:
+            if name and (traced := _examined(case, name, recorded, examine)):
+                return traced
+    return None
+
+
+def _fails(case: Case, keep: list[int], recorded: Recording, examine: Callable[[Case], Verdict]) -> bool:
+    try:
+        return examine(submodel(case, keep, recorded)).failed
+    except UnrecordedError:
+        return False
+
+
+def _examined(case: Case, name: str, recorded: Recording, examine: Callable[[Case], Verdict]) -> Traced | None:
+    keep = ancestors(case.proto.graph, [name])
+    if len(keep) == len(case.proto.graph.node):
+        return None
+    try:
+        part = submodel(case, keep, recorded, [name])
+    except UnrecordedError:
+        return None
+    verdict = examine(part)
+    return Traced(part, verdict, name) if verdict.failed else None

@@ -1,0 +1,156 @@
+"""Signatures: when two failures are the same.
+
+coarse   target/stage/kind, and for errors the system's words without what varies from model to model. It stays what it
+         is while a case shrinks, so a case reproduces a failure when its coarse signature comes back.
+fine     coarse + the operators of the *reduced* case, how they hang together, and classes of their attributes, shapes
+         and operands. Two findings with equal fine signatures are one bug, as far as can be told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import helper
+
+from harness.case import Case
+from harness.verdict import Kind, Verdict
+
+WORDS = 12
+"""Words of an error message that count; what follows them is detail of the case."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Both signatures of a finding. fine is `coarse | operator>operator | classes`, see `fine`."""
+
+    coarse: str
+    fine: str
+
+    @property
+    def operators(self) -> str:
+        """The operators of the reduced case, each after those it reads from."""
+        return self.fine.split(" | ")[1]
+
+
+def coarse(target: str, verdict: Verdict) -> str:
+    """target/stage/kind[/words of the error]."""
+    words = normalised(verdict.message) if verdict.kind == Kind.ERROR else ""
+    return "/".join(part for part in (target, verdict.stage, verdict.kind, words) if part)
+
+
+def fine(coarse: str, case: Case) -> str:
+    """`coarse | operators | classes`, independent of names, of sizes beyond 0, 1 and many, and of node order."""
+    graph = case.proto.graph
+    labels = node_labels(case)
+    depths = _depths(graph)
+    order = sorted(
+        (i for i, node in enumerate(graph.node) if node.op_type != "Constant"), key=lambda i: (depths[i], labels[i])
+    )
+    operators = ">".join(graph.node[i].op_type for i in order)
+    return f"{coarse} | {operators} | {' '.join(labels[i] for i in order)}"
+
+
+def same(a: str, b: str) -> bool:
+    """Whether two fine signatures name the same bug."""
+    return a == b
+
+
+def slug(signature: Signature) -> str:
+    """A short name for people and folders: mnn_execute_wrong-values_convtranspose-batchnormalization."""
+    target, *rest = signature.coarse.split("/")[:3]
+    operators = "-".join(signature.operators.split(">")[:4])
+    return re.sub(r"[^a-z0-9_-]+", "-", "_".join([target, *rest, operators]).lower())
+
+
+def hash8(fine: str) -> str:
+    """Eight hexadecimal digits that stand for a fine signature."""
+    return hashlib.sha256(fine.encode()).hexdigest()[:8]
+
+
+def folder_name(signature: Signature) -> str:
+    """The corpus folder of a finding; ONNX's own test loader wants the prefix."""
+    return f"test_{slug(signature)}_{hash8(signature.fine)}"
+
+
+def normalised(message: str) -> str:
+    """The words of an error message that do not depend on the model: no numbers, names, addresses, paths, shapes."""
+    text = re.sub(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`", " ", message.splitlines()[0] if message else "")
+    text = re.sub(r"\S*[\d_/\\]\S*", " ", text)
+    words = re.findall(r"[A-Za-z]{3,}", text)
+    return " ".join(words[:WORDS]).lower()
+
+
+def node_labels(case: Case) -> list[str]:
+    """One label a node: operator, attribute classes, and for each operand its maker's label or its own class."""
+    graph = case.proto.graph
+    leaves = leaf_classes(case)
+    labels: list[str] = []
+    made: dict[str, str] = {}
+    for node in graph.node:
+        operands = ",".join(made.get(name) or leaves.get(name) or (name and "outer") for name in node.input)
+        labels.append(f"{node.op_type}{_joined(attribute_classes(node))}({operands})")
+        for slot, name in enumerate(node.output):
+            # The digest keeps the labels of deep graphs short.
+            made[name] = f"{hash8(labels[-1])}.{slot}"
+    return labels
+
+
+def attribute_classes(node: onnx.NodeProto) -> dict[str, str]:
+    """Attribute name -> class of its value. Attributes at their default have been dropped by the reduction."""
+    if node.op_type == "Constant":
+        return {}
+    values = {a.name: helper.get_attribute_value(a) for a in sorted(node.attribute, key=lambda a: a.name)}
+    return {name: str(v) if name in ("to", "perm") else _attribute_class(v) for name, v in values.items()}
+
+
+def leaf_classes(case: Case) -> dict[str, str]:
+    """Name of an input or constant -> const or input, dtype, class of its shape; ~ where dims are symbolic."""
+    graph = case.proto.graph
+    feed: Mapping[str, np.ndarray] = case.feeds[0] if case.feeds else {}
+    classes = {name: f"in:{x.dtype}{shape_class(x.shape)}" for name, x in feed.items()}
+    constants = {t.name: t for t in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant":
+            constants.update((node.output[0], a.t) for a in node.attribute if a.HasField("t"))
+    for name, t in constants.items():
+        dtype = onnx.TensorProto.DataType.Name(t.data_type).lower()
+        classes[name] = f"const:{dtype}{shape_class(t.dims)}"
+    for value in graph.input:
+        if value.name in feed and any(d.dim_param for d in value.type.tensor_type.shape.dim):
+            classes[value.name] += "~"
+    return classes
+
+
+def shape_class(shape: Sequence[int]) -> str:
+    """[1n0]: rank, and of each dim whether it is 1, many or 0."""
+    return "[" + "".join("n" if n > 1 else str(n) for n in shape) + "]"
+
+
+def _joined(classes: Mapping[str, str]) -> str:
+    return "{" + ",".join(f"{k}={v}" for k, v in classes.items()) + "}" if classes else ""
+
+
+def _attribute_class(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, onnx.GraphProto):
+        return ">".join(node.op_type for node in value.node)
+    if isinstance(value, int | float):
+        return str(int(value)) if value in (-1, 0, 1) else "n" if value > 0 else "-n"
+    if isinstance(value, list):
+        return "[" + "".join(sorted({_attribute_class(v) for v in value})) + "]"
+    return type(value).__name__
+
+
+def _depths(graph: onnx.GraphProto) -> list[int]:
+    depths: list[int] = []
+    made: dict[str, int] = {}
+    for node in graph.node:
+        depths.append(1 + max((made.get(name, 0) for name in node.input), default=0))
+        made.update((name, depths[-1]) for name in node.output)
+    return depths

@@ -1,0 +1,195 @@
+"""How small the reducer makes what fails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from harness.case import Case, digest, elements, nodes
+from harness.reduce.problem import Problem, array_complexity, shrink
+from harness.reduce.reducer import Reduced, reduce
+from tests import reduce_tools as tools
+
+RNG = np.random.default_rng(0)
+
+
+def random(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def reduced(case: Case, bug: tools.Bug, recipe: dict[str, object] | None = None, **limits: float) -> Reduced:
+    return reduce(case, recipe or {}, tools.TARGET, bug, tools.record, **limits)
+
+
+def operators(case: Case) -> list[str]:
+    return [node.op_type for node in case.proto.graph.node]
+
+
+def values(case: Case) -> set[float]:
+    arrays = [*tools.constants_of(case).values(), *(x for feed in case.feeds for x in feed.values())]
+    return {float(v) for x in arrays for v in np.ravel(x)}
+
+
+def test_a_cnn_with_a_wrong_fold_comes_down_to_the_two_nodes_that_are_folded():
+    case = tools.cnn()
+    assert nodes(case) == 41, f"the model to start from has {nodes(case)} nodes, should be 41"
+    result = reduced(case, tools.on_valid(tools.folds_scale_by_group), {"method": "KL", "threads": 4})
+    assert operators(result.case) == ["ConvTranspose", "BatchNormalization"]
+    assert elements(result.case) <= 16, f"{elements(result.case)} elements are left, should be at most 16"
+    assert values(result.case) <= {0.0, 1.0}, f"the values left are {values(result.case)}, should be 0 and 1"
+    assert result.recipe == {}, f"the recipe left is {result.recipe}, should be empty"
+    assert len(result.case.feeds) == 1, f"{len(result.case.feeds)} feeds are left, should be one"
+    assert result.calls <= 100, f"it took {result.calls} runs of the target, should be at most 100"
+
+
+def test_the_result_reproduces_and_is_valid():
+    bug = tools.on_valid(tools.folds_scale_by_group)
+    result = reduced(tools.cnn(3, planted=1), bug)
+    assert bug(result.case, result.recipe), "the reduced case does not show the bug it was reduced for"
+
+
+def test_reduction_is_deterministic():
+    results = [reduced(tools.cnn(3, planted=1), tools.on_valid(tools.folds_scale_by_group)) for _ in range(2)]
+    assert digest(results[0].case) == digest(results[1].case), "two reductions of one case differ"
+    assert results[0].calls == results[1].calls, "two reductions of one case took different numbers of runs"
+
+
+@pytest.mark.parametrize("calls", [1, 5, 20])
+def test_a_spent_budget_keeps_the_best_so_far(calls: int):
+    bug = tools.on_valid(tools.folds_scale_by_group)
+    result = reduced(tools.cnn(5, planted=2), bug, calls=calls)
+    assert (result.ended, result.calls) == ("budget", calls), f"ended as {result.ended} after {result.calls} runs"
+    assert bug(result.case, result.recipe), "what the budget left does not show the bug"
+
+
+def test_no_time_at_all_gives_the_case_back():
+    case = tools.cnn(3, planted=1)
+    result = reduced(case, tools.on_valid(tools.folds_scale_by_group), budget=0)
+    assert (result.ended, result.case) == ("budget", case)
+
+
+def test_an_interrupt_keeps_the_best_so_far():
+    case, bug = tools.cnn(5, planted=2), tools.on_valid(tools.folds_scale_by_group)
+
+    def stop_after_ten(problem: Problem) -> None:
+        if problem.calls == 10:
+            raise KeyboardInterrupt
+
+    result = reduced(case, bug, progress=stop_after_ten)
+    assert result.ended == "interrupted", f"the reduction ended as {result.ended}, should be interrupted"
+    assert bug(result.case, result.recipe), "what the interrupt left does not show the bug"
+    assert nodes(result.case) < nodes(case), "ten runs made nothing smaller"
+
+
+def test_no_candidate_is_tried_twice():
+    seen: list[str] = []
+
+    def bug(case: Case, recipe: object) -> bool:
+        seen.append(digest(case))
+        return tools.is_valid(case) and tools.folds_scale_by_group(case, {})
+
+    reduced(tools.cnn(3, planted=1), bug)
+    assert len(seen) == len(set(seen)), f"{len(seen) - len(set(seen))} of {len(seen)} candidates were tried again"
+
+
+@pytest.mark.parametrize("op", ["Conv", "Relu", "GlobalAveragePool", "ConvTranspose"])
+def test_a_bug_of_one_operator_comes_down_to_that_node(op: str):
+    result = reduced(tools.cnn(), tools.contains(op))
+    assert operators(result.case) == [op]
+    assert elements(result.case) <= 4, f"{elements(result.case)} elements are left, should be at most 4"
+    assert values(result.case) == {0.0}, f"the values left are {values(result.case)}, should all be 0"
+
+
+def test_two_nodes_far_apart_keep_their_link_through_what_stood_between():
+    nodes_ = [helper.make_node("Exp", ["x"], ["a"])]
+    nodes_ += [helper.make_node("Relu", [v], [w]) for v, w in zip("abcdefg", "bcdefgh")]
+    nodes_ += [helper.make_node("Neg", ["h"], ["y"])]
+
+    def bug(case: Case, recipe: object) -> bool:
+        ops = operators(case)
+        return (
+            tools.is_valid(case)
+            and ops[0] == "Exp"
+            and ops[-1] == "Neg"
+            and len(list(tools.edges(case))) == len(ops) - 1
+        )
+
+    result = reduced(tools.make_case(nodes_, {"x": random(4, 4)}, ["y"]), bug)
+    assert operators(result.case) == ["Exp", "Neg"], f"left are {operators(result.case)}, should be Exp and Neg"
+
+
+def test_one_of_several_outputs_is_enough():
+    nodes_ = [helper.make_node(op, ["x"], [op]) for op in ("Exp", "Relu", "Neg", "Abs")]
+    case = tools.make_case(nodes_, {"x": random(3)}, ["Exp", "Relu", "Neg", "Abs"])
+    result = reduced(case, tools.contains("Neg"))
+    assert operators(result.case) == ["Neg"]
+    assert [v.name for v in result.case.proto.graph.output] == ["y"]
+
+
+def test_names_are_tidied():
+    case = tools.make_case(
+        [helper.make_node("Add", ["model.in", "layer.weight"], ["layer.out"], name="model/layer/Add")],
+        {"model.in": random(2)},
+        ["layer.out"],
+        {"layer.weight": random(2)},
+    )
+    graph = reduced(case, tools.contains("Add")).case.proto.graph
+    (node,) = graph.node
+    assert (node.name, list(node.input), list(node.output)) == ("", ["x", "w"], ["y"])
+
+
+def test_a_constant_value_that_the_bug_needs_is_kept_and_the_rest_is_zero():
+    case = tools.make_case(
+        [helper.make_node("Mul", ["x", "w"], ["y"])], {"x": random(2, 3, 4)}, ["y"], {"w": random(2, 3, 4)}
+    )
+
+    def bug(case: Case, recipe: object) -> bool:
+        weights = tools.constants_of(case)
+        return tools.is_valid(case) and any((w < 0).any() for w in weights.values())
+
+    result = reduced(case, bug)
+    assert elements(result.case) == 2, f"{elements(result.case)} elements are left, should be 2"
+    assert values(result.case) == {0.0, -1.0}, f"the values left are {values(result.case)}, should be 0 and -1"
+
+
+def test_symbolic_dims_become_static_unless_the_bug_needs_them():
+    nodes_ = [helper.make_node("Relu", ["x"], ["y"])]
+    feeds = [{"x": random(n, 3)} for n in (4, 5)]
+    case = tools.make_case(nodes_, feeds[0], ["y"], symbols={"x": ["N", 3]}, more_feeds=feeds[1:])
+
+    def dims(case: Case) -> list[str | int]:
+        return [d.dim_param or d.dim_value for d in case.proto.graph.input[0].type.tensor_type.shape.dim]
+
+    assert dims(reduced(case, tools.contains("Relu")).case) == [1, 1]
+    symbolic = reduced(case, tools.on_valid(lambda case, recipe: isinstance(dims(case)[0], str)))
+    assert dims(symbolic.case) == ["N", 1], f"the input is {dims(symbolic.case)}, should be ['N', 1]"
+
+
+def test_an_option_the_failure_needs_stays_in_the_recipe():
+    case = tools.make_case([helper.make_node("Relu", ["x"], ["y"])], {"x": random(3)}, ["y"])
+    bug = tools.on_valid(lambda case, recipe: recipe.get("method") == "KL")
+    assert reduced(case, bug, {"method": "KL", "threads": 4}).recipe == {"method": "KL"}
+
+
+def test_calibration_feeds_go_unless_the_failure_needs_them():
+    calibration = [{"x": random(3)} for _ in range(5)]
+    case = tools.make_case([helper.make_node("Relu", ["x"], ["y"])], {"x": random(3)}, ["y"], calibration=calibration)
+    assert reduced(case, tools.contains("Relu")).case.calibration == ()
+    needed = reduced(case, tools.on_valid(lambda case, recipe: len(case.calibration) >= 2))
+    assert len(needed.case.calibration) == 2
+
+
+def test_shrink_finds_the_items_that_matter():
+    assert shrink(range(100), lambda items: {3, 77} <= set(items)) == [3, 77]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_shrink_keeps_the_least_number_of_items(kept: int):
+    assert len(shrink(range(7), lambda items: True, least=kept)) == kept
+
+
+def test_simple_values_are_simple():
+    order = [0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 100.0, 0.25, 0.1, np.nan]
+    ranks = [array_complexity(np.array([v])) for v in order]
+    assert ranks == sorted(ranks), f"the values {order} have complexities {ranks}, which should rise"
