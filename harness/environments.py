@@ -1,7 +1,7 @@
-"""Environments: which interpreter holds which release of which target; other releases get one of their own, on demand.
+"""Environments: which interpreter holds which release of which target.
 
-A target word is `mnn` (the release installed here), `mnn==3.4.1` (that release, in an environment made once and cached),
-or with "module:attribute" in place of a registered name.
+A target word is `mnn` (the release installed here) or `mnn==3.4.1` (that release, in an environment of its own, made on
+demand and cached); "module:attribute" may stand in place of a registered name.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
     release = _release(target.distribution) if python is None else _release_in(python, target.distribution)
     if release is None:
         raise UserError(
-            f"target {name} needs the package {target.distribution}, which {python or 'this environment'} does not hold",
+            f"target {name} needs the package {target.distribution}, which {python or sys.executable} does not hold",
             hint=f"pip install {target.distribution}, or name a release: {name}==RELEASE",
             kind="target",
         )
@@ -148,7 +148,7 @@ def _load(name: str, spec: str) -> Target:
 
 
 def _hint() -> str:
-    return f'targets are {", ".join(sorted(registered()))}, each also as NAME==RELEASE, or "module:attribute" of one\'s own'
+    return f"targets are {', '.join(sorted(registered()))}, each also as NAME==RELEASE, or MODULE:ATTRIBUTE"
 
 
 def _release(distribution: str) -> str | None:

@@ -83,13 +83,25 @@ def _isolate_network() -> bool:
     """Move into a network namespace without any interface that is up. False where the system does not allow that."""
     if _LIBC.unshare(CLONE_NEWNET) == 0:
         return True
+    # A child tries first: where the maps are refused, as by Ubuntu's AppArmor, there is no way back.
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if _enter_user_namespace() else 1)
+    return os.waitpid(child, 0)[1] == 0 and _enter_user_namespace()
+
+
+def _enter_user_namespace() -> bool:
+    """Move into a network namespace by way of a user namespace, which needs no privilege."""
     uid, gid = os.getuid(), os.getgid()
     if _LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
         return False
     # Without these maps the process could create no file (EOVERFLOW).
     for name, text in ("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1"):
-        with open(f"/proc/self/{name}", "w") as file:
-            file.write(text)
+        try:
+            with open(f"/proc/self/{name}", "w") as file:
+                file.write(text)
+        except OSError:
+            return False
     return True
 
 

@@ -30,7 +30,8 @@ ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ")
 FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 ANSWER_SECONDS = 60.0
 BOOT = (
-    "import json, sys; settings = json.loads(sys.argv[1]); sys.path[:1] = settings['path']; "
+    "import json, sys; settings = json.loads(sys.argv[1]); "
+    "sys.path[:1] = settings['before']; sys.path += settings['after']; "
     "from harness.sandbox.inside import serve; serve(settings)"
 )
 _HINT = "the interpreter needs Python 3.8 or newer, numpy, and the system under test"
@@ -40,7 +41,7 @@ class Zygote:
     """Makes workers in the interpreter `python`, in a network namespace of their own and with a scrubbed environment.
 
     preload  modules to import before forking; where one has a function preload(), that is called too. Another
-             interpreter than this one is lent harness and the packages of these modules, and nothing else of ours
+             interpreter than this one is lent harness, and these modules where it has none of that name
     folder   where to make the temporary folder that holds those of the workers; None: the system's place
 
     Close it, or use it in a `with`. network_isolated is False where the system allows no network namespace. Raises
@@ -109,7 +110,7 @@ class Zygote:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(ANSWER_SECONDS)
         settings = {
-            "path": _path_for(self.python, self.preload, self.folder),
+            **_paths(self.python, self.preload, self.folder),
             "control": theirs.fileno(),
             "preload": self.preload,
             "folder": str(self.folder),
@@ -200,20 +201,24 @@ class Zygote:
         return json.loads(message) if message else None
 
 
-def _path_for(python: str, preload: Sequence[str], folder: Path) -> list[str]:
-    """The directories that the interpreter `python` finds modules in before its own."""
+def _paths(python: str, preload: Sequence[str], folder: Path) -> dict[str, list[str]]:
+    """The directories where the interpreter `python` finds modules "before" and "after" looking at its own."""
     if os.path.abspath(python) == os.path.abspath(sys.executable):
-        return [os.path.abspath(entry) for entry in sys.path]
-    # Links, because the directory that harness lies in may be our site-packages, whose numpy is not that of `python`.
-    lent = folder / "lent"
-    lent.mkdir(exist_ok=True)
-    for name in sorted({"harness", *(module.partition(".")[0] for module in preload)}):
+        return {"before": [os.path.abspath(entry) for entry in sys.path], "after": []}
+    ours = {module.partition(".")[0] for module in preload} - {"harness"}
+    return {"before": [_lend(["harness"], folder / "before")], "after": [_lend(sorted(ours), folder / "after")]}
+
+
+def _lend(packages: Sequence[str], folder: Path) -> str:
+    """A directory of links to these packages of ours: where they lie may also lie our numpy, which does not fit."""
+    folder.mkdir(exist_ok=True)
+    for name in packages:
         spec = importlib.util.find_spec(name)
         for place in (spec.submodule_search_locations or [spec.origin or ""])[:1] if spec else []:
-            link = lent / os.path.basename(place)
+            link = folder / os.path.basename(place)
             if not link.is_symlink():
                 link.symlink_to(place)
-    return [str(lent)]
+    return str(folder)
 
 
 def _complaint(python: str, status: int, log: bytes) -> str:
