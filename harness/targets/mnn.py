@@ -1,0 +1,388 @@
+"""MNN: its converter (weight-only quantisation included), its offline quantiser, its Module executor.
+
+Works with MNN and numpy alone, back to 3.0. The native modules are called directly: the package MNN.tools, and with it
+the shipped console scripts, runs pip and reports usage when imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import struct
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.wire import Feed, Option, Options, Rule, Scheme, StageError, Target
+
+# A file that holds no operator: 132 and 428 bytes were seen, 372 for a single Identity.
+STUB_BYTES = 256
+SIGNATURE = "signature.json"
+# ONNX TensorProto.DataType -> numpy name, for the types that a graph input or output may have here.
+ELEMENT_TYPES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+}
+# What MNN computes a type in. An output comes back in it, and is given the declared type again.
+COMPUTED_IN = {
+    "float32": "float32",
+    "float16": "float32",
+    "float64": "float32",
+    "int32": "int32",
+    "int64": "int32",
+    "bool": "int32",
+    "uint8": "uint8",
+}
+
+
+def preload() -> None:
+    """Import the native modules, so that forked workers have them."""
+    import _tools  # noqa: F401
+    import MNN.expr
+    import MNN.nn  # noqa: F401
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """Convert an ONNX file to `folder`/model.mnn; beside it, what its inputs and outputs are declared to be."""
+    import _tools
+
+    with open(model, "rb") as file:
+        signature = _signature(file.read())
+    artifact = os.path.join(folder, "model.mnn")
+    arguments = ["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", artifact, "--bizCode", "driftnet"]
+    # Without "=1" the flag means false, and inputs want NC4HW4.
+    arguments += ["--keepInputFormat=1", *_flags(options)]
+    _tools.mnnconvert(arguments)
+    _check_written(artifact)
+    with open(os.path.join(folder, SIGNATURE), "w") as file:
+        json.dump(signature, file)
+    return artifact
+
+
+def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    """Quantise offline to `folder`/quantized.mnn, calibrated on `calibration`."""
+    if options["quantize"] != "offline":
+        return artifact
+    data = os.path.join(folder, "calibration")
+    os.mkdir(data)
+    batch = next((len(x) for feed in calibration for x in feed.values() if x.ndim), 1)
+    config: dict[str, Any] = {
+        "feature_quantize_method": options["method"],
+        "weight_quantize_method": options["weight_method"],
+        "quant_bits": 8,
+        "path": data,
+        "batch_size": batch,
+    }
+    if options["calibration_input"] == "image" and _is_image(calibration):
+        config.update(_write_images(calibration, data))
+    else:
+        # EMA takes `batch_size` samples at once, and fewer than that change its batch size.
+        samples = itertools.islice(itertools.cycle(calibration), max(batch, len(calibration)))
+        config.update(_write_sequences(samples, data))
+    settings, quantized = os.path.join(folder, "quantize.json"), os.path.join(folder, "quantized.mnn")
+    with open(settings, "w") as file:
+        json.dump(config, file)
+    _run_apart(lambda: _quantize_file(artifact, quantized, settings))
+    _check_written(quantized)
+    return quantized
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Run all feeds in one Module on the CPU, in float32."""
+    import MNN.nn
+
+    with open(os.path.join(os.path.dirname(artifact), SIGNATURE)) as file:
+        declared = json.load(file)["outputs"]
+    # On x86 "normal" and "low" precision gave the same bits on all ten operators tried; elsewhere they allow float16.
+    settings = {
+        "backend": "CPU",
+        "numThread": options["threads"],
+        "memory": options["memory"],
+        "precision": "high",
+    }
+    names = sorted(feeds[0])
+    runtime = MNN.nn.create_runtime_manager((settings,))
+    module = MNN.nn.load_module_from_file(artifact, names, list(outputs), runtime_manager=runtime)
+    if module is None:
+        raise StageError("the model does not load")
+    return [_forward(module, [feed[name] for name in names], outputs, declared) for feed in feeds]
+
+
+def scheme(options: Options) -> Scheme | None:
+    """Weights: one scale an output channel. Activations, offline only: symmetric but for EMA, in [-127, 127]."""
+    if options["quantize"] == "none":
+        return None
+    if options["quantize"] == "offline":
+        return Scheme(
+            weight_codes=(-127, 127),
+            activation_codes=(-127, 127),
+            symmetric_weights=True,
+            symmetric_activations=options["method"] != "EMA",
+            per_channel=True,
+            clips=True,
+        )
+    highest = 2 ** (options["weight_bits"] - 1) - 1
+    symmetric = not options["weight_asymmetric"]
+    return Scheme(
+        weight_codes=(-highest if symmetric else -highest - 1, highest),
+        symmetric_weights=symmetric,
+        per_channel=True,
+    )
+
+
+def _flags(options: Options) -> Iterator[str]:
+    yield from ("--optimizeLevel", str(options["optimize_level"]))
+    yield from ("--optimizePrefer", str(options["optimize_prefer"]))
+    if options["quantize"] == "weight-only":
+        yield from ("--weightQuantBits", str(options["weight_bits"]))
+        yield f"--weightQuantAsymmetric={int(options['weight_asymmetric'])}"
+    if options["transformer_fuse"]:
+        yield "--transformerFuse"
+    if options["origin_rnn"]:
+        yield "--useOriginRNNImpl"
+
+
+def _check_written(path: str) -> None:
+    """The native functions report success whatever happened, so look at what they wrote."""
+    if not os.path.exists(path):
+        raise StageError("no model was written")
+    if os.path.getsize(path) < STUB_BYTES:
+        raise StageError("the model that was written is an empty stub")
+
+
+def _quantize_file(source: str, target: str, settings: str) -> None:
+    import _tools
+
+    _tools.mnnquant(["mnnquant", source, target, settings])
+
+
+def _run_apart(call: Callable[[], None]) -> None:
+    """Run `call` in a child process, and end the way the child did when that was by a signal.
+
+    The quantiser leaves callbacks into freed memory behind: EMA after ADMM in one process ends in SIGSEGV. People run
+    it as a command of its own.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        finally:
+            ctypes.CDLL(None).fflush(None)
+            os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        os.kill(os.getpid(), os.WTERMSIG(status))
+
+
+def _forward(
+    module: Any, arrays: Sequence[np.ndarray], names: Sequence[str], declared: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    results = module.forward([_variable(x) for x in arrays])
+    if len(results) != len(names):
+        raise StageError(f"forward gave {len(results)} of {len(names)} outputs")
+    return {name: _array(result, declared[name]) for name, result in zip(names, results)}
+
+
+def _variable(x: np.ndarray) -> Any:
+    import MNN.expr as expr
+
+    types = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8}
+    computed = COMPUTED_IN.get(x.dtype.name)
+    if computed is None:
+        raise StageError(f"MNN.expr has no type to write a {x.dtype} input in")
+    written = x.astype(computed)
+    if x.dtype == np.int64 and (written != x).any():
+        raise StageError("an int64 input does not fit into int32, which is what MNN computes in")
+    variable = expr.placeholder(list(x.shape), expr.NCHW, types[computed])
+    variable.write(np.ascontiguousarray(written).reshape(x.shape))
+    return variable
+
+
+def _array(variable: Any, declared: str) -> np.ndarray:
+    """A result as an array of the declared type, when it is in the type that MNN computes that one in."""
+    import MNN.expr as expr
+
+    if variable.dtype == expr.int8:
+        # The bytes of a quantised tensor: on x86 MNN stores them 128 higher, those of other int8 tensors not.
+        raise StageError(f"MNN hands out a {declared} output as it stores it")
+    if variable.data_format == expr.NC4HW4:
+        variable = expr.convert(variable, expr.NCHW)
+    if 0 in variable.shape:  # read() fails on these
+        return np.zeros(variable.shape, declared)
+    x = np.array(variable.read())  # what read() gives lies in the variable's own memory
+    return x.astype(declared) if x.dtype.name == COMPUTED_IN.get(declared) else x
+
+
+def _is_image(calibration: Sequence[Feed]) -> bool:
+    """Whether the only input is of one image: float32, [1, 1 or 3 or 4, H >= 2, W >= 2], the same for every sample."""
+    shapes = {x.shape for feed in calibration for x in feed.values()}
+    return (
+        all(len(feed) == 1 and next(iter(feed.values())).dtype == np.float32 for feed in calibration)
+        and len(shapes) == 1
+        and all(len(s) == 4 and s[0] == 1 and s[1] in (1, 3, 4) and min(s[2:]) >= 2 for s in shapes)
+    )
+
+
+def _write_images(calibration: Sequence[Feed], folder: str) -> dict[str, Any]:
+    """One PNG a sample. A byte b stands for (b - mean) * normal; lowest and highest value are 0 and 255."""
+    samples = np.stack([x[0].transpose(1, 2, 0) for feed in calibration for x in feed.values()])
+    low, high = float(samples.min()), float(samples.max())
+    normal = (high - low) / 255 or 1.0
+    for number, pixels in enumerate(np.rint((samples - low) / normal).astype(np.uint8)):
+        with open(os.path.join(folder, f"{number:04}.png"), "wb") as file:
+            file.write(_png(pixels))
+    height, width, channels = samples.shape[1:]
+    return {
+        "input_type": "image",
+        "format": {1: "GRAY", 3: "RGB", 4: "RGBA"}[channels],
+        "mean": [-low / normal] * channels,
+        "normal": [normal] * channels,
+        "width": width,
+        "height": height,
+    }
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """PNG of uint8 [height, width, 1 or 3 or 4]."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
+    """One folder a sample, with a text file an input."""
+    inputs: list[dict[str, Any]] = []
+    for number, feed in enumerate(samples):
+        sample = os.path.join(folder, f"input_{number}")
+        os.mkdir(sample)
+        inputs = [{"name": name, "shape": list(x.shape)} for name, x in feed.items()]
+        for name, x in feed.items():
+            with open(os.path.join(sample, f"{name}.txt"), "w") as file:
+                file.write("\n".join(repr(v) for v in x.astype(float).ravel().tolist()))
+        with open(os.path.join(sample, "input.json"), "w") as file:
+            json.dump({"inputs": inputs}, file)
+    return {"input_type": "sequence", "inputs": inputs}
+
+
+def _signature(model: bytes) -> dict[str, dict[str, str]]:
+    """{"inputs", "outputs"}: {name: numpy type} of a serialised ModelProto, read without the onnx package.
+
+    ModelProto.graph is field 7; GraphProto.input and output are 11 and 12; ValueInfoProto has name 1 and type 2;
+    TypeProto.tensor_type is 1, its elem_type 1 (onnx.proto).
+    """
+    graph = next(value for field, value in _fields(memoryview(model)) if field == 7)
+    signature: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
+    for field, value in _fields(graph):
+        if field in (11, 12):
+            info = dict(_fields(value))
+            tensor = dict(_fields(dict(_fields(info[2]))[1]))
+            signature["inputs" if field == 11 else "outputs"][bytes(info[1]).decode()] = ELEMENT_TYPES.get(
+                tensor[1], str(tensor[1])
+            )
+    return signature
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
+    """(field number, integer or bytes) of each field of a protobuf message."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+_CONVERT_DOCS = "https://github.com/alibaba/MNN/blob/master/docs/tools/convert.md"
+_OFFLINE = {"quantize": ("offline",)}
+_WEIGHT_ONLY = {"quantize": ("weight-only",)}
+
+MNN = Target(
+    name="mnn",
+    distribution="mnn",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    scheme=scheme,
+    options=(
+        Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantised, and by which tool"),
+        Option("weight_bits", "convert", (8, 4), "bits of a weight", _WEIGHT_ONLY),
+        Option("weight_asymmetric", "convert", (True, False), "whether weights get a zero point", _WEIGHT_ONLY),
+        Option("method", "quantize", ("KL", "ADMM", "EMA"), "how ranges of activations are found", _OFFLINE),
+        Option("weight_method", "quantize", ("MAX_ABS", "ADMM"), "how weights are rounded", _OFFLINE),
+        Option(
+            "calibration_input",
+            "quantize",
+            ("sequence", "image"),
+            "form of the calibration data; image only where the one input is [1, 1 or 3 or 4, H, W], else sequence",
+            _OFFLINE,
+        ),
+        Option("optimize_level", "convert", (1, 2, 0), "2: may be wrong for rare inputs; 0: meant for MNN sources"),
+        Option("optimize_prefer", "convert", (0, 1, 2), "0: normal; 1: smallest; 2: fastest"),
+        Option("transformer_fuse", "convert", (False, True), "fuse attention and the like"),
+        Option("origin_rnn", "convert", (False, True), "keep LSTM and GRU as one operator"),
+        Option("memory", "execute", ("normal", "low"), "low keeps quantised weights quantised in memory"),
+        Option("threads", "execute", (1, 2), "threads of one run"),
+    ),
+    refusals=(
+        Rule(
+            "operator not supported",
+            "convert",
+            r"These Op Not Support: .*|NOT_SUPPORTED_OP: .*",
+            "https://github.com/alibaba/MNN/blob/master/docs/faq.md",
+        ),
+        Rule(
+            "input type without a counterpart",
+            "execute",
+            r"MNN\.expr has no type to write an? \w+ input in",
+            "https://github.com/alibaba/MNN/blob/master/docs/pymnn/expr.md",
+        ),
+        Rule(
+            "int64 is computed in int32",
+            "execute",
+            r"does not fit into int32, which is what MNN computes in",
+            _CONVERT_DOCS,
+        ),
+        Rule(
+            "quantised graph outputs",
+            "execute",
+            r"MNN hands out an? u?int8 output as it stores it",
+            "https://github.com/alibaba/MNN/blob/master/docs/tools/quant.md",
+        ),
+    ),
+)
