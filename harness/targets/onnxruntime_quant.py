@@ -1,0 +1,172 @@
+"""onnxruntime's quantiser, static and dynamic, and the execution of what it makes by onnxruntime's CPU provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from harness.wire import Feed, Option, Options, Rule, Scheme, StageError, Target
+
+WEIGHT_CODES = {("s8", False): (-127, 127), ("s8", True): (-64, 64), ("u8", False): (0, 255), ("u8", True): (0, 127)}
+
+
+def preload() -> None:
+    """Import the quantiser (.4 s), so that forked workers have it."""
+    import onnxruntime
+    import onnxruntime.quantization.shape_inference
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """The model as it is, or `folder`/preprocessed.onnx: optimised and with shapes inferred."""
+    if not options["preprocess"]:
+        return model
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    preprocessed = os.path.join(folder, "preprocessed.onnx")
+    # Symbolic shape inference is meant for transformers; on other models it raises where onnx's own inference works.
+    quant_pre_process(model, preprocessed, skip_symbolic_shape=True)
+    return preprocessed
+
+
+def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    """Quantise to `folder`/quantized.onnx; static quantisation calibrates on `calibration`."""
+    import onnxruntime.quantization as ort
+
+    quantized = os.path.join(folder, "quantized.onnx")
+    types = {"s8": ort.QuantType.QInt8, "u8": ort.QuantType.QUInt8}
+    activations, weights = _types(options)
+    arguments: dict[str, Any] = {
+        "weight_type": types[weights],
+        "per_channel": options.get("per_channel", False),
+        "reduce_range": options["reduce_range"],
+    }
+    if options["quantize"] == "dynamic":
+        ort.quantize_dynamic(artifact, quantized, **arguments)
+    else:
+        ort.quantize_static(
+            artifact,
+            quantized,
+            _Reader(iter(calibration)),
+            quant_format=ort.QuantFormat[options["format"]],
+            calibrate_method=ort.CalibrationMethod[options["calibration"]],
+            activation_type=types[activations],
+            extra_options={
+                "ActivationSymmetric": options.get("symmetric_activations", False),
+                "ForceQuantizeNoInputCheck": options["force_quantize"],
+                "DedicatedQDQPair": options.get("dedicated_pairs", False),
+            },
+            **arguments,
+        )
+    if not os.path.exists(quantized):
+        raise StageError("no model was written")
+    return quantized
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Run all feeds in one session of the CPU provider."""
+    import onnxruntime as ort
+
+    levels = {
+        "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+        "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    }
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = levels[options["optimization"]]
+    settings.intra_op_num_threads = options["threads"]
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 4
+    session = ort.InferenceSession(artifact, settings, providers=["CPUExecutionProvider"])
+    return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+
+
+def scheme(options: Options) -> Scheme:
+    """The scheme that the options ask for. Dynamic: the ranges of activations come from the feed itself."""
+    activations, weights = _types(options)
+    static, symmetric = options["quantize"] == "static", options.get("symmetric_activations", False)
+    signed = static and activations == "s8"
+    return Scheme(
+        weight_codes=WEIGHT_CODES[weights, options["reduce_range"]],
+        activation_codes=((-127 if symmetric else -128), 127) if signed else (0, 255),
+        symmetric_weights=weights == "s8",
+        symmetric_activations=symmetric,
+        per_channel=options.get("per_channel", False),
+        clips=static and options["calibration"] != "MinMax",
+    )
+
+
+class _Reader:
+    """What onnxruntime calls a CalibrationDataReader."""
+
+    def __init__(self, feeds: Iterator[Feed]) -> None:
+        self._feeds = feeds
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        feed = next(self._feeds, None)
+        return None if feed is None else dict(feed)
+
+
+def _types(options: Options) -> tuple[str, str]:
+    """(activations, weights), each "s8" or "u8"."""
+    both = str(options["types"])
+    return both[:2], both[2:]
+
+
+_STATIC = {"quantize": ("static",)}
+_DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
+
+ONNXRUNTIME_QUANT = Target(
+    name="onnxruntime-quant",
+    distribution="onnxruntime",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    scheme=scheme,
+    options=(
+        Option("preprocess", "convert", (False, True), "optimise and infer shapes before quantising"),
+        Option("quantize", "quantize", ("static", "dynamic"), "whether ranges of activations are calibrated"),
+        Option("format", "quantize", ("QDQ", "QOperator"), "how quantised operators are written", _STATIC),
+        Option("calibration", "quantize", ("MinMax", "Entropy", "Percentile"), "how ranges are found", _STATIC),
+        Option(
+            "types",
+            "quantize",
+            ("s8s8", "u8s8", "u8u8"),
+            "types of activations and weights; dynamic quantisation has u8 activations whatever is said here",
+        ),
+        # With u8 weights the zero points of channels would differ, which QLinearConv does not take.
+        Option("per_channel", "quantize", (False, True), "one weight scale a channel", {"types": ("s8s8", "u8s8")}),
+        Option("reduce_range", "quantize", (False, True), "weights in 7 bits"),
+        Option(
+            "symmetric_activations",
+            "quantize",
+            (False, True),
+            "activations without zero point",
+            {**_STATIC, "types": ("s8s8",)},
+        ),
+        Option("force_quantize", "quantize", (False, True), "quantise data movement of unquantised data too", _STATIC),
+        Option(
+            "dedicated_pairs",
+            "quantize",
+            (False, True),
+            "a Q/DQ pair for each consumer",
+            {**_STATIC, "format": ("QDQ",)},
+        ),
+        Option("optimization", "execute", ("all", "off"), "graph optimisation level of the session"),
+        Option("threads", "execute", (1, 2), "threads of one run"),
+    ),
+    refusals=(
+        Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
+        Rule(
+            "shape inference is left to the caller",
+            "quantize",
+            r"running shape inference before quantization may resolve this issue",
+            _DOCS + "#pre-processing",
+        ),
+    ),
+)
