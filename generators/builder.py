@@ -1,0 +1,387 @@
+"""Builder: what an operator function sees while it adds its node to the graph.
+
+An operator function reads its parameters from a record (`choose`), resolves its operands (`data`, `weight`, `constant`) and emits
+its node (`emit`). Nothing is ever rejected: a reference names the n-th most recent value that fits, else a fresh graph
+input is made, and parameters are clamped into their legal range. Which byte a choice reads never depends on what
+stands around the record; deleting a record leaves the meaning of every other byte alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Protocol, TypeVar
+
+import numpy as np
+
+from generators import values
+from generators.graph import Attribute, Given, GraphSpec, Node, Value
+from generators.values import ELEMENTS, FLOAT, INT8, NUMPY, Fill, Regime, Shape
+
+T = TypeVar("T")
+
+HEADER = 8
+RECORD = 24
+"""Bytes of a header and of a record. 24: op, rank, 4 sizes, value offset, flags, and 16 choices (LSTM needs them all)."""
+CHOICES = 8
+
+OPSETS = (17, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23)
+DYNAMIC: tuple[tuple[int, ...], ...] = ((), (0,), (), (0, -1), (-1,), (0,), (0, 1), (0, -1, -2), (-2,), (0, 1, 2, 3, 4, 5))
+GROWTHS = (1, 2, 3, 1, 5)
+BATCHES = (1, 2, 1, 3, 2, 4, 5)
+PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
+SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
+INPUT_ELEMENTS = 512
+ISOLATED_ELEMENTS = 32
+"""No fresh operand has more elements than this; and none of a record that is decoded again, so that it stays under
+`ELEMENTS` whatever its operator multiplies."""
+
+_BYTES = range(256)
+_CODES = {dtype: code for code, dtype in NUMPY.items()}
+_FRESH = 99
+REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, _FRESH)
+"""The n-th most recent fitting value. Chains are what converters fuse, hence the bias towards the latest."""
+
+SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "shared", "value", "dequantized")
+WEIGHT_SCALES = np.float32([1 / 64, 1 / 128, 1 / 32])  # dyadic: a dequantised weight stays exact
+OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
+
+
+@dataclass(frozen=True)
+class Header:
+    """What holds for a whole model, read from the first bytes of a genome."""
+
+    opset: int
+    dynamic: tuple[int, ...]
+    growth: int
+    feeds: int
+    batch: int
+    regime: Regime
+    rank: int
+    every_sink: bool
+    annotated: bool
+
+    @staticmethod
+    def read(data: bytes) -> Header:
+        opset, dynamic, growth, batch, regime, rank, every_sink, annotated = data
+        axes = DYNAMIC[dynamic % len(DYNAMIC)]
+        return Header(
+            opset=OPSETS[opset % len(OPSETS)],
+            dynamic=axes,
+            growth=GROWTHS[growth % len(GROWTHS)],
+            feeds=2 if axes or growth >= 128 else 1,
+            batch=BATCHES[batch % len(BATCHES)],
+            regime=values.REGIMES[regime % len(values.REGIMES)],
+            rank=PREFERRED_RANKS[rank % len(PREFERRED_RANKS)],
+            every_sink=every_sink % 2 == 1,
+            annotated=annotated % 2 == 1,
+        )
+
+
+class Chooser(Protocol):
+    """Where the choices of one record come from."""
+
+    data: bytes
+
+    def choose(self, name: str, options: Sequence[T]) -> T: ...
+
+
+class Record:
+    """Reads one record: each choice takes the next byte; past the end everything is the simplest."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self._cursor = CHOICES
+
+    def choose(self, name: str, options: Sequence[T]) -> T:
+        byte = self.data[self._cursor] if self._cursor < len(self.data) else 0
+        self._cursor += 1
+        return options[byte % len(options)]
+
+
+class TooLarge(Exception):
+    """A tensor would have more than `ELEMENTS` elements. The record is decoded again on fresh, small operands."""
+
+
+def each(rule: Callable[..., Shape], *operands: Value) -> tuple[Shape, ...]:
+    """The shape that `rule` gives for the operands' shapes, in each feed."""
+    return tuple([rule(*shapes) for shapes in zip(*[operand.shapes for operand in operands])])
+
+
+class Builder:
+    """A graph under construction."""
+
+    def __init__(self, header: Header, opset: int) -> None:
+        self.header, self.opset, self.regime = header, opset, header.regime
+        self.values: list[Value] = []
+        self.nodes: list[Node] = []
+        self.givens: list[Given] = []
+        self.candidates: list[Value] = []
+        self.extra: list[int] = []
+        self.results: list[Value] = []
+        self._isolated = False
+        self._offset = 0
+        self._record: Chooser = Record(b"")
+
+    # One record
+
+    def add(self, function: Callable[[Builder], None], record: Callable[[], Chooser]) -> None:
+        """Let an operator function add its node, decoding what `record` opens."""
+        sizes = [len(x) for x in self._lists]
+        try:
+            self._run(function, record(), isolated=False)
+        except TooLarge:
+            for x, size in zip(self._lists, sizes):
+                del x[size:]
+            self._run(function, record(), isolated=True)
+        if self._record.data[7] % 8 == 7:
+            self.extra.extend(value.index for value in self.results)
+
+    @property
+    def _lists(self) -> tuple[list[Value], list[Node], list[Given], list[Value]]:
+        return self.values, self.nodes, self.givens, self.candidates
+
+    def _run(self, function: Callable[[Builder], None], record: Chooser, *, isolated: bool) -> None:
+        self._record, self._isolated, self._offset, self.results = record, isolated, 3 * record.data[6], []
+        function(self)
+
+    # Choices
+
+    def choose(self, name: str, options: Sequence[T]) -> T:
+        """One of `options`, the first being the simplest. `name` is how a motif asks for a certain one."""
+        return self._record.choose(name, options)
+
+    def flag(self, name: str) -> bool:
+        return self.choose(name, (False, True))
+
+    def axis(self, name: str, rank: int) -> int:
+        """An axis of a tensor of `rank` (at least 1), negative as often as not."""
+        byte = self.choose(name, _BYTES)
+        axis = byte // 2 % rank
+        return axis - rank if byte % 2 else axis
+
+    @property
+    def explicit(self) -> bool:
+        """Whether attributes that equal their default are written out."""
+        return self._record.data[7] // 8 % 2 == 1
+
+    def unless(self, value: T, default: T) -> T | None:
+        """`value`, or None (leave the attribute out) where it is the default and this record is not explicit."""
+        return None if value == default and not self.explicit else value
+
+    # Operands
+
+    def data(
+        self,
+        name: str = "x",
+        *,
+        dtypes: Sequence[int] = (FLOAT,),
+        ranks: Sequence[int] = (0, 1, 2, 3, 4, 5),
+        fixed: Sequence[int] | None = (),
+        fits: Callable[[Value], bool] | None = None,
+        fill: Fill | None = None,
+    ) -> Value:
+        """An operand: a recent value of one of `dtypes` and `ranks`, else a fresh graph input.
+
+        fixed  axes that must have the same size in every feed (None: all of them);  fits  what else it must meet. A
+        fresh input has rank ranks[0] where the header's rank is not allowed, and is assumed to fit.
+        """
+        reference = self.choose(name, REFERENCES)
+        if reference != _FRESH and not self._isolated:
+            found = None
+            for value in reversed(self.candidates):
+                if value.dtype in dtypes and value.rank in ranks and _is_fixed(value, fixed) and (not fits or fits(value)):
+                    found = value
+                    if reference == 0:
+                        return value
+                    reference -= 1
+            if found is not None:
+                return found
+        return self.fresh(dtypes[0], self._fresh_shapes(ranks, fixed), fill or Fill("data"))
+
+    def find(self, fits: Callable[[Value], bool]) -> Value | None:
+        """The most recent value that fits, if there is one and this record may refer to others."""
+        if self._isolated:
+            return None
+        return next((value for value in reversed(self.candidates) if fits(value)), None)
+
+    def weight(self, name: str, shape: Shape, *, fill: str = "weight", sources: Sequence[str] = SOURCES) -> Value:
+        """A float parameter of this shape, from one of `sources`. fill: see Fill."""
+        return self.made(self.choose(name, sources), (shape,) * self.header.feeds, FLOAT, fill)
+
+    def optional(self, name: str, shape: Shape, *, fill: str = "weight") -> Value | None:
+        """A float parameter that may be left out."""
+        source = self.choose(name, OPTIONAL_SOURCES)
+        return None if source == "absent" else self.made(source, (shape,) * self.header.feeds, FLOAT, fill)
+
+    def scalar(self, name: str, number: float | None, sources: Sequence[str] = ("initializer", "constant")) -> Value | None:
+        """A 0-D float constant, or None for None."""
+        source = self.choose(name, sources)
+        return None if number is None else self._fixed(source, np.array(number, np.float32))
+
+    def integers(self, name: str, numbers: Sequence[int], sources: Sequence[str] = ("initializer", "constant")) -> Value:
+        """A 1-D int64 constant (axes, a target shape, repeats)."""
+        return self._fixed(self.choose(name, sources), np.array(numbers, np.int64))
+
+    def constant(self, name: str, array: np.ndarray, sources: Sequence[str] = ("initializer", "constant")) -> Value:
+        """A tensor of certain numbers."""
+        return self._fixed(self.choose(name, sources), array)
+
+    def fresh(self, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
+        """A new graph input that later records may refer to."""
+        offset = self._next_offset() if fill.array is None else 0
+        fill = Fill(fill.kind, offset, fill.low, fill.high, fill.array)
+        value = self.given("input", dtype, shapes, fill)
+        self.candidates.append(value)
+        return value
+
+    def made(self, source: str, shapes: tuple[Shape, ...], dtype: int, kind: str) -> Value:
+        """An operand from `source`, by whatever else comes nearest where that has none.
+
+        A shape that differs between the feeds forces a graph input.
+        """
+        fill = Fill(kind, self._next_offset())
+        if source == "shared" and not self._isolated:
+            for given in reversed(self.givens):
+                if given.fill.kind == kind and given.value.shapes == shapes and given.value.dtype == dtype:
+                    return given.value
+        if source == "value" and kind == "weight":
+            found = self.find(lambda v: v.shapes == shapes and v.dtype == dtype)
+            if found is not None:
+                return found
+        if source in ("input", "value") or any(shape != shapes[0] for shape in shapes):
+            return self.given("input", dtype, shapes, fill)
+        if source == "dequantized" and kind == "weight":
+            return self._dequantized(shapes[0], fill)
+        return self.given("constant" if source == "constant" else "initializer", dtype, shapes, fill)
+
+    def given(self, source: str, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
+        """A tensor that no node computes: source is "input", "initializer" or "constant"."""
+        low, high = values.bounds(fill, self.regime)
+        value = self._value(dtype, shapes, low, high)
+        self.givens.append(Given(value, source, fill))
+        return value
+
+    def _fixed(self, source: str, array: np.ndarray) -> Value:
+        return self.given(source, _CODES[array.dtype], (array.shape,) * self.header.feeds, Fill(array=array))
+
+    def _dequantized(self, shape: Shape, fill: Fill) -> Value:
+        """int8 codes and a DequantizeLinear, per channel of axis 0 where the opset has that (13)."""
+        per_channel = self.opset >= 13 and len(shape) > 1
+        codes = self.given("initializer", INT8, (shape,) * self.header.feeds, Fill("range", fill.offset, -127, 127))
+        scale = self._fixed("initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
+        value = self._value(FLOAT, codes.shapes, -4.0, 4.0)
+        attributes = {"axis": 0} if per_channel else {}
+        self.nodes.append(Node("DequantizeLinear", (codes.index, scale.index), (value.index,), attributes))
+        return value
+
+    # Nodes
+
+    def emit(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        shapes: tuple[Shape, ...],
+        attributes: Mapping[str, Attribute | None] | None = None,
+        *,
+        dtype: int | None = None,
+        bounds: tuple[float, float] | None = None,
+    ) -> Value:
+        """Add a node with one output. Attributes that are None are left out; dtype defaults to that of the first input,
+        bounds to the hull of the inputs' bounds."""
+        first = inputs[0]
+        if dtype is None:
+            assert first is not None, "a node without a first input says its dtype"
+            dtype = first.dtype
+        (value,) = self.emit_all(op_type, inputs, [(dtype, shapes)], attributes, bounds=bounds)
+        assert value is not None
+        return value
+
+    def emit_all(
+        self,
+        op_type: str,
+        inputs: Sequence[Value | None],
+        outputs: Sequence[tuple[int, tuple[Shape, ...]] | None],
+        attributes: Mapping[str, Attribute | None] | None = None,
+        *,
+        bounds: tuple[float, float] | None = None,
+    ) -> list[Value | None]:
+        """Add a node with several outputs, each (dtype, shape in each feed), or None where it is left out."""
+        if bounds is None:
+            present = [v for v in inputs if v is not None]
+            bounds = (min([v.low for v in present], default=0.0), max([v.high for v in present], default=0.0))
+        made = [None if output is None else self._value(*output, *bounds) for output in outputs]
+        arguments = [None if v is None else v.index for v in inputs]
+        while arguments and arguments[-1] is None:
+            arguments.pop()
+        kept = {k: v for k, v in attributes.items() if v is not None} if attributes else {}
+        indices = tuple([None if v is None else v.index for v in made])
+        self.nodes.append(Node(op_type, tuple(arguments), indices, kept))
+        results = [v for v in made if v is not None]
+        self.candidates.extend(results)
+        self.results.extend(results)
+        return made
+
+    def spec(self, pool: bytes) -> GraphSpec:
+        """What was built. Outputs: those of the last record, those that asked for it, and every sink if the header says so."""
+        outputs = [value.index for value in self.results]
+        outputs.extend(self.extra)
+        if self.header.every_sink:
+            used = {index for node in self.nodes for index in node.inputs}
+            outputs.extend(i for node in self.nodes for i in node.outputs if i is not None and i not in used)
+        return GraphSpec(
+            opset=self.opset,
+            regime=self.regime,
+            nodes=tuple(self.nodes),
+            givens=tuple(self.givens),
+            values=tuple(self.values),
+            outputs=tuple(dict.fromkeys(outputs)),
+            pool=pool,
+            annotated=self.header.annotated,
+        )
+
+    # Shapes
+
+    def _fresh_shapes(self, ranks: Sequence[int], fixed: Sequence[int] | None) -> tuple[Shape, ...]:
+        data = self._record.data
+        deviation = data[1] % 8
+        rank = self.header.rank if deviation < 5 and self.header.rank in ranks else ranks[deviation % len(ranks)]
+        sizes = [SIZES[data[2 + axis % 4] % len(SIZES)] for axis in range(rank)]
+        if rank > 1:
+            sizes[0] = self.header.batch
+        most = ISOLATED_ELEMENTS if self._isolated else INPUT_ELEMENTS
+        while prod(sizes) > most:
+            largest = sizes.index(max(sizes))
+            sizes[largest] //= 2
+        growth = [0] * rank
+        for axis in self.header.dynamic:
+            if -rank <= axis < rank and not _among(axis, fixed, rank):
+                growth[axis] = self.header.growth
+                if prod([n + g for n, g in zip(sizes, growth)]) > 2 * most:
+                    growth[axis] = 0
+        return tuple([tuple([n + feed * g for n, g in zip(sizes, growth)]) for feed in range(self.header.feeds)])
+
+    def _value(self, dtype: int, shapes: tuple[Shape, ...], low: float, high: float) -> Value:
+        for shape in shapes:
+            if prod(shape) > ELEMENTS:
+                raise TooLarge
+        value = Value(len(self.values), dtype, shapes, low, high)
+        self.values.append(value)
+        return value
+
+    def _next_offset(self) -> int:
+        self._offset += 29
+        return self._offset
+
+
+
+
+def _among(axis: int, fixed: Sequence[int] | None, rank: int) -> bool:
+    return fixed is None or any(axis % rank == other % rank for other in fixed if -rank <= other < rank)
+
+
+def _is_fixed(value: Value, axes: Sequence[int] | None) -> bool:
+    if axes is None:
+        return value.static
+    return all([value.fixed(axis) for axis in axes if -value.rank <= axis < value.rank])

@@ -1,0 +1,110 @@
+"""The seeded face of the decoder: case (seed, index), fast.
+
+A pair (seed, index) names the same case in every process, on every supported Python and under every PYTHONHASHSEED, within one
+version of the generator. So only `Random.randbytes` and `Random.random` are used, whose sequences do not depend on
+those, and nothing iterates over a set.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+from random import Random
+from types import MappingProxyType
+
+from generators.builder import HEADER, RECORD, Header
+from generators.case import Case
+from generators.focus import fragments, known_focus
+from generators.genome import Genome, decode, of_operator
+from generators.graph import GraphSpec, build, pruned
+from generators.motifs import MOTIFS, Fragment
+from generators.ops.table import CODES, OPERATORS
+
+__all__ = ["case", "known_focus"]
+
+POOL = 1024
+SHORTEST, LONGEST = 6, 13
+"""Records of a case, before dead code is removed and motifs come in."""
+
+MOTIF_SHARE = 0.06
+"""Of the records drawn, this share are whole motifs."""
+
+_EVEN: Mapping[str, float] = MappingProxyType({})
+
+
+def case(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Case:
+    """Case number `index` of the stream `seed`.
+
+    focus    names of operators, families or motifs (see `known_focus`); every case then is made around one of them
+    weights  operator or motif -> factor on how often it is drawn (1 where absent, 0 never)
+
+    Raises ValueError for a name that does not exist, saying which do.
+    """
+    rng = Random(f"{seed} {index}")
+    header = rng.randbytes(HEADER)
+    menu = _menu(Header.read(header).opset, tuple(sorted(weights.items())))
+    sizes = rng.randbytes(4)
+    records = []
+    for _ in range(SHORTEST + int(rng.random() * (LONGEST - SHORTEST + 1))):
+        records.extend(_filled(menu.draw(rng), sizes, rng))
+    pool = rng.randbytes(POOL)
+    if focus:
+        wanted = fragments(tuple(focus))
+        middle = _filled(wanted[int(rng.random() * len(wanted))], sizes, rng)
+        position = int(rng.random() * len(records))
+        spec = _around(Genome(header, tuple(records), pool), middle, position)
+    else:
+        spec = decode(Genome(header, tuple(records), pool))
+    return build(replace(spec, origin={"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}))
+
+
+@dataclass(frozen=True)
+class _Menu:
+    """What may be drawn, with cumulative weights."""
+
+    fragments: tuple[Fragment, ...]
+    cumulative: tuple[float, ...]
+
+    def draw(self, rng: Random) -> Fragment:
+        return self.fragments[bisect(self.cumulative, rng.random() * self.cumulative[-1])]
+
+
+@lru_cache(maxsize=256)
+def _menu(opset: int, weights: tuple[tuple[str, float], ...]) -> _Menu:
+    """Motifs, and the operators that `opset` has: a newer operator would raise the opset of the whole model."""
+    factors = dict(weights)
+    if unknown := [name for name in factors if name not in CODES and name not in MOTIFS]:
+        fragments(tuple(unknown))
+        raise ValueError(f"weights are for operators and motifs, {unknown[0]!r} is a family")
+    operators = [o for o in OPERATORS if o.since <= opset]
+    share = MOTIF_SHARE * sum(o.weight for o in operators) / len(MOTIFS)
+    entries = [((of_operator(o.name),), o.weight * factors.get(o.name, 1.0)) for o in operators]
+    entries += [(motif, share * factors.get(name, 1.0)) for name, motif in MOTIFS.items()]
+    entries = [entry for entry in entries if entry[1] > 0]
+    if not entries:
+        raise ValueError("the weights leave no operator to draw")
+    return _Menu(tuple(fragment for fragment, _ in entries), tuple(accumulate(weight for _, weight in entries)))
+
+
+def _filled(fragment: Fragment, sizes: bytes, rng: Random) -> list[bytes]:
+    """The fragment as records, random where it prescribes nothing. Most sizes are the model's own, so that shapes meet."""
+    records = []
+    for template in fragment:
+        noise = bytearray(rng.randbytes(RECORD))
+        if noise[2] % 4:
+            noise[2:6] = sizes
+        records.append(template.filled(noise))
+    return records
+
+
+def _around(genome: Genome, middle: Sequence[bytes], position: int) -> GraphSpec:
+    """The graph of `genome` with `middle` put in at `position`; what comes after is dropped if the last of `middle` is dead."""
+    before, after = genome.records[:position], genome.records[position:]
+    code = middle[-1][0]
+    spec = decode(replace(genome, records=(*before, *middle, *after)))
+    if OPERATORS[code].name in {node.op_type for node in pruned(spec).nodes}:
+        return spec
+    return decode(replace(genome, records=(*before, *middle)))

@@ -1,0 +1,40 @@
+"""Focus: what a name given to `focus=` asks for. An operator, a family of operators or a motif."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from generators.genome import of_operator
+from generators.motifs import MOTIFS, Fragment
+from generators.ops.table import CODES, families
+
+
+def known_focus() -> tuple[str, ...]:
+    """Every name that `focus=` understands: operators, then families, then motifs."""
+    return (*CODES, *families(), *MOTIFS)
+
+
+@lru_cache(maxsize=256)
+def fragments(focus: tuple[str, ...]) -> tuple[Fragment, ...]:
+    """The fragments that the names ask for, one of which each case is to hold. Raises ValueError for unknown names."""
+    found: list[Fragment] = []
+    for name in focus:
+        if name in MOTIFS:
+            found.append(MOTIFS[name])
+        elif name in CODES:
+            found.append((of_operator(name),))
+        elif name in families():
+            found.extend((of_operator(operator),) for operator in families()[name])
+        else:
+            raise ValueError(f"nothing is called {name!r}; there are {_listing()}")
+    return tuple(found)
+
+
+def _listing() -> str:
+    groups: Sequence[tuple[str, Sequence[str]]] = (
+        ("the operators", sorted(CODES)),
+        ("the families", sorted(families())),
+        ("the motifs", sorted(MOTIFS)),
+    )
+    return "; ".join(f"{what} {', '.join(names)}" for what, names in groups)

@@ -1,0 +1,59 @@
+"""Genome: a graph as bytes. One header, one fixed-size record a node, and a pool of bytes for numbers.
+
+Records are context-free: any sequence of them is legal, so deleting, inserting, swapping and splicing are plain list
+operations. Zero bytes mean the simplest thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from generators.builder import HEADER, RECORD, Builder, Header, Record
+from generators.graph import GraphSpec
+from generators.ops.table import CODES, OPERATORS
+
+
+@dataclass(frozen=True)
+class Genome:
+    """header: HEADER bytes; records: RECORD bytes each; pool: any number of bytes."""
+
+    header: bytes
+    records: tuple[bytes, ...]
+    pool: bytes = b""
+
+
+@dataclass(frozen=True)
+class Template:
+    """A record with some bytes prescribed: where `mask` is 255 the byte is `data`'s, elsewhere anything goes."""
+
+    data: bytes
+    mask: bytes
+
+    def filled(self, noise: bytes) -> bytes:
+        """The record that has `noise` where nothing is prescribed."""
+        return bytes([d if m else n for d, m, n in zip(self.data, self.mask, noise)])
+
+
+def of_operator(name: str) -> Template:
+    """A record of operator `name`, all else open."""
+    return Template(bytes([CODES[name], *bytes(RECORD - 1)]), bytes([255, *bytes(RECORD - 1)]))
+
+
+def decode(genome: Genome) -> GraphSpec:
+    """The graph that `genome` means. Total: any bytes mean some valid graph.
+
+    The opset is the header's, or the first that has every operator of the records where that is newer.
+    """
+    header = Header.read(genome.header[:HEADER].ljust(HEADER, b"\0"))
+    records = [record[:RECORD].ljust(RECORD, b"\0") for record in genome.records or (b"",)]
+    operators = [OPERATORS[record[0] % len(OPERATORS)] for record in records]
+    builder = Builder(header, max(header.opset, *[operator.since for operator in operators]))
+    for operator, record in zip(operators, records):
+        builder.add(operator.function, lambda record=record: Record(record))  # type: ignore[misc]
+    return builder.spec(genome.pool)
+
+
+def spliced(records: Sequence[bytes], fragment: Sequence[bytes], position: int) -> tuple[bytes, ...]:
+    """`records` with `fragment` put in before `position`."""
+    return (*records[:position], *fragment, *records[position:])

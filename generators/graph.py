@@ -1,0 +1,258 @@
+"""GraphSpec: a graph as decoded, typed and with a concrete shape for every feed; and how it becomes a Case.
+
+A tensor carries one shape *per feed*. A dim whose sizes differ between the feeds is symbolic, and its name stands for that
+tuple of sizes: equal names always mean equal sizes. So every shape rule is plain arithmetic on integers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
+
+from generators import values
+from generators.case import Case, Feed
+from generators.values import NUMPY, Fill, Regime, Shape
+
+Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One tensor. shapes: its shape in each feed. low, high: no element lies outside, as far as interval arithmetic tells."""
+
+    index: int
+    dtype: int
+    shapes: tuple[Shape, ...]
+    low: float
+    high: float
+
+    @property
+    def rank(self) -> int:
+        return len(self.shapes[0])
+
+    @property
+    def shape(self) -> Shape:
+        """The shape in the first feed."""
+        return self.shapes[0]
+
+    @property
+    def static(self) -> bool:
+        """Whether every feed has the same shape."""
+        return all(shape == self.shapes[0] for shape in self.shapes)
+
+    def fixed(self, axis: int) -> bool:
+        """Whether this axis has the same size in every feed."""
+        return all(shape[axis] == self.shapes[0][axis] for shape in self.shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """One operator. inputs and outputs are indices of values, None for an optional one left out."""
+
+    op_type: str
+    inputs: tuple[int | None, ...]
+    outputs: tuple[int | None, ...]
+    attributes: Mapping[str, Attribute]
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """A tensor that no node computes. source: "input", "initializer" or "constant" (a Constant node)."""
+
+    value: Value
+    source: str
+    fill: Fill
+
+
+@dataclass(frozen=True)
+class GraphSpec:
+    """A decoded graph. `nodes` are in topological order; `outputs` are indices of values; `pool` feeds the fills.
+
+    annotated  declare every intermediate in value_info
+    """
+
+    opset: int
+    regime: Regime
+    nodes: tuple[Node, ...]
+    givens: tuple[Given, ...]
+    values: tuple[Value, ...]
+    outputs: tuple[int, ...]
+    pool: bytes = b""
+    annotated: bool = False
+    origin: Mapping[str, Any] = field(default_factory=dict)
+
+
+def pruned(spec: GraphSpec) -> GraphSpec:
+    """`spec` without what no output depends on."""
+    needed: set[int | None] = set(spec.outputs)
+    nodes = []
+    for node in reversed(spec.nodes):
+        if not needed.isdisjoint(node.outputs):
+            nodes.append(node)
+            needed.update(node.inputs)
+    needed.discard(None)
+    return replace(
+        spec, nodes=tuple(reversed(nodes)), givens=tuple(given for given in spec.givens if given.value.index in needed)
+    )
+
+
+CALIBRATION_SHIFT = 101
+FEED_SHIFT = 53
+"""How far apart in the pool two feeds of one input start: primes, so that no two come out alike in a small pool."""
+
+
+def build(spec: GraphSpec) -> Case:
+    """The case that `spec` describes, dead code removed.
+
+    Calibration: one feed drawn like feed 0, and feed 0 with every input reversed, so that its range is covered.
+    """
+    spec = pruned(spec)
+    names = _names(spec)
+    symbols: dict[tuple[int, ...], str] = {}
+    model = onnx.ModelProto(
+        ir_version=ir_version(spec.opset), opset_import=[onnx.OperatorSetIdProto(version=spec.opset)]
+    )
+    graph = model.graph
+    graph.name = "driftnet"
+    pool, period = values.circle(spec.pool), len(spec.pool)
+    inputs = [given for given in spec.givens if given.source == "input"]
+    for given in inputs:
+        graph.input.append(_value_info(names[given.value.index], given.value, symbols))
+    for given in spec.givens:
+        if given.source != "input":
+            _add_constant(graph, given, names[given.value.index], spec.regime, pool, period)
+    for node in spec.nodes:
+        graph.node.append(_node(node, names))
+    for index in spec.outputs:
+        graph.output.append(_value_info(names[index], spec.values[index], symbols))
+    if spec.annotated:
+        outputs = set(spec.outputs)
+        for node in spec.nodes:
+            graph.value_info.extend(
+                _value_info(names[index], spec.values[index], symbols)
+                for index in node.outputs
+                if index is not None and index not in outputs
+            )
+
+    def feed(number: int, shift: int) -> Feed:
+        return {
+            names[g.value.index]: values.materialise(
+                replace(g.fill, offset=g.fill.offset + shift), g.value.dtype, g.value.shapes[number], spec.regime, pool, period
+            )
+            for g in inputs
+        }
+
+    feeds = tuple(feed(number, FEED_SHIFT * number) for number in range(len(spec.values[spec.outputs[0]].shapes)))
+    turned = {
+        name: x if given.fill.array is not None else x.reshape(-1)[::-1].reshape(x.shape)
+        for given, (name, x) in zip(inputs, feeds[0].items())
+    }
+    calibration = (feed(0, CALIBRATION_SHIFT), turned)
+    return Case(model.SerializeToString(deterministic=True), feeds, calibration, spec.origin)
+
+
+@lru_cache(maxsize=64)
+def ir_version(opset: int) -> int:
+    """The oldest IR version that goes with an opset of the default domain."""
+    return int(helper.OP_SET_ID_VERSION_MAP["ai.onnx", opset])
+
+
+def _names(spec: GraphSpec) -> dict[int | None, str]:
+    """x0, x1 ... for graph inputs, w0 ... for constants, t0 ... for what nodes compute, y0 ... for graph outputs."""
+    names: dict[int | None, str] = {None: ""}
+    inputs = constants = 0
+    for given in spec.givens:
+        if given.source == "input":
+            names[given.value.index], inputs = f"x{inputs}", inputs + 1
+        else:
+            names[given.value.index], constants = f"w{constants}", constants + 1
+    for k, index in enumerate(spec.outputs):
+        names[index] = f"y{k}"
+    computed = 0
+    for node in spec.nodes:
+        for output in node.outputs:
+            if output not in names:
+                names[output], computed = f"t{computed}", computed + 1
+    return names
+
+
+def _value_info(name: str, value: Value, symbols: dict[tuple[int, ...], str]) -> onnx.ValueInfoProto:
+    dims: list[int | str] = []
+    for sizes in zip(*value.shapes):
+        same = all(n == sizes[0] for n in sizes)
+        dims.append(sizes[0] if same else symbols.setdefault(sizes, f"n{len(symbols)}"))
+    return onnx.ValueInfoProto(name=name, type=_type(value.dtype, tuple(dims)))
+
+
+@lru_cache(maxsize=4096)
+def _type(dtype: int, dims: tuple[int | str, ...]) -> TypeProto:
+    proto = TypeProto()
+    proto.tensor_type.elem_type = dtype
+    shape = proto.tensor_type.shape
+    shape.SetInParent()
+    for dim in dims:
+        if isinstance(dim, str):
+            shape.dim.add(dim_param=dim)
+        else:
+            shape.dim.add(dim_value=dim)
+    return proto
+
+
+def _node(node: Node, names: Mapping[int | None, str]) -> onnx.NodeProto:
+    outputs = [names[o] for o in node.outputs]
+    return onnx.NodeProto(
+        name=f"{node.op_type}_{next(filter(None, outputs))}",
+        op_type=node.op_type,
+        input=[names[i] for i in node.inputs],
+        output=outputs,
+        attribute=[
+            attribute(name, value) if not isinstance(value, np.ndarray) else _tensor_attribute(name, value)
+            for name, value in node.attributes.items()
+        ],
+    )
+
+
+@lru_cache(maxsize=4096, typed=True)
+def attribute(name: str, value: int | float | str | tuple[Any, ...]) -> AttributeProto:
+    """The attribute as ONNX has it. Shared: a repeated field copies what is put into it."""
+    if isinstance(value, bool):
+        value = int(value)
+    if isinstance(value, int):
+        return AttributeProto(name=name, type=AttributeProto.INT, i=value)
+    if isinstance(value, float):
+        return AttributeProto(name=name, type=AttributeProto.FLOAT, f=value)
+    if isinstance(value, str):
+        return AttributeProto(name=name, type=AttributeProto.STRING, s=value.encode())
+    if value and isinstance(value[0], float):
+        return AttributeProto(name=name, type=AttributeProto.FLOATS, floats=value)
+    if value and isinstance(value[0], str):
+        return AttributeProto(name=name, type=AttributeProto.STRINGS, strings=[s.encode() for s in value])
+    return AttributeProto(name=name, type=AttributeProto.INTS, ints=value)
+
+
+def _tensor_attribute(name: str, value: np.ndarray) -> AttributeProto:
+    return AttributeProto(name=name, type=AttributeProto.TENSOR, t=numpy_helper.from_array(value))
+
+
+def _add_constant(
+    graph: onnx.GraphProto, given: Given, name: str, regime: Regime, pool: np.ndarray, period: int
+) -> None:
+    value = given.value
+    numbers = values.materialise(given.fill, value.dtype, value.shape, regime, pool, period)
+    raw = np.ascontiguousarray(numbers, NUMPY[value.dtype]).tobytes()
+    if given.source == "initializer":
+        graph.initializer.add(name=name, dims=value.shape, data_type=value.dtype, raw_data=raw)
+        return
+    tensor = TensorProto(dims=value.shape, data_type=value.dtype, raw_data=raw)
+    graph.node.add(
+        name=f"Constant_{name}",
+        op_type="Constant",
+        output=[name],
+        attribute=[AttributeProto(name="value", type=AttributeProto.TENSOR, t=tensor)],
+    )

@@ -1,0 +1,153 @@
+"""Convolutions in one, two and three spatial dims."""
+
+from __future__ import annotations
+
+from math import prod
+
+from generators.builder import Builder, each
+from generators.graph import Value
+from generators.ops.elementwise import magnitude
+from generators.ops.registry import operator
+from generators.values import Shape
+
+KERNELS = ((1, 1, 1), (3, 3, 3), (2, 2, 2), (3, 1, 2), (1, 3, 3), (5, 3, 1), (4, 4, 1), (2, 5, 2))
+STRIDES = ((1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 2), (3, 2, 1))
+DILATIONS = ((1, 1, 1), (1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 3))
+PADDINGS = ("none", "same", "NOTSET", "SAME_UPPER", "one", "SAME_LOWER", "begin", "end", "VALID")
+
+
+def pads_for(padding: str, kernel: Shape, dilations: Shape) -> Shape:
+    """The explicit pads (all begins, then all ends) that an explicit kind of padding means."""
+    half = tuple([d * (k - 1) // 2 for k, d in zip(kernel, dilations)])
+    zero, one = (0,) * len(kernel), (1,) * len(kernel)
+    return {"same": half + half, "NOTSET": half + one, "one": one + one, "begin": one + zero, "end": zero + one}.get(
+        padding, zero + zero
+    )
+
+
+def window_output(n: int, kernel: int, stride: int, dilation: int, pads: int, auto_pad: str, ceil: bool = False) -> int:
+    """Positions of a sliding window along one spatial dim, as the specification of Conv and the pools has it."""
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        return -(-n // stride)
+    free = n + pads - (dilation * (kernel - 1) + 1)
+    return (-(-free // stride) if ceil else free // stride) + 1
+
+
+def _clamped_kernel(kernel: Shape, dilations: Shape, x: Value) -> tuple[Shape, Shape]:
+    """Kernel and dilations such that one window fits inside the unpadded input of every feed."""
+    smallest = _least(x)
+    kernel = tuple([min(k, n) for k, n in zip(kernel, smallest)])
+    return kernel, tuple([d if d * (k - 1) + 1 <= n else 1 for k, d, n in zip(kernel, dilations, smallest)])
+
+
+def window(b: Builder, x: Value) -> tuple[Shape, Shape, Shape, str]:
+    """Kernel, strides, dilations and kind of padding for x."""
+    spatial = x.rank - 2
+    kernel = b.choose("kernel", KERNELS)[:spatial]
+    strides = b.choose("strides", STRIDES)[:spatial]
+    dilations = b.choose("dilations", DILATIONS)[:spatial]
+    padding = b.choose("padding", PADDINGS)
+    if padding in ("SAME_UPPER", "SAME_LOWER"):
+        dilations = (1,) * spatial  # onnxruntime and the specification part ways on dilated SAME
+    kernel, dilations = _clamped_kernel(kernel, dilations, x)
+    return kernel, strides, dilations, padding
+
+
+def padding_attributes(b: Builder, padding: str, pads: Shape) -> dict[str, str | Shape | None]:
+    """auto_pad or pads. Pads of zero may be left out."""
+    if padding in ("SAME_UPPER", "SAME_LOWER", "VALID"):
+        return {"auto_pad": padding}
+    return {"auto_pad": b.unless("NOTSET", "NOTSET"), "pads": b.unless(pads, (0,) * len(pads))}
+
+
+def _groups(b: Builder, channels: int) -> int:
+    """1, two, three, one a channel, or half as many as channels, whichever divides them."""
+    wanted = b.choose("group", (1, 2, "channels", 3, 1, "half"))
+    group = {"channels": channels, "half": max(channels // 2, 1)}.get(wanted, wanted) if isinstance(wanted, str) else wanted
+    return group if channels % group == 0 else 1
+
+
+def _spread(x: Value, w: Value, bias: Value | None, terms: int) -> tuple[float, float]:
+    top = magnitude(x) * magnitude(w) * terms + (magnitude(bias) if bias else 0.0)
+    return -top, top
+
+
+@operator("Conv", weight=4)
+def conv(b: Builder) -> None:
+    """Y = sum over channels of the group and the window of X W, plus B; spatial dims as `window_output`"""
+    x = b.data(ranks=(4, 3, 5), fixed=(1,), fits=lambda v: magnitude(v) < 1e12)
+    kernel, strides, dilations, padding = window(b, x)
+    group = _groups(b, x.shape[1])
+    outputs = group * b.choose("multiplier", (1, 2, 3, 4, 1))
+    w = b.weight("w", (outputs, x.shape[1] // group, *kernel))
+    bias = b.optional("b", (outputs,))
+    pads = pads_for(padding, kernel, dilations)
+    spatial = len(kernel)
+
+    def shape(s: Shape) -> Shape:
+        sizes = zip(s[2:], kernel, strides, dilations, pads, pads[spatial:])
+        return (s[0], outputs, *[window_output(n, k, t, d, p + q, padding) for n, k, t, d, p, q in sizes])
+
+    attributes = {
+        "dilations": b.unless(dilations, (1,) * spatial),
+        "group": b.unless(group, 1),
+        "kernel_shape": b.unless(kernel, kernel),
+        **padding_attributes(b, padding, pads),
+        "strides": b.unless(strides, (1,) * spatial),
+    }
+    bounds = _spread(x, w, bias, x.shape[1] // group * prod(kernel))
+    b.emit("Conv", (x, w, bias), each(shape, x), attributes, bounds=bounds)
+
+
+@operator("ConvTranspose", weight=4)
+def conv_transpose(b: Builder) -> None:
+    """Y = the gradient of Conv with respect to its input; dim: stride (n - 1) + output_padding + (k - 1) dilation + 1 - pads"""
+    x = b.data(ranks=(4, 3, 5), fixed=(1,), fits=lambda v: magnitude(v) < 1e12)
+    spatial = x.rank - 2
+    kernel = b.choose("kernel", KERNELS)[:spatial]
+    strides = b.choose("strides", STRIDES)[:spatial]
+    dilations = b.choose("dilations", DILATIONS)[:spatial]
+    padding = b.choose("padding", ("none", "one", "none", "output_shape", "SAME_UPPER", "SAME_LOWER", "begin", "VALID"))
+    extra = b.choose("output_padding", (0, 0, 1))
+    group = _groups(b, x.shape[1])
+    per_group = b.choose("multiplier", (1, 2, 3, 1))
+    w = b.weight("w", (x.shape[1], per_group, *kernel))
+    bias = b.optional("b", (per_group * group,))
+    if not _transposable(padding, x, kernel, strides, dilations):
+        padding = "none"
+    implied = padding in ("SAME_UPPER", "SAME_LOWER", "output_shape")
+    output_padding = tuple([0 if implied else min(extra, max(s, d) - 1) for s, d in zip(strides, dilations)])
+    reach = tuple([(k - 1) * d + 1 + o for k, d, o in zip(kernel, dilations, output_padding)])
+    pads = pads_for(padding, kernel, dilations)
+    if any(s * (n - 1) + r < 3 for n, s, r in zip(_least(x), strides, reach)):
+        pads = (0,) * len(pads)
+
+    def shape(s: Shape) -> Shape:
+        full = [t * (n - 1) + r - p - q for n, t, r, p, q in zip(s[2:], strides, reach, pads, pads[spatial:])]
+        same = [n * t for n, t in zip(s[2:], strides)]
+        return (s[0], per_group * group, *(same if padding.startswith("SAME") else full))
+
+    shapes = each(shape, x)
+    attributes = {
+        "dilations": b.unless(dilations, (1,) * spatial),
+        "group": b.unless(group, 1),
+        "kernel_shape": b.unless(kernel, kernel),
+        "output_padding": b.unless(output_padding, (0,) * spatial),
+        **({"output_shape": shapes[0][2:]} if padding == "output_shape" else padding_attributes(b, padding, pads)),
+        "strides": b.unless(strides, (1,) * spatial),
+    }
+    bounds = _spread(x, w, bias, x.shape[1] // group * prod(kernel))
+    b.emit("ConvTranspose", (x, w, bias), shapes, attributes, bounds=bounds)
+
+
+def _transposable(padding: str, x: Value, kernel: Shape, strides: Shape, dilations: Shape) -> bool:
+    """Whether this kind of padding is legal: SAME needs a window that covers the stride, output_shape one shape for all feeds."""
+    if padding == "output_shape":
+        return all(x.fixed(axis) for axis in range(2, x.rank))
+    covers = all(k >= s and d == 1 for k, s, d in zip(kernel, strides, dilations))
+    return covers or not padding.startswith("SAME")
+
+
+def _least(x: Value) -> Shape:
+    """The smallest size of each spatial dim over the feeds."""
+    return tuple([min(sizes) for sizes in zip(*[shape[2:] for shape in x.shapes])])

@@ -1,0 +1,251 @@
+"""Element-wise arithmetic, with NumPy's broadcasting where there are several operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from math import prod
+
+from generators.builder import Builder, each
+from generators.graph import Value
+from generators.ops.registry import operator
+from generators.values import BOOL, ELEMENTS, FLOAT, INT64, Fill, Shape
+
+Bounds = Callable[[float, float, float, float], tuple[float, float]]
+LARGEST = 1e15
+"""Products stop here: a chain of them would overflow float32 to infinity, and infinity less itself is NaN."""
+
+
+def broadcast(*shapes: Shape) -> Shape:
+    """The common shape under multidirectional broadcasting. Raises ValueError where there is none."""
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
+    result = []
+    for sizes in zip(*padded):
+        size = next((n for n in sizes if n != 1), 1)
+        if any(n not in (1, size) for n in sizes):
+            raise ValueError(f"{shapes} do not broadcast")
+        result.append(size)
+    return tuple(result)
+
+
+def broadcasts(*operands: Value) -> bool:
+    """Whether the operands have a common shape of a legal size in every feed."""
+    try:
+        return all(prod(shape) <= ELEMENTS for shape in each(broadcast, *operands))
+    except ValueError:
+        return False
+
+
+def second(b: Builder, name: str, x: Value, *, dtype: int = FLOAT, fill: str = "weight") -> Value:
+    """An operand that broadcasts with x: another value, or a constant or input of a shape made from x's.
+
+    The shapes: x's, a scalar, one axis of x alone, x without leading axes, and x with an axis more.
+    """
+    reference = b.choose(name, ("made", "made", "value", "made", "value", "made"))
+    form = b.choose(f"{name}_form", ("scalar", "same", "channel", "last", "trailing", "one", "column", "higher", "mask"))
+    keep = b.choose(f"{name}_mask", range(64))
+    source = b.choose(f"{name}_source", ("initializer", "initializer", "constant", "input", "shared"))
+    if reference == "value":
+        found = b.find(lambda v: v.dtype == dtype and v.index != x.index and broadcasts(x, v))
+        if found is not None:
+            return found
+    return b.made(source, each(lambda s: _second_shape(form, keep, s), x), dtype, fill)
+
+
+def _second_shape(form: str, keep: int, shape: Shape) -> Shape:
+    rank = len(shape)
+    if form == "scalar" or rank == 0:
+        return ()
+    if form == "one":
+        return (1,) * rank
+    if form == "same":
+        return shape
+    if form == "higher":
+        return (1, *shape)
+    if form == "trailing":
+        return shape[keep % rank :]
+    if form == "mask":
+        return tuple([n if keep >> axis & 1 else 1 for axis, n in enumerate(shape)])
+    axis = {"channel": min(1, rank - 1), "last": rank - 1, "column": max(rank - 2, 0)}[form]
+    return (shape[axis],) + (1,) * (rank - 1 - axis)
+
+
+def ordered(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """The two operands, as often as not in the other order."""
+    return (y, x) if b.flag("swapped") else (x, y)
+
+
+def _sum(a: float, b: float, c: float, d: float) -> tuple[float, float]:
+    return a + c, b + d
+
+
+def _difference(a: float, b: float, c: float, d: float) -> tuple[float, float]:
+    return a - d, b - c
+
+
+def _product(a: float, b: float, c: float, d: float) -> tuple[float, float]:
+    ends = (a * c, a * d, b * c, b * d)
+    return min(ends), max(ends)
+
+
+def magnitude(x: Value) -> float:
+    """The largest absolute value that x may hold."""
+    return max(-x.low, x.high)
+
+
+def _binary(name: str, rule: str, bounds: Bounds, weight: float) -> None:
+    @operator(name, weight=weight, rule=rule + ", broadcast")
+    def binary(b: Builder) -> None:
+        x = b.data(fits=lambda v: magnitude(v) < LARGEST)
+        p, q = ordered(b, x, second(b, "y", x))
+        b.emit(name, (p, q), each(broadcast, p, q), bounds=bounds(p.low, p.high, q.low, q.high))
+
+
+_binary("Add", "z = x + y", _sum, 3)
+_binary("Mul", "z = x y", _product, 3)
+_binary("Sub", "z = x - y", _difference, 1.5)
+
+
+@operator("Div", weight=1.5)
+def div(b: Builder) -> None:
+    """z = x / y, broadcast; y is kept away from zero"""
+    x = b.data(fits=lambda v: magnitude(v) < LARGEST)
+    y = second(b, "y", x, fill="positive")
+    if y.low <= 0:
+        y = b.made("initializer", y.shapes, FLOAT, "positive")
+    bounds = _product(x.low, x.high, 1 / y.high, 1 / y.low)
+    b.emit("Div", (x, y), each(broadcast, x, y), bounds=bounds)
+
+
+@operator("Pow")
+def power(b: Builder) -> None:
+    """z = x ** y, broadcast; a small integer exponent, or any where x > 0"""
+    x = b.data(fits=lambda v: magnitude(v) < 1e4)
+    exponent = b.choose("exponent", (2.0, 3.0, 1.0, 0.0, 0.5 if x.low > 0 else 2.0, -1.0 if x.low > 0 else 3.0))
+    y = b.scalar("y", exponent, ("initializer", "constant", "input"))
+    if exponent < 0:
+        bounds = (1 / x.high, 1 / x.low)
+    else:
+        top = max(magnitude(x), 1.0) ** exponent
+        bounds = (0.0 if exponent in (0.0, 0.5, 2.0) else -top, top)
+    b.emit("Pow", (x, y), x.shapes, bounds=bounds)
+
+
+def _variadic(name: str, rule: str) -> None:
+    @operator(name, rule=rule + " of one or more tensors, broadcast")
+    def variadic(b: Builder) -> None:
+        x = b.data(fits=lambda v: magnitude(v) < LARGEST)
+        count = b.choose("count", (2, 1, 3, 2, 4))
+        operands = [x]
+        for k in range(3):
+            y = second(b, f"y{k}", operands[0])
+            if k < count - 1 and broadcasts(*operands, y):
+                operands.append(y)
+        low, high = min(v.low for v in operands), max(v.high for v in operands)
+        n = len(operands)
+        b.emit(name, operands, each(broadcast, *operands), bounds=(n * min(low, 0.0), n * max(high, 0.0)))
+
+
+_variadic("Max", "the largest element")
+_variadic("Min", "the smallest element")
+_variadic("Sum", "the sum")
+_variadic("Mean", "the arithmetic mean")
+
+
+def _unary(name: str, rule: str, bounds: Callable[[float, float], tuple[float, float]], weight: float = 1.0) -> None:
+    @operator(name, rule=rule, weight=weight)
+    def unary(b: Builder) -> None:
+        x = b.data()
+        b.emit(name, (x,), x.shapes, bounds=bounds(x.low, x.high))
+
+
+def _same(low: float, high: float) -> tuple[float, float]:
+    return low, high
+
+
+_unary("Identity", "y = x", _same, 0.7)
+_unary("Neg", "y = -x", lambda low, high: (-high, -low))
+_unary("Abs", "y = |x|", lambda low, high: (max(low, -high, 0.0), max(-low, high)))
+_unary("Floor", "y = the largest integer <= x", lambda low, high: (math.floor(low), math.floor(high)), 0.7)
+_unary("Ceil", "y = the smallest integer >= x", lambda low, high: (math.ceil(low), math.ceil(high)), 0.7)
+_unary("Round", "y = the nearest integer, halves to even", lambda low, high: (round(low), round(high)), 0.7)
+_unary("Sign", "y = -1, 0 or 1", lambda low, high: (-1.0, 1.0), 0.7)
+_unary("Sin", "y = sin x", lambda low, high: (-1.0, 1.0), 0.7)
+_unary("Cos", "y = cos x", lambda low, high: (-1.0, 1.0), 0.7)
+
+
+def _on_positive(name: str, rule: str, function: Callable[[float], float], weight: float = 1.0) -> None:
+    @operator(name, rule=rule + ", x > 0", weight=weight)
+    def on_positive(b: Builder) -> None:
+        x = b.data(fits=lambda v: v.low > 0, fill=Fill("positive"))
+        ends = function(x.low), function(x.high)
+        b.emit(name, (x,), x.shapes, bounds=(min(ends), max(ends)))
+
+
+_on_positive("Sqrt", "y = square root of x", math.sqrt)
+_on_positive("Log", "y = ln x", math.log)
+_on_positive("Reciprocal", "y = 1 / x", lambda x: 1 / x)
+
+
+@operator("Exp")
+def exp(b: Builder) -> None:
+    """y = e ** x, x <= 20 so that chains stay finite"""
+    x = b.data(fits=lambda v: -50 < v.low and v.high <= 20, fill=Fill("positive"))
+    b.emit("Exp", (x,), x.shapes, bounds=(math.exp(x.low), math.exp(x.high)))
+
+
+def _comparison(name: str, rule: str, since: int = 11) -> None:
+    @operator(name, since=since, rule=rule + ", broadcast", weight=0.5)
+    def comparison(b: Builder) -> None:
+        x = b.data()
+        p, q = ordered(b, x, second(b, "y", x))
+        b.emit(name, (p, q), each(broadcast, p, q), dtype=BOOL, bounds=(0.0, 1.0))
+
+
+_comparison("Greater", "z = x > y")
+_comparison("Less", "z = x < y")
+_comparison("Equal", "z = x == y")
+_comparison("GreaterOrEqual", "z = x >= y", 12)
+_comparison("LessOrEqual", "z = x <= y", 12)
+
+
+def _logical(name: str, rule: str) -> None:
+    @operator(name, rule=rule + ", broadcast", weight=0.4)
+    def logical(b: Builder) -> None:
+        x = b.data(dtypes=(BOOL,), fill=Fill("range", high=1))
+        y = b.find(lambda v: v.dtype == BOOL and broadcasts(x, v)) or x
+        b.emit(name, (x, y), each(broadcast, x, y))
+
+
+_logical("And", "z = x and y")
+_logical("Or", "z = x or y")
+_logical("Xor", "z = x differs from y")
+
+
+@operator("Not", weight=0.5)
+def logical_not(b: Builder) -> None:
+    """y = not x"""
+    x = b.data(dtypes=(BOOL,), fill=Fill("range", high=1))
+    b.emit("Not", (x,), x.shapes)
+
+
+@operator("Where")
+def where(b: Builder) -> None:
+    """z = x where the condition holds, else y; all three broadcast"""
+    x = b.data()
+    y = second(b, "y", x)
+    condition = b.find(lambda v: v.dtype == BOOL and broadcasts(x, y, v))
+    if condition is None:
+        condition = b.fresh(BOOL, x.shapes, Fill("range", high=1))
+    bounds = (min(x.low, y.low), max(x.high, y.high))
+    b.emit("Where", (condition, x, y), each(broadcast, condition, x, y), dtype=FLOAT, bounds=bounds)
+
+
+@operator("Cast")
+def cast(b: Builder) -> None:
+    """y = x in another dtype; to an integer, only what lies inside its range"""
+    x = b.data(dtypes=(FLOAT, BOOL, INT64), fits=lambda v: magnitude(v) < 2.0**20)
+    to = b.choose("to", (FLOAT, INT64, BOOL, FLOAT)) if x.dtype == FLOAT else FLOAT
+    bounds = (0.0, 1.0) if to == BOOL else (x.low, x.high)
+    b.emit("Cast", (x,), x.shapes, {"to": to}, dtype=to, bounds=bounds)

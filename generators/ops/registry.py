@@ -1,0 +1,48 @@
+"""Operator: one function that adds one node, and the registry of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from generators.builder import Builder
+
+Function = Callable[[Builder], None]
+
+OLDEST_OPSET = 11
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One operator of the default domain.
+
+    family    the module that defines it;  since  the first opset from OLDEST_OPSET that has it
+    weight    how often it is drawn, relative to 1
+    rule      its specification in a sentence or formula (the function's docstring)
+    """
+
+    name: str
+    family: str
+    since: int
+    weight: float
+    function: Function
+    rule: str
+
+
+REGISTRY: dict[str, Operator] = {}
+"""Operator name -> Operator, in shrink order."""
+
+
+def operator(
+    name: str, *, since: int = OLDEST_OPSET, weight: float = 1.0, rule: str = ""
+) -> Callable[[Function], Function]:
+    """Register the decorated function under `name`. `rule` is for functions that serve several operators."""
+
+    def register(function: Function) -> Function:
+        if name in REGISTRY:
+            raise ValueError(f"operator {name} is registered twice")
+        family = function.__module__.rpartition(".")[2]
+        REGISTRY[name] = Operator(name, family, since, weight, function, rule or (function.__doc__ or "").strip())
+        return function
+
+    return register
