@@ -27,6 +27,7 @@ import onnx
 
 from harness.case import Case
 from harness.corpus import SavedCase
+from harness.reduce.passes import operators
 from harness.reduce.submodel import (
     Record,
     Recording,
@@ -119,7 +120,7 @@ def explains(mask: Mask, case: Case, failure: Callable[[Case], str], record: Rec
         if not failing:
             return False
         places = {index for occurrence in failing for index in occurrence}
-        rest = [i for i, n in enumerate(case.proto.graph.node) if i not in places and n.op_type != "Constant"]
+        rest = [i for i in operators(case) if i not in places]
         return not rest or not failure(submodel(case, rest, recorded))
     except UnrecordedError:
         return False
@@ -181,7 +182,8 @@ def _has_class(operand: Operand, name: str, case: Case, tensors: Tensors) -> boo
 def _fails_alone(
     mask: Mask, case: Case, occurrence: Occurrence, failure: Callable[[Case], str], recorded: Recording
 ) -> bool:
-    coarse = failure(submodel(case, occurrence, recorded))
+    whole = len(occurrence) == len(operators(case))
+    coarse = failure(case if whole else submodel(case, occurrence, recorded))
     # These kinds take several runs to tell; one run shows them as something else.
     by_chance = mask.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
     return coarse == mask.coarse or (by_chance and coarse != "")

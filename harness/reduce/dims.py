@@ -29,7 +29,7 @@ class Size:
     """A number that says how large something is.
 
     what   "dim": axis `at` of tensor `owner`;  "entry": element `at` of the integer initializer `owner` (a shape);
-           otherwise the attribute `what` of the node that makes `owner`, its element `at`
+           otherwise the attribute `what` of the node that makes `owner`, its element `at`; "direction" counts as 1 or 2
     """
 
     what: str
@@ -210,8 +210,9 @@ def _recurrent(op: Operands) -> Iterator[Tie]:
     batch = op.dim(0, 1) + op.dim(4, 0) + op.dim(0, 2, out=True)
     hidden = op.dim(1, 1) + op.dim(2, 1) + op.dim(2, 2) + op.dim(3, 1) + op.dim(0, 3, out=True)
     hidden += op.number("hidden_size") + (op.dim(7, 1) if op.node.op_type == "LSTM" else [])
-    yield batch + [s for slot, out in states for s in op.dim(slot, 1, out=out)]
-    yield hidden + [s for slot, out in states for s in op.dim(slot, 2, out=out)]
+    directions = [s for slot in (1, 2, 3, 7) for s in op.dim(slot, 0)] + op.dim(0, 1, out=True)
+    for tie, axis in ((directions + op.number("direction"), 0), (batch, 1), (hidden, 2)):
+        yield tie + [s for slot, out in states for s in op.dim(slot, axis, out=out)]
 
 
 def _transpose(op: Operands) -> Iterator[Tie]:
@@ -250,9 +251,10 @@ def _entries(op: Operands) -> Iterator[Tie]:
     """The target shape of Reshape and Expand."""
     name = op.name(1)
     wanted = op.tensors[name].tolist() if name and op.tensors[name].ndim == 1 else []
-    for axis, n in enumerate(wanted):
-        if n > 1 and n == op.shape(0, out=True)[axis : axis + 1][0]:
-            yield [Size("entry", name, axis), *op.dim(0, axis, out=True)]
+    for at, n in enumerate(wanted):
+        dim = op.dim(0, at - len(wanted), out=True)
+        if n > 1 and dim and n == op.shape(0, out=True)[dim[0].at]:
+            yield [Size("entry", name, at), *dim]
 
 
 def _subsequence(op: Operands) -> Iterator[Tie]:
@@ -316,11 +318,14 @@ RULES: Mapping[str, Callable[[Operands], Iterator[Tie]]] = {
 def resized(
     case: Case, group: Iterable[Size], runs: tuple[Tensors, ...], units: int, *, last: bool = False
 ) -> Case | None:
-    """`case` with `group` scaled down to `units` of its units in every run; None where nothing would change.
+    """`case` with `group` scaled down to `units` of its units; None where nothing would change.
+
+    Where the runs differ in size that is meant of the largest, and the others shrink in proportion.
 
     Arrays keep their first elements, or their last ones.
     """
-    new = [_scaled(case, group, run, units) for run in runs]
+    most = max(_units(case, group, run) for run in runs)
+    new = [_scaled(case, group, run, units, most) for run in runs]
     model = copied(case)
     graph = model.graph
     inputs = {v.name: v for v in graph_inputs(model)}
@@ -377,9 +382,10 @@ def _units(case: Case, group: Iterable[Size], run: Tensors) -> int:
     return math.gcd(*(_number(case, run, size) for size in group))
 
 
-def _scaled(case: Case, group: Iterable[Size], run: Tensors, units: int) -> dict[Size, int]:
+def _scaled(case: Case, group: Iterable[Size], run: Tensors, units: int, most: int) -> dict[Size, int]:
     have = max(1, _units(case, group, run))
-    return {size: _number(case, run, size) // have * min(units, have) for size in group}
+    kept = max(1, have * units // most)
+    return {size: _number(case, run, size) // have * kept for size in group}
 
 
 def _number(case: Case, run: Tensors, size: Size) -> int:
@@ -389,12 +395,16 @@ def _number(case: Case, run: Tensors, size: Size) -> int:
         return int(run[size.owner][size.at])
     node = next(node for node in case.proto.graph.node if node.output[0] == size.owner)
     value = next(helper.get_attribute_value(a) for a in node.attribute if a.name == size.what)
+    if size.what == "direction":
+        return 2 if value == b"bidirectional" else 1
     return int(value[size.at] if isinstance(value, list) else value)
 
 
 def _set_number(node: onnx.NodeProto, size: Size, n: int) -> None:
     value = next(helper.get_attribute_value(a) for a in node.attribute if a.name == size.what)
     drop_attribute(node, size.what)
+    if size.what == "direction":
+        return  # one direction is the default
     new = [*value[: size.at], n, *value[size.at + 1 :]] if isinstance(value, list) else n
     node.attribute.append(helper.make_attribute(size.what, new))
 

@@ -1,0 +1,180 @@
+"""A mask explains a failure when the known bug alone is what fails, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+from harness.case import Case
+from harness.corpus import SavedCase
+from harness.known import Mask, explains, mask_of, matches, may_occur
+from harness.reduce.reducer import reduce
+from harness.reduce.submodel import recording
+from tests import reduce_tools as tools
+
+RNG = np.random.default_rng(3)
+COARSE = "planted/execute/wrong-values"
+node = helper.make_node
+Failure = Callable[[Case], str]
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def failure(bug: tools.Bug, coarse: str = COARSE) -> Failure:
+    return lambda case: coarse if bug(case, {}) else ""
+
+
+def mask(case: Case, coarse: str = COARSE, **verdict: Any) -> Mask:
+    said: Mapping[str, Any] = {"word": "diverges", "stage": "execute", "kind": "wrong-values", **verdict}
+    return mask_of(SavedCase("test_x", case, (), "planted", {}, coarse, f"{coarse} | | ", said))
+
+
+def reduced(case: Case, bug: tools.Bug) -> Case:
+    return reduce(case, {}, tools.TARGET, bug, tools.record).case
+
+
+def found(mask: Mask, case: Case) -> list[tuple[int, ...]]:
+    return matches(mask, case, recording(case, tools.record).feeds[0])
+
+
+def small(*nodes: Any, shape: tuple[int, ...] = (2, 3), **constants: np.ndarray) -> Case:
+    return tools.make_case(nodes, {"x": floats(*shape)}, [nodes[-1].output[0]], constants)
+
+
+FOLD = tools.on_valid(tools.folds_scale_by_group)
+
+
+def test_a_reduced_fold_explains_the_same_fold_inside_a_larger_model():
+    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    case = tools.cnn(6, planted=4)
+    assert len(known.pattern) == 2
+    assert explains(known, case, failure(FOLD), tools.record), "the mask does not explain its own bug elsewhere"
+
+
+def test_it_explains_the_case_it_comes_from():
+    case = tools.cnn(3, planted=1)
+    left = reduced(case, FOLD)
+    for again in (case, left):
+        assert explains(mask(left), again, failure(FOLD), tools.record)
+
+
+def test_another_bug_beside_the_known_one_is_not_explained():
+    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    either = tools.on_valid(lambda case, recipe: FOLD(case, {}) or tools.contains("GlobalAveragePool")(case, {}))
+    assert not explains(known, tools.cnn(4, planted=1), failure(either), tools.record)
+
+
+def test_another_bug_of_the_same_operators_is_not_explained():
+    """Conv alone is known; here a Conv followed by Relu fails, and no Conv fails by itself."""
+    known = mask(
+        reduced(
+            small(node("Conv", ["x", "w"], ["y"]), shape=(1, 2, 4, 4), w=floats(2, 2, 3, 3)), tools.contains("Conv")
+        )
+    )
+    case = tools.cnn(2, planted=9)
+    fused = tools.on_valid(lambda case, recipe: any(a.op_type == "BatchNormalization" for a, _ in tools.edges(case)))
+    assert may_occur(known, case)
+    assert not explains(known, case, failure(fused), tools.record)
+
+
+def test_a_failure_of_another_kind_at_the_same_place_is_not_explained():
+    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    crash = failure(FOLD, "planted/execute/SIGSEGV")
+    assert not explains(known, tools.cnn(3, planted=1), crash, tools.record)
+
+
+def test_a_symptom_of_another_kind_downstream_is_explained():
+    case = small(node("Relu", ["x"], ["a"]), node("Log", ["a"], ["b"]), node("Neg", ["b"], ["y"]), shape=(3,))
+    relu = tools.contains("Relu")
+
+    def says(case: Case) -> str:
+        ops = {n.op_type for n in case.proto.graph.node}
+        return "" if not relu(case, {}) else "planted/execute/nan" if "Log" in ops else COARSE
+
+    known = mask(reduced(small(node("Relu", ["x"], ["y"]), shape=(3,)), relu))
+    assert explains(known, case, says, tools.record), "the known bug is what makes the NaN downstream"
+
+
+def test_kinds_that_take_several_runs_to_tell_are_recognised_by_one():
+    known = mask(small(node("Relu", ["x"], ["y"])), "planted/execute/nondeterministic", kind="nondeterministic")
+    case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
+    assert explains(known, case, failure(tools.contains("Relu")), tools.record)
+
+
+def test_nothing_runs_where_an_operator_of_the_pattern_is_missing():
+    def never(case: Case) -> Any:
+        raise AssertionError("the case was run")
+
+    known = mask(small(node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"])))
+    assert not explains(known, small(node("Relu", ["x"], ["y"])), never, never)
+
+
+def test_edges_are_part_of_the_pattern():
+    known = mask(small(node("Exp", ["x"], ["a"]), node("Neg", ["a"], ["y"])))
+    apart = small(node("Exp", ["x"], ["a"]), node("Abs", ["a"], ["b"]), node("Neg", ["b"], ["y"]))
+    together = small(node("Abs", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Neg", ["b"], ["y"]))
+    assert found(known, apart) == []
+    assert found(known, together) == [(1, 2)]
+
+
+def test_every_occurrence_is_found_once():
+    known = mask(small(node("Add", ["x", "x"], ["y"])))
+    case = small(node("Add", ["x", "x"], ["a"]), node("Add", ["a", "a"], ["b"]), node("Add", ["b", "b"], ["y"]))
+    assert found(known, case) == [(0,), (1,), (2,)]
+
+
+def conv(group: int = 1, channels: int = 4, **attributes: Any) -> Case:
+    weight = floats(channels, channels // group, 1, 1)
+    if group > 1:
+        attributes["group"] = group
+    return small(node("Conv", ["x", "w"], ["y"], **attributes), shape=(1, channels, 5, 5), w=weight)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "case", "expected"),
+    [
+        (conv(group=2, channels=2), conv(group=4), True),
+        (conv(group=2, channels=2), conv(), False),
+        (conv(), conv(group=2), True),
+        (conv(strides=[2, 2]), conv(strides=[3, 3], group=2), True),
+        (conv(channels=1), conv(channels=4), True),
+        (conv(channels=4), conv(channels=1), False),
+    ],
+    ids=["same-class", "attribute-missing", "attribute-more", "list-class", "one-matches-many", "many-is-not-one"],
+)
+def test_a_place_matches_when_it_has_at_least_what_the_pattern_has(pattern: Case, case: Case, expected: bool):
+    assert bool(found(mask(pattern), case)) == expected
+
+
+def neg(*shape: int) -> Case:
+    return small(node("Neg", ["x"], ["y"]), shape=shape)
+
+
+def add(*shape: int) -> Case:
+    return small(node("Add", ["x", "w"], ["y"]), w=floats(*shape))
+
+
+def clip(*inputs: str) -> Case:
+    bounds = {name: np.float32(0) for name in inputs if name}
+    return small(node("Clip", ["x", *inputs], ["y"]), **bounds)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "case", "expected"),
+    [
+        (neg(2), neg(2, 3), False),
+        (add(3), small(node("Add", ["x", "x"], ["y"])), False),
+        (add(3), add(2, 3), False),
+        (clip("", "b"), clip("a"), False),
+        (clip(), clip("a"), True),
+    ],
+    ids=["rank", "constant", "constant-rank", "absent-input", "more-inputs"],
+)
+def test_operands_are_compared_by_rank_and_by_being_constant(pattern: Case, case: Case, expected: bool):
+    assert bool(found(mask(pattern), case)) == expected
