@@ -74,22 +74,26 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
     name, _, wanted = (part.strip() for part in word.partition("=="))
     spec = registered().get(name, name)
     target = _load(name, spec)
-    if python is None and wanted and wanted != _release(target.distribution):
-        return Installed(target, spec, wanted, environment(target.distribution, wanted).python)
-    release = _release(target.distribution) if python is None else _release_in(python, target.distribution)
+    if python is None:
+        held, release = sys.executable, _release(target.distribution)
+        if wanted and wanted != release:
+            return Installed(target, spec, wanted, environment(target.distribution, wanted).python)
+    else:
+        held = _executable(python)
+        release = _release_in(held, target.distribution)
     if release is None:
         raise UserError(
-            f"target {name} needs the package {target.distribution}, which {python or sys.executable} does not hold",
-            hint=f"pip install {target.distribution}, or name a release: {name}==RELEASE",
+            f"target {name} needs the package {target.distribution}, which {held} does not hold",
+            hint=f"install it there, or name a release, {name}==RELEASE, and it gets an environment of its own",
             kind="target",
         )
     if wanted and wanted != release:
         raise UserError(
-            f"{python} holds {target.distribution} {release}, not {wanted}",
-            hint=f"leave --python out, and {word} gets an environment of its own",
+            f"{held} holds {target.distribution} {release}, not {wanted}",
+            hint=f"name {name}=={wanted} without an interpreter, and it gets an environment of its own",
             kind="environment",
         )
-    return Installed(target, spec, release, python or sys.executable)
+    return Installed(target, spec, release, held)
 
 
 def environment(distribution: str, release: str) -> Environment:
@@ -160,13 +164,14 @@ def _release(distribution: str) -> str | None:
 
 def _release_in(python: str, distribution: str) -> str | None:
     code = "import sys; from importlib import metadata; print(metadata.version(sys.argv[1]))"
-    try:
-        done = subprocess.run([python, "-c", code, distribution], capture_output=True, text=True, timeout=60)
-    except (OSError, subprocess.TimeoutExpired) as e:
-        raise UserError(
-            f"{python} is no usable interpreter: {e}", hint="--python takes the path of a Python", kind="environment"
-        ) from None
+    done = subprocess.run([python, "-I", "-c", code, distribution], capture_output=True, text=True)
     return done.stdout.strip() or None
+
+
+def _executable(python: str) -> str:
+    if found := shutil.which(python):
+        return os.path.abspath(found)
+    raise UserError(f"there is no interpreter {python}", hint="give the path of a Python", kind="environment")
 
 
 def _cache() -> Path:

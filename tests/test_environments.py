@@ -82,7 +82,7 @@ def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
     assert resolve(spec("ARRAYS"), python=sys.executable).release == np.__version__
     with pytest.raises(UserError, match=f"holds numpy {np.__version__}, not 0.1"):
         resolve(f"{spec('ARRAYS')}==0.1", python=sys.executable)
-    with pytest.raises(UserError, match="/no/such/python is no usable interpreter"):
+    with pytest.raises(UserError, match="there is no interpreter /no/such/python"):
         resolve(spec("ARRAYS"), python="/no/such/python")
 
 

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -205,8 +206,9 @@ def test_output_is_captured_call_by_call(worker: Worker) -> None:
     assert call(worker, "echo", 1).log == "", "output of one call turns up in the next"
 
 
-def test_of_a_huge_output_the_end_is_kept(worker: Worker) -> None:
-    reply = call(worker, "chatter", 3)
+def test_of_a_huge_output_the_end_is_kept_and_the_rest_dropped() -> None:
+    with Zygote(preload=(FAULTS,), limits=Limits(file_mib=80)) as zygote:
+        reply = call(zygote.worker(), "chatter", 100)
     assert_outcome(reply, Outcome.OK)
     assert len(reply.log) == 64 * 1024, f"the log has {len(reply.log)} characters"
     assert reply.log.endswith("the end\n"), f"the log ends {reply.log[-20:]!r}"
@@ -273,6 +275,21 @@ def test_a_worker_that_dies_between_calls_is_replaced_unnoticed(worker: Worker) 
     os.kill(pid, signal.SIGKILL)
     assert wait_until_gone(pid) == []
     assert_works(worker)
+
+
+def test_each_thread_may_have_a_worker(zygote: Zygote) -> None:
+    def talk(thread: int) -> list[object]:
+        worker = zygote.worker()
+        answers: list[object] = []
+        for i in range(20):
+            if i % 5 == 4:
+                call(worker, "segfault")
+            answers.append(call(worker, "echo", [thread, i]).value)
+        return answers
+
+    with ThreadPoolExecutor(4) as pool:
+        for thread, answers in enumerate(pool.map(talk, range(4))):
+            assert answers == [[thread, i] for i in range(20)], f"thread {thread} got {answers}"
 
 
 def test_an_interrupted_call_does_not_answer_the_next_one(worker: Worker) -> None:

@@ -156,6 +156,7 @@ class Zygote:
             self._check_open()
             if self._template.poll() is not None:
                 self._stop()
+                self._cpu_of_ended += self._cpu_of_template
                 self._start()
             ours, theirs = socket.socketpair()
             undo.callback(ours.close)
