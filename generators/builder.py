@@ -33,7 +33,7 @@ BATCHES = (1, 2, 1, 3, 2, 4, 5)
 PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
 SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
 INPUT_ELEMENTS = 512
-ISOLATED_ELEMENTS = 32
+ISOLATED_ELEMENTS = 8
 """No fresh operand has more elements than this; and none of a record that is decoded again, so that it stays under
 `ELEMENTS` whatever its operator multiplies."""
 
@@ -358,7 +358,7 @@ class Builder:
         for axis in self.header.dynamic:
             if -rank <= axis < rank and not _among(axis, fixed, rank):
                 growth[axis] = self.header.growth
-                if prod([n + g for n, g in zip(sizes, growth)]) > 2 * most:
+                if prod([n + g for n, g in zip(sizes, growth)]) > most:
                     growth[axis] = 0
         return tuple([tuple([n + feed * g for n, g in zip(sizes, growth)]) for feed in range(self.header.feeds)])
 

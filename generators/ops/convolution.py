@@ -116,7 +116,7 @@ def conv_transpose(b: Builder) -> None:
     if not _transposable(padding, x, kernel, strides, dilations):
         padding = "none"
     implied = padding in ("SAME_UPPER", "SAME_LOWER", "output_shape")
-    output_padding = tuple([0 if implied else min(extra, max(s, d) - 1) for s, d in zip(strides, dilations)])
+    output_padding = tuple([0 if implied else min(extra, stride - 1) for stride in strides])
     reach = tuple([(k - 1) * d + 1 + o for k, d, o in zip(kernel, dilations, output_padding)])
     pads = pads_for(padding, kernel, dilations)
     if any(s * (n - 1) + r < 3 for n, s, r in zip(_least(x), strides, reach)):

@@ -121,7 +121,7 @@ def div(b: Builder) -> None:
 @operator("Pow")
 def power(b: Builder) -> None:
     """z = x ** y, broadcast; a small integer exponent, or any where x > 0"""
-    x = b.data(fits=lambda v: magnitude(v) < 1e4)
+    x = b.data(fits=lambda v: magnitude(v) < 1e4, fill=Fill("weight"))
     exponent = b.choose("exponent", (2.0, 3.0, 1.0, 0.0, 0.5 if x.low > 0 else 2.0, -1.0 if x.low > 0 else 3.0))
     y = b.scalar("y", exponent, ("initializer", "constant", "input"))
     if exponent < 0:

@@ -67,7 +67,7 @@ def lp_normalization(b: Builder) -> None:
 @operator("LRN")
 def lrn(b: Builder) -> None:
     """Y = X / (bias + alpha / size sum of squares over `size` neighbouring channels) ** beta"""
-    x = b.data(ranks=(4,), fits=lambda v: magnitude(v) < 1e9)
+    x = b.data(ranks=(4,), fits=lambda v: magnitude(v) < 1e4, fill=Fill("weight"))
     size = b.choose("size", (1, 3, 5))
     attributes = {"size": size, "alpha": b.choose("alpha", (None, 1.0)), "beta": b.choose("beta", (None, 0.5))}
     b.emit("LRN", (x,), x.shapes, attributes)

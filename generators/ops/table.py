@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from generators.ops import activation, elementwise, convolution, linear, normalization  # noqa: F401, I001  registers them
+from generators.ops import (  # noqa: F401, I001  importing registers them
+    elementwise,
+    activation,
+    linear,
+    convolution,
+    normalization,
+    pooling,
+    reduction,
+    shape,
+    recurrent,
+    quantization,
+    image,
+)
 from generators.ops.registry import REGISTRY, Operator
 
 OPERATORS: tuple[Operator, ...] = tuple(REGISTRY.values())
