@@ -1,0 +1,94 @@
+"""The model as the tiers look at it: nodes in order, constants, attributes, and what an output depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with its attributes as Python values (tensors as arrays). Absent optional inputs are ""."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+
+    def input(self, k: int) -> str:
+        return self.inputs[k] if k < len(self.inputs) else ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The main graph of a model.
+
+    nodes      in topological order, without Constant
+    constants  initializers and the results of Constant nodes
+    inputs     names that a feed gives
+    outputs    names of the graph outputs
+    opset      version of the default domain
+    """
+
+    nodes: tuple[Node, ...]
+    constants: Values
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opset: int
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def ancestors(self, output: str) -> list[Node]:
+        """The nodes that `output` depends on, in topological order."""
+        needed, found = {output}, []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                found.append(node)
+                needed.update(name for name in node.inputs if name)
+        return found[::-1]
+
+
+def read(model: onnx.ModelProto) -> Graph:
+    """The Graph of `model`. Subgraphs stay attributes of their node."""
+    constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    nodes = []
+    for proto in model.graph.node:
+        attributes = {a.name: _value(a) for a in proto.attribute}
+        if proto.op_type == "Constant" and proto.domain == "" and "sparse_value" not in attributes:
+            ((name, value),) = attributes.items()
+            constants[proto.output[0]] = _constant(name, value)
+        else:
+            op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+            nodes.append(Node(op, tuple(proto.input), tuple(proto.output), attributes))
+    return Graph(
+        tuple(nodes),
+        constants,
+        tuple(v.name for v in model.graph.input if v.name not in constants),
+        tuple(v.name for v in model.graph.output),
+        next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1),
+    )
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def _constant(name: str, value: Any) -> np.ndarray:
+    if name == "value":
+        return np.asarray(value)
+    if name.startswith("value_string"):
+        return np.asarray(value, dtype=object)
+    return np.asarray(value, dtype=np.float32 if name.startswith("value_float") else np.int64)

@@ -1,0 +1,111 @@
+"""T0, structure: did every stage run, and are outputs, shapes, dtypes and the finite mask those of the model?
+
+Needs no tolerance, so it judges quantised targets as it judges float ones. Two things are left open here: a shape that
+depends on data which rounding may change (NonZero, say), and a NaN behind an operator that has a pole where
+quantisation may put it (a divisor that became 0).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.oracle.graph import Node
+from harness.oracle.question import Place, Question, abstains, diverges
+from harness.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
+from harness.wire import Target
+
+TIER = "structure"
+DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
+POLES = frozenset(
+    {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "LpNormalization", "Mod", "Pow", "ReduceLogSum", "Reciprocal"}
+    | {"Sqrt", "Tan"}
+)
+
+
+def failed_stage(observation: Observation, target: Target) -> Verdict | None:
+    """The verdict on a stage that did not end well; None when all did."""
+    run = observation.last
+    said = _first_line(run)
+    match run.outcome:
+        case Outcome.OK:
+            return None
+        case Outcome.CRASH:
+            return _blame(
+                run, Word.CRASHES, run.signal, f"{target.name} was ended by {run.signal} in {run.stage}{said}"
+            )
+        case Outcome.MEMORY:
+            message = f"{target.name} went over its memory limit in {run.stage}, at {run.peak_mib:.0f} MiB"
+            return _blame(run, Word.CRASHES, Kind.MEMORY, message)
+        case Outcome.HANG:
+            message = f"{target.name} did not come back from {run.stage} within {run.seconds:.1f} seconds"
+            return _blame(run, Word.HANGS, Kind.HANG, message)
+        case Outcome.GARBAGE:
+            message = f"the worker of {target.name} answered {run.stage} with bytes that are no message{said}"
+            return _blame(run, Word.FAILS, Kind.ERROR, message)
+    for rule in target.refusals:
+        if rule.stage == run.stage and (found := rule.matches(f"{run.message}\n{run.log}")):
+            message = f"{target.name} does not support this: {found.group(0).strip()}"
+            return Verdict(Word.REJECTS, TIER, run.stage, message=message, rule=rule.name)
+    return _blame(run, Word.FAILS, Kind.ERROR, f"{target.name} failed in {run.stage}{said}")
+
+
+def misshapen(question: Question) -> Verdict | None:
+    """The first output that is missing, or has a wrong dtype or shape; None when there is none."""
+    for feed, name in question.places:
+        what = question.describe((feed, name))
+        if feed >= len(question.observed) or name not in question.observed[feed]:
+            return _divergence(Word.FAILS, Kind.NO_OUTPUT, f"{what} is missing", (feed, name))
+        got, expected = question.pair((feed, name))
+        if got.shape != expected.shape:
+            if undecided := _data_dependent_shape(question, (feed, name)):
+                return abstains(TIER, (feed, name), f"the shape of {what} depends on rounding", undecided)
+            message = f"{what} has shape {list(got.shape)}, should be {list(expected.shape)}"
+            return _divergence(Word.DIVERGES, Kind.WRONG_SHAPE, message, (feed, name))
+        if got.dtype != expected.dtype:
+            message = f"{what} has dtype {got.dtype}, should be {expected.dtype}"
+            return _divergence(Word.DIVERGES, Kind.WRONG_DTYPE, message, (feed, name))
+    return None
+
+
+def nonsense(question: Question) -> Verdict | None:
+    """The first output of a quantised run with a NaN or infinity where the reference is finite; None without one."""
+    for place in question.places:
+        got, expected = question.pair(place)
+        if got.dtype.kind != "f" or np.isfinite(got).all():
+            continue
+        wrong = np.isfinite(expected) & ~np.isfinite(got)
+        if wrong.any() and not any(_has_pole(question, node) for node in question.graph.ancestors(place[1])):
+            return diverges(TIER, question, place, wrong, np.zeros(()))
+    return None
+
+
+def _has_pole(question: Question, node: Node) -> bool:
+    """Whether `node` may turn finite operands that moved a little into NaN or infinity."""
+    if node.op in ("InstanceNormalization", "LayerNormalization", "GroupNormalization", "BatchNormalization"):
+        return bool(node.attributes.get("epsilon", 1e-5) == 0)
+    return node.op in POLES
+
+
+def _data_dependent_shape(question: Question, place: Place) -> list[str]:
+    """The operators that make the shape there depend on values which may legitimately differ."""
+    feed, name = place
+    ancestors = [node.op for node in question.graph.ancestors(name)]
+    operators = [op for op in ancestors if op in DATA_DEPENDENT]
+    if question.scheme is not None:
+        return operators
+    shape = question.expected[feed][name].shape
+    samples = question.reference.sample(question.case)
+    return operators or ancestors if any(sample[feed][name].shape != shape for sample in samples) else []
+
+
+def _first_line(run: StageRun) -> str:
+    text = run.message.strip() or run.log.strip()
+    return f": {text.splitlines()[0][:300]}" if text else ""
+
+
+def _blame(run: StageRun, word: Word, kind: str, message: str) -> Verdict:
+    return Verdict(word, TIER, run.stage, kind, message)
+
+
+def _divergence(word: Word, kind: Kind, message: str, place: Place) -> Verdict:
+    return Verdict(word, TIER, "execute", kind, message, feed=place[0], output=place[1])
