@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from harness.wire import Feed, StageError
 
@@ -65,10 +65,20 @@ def sample(model: bytes, feeds: Sequence[Feed], count: int) -> list[list[Outputs
     u is the unit roundoff; x goes over inputs, initializers and results of nodes of the main graph. In the precision of
     x that flips its last bits at random. The same arguments give the same samples.
     """
-    proto, renamed = _with_noise(ModelProto.FromString(model))
+    proto, tensors = _with_noise(ModelProto.FromString(model))
     session = _session(proto.SerializeToString())
-    inputs = [{renamed.get(name, name): x for name, x in feed.items()} for feed in feeds]
-    return [[_outputs(session, feed) for feed in inputs] for _ in range(count)]
+    rng = np.random.default_rng(0)
+    constants = {t.name: numpy_helper.to_array(t) for t in proto.graph.initializer}
+    samples: list[list[Outputs]] = [[] for _ in range(count)]
+    for feed, known in zip(feeds, record(model, feeds)):
+        exact = {f"{name}/exact" if name in tensors else name: x for name, x in feed.items()}
+        for outputs in samples:
+            noise = {}
+            for name, element in tensors.items():
+                x = known[name] if name in known else constants[f"{name}/exact"]
+                noise[f"{name}/noise"] = np.asarray(1 + UNIT_ROUNDOFF[element] * rng.uniform(-2, 2, x.shape), x.dtype)
+            outputs.append(_outputs(session, {**exact, **noise}))
+    return samples
 
 
 def _run(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
@@ -100,44 +110,30 @@ def _said(call: Callable[[], Any]) -> Any:
         raise StageError(str(e) or type(e).__name__) from None
 
 
-def _with_noise(model: ModelProto) -> tuple[ModelProto, dict[str, str]]:
-    """The model with noise on every float tensor, and the new names of its inputs.
+def _with_noise(model: ModelProto) -> tuple[ModelProto, dict[str, int]]:
+    """The model with a factor, a new input `x`/noise, on every float tensor `x`; and those with their element types.
 
-    What makes a tensor `x` makes `x/exact` instead, and `x` becomes x/exact times noise: so consumers, those in
-    subgraphs too, need no change.
+    What makes a tensor `x` makes `x`/exact instead, and `x` becomes x/exact times noise: so consumers, those in
+    subgraphs too, need no change. onnxruntime has no random generator for every opset and type, hence the inputs.
     """
     tensors = _float_tensors(model)
-    exact = {name: f"{name}/exact" for name in tensors}
-    noise = {name: _noise(name, element, seed) for seed, (name, element) in enumerate(tensors.items())}
+    noise = {name: helper.make_node("Mul", [f"{name}/exact", f"{name}/noise"], [name]) for name in tensors}
     changed = ModelProto()
     changed.CopyFrom(model)
     graph = changed.graph
-    nodes: list[NodeProto] = []
-    for value in {v.name: v for v in (*graph.initializer, *graph.input)}.values():
-        nodes += noise.get(value.name, [])
+    nodes = [noise[name] for name in {v.name: v for v in (*graph.initializer, *graph.input)} if name in noise]
     for value in (*graph.initializer, *graph.input):
-        value.name = exact.get(value.name, value.name)
+        value.name = f"{value.name}/exact" if value.name in tensors else value.name
     for node in model.graph.node:
         nodes.append(NodeProto())
         nodes[-1].CopyFrom(node)
-        nodes[-1].output[:] = [exact.get(name, name) for name in node.output]
-        nodes += [n for name in node.output for n in noise.get(name, [])]
+        nodes[-1].output[:] = [f"{name}/exact" if name in tensors else name for name in node.output]
+        nodes += [noise[name] for name in node.output if name in tensors]
     del graph.node[:]
     graph.node.extend(nodes)
-    return changed, exact
-
-
-def _noise(name: str, element: int, seed: int) -> list[NodeProto]:
-    """Nodes that make `name` from what is called `name`/exact."""
-    unit = UNIT_ROUNDOFF[element]
-    # onnxruntime has no kernel for random float16.
-    drawn = TensorProto.FLOAT if element == TensorProto.FLOAT16 else element
-    uniform: dict[str, Any] = {"low": 1 - 2 * unit, "high": 1 + 2 * unit, "seed": float(seed), "dtype": drawn}
-    return [
-        helper.make_node("RandomUniformLike", [f"{name}/exact"], [f"{name}/drawn"], **uniform),
-        helper.make_node("Cast", [f"{name}/drawn"], [f"{name}/noise"], to=element),
-        helper.make_node("Mul", [f"{name}/exact", f"{name}/noise"], [name]),
-    ]
+    for name, element in tensors.items():
+        graph.input.append(helper.make_tensor_value_info(f"{name}/noise", element, None))
+    return changed, tensors
 
 
 def _float_tensors(model: ModelProto) -> dict[str, int]:
