@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper, parser
 
+from generators import bulk
 from harness.case import Case, graph_inputs
 from harness.reduce.passes import operators
 from harness.reduce.submodel import Recording, UnrecordedError, ancestors, reads, recording, submodel
@@ -204,6 +205,26 @@ def test_random_subsets_of_a_cnn_compute_the_recorded_values():
     for _ in range(20):
         keep = rng.sample(operators(case), rng.randint(1, 13))
         assert_computes_the_recorded(submodel(case, keep, recorded), recorded)
+
+
+@pytest.mark.parametrize("block", range(6))
+def test_random_subsets_of_generated_cases_compute_the_recorded_values(block: int):
+    for index in range(15 * block, 15 * block + 15):
+        case = bulk.case(4, index)
+        recorded = recording(case, tools.record)
+        rng = random.Random(index)
+        for _ in range(3):
+            keep = rng.sample(operators(case), rng.randint(1, len(operators(case))))
+            assert_computes_the_recorded(submodel(case, keep, recorded), recorded)
+
+
+def test_a_node_that_was_dead_can_be_kept():
+    case = diamond()
+    recorded = recording(case, tools.record)
+    model = onnx.ModelProto.FromString(case.model)
+    del model.graph.output[0]
+    part = submodel(Case(model.SerializeToString(), case.feeds), [5], recorded)
+    assert [v.name for v in part.proto.graph.output] == ["y"]
 
 
 def test_an_initializer_that_is_also_an_input_stays_both():

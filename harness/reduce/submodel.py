@@ -188,7 +188,9 @@ def _exposed(graph: onnx.GraphProto, keep: set[int]) -> list[str]:
             readers.setdefault(name, set()).add(i)
     final = {v.name for v in graph.output}
     made = [name for i in sorted(keep) for name in graph.node[i].output if name]
-    return [name for name in made if name in final or (name in readers and not readers[name] & keep)]
+    unread = [name for name in made if not readers.get(name, set()) & keep]
+    # A node that nothing reads was dead before; it is shown only where nothing else is.
+    return [name for name in made if name in final or (name in readers and name in unread)] or unread
 
 
 def _is_parameter(arrays: list[np.ndarray]) -> bool:
