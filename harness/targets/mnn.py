@@ -11,6 +11,7 @@ import itertools
 import json
 import os
 import struct
+import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -79,7 +80,7 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
         return artifact
     data = os.path.join(folder, "calibration")
     os.mkdir(data)
-    batch = next((len(x) for feed in calibration for x in feed.values() if x.ndim), 1)
+    batch = max(1, next((len(x) for feed in calibration for x in feed.values() if x.ndim), 1))
     config: dict[str, Any] = {
         "feature_quantize_method": options["method"],
         "weight_quantize_method": options["weight_method"],
@@ -90,9 +91,9 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
     if options["calibration_input"] == "image" and _is_image(calibration):
         config.update(_write_images(calibration, data))
     else:
-        # EMA takes `batch_size` samples at once, and fewer than that change its batch size.
-        samples = itertools.islice(itertools.cycle(calibration), max(batch, len(calibration)))
-        config.update(_write_sequences(samples, data))
+        # EMA wants a batch of samples however many one holds, and changes its batch size when there are fewer.
+        wanted = max(batch, len(calibration)) if options["method"] == "EMA" else len(calibration)
+        config.update(_write_sequences(itertools.islice(itertools.cycle(calibration), wanted), data))
     settings, quantized = os.path.join(folder, "quantize.json"), os.path.join(folder, "quantized.mnn")
     with open(settings, "w") as file:
         json.dump(config, file)
@@ -182,6 +183,8 @@ def _run_apart(call: Callable[[], None]) -> None:
     if child == 0:
         try:
             call()
+        except BaseException:
+            traceback.print_exc()
         finally:
             ctypes.CDLL(None).fflush(None)
             os._exit(0)
@@ -202,13 +205,13 @@ def _forward(
 def _variable(x: np.ndarray) -> Any:
     import MNN.expr as expr
 
-    types = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8}
     computed = COMPUTED_IN.get(x.dtype.name)
     if computed is None:
         raise StageError(f"MNN.expr has no type to write a {x.dtype} input in")
     written = x.astype(computed)
     if x.dtype == np.int64 and (written != x).any():
         raise StageError("an int64 input does not fit into int32, which is what MNN computes in")
+    types = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8}
     variable = expr.placeholder(list(x.shape), expr.NCHW, types[computed])
     variable.write(np.ascontiguousarray(written).reshape(x.shape))
     return variable
@@ -224,8 +227,9 @@ def _array(variable: Any, declared: str) -> np.ndarray:
     if variable.data_format == expr.NC4HW4:
         variable = expr.convert(variable, expr.NCHW)
     if 0 in variable.shape:  # read() fails on these
-        return np.zeros(variable.shape, declared)
-    x = np.array(variable.read())  # what read() gives lies in the variable's own memory
+        x = np.zeros(variable.shape, {expr.int: "int32", expr.uint8: "uint8"}.get(variable.dtype, "float32"))
+    else:
+        x = np.array(variable.read())  # what read() gives lies in the variable's own memory
     return x.astype(declared) if x.dtype.name == COMPUTED_IN.get(declared) else x
 
 
@@ -274,10 +278,11 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
     inputs: list[dict[str, Any]] = []
     for number, feed in enumerate(samples):
         sample = os.path.join(folder, f"input_{number}")
-        os.mkdir(sample)
         inputs = [{"name": name, "shape": list(x.shape)} for name, x in feed.items()]
         for name, x in feed.items():
-            with open(os.path.join(sample, f"{name}.txt"), "w") as file:
+            path = os.path.join(sample, f"{name}.txt")
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # a name may hold slashes
+            with open(path, "w") as file:
                 file.write("\n".join(repr(v) for v in x.astype(float).ravel().tolist()))
         with open(os.path.join(sample, "input.json"), "w") as file:
             json.dump({"inputs": inputs}, file)

@@ -169,4 +169,8 @@ ONNXRUNTIME_QUANT = Target(
             _DOCS + "#pre-processing",
         ),
     ),
+    exceptions=(
+        # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
+        Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
+    ),
 )
