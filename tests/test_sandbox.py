@@ -150,6 +150,11 @@ def test_a_hang_is_an_observation(worker: Worker, name: str) -> None:
     assert_works(worker)
 
 
+def test_using_up_the_cpu_limit_is_a_hang(worker: Worker) -> None:
+    assert_outcome(call(worker, "signal_itself", int(signal.SIGXCPU)), Outcome.HANG, "CPU")
+    assert_works(worker)
+
+
 def test_a_stopped_process_is_a_hang(worker: Worker) -> None:
     assert_outcome(call(worker, "signal_itself", int(signal.SIGSTOP), timeout=0.2), Outcome.HANG)
     assert_works(worker)
@@ -314,11 +319,13 @@ def test_ctrl_c_is_for_the_harness_not_for_its_workers(worker: Worker) -> None:
 
 
 def test_a_killed_template_is_replaced(zygote: Zygote, worker: Worker) -> None:
-    pid = call(worker, "pid").value
+    pid, other = call(worker, "pid").value, zygote.worker()
+    assert_works(other)
     template = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     os.kill(template, signal.SIGKILL)
     assert wait_until_gone(pid, template) == [], "workers outlive their template"
     assert_works(worker)
+    assert_works(other)
 
 
 def test_the_cpu_time_of_workers_is_counted_while_they_run_and_afterwards() -> None:
@@ -357,7 +364,7 @@ def test_closing_leaves_neither_process_nor_folder() -> None:
 
 def test_nothing_outlives_a_harness_that_is_killed() -> None:
     script = f"""
-import sys, threading
+import threading
 from harness.sandbox.zygote import Zygote
 zygote = Zygote(preload=("{FAULTS}",))
 worker = zygote.worker()
@@ -365,7 +372,9 @@ child, pid = (worker.call("{FAULTS}:" + name).value for name in ("start_child", 
 hung = zygote.worker()
 hung_pid = hung.call("{FAULTS}:pid").value
 print(child, pid, hung_pid, zygote.folder, flush=True)
-hung.call("{FAULTS}:spin_in_native_code", timeout=600)
+threading.Thread(target=hung.call, args=["{FAULTS}:spin_in_native_code"], kwargs=dict(timeout=600)).start()
+while True:
+    zygote.worker().call("{FAULTS}:pid")
 """
     root = Path(__file__).parents[1]
     with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=root) as harness:

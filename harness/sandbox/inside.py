@@ -7,6 +7,7 @@ runs in the interpreter of the system under test: Python 3.8 and numpy must be e
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import fcntl
 import gc
@@ -26,10 +27,8 @@ from harness import wire
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_PDEATHSIG = 1
-_SMALL, _LARGE = (
-    1 << 16,
-    1 << 20,
-)  # what to receive at once; a buffer of 1 MiB costs 30 us to get, so not for small ones
+# What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
+_SMALL, _LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -53,26 +52,33 @@ def serve(settings: dict[str, Any]) -> None:
     _say(control, network_isolated=isolated)
 
     workers: set[int] = set()
-    while True:
-        request, descriptors = _hear(control)
-        if request is None:
-            break
-        if "fork" in request:
-            pid = os.fork()
-            if pid == 0:
-                control.close()
-                pipe, log = descriptors
-                _work(pipe, log, request["fork"], settings["limits"])
-            for descriptor in descriptors:
-                os.close(descriptor)
-            workers.add(pid)
-            _say(control, pid=pid, cpu=_cpu_seconds(resource.RUSAGE_SELF))
-        else:
-            workers.remove(request["reap"])
-            _say(control, **_reap(request["reap"]))
+    with contextlib.suppress(ConnectionError):
+        while _serve_request(control, workers, settings["limits"]):
+            pass
     for pid in workers:
         _reap(pid)
     shutil.rmtree(settings["folder"], ignore_errors=True)
+
+
+def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, int]) -> bool:
+    """Fork or reap one worker. False when the parent has gone."""
+    request, descriptors = _hear(control)
+    if request is None:
+        return False
+    if "reap" in request:
+        workers.remove(request["reap"])
+        _say(control, **_reap(request["reap"]))
+        return True
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        pipe, log = descriptors
+        _work(pipe, log, request["fork"], limits)
+    workers.add(pid)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    _say(control, pid=pid, cpu=_cpu_seconds(resource.RUSAGE_SELF))
+    return True
 
 
 def _nothing() -> None:

@@ -20,10 +20,8 @@ from harness.verdict import Outcome
 LOG_BYTES = 64 * 1024
 _LOG_MOST = 16 * 1024 * 1024
 _TICK_MS = 20.0  # how often a busy worker's memory is looked at: 20 us each
-_SMALL, _LARGE = (
-    1 << 16,
-    1 << 20,
-)  # what to receive at once; a buffer of 1 MiB costs 30 us to get, so not for small ones
+# What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
+_SMALL, _LARGE = 1 << 16, 1 << 20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -174,13 +172,9 @@ class Worker:
             process.close()
         if alone:
             outcome, message, name = _cause(end.status, failure.message, log)
-        else:
-            outcome, message, name = (
-                failure.outcome or Outcome.GARBAGE,
-                failure.message or "closed its end of the pipe",
-                "",
-            )
-        return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib)
+            return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib)
+        message = failure.message or "closed its end of the pipe"
+        return Reply(failure.outcome or Outcome.GARBAGE, None, message, "", log, peak_mib=end.peak_mib)
 
 
 class _NoReplyError(Exception):

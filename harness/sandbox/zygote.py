@@ -145,19 +145,23 @@ class Zygote:
     def _stop(self) -> None:
         """End the template, which takes its workers along, and wait for it."""
         self._control.close()
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             self._template.wait(ANSWER_SECONDS)
-        finally:
-            self._template.kill()
-            self._template.wait()
+        self._template.kill()
+        self._template.wait()
+
+    def _restart(self) -> None:
+        """Begin anew when the template has died, and its workers with it."""
+        self._stop()
+        self._cpu_of_ended += self._cpu_of_template + sum(process.cpu for process in self._processes)
+        self._processes.clear()
+        self._start()
 
     def _fork(self, folder: Path) -> Process:
         with self._lock, contextlib.ExitStack() as undo:
             self._check_open()
             if self._template.poll() is not None:
-                self._stop()
-                self._cpu_of_ended += self._cpu_of_template
-                self._start()
+                self._restart()
             ours, theirs = socket.socketpair()
             undo.callback(ours.close)
             log = os.memfd_create("log")
@@ -174,13 +178,14 @@ class Zygote:
             return process
 
     def _reap(self, process: Process) -> Exit:
-        """End `process`. When its template has died it went along, and nothing more is known than that."""
+        """End `process`. If its template has died it went along, and nothing more is known than that."""
         with self._lock:
-            self._processes.discard(process)
-            answer = self._ask({"reap": process.pid})
-            end = Exit(**answer) if answer else Exit(signal.SIGKILL, process.cpu)
-            self._cpu_of_ended += end.cpu
-            return end
+            answer = self._ask({"reap": process.pid}) if process in self._processes else None
+            if answer is None:
+                return Exit(signal.SIGKILL)
+            self._processes.remove(process)
+            self._cpu_of_ended += answer["cpu"]
+            return Exit(**answer)
 
     def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any] | None:
         """The template's answer; None when it has died, as it does when it fails to answer."""
