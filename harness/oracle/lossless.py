@@ -13,6 +13,7 @@ one there, whoever made it.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -148,7 +149,7 @@ def _on_grid(question: Question, nodes: Sequence[Node], steps: Mapping[str, Step
     bias = model.constants.get(node.input(2))
     if scale is None or bias is None:
         return scale is not None and not node.input(2)
-    unit = _by_output(node, scale, model.constants[node.inputs[1]], bias) * steps[node.inputs[0]].scale
+    unit = _by_output(scale, bias) * steps[node.inputs[0]].scale
     return _multiples(bias, unit)
 
 
@@ -159,28 +160,33 @@ def _weight_scales(model: Graph, node: Node, scheme: Scheme) -> np.ndarray | Non
         return None
     if node.op == "MatMul" and weights.ndim != 2:
         return None
-    axes = tuple(k for k in range(weights.ndim) if not scheme.per_channel or k != _channel_axis(node))
+    kept = _channel_axes(node, scheme)
+    axes = tuple(k for k in range(weights.ndim) if k not in kept)
     low, high = (f(weights, axis=axes, keepdims=True).astype(np.float64) for f in (np.min, np.max))
     scale = scales(low, high, scheme.weight_codes, scheme.symmetric_weights)
-    return scale if _multiples(weights, scale) else None
+    uniform = len(kept) < 2 or bool((scale == scale.flat[0]).all())
+    return scale if uniform and _multiples(weights, scale) else None
 
 
-def _channel_axis(node: Node) -> int:
+def _channel_axes(node: Node, scheme: Scheme) -> tuple[int, ...]:
+    """The axes of the weights along which scales may differ.
+
+    What a channel of ConvTranspose is, quantisers do not agree upon: onnxruntime takes axis 1, MNN cuts the weights
+    into as many equal pieces as there are output channels. Two axes mean: the same scale for every kernel.
+    """
+    if not scheme.per_channel or node.op in scheme.per_tensor:
+        return ()
+    return (0, 1) if node.op == "ConvTranspose" else (_output_axis(node),)
+
+
+def _output_axis(node: Node) -> int:
     """The axis of the weights along which outputs differ."""
-    match node.op:
-        case "Conv":
-            return 0
-        case "Gemm":
-            return 0 if node.attributes.get("transB", 0) else 1
-    return 1
+    return 0 if node.op == "Conv" or (node.op == "Gemm" and node.attributes.get("transB", 0)) else 1
 
 
-def _by_output(node: Node, scale: np.ndarray, weights: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def _by_output(scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
     """The weight scales in a shape that broadcasts to the bias; the largest where one element serves many outputs."""
-    flat = scale.ravel()
-    if node.op == "ConvTranspose" and flat.size == weights.shape[1]:
-        flat = np.tile(flat, int(node.attributes.get("group", 1)))
-    return flat if bias.shape[-1:] == flat.shape else flat.max()
+    return scale.ravel() if bias.shape[-1:] == (scale.size,) else np.asarray(scale.max())
 
 
 def _has_weights(model: Graph, node: Node) -> bool:
@@ -193,9 +199,8 @@ def _unscaled(node: Node) -> bool:
 
 def _judge(question: Question, place: Place, nodes: Sequence[Node], steps: Mapping[str, Step]) -> Verdict:
     got, expected = question.pair(place)
-    quantised = [name for n in question.graph.ancestors(place[1]) for name in n.outputs if name in steps]
     float_error = 1e-6 * float(np.abs(expected.astype(np.float64)).max(initial=0.0))
-    bound = HALF_STEP * sum(steps[name].scale for name in quantised) + float_error
+    bound = HALF_STEP * sum(_largest_step(n, steps) for n in question.graph.ancestors(place[1])) + float_error
     error = distance(got, expected)
     worst = float(error.max(initial=0.0))
     if worst <= bound:
@@ -203,6 +208,12 @@ def _judge(question: Question, place: Place, nodes: Sequence[Node], steps: Mappi
     if SATURATION in question.exceptions and _saturates(question, nodes[0], steps, place[0]):
         return agrees(TIER, place, error=worst, bound=bound, rule=SATURATION)
     return diverges(TIER, question, place, error > bound, np.asarray(bound))
+
+
+def _largest_step(node: Node, steps: Mapping[str, Step]) -> float:
+    """The step of the node's results; quantisers give operators like AveragePool one step for input and output."""
+    names = node.outputs if node.op in WEIGHTED else (*node.inputs, *node.outputs)
+    return max((steps[name].scale for name in names if name in steps), default=0.0)
 
 
 def _saturates(question: Question, node: Node, steps: Mapping[str, Step], feed: int) -> bool:
@@ -272,11 +283,11 @@ class Lattice:
         if like.dtype != np.float32:
             return like
         points = rng.integers(self.lowest, self.highest + 1, like.size)
-        if not self._mark(rng, points):
+        if not self.mark(rng, points):
             return None
         return np.asarray((points * self.scale).reshape(like.shape), np.float32)
 
-    def _mark(self, rng: np.random.Generator, points: np.ndarray) -> bool:
+    def mark(self, rng: np.random.Generator, points: np.ndarray) -> bool:
         """Put the ends somewhere into `points`; False where it is too small for them."""
         ends = [self.highest * rng.choice([-1, 1])] if self.symmetric else [self.lowest, self.highest]
         if points.size < len(ends):
@@ -292,24 +303,25 @@ def _constants(
     weights, x = model.constants[node.inputs[1]], lattices.get(node.inputs[0])
     if x is None or scheme.weight_codes is None or not weights.size or not _unscaled(node):
         return None
-    axis = _channel_axis(node)
     lattice = Lattice.draw(rng, scheme.weight_codes, scheme.symmetric_weights)
-    channels = np.moveaxis(weights, axis, 0)
-    terms = channels[0].size
-    points = rng.integers(lattice.lowest, lattice.highest + 1, (len(channels), terms))
+    channels = _channel_axes(node, scheme)
+    moved = np.moveaxis(weights, channels, range(len(channels))).shape
+    points = rng.integers(lattice.lowest, lattice.highest + 1, weights.size)
+    points = points.reshape(math.prod(moved[: len(channels)]), -1)
+    terms = weights.size // weights.shape[_output_axis(node)]
     largest = max(-x.lowest, x.highest) * max(-lattice.lowest, lattice.highest)
     points[rng.random(points.shape) > LARGEST_SUM / (2 * largest * terms)] = 0
-    if not all(lattice._mark(rng, channel) for channel in points):
+    if not all(lattice.mark(rng, channel) for channel in points):
         return None
-    finer = rng.integers(0, 3, len(channels)) if scheme.per_channel else np.zeros(len(channels))
+    finer = rng.integers(0, 3, len(points)) if len(channels) == 1 else np.zeros(len(points))
     scale = lattice.scale * 2.0**-finer
-    filled = np.moveaxis((points * scale[:, None]).reshape(channels.shape), 0, axis)
+    filled = np.moveaxis((points * scale[:, None]).reshape(moved), range(len(channels)), channels)
     constants = {node.inputs[1]: np.ascontiguousarray(filled, np.float32)}
     if node.input(2):
         if node.input(2) not in model.constants:
             return None
         bias = model.constants[node.input(2)]
-        unit = _by_output(node, scale, weights, bias) * x.scale
+        unit = _by_output(scale, bias) * x.scale
         constants[node.input(2)] = np.asarray(rng.integers(-4096, 4097, bias.shape) * unit, np.float32)
     return constants
 

@@ -97,6 +97,7 @@ def scheme(options: Options) -> Scheme:
         symmetric_weights=weights == "s8",
         symmetric_activations=symmetric,
         per_channel=options.get("per_channel", False),
+        per_tensor=frozenset() if static else frozenset({"Conv"}),  # ConvInteger takes one weight scale
         clips=static and options["calibration"] != "MinMax",
     )
 
