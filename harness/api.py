@@ -52,8 +52,8 @@ def fuzz(
 
     New cases are written below `report`/cases as they are found and, when `save`, into `corpus_folder` too. `resume`
     goes on with the case indices after those of the summary.json in `report`. Listeners are called with the summary so
-    far and each event. Raises UserError for an unknown target or focus, for folders that cannot be written, and when there
-    is nothing to resume.
+    far and each event. Raises UserError for an unknown target or focus, for folders that cannot be written, and when
+    there is nothing to resume.
     """
     for word in targets:
         resolve(word)
@@ -370,16 +370,20 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
     return result
 
 
+def network_isolated() -> bool:
+    """Whether this system lets the sandbox cut its workers off the network."""
+    with Zygote() as zygote:
+        return zygote.network_isolated
+
+
 def _described(name: str) -> dict[str, Any]:
     installed = resolve(name)
-    with Zygote(python=installed.python) as zygote:
-        isolated = zygote.network_isolated
     made = [e.release for e in environments.environments() if e.distribution == installed.target.distribution]
     return {
         "name": name,
         "installed": installed.release,
         "releases": made,
-        "network_isolated": isolated,
+        "network_isolated": network_isolated(),
         "stages": list(STAGES),
         "options": [
             {"name": o.name, "stage": o.stage, "values": list(o.values), "help": o.help, "when": dict(o.when)}

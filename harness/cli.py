@@ -17,7 +17,10 @@ from harness import api, machine
 from harness.errors import UserError
 from harness.report import progress, tables, writers
 
-OUT, ERR = Console(highlight=False, soft_wrap=True), Console(stderr=True, highlight=False, soft_wrap=True)
+# Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
+_WIDTH = None if sys.stdout.isatty() else 160
+OUT = Console(highlight=False, soft_wrap=True, width=_WIDTH)
+ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 _PATH = click.Path(path_type=Path)
 _target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
@@ -71,6 +74,7 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
             "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
         )
     folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
+    _warn_of_the_network()
     with progress.shown(ERR, quiet=as_json) as show:
         summary = api.fuzz(
             targets=targets or api.DEFAULT_TARGETS,
@@ -104,6 +108,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, timeout: float, as_jso
 
     Exit status: 3 when an open case reproduced, 0 when all behave and none did, 1 when one does not behave.
     """
+    _warn_of_the_network()
     result = api.replay(paths or (Path("corpus"),), target=target, runs=runs, timeout=timeout)
     _print(result, as_json, lambda result: tables.replay(OUT, result))
     return api.replay_status(result)
@@ -135,6 +140,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     options = dict(_pair(text, "--option K=V") for text in given["options"])
     if given["quantize"]:
         options["quantize"] = given["quantize"]
+    _warn_of_the_network()
     with ERR.status(f"checking {model}"):
         result = api.check(
             model,
@@ -163,6 +169,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
 @_json
 def reduce(path: Path, target: str, budget: float, out: Path, timeout: float, as_json: bool) -> int:
     """Make a failing case or model as small as its failure allows."""
+    _warn_of_the_network()
     with ERR.status(f"reducing {path}"):
         result = api.reduce(path, target=target, budget=budget, out=out, timeout=timeout)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
@@ -235,6 +242,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         status = _fail(UserError("interrupted", kind="interrupted"), as_json)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _warn_of_the_network() -> None:
+    if not api.network_isolated():
+        ERR.print("warning: this system grants no network namespace; what is under test can reach the network")
 
 
 def _fail(error: UserError, as_json: bool) -> int:

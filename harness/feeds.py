@@ -58,7 +58,7 @@ def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> 
 
 def _read_npz(path: Path, what: str) -> Feed:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as e:
         raise UserError(f"{what}: {path} is not a whole .npz file: {e}", hint=_HINT, kind="feed") from e

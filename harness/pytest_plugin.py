@@ -1,7 +1,7 @@
 """pytest: saved cases are tests, and `driftnet` is a fixture for Hypothesis tests on real targets.
 
-`pytest DIR` replays every saved case below DIR. An open case that reproduces is an expected failure, strictly: where the
-CPU features are those it was seen with, a fix turns the replay red until `driftnet triage` says that it is fixed.
+`pytest DIR` replays every saved case below DIR. An open case that reproduces is an expected failure, strictly: where
+the CPU features are those it was seen with, a fix turns the replay red until `driftnet triage` says that it is fixed.
 """
 
 from __future__ import annotations
@@ -50,15 +50,14 @@ class Examiner:
         return Examiner(self.lab, [mask_of(saved) for saved in corpus.load_all(folder) if saved.status != "fixed"])
 
     def check(self, case: Case, target: str, recipe: Mapping[str, Any] | None = None) -> Word:
-        """The verdict on one run of `case`. Raises a subclass of Divergence when it is a failure that nothing explains."""
+        """The verdict on one run of `case`. Raises a subclass of Divergence for a failure that nothing explains."""
         installed = resolve(target)
         verdict = look(case, installed, recipe or {}, self.lab)
         if not verdict.failed or explanation(case, installed, recipe or {}, verdict, self.lab, self.masks):
             return verdict.word
         name = re.sub(r"\W+", "_", f"{target}_{verdict.stage}_{verdict.kind}")
-        raise type(name, (Divergence,), {})(
-            f"{target} {verdict.word} in {verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}: {verdict.message}"
-        )
+        where = f"{verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}"
+        raise type(name, (Divergence,), {})(f"{target} {verdict.word} in {where}: {verdict.message}")
 
 
 @pytest.fixture(scope="session")

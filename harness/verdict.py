@@ -72,7 +72,8 @@ FAILURES = frozenset({Word.DIVERGES, Word.FAILS, Word.CRASHES, Word.HANGS})
 
 
 class Kind(StrEnum):
-    """What sort of finding. A crash's kind is the name of its signal; these are the fixed ones."""
+    """What sort of finding. A crash's kind is the name of its signal, or exit-<status> where a process ended itself;
+    these are the fixed ones."""
 
     WRONG_VALUES = "wrong-values"
     WRONG_SHAPE = "wrong-shape"

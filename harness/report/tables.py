@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 Result = Mapping[str, Any]
+MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
 def fuzz(console: Console, result: Result, folder: Path) -> None:
@@ -24,11 +25,7 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
     if result["unconfirmed"]:
         console.print(f"{result['unconfirmed']} failures did not come back in fresh processes and are not reported")
     if result["findings"]:
-        table = _table("finding", "status", "times", "nodes", "elements", "what")
-        for f in sorted(result["findings"], key=lambda f: (f["status"] != "new", f["id"])):
-            row = [f["id"], f["status"], f["times"], f["nodes"], f["elements"], f["message"]]
-            table.add_row(*(escape(str(cell)) for cell in row))
-        console.print(table)
+        console.print(_findings(result["findings"]))
     for error in result["errors"]:
         console.print(f"error of driftnet in case {error['index']}: {error['message']}", style="red", markup=False)
     console.print(f"report: {folder / 'summary.md'}", markup=False)
@@ -105,6 +102,21 @@ def fields(console: Console, result: Result) -> None:
     """A small result as `name: value` lines."""
     for name, value in result.items():
         console.print(f"{name}: {value}", markup=False)
+
+
+def _findings(findings: Sequence[Mapping[str, Any]]) -> Table:
+    table = _table("finding", "status", "times", "nodes", "elements")
+    for f in sorted(findings, key=lambda f: (f["status"] != "new", f["id"])):
+        row = [f["status"], f["times"], f["nodes"], f["elements"]]
+        said = shortened(f["message"], MESSAGE)
+        table.add_row(f"{f['id']}\n  [dim]{escape(said)}[/]", *map(str, row))
+    return table
+
+
+def shortened(text: str, most: int) -> str:
+    """The first line of `text`, cut to `most` characters."""
+    line = text.splitlines()[0] if text else ""
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def _table(*columns: str) -> Table:

@@ -1,0 +1,92 @@
+"""Campaigns: repeatable, interruptible, and nothing that was found is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from harness import api, corpus
+from harness.summary import Summary
+
+
+def fuzz(tmp_path, **options):
+    """A campaign on the real targets, with its events."""
+    events = []
+    summary = api.fuzz(
+        report=tmp_path / "report",
+        corpus_folder=tmp_path / "corpus",
+        listeners=[lambda summary, event: events.append(event)],
+        **options,
+    )
+    return summary, events
+
+
+def examined(events):
+    return [(e["index"], e["target"], e["recipe"], e["verdict"]) for e in events if e["event"] == "examined"]
+
+
+def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
+    runs = [fuzz(tmp_path / str(k), cases=30, seed=11, steer=False, workers=1) for k in range(2)]
+    (first, first_events), (second, second_events) = runs
+    assert first.cases == second.cases == 30
+    assert examined(first_events) == examined(second_events)
+    assert not first.errors, first.errors
+
+
+def test_what_is_found_is_saved_and_then_known(tmp_path):
+    first, _ = fuzz(tmp_path, cases=24, seed=3, steer=False, workers=2, save=True)
+    assert first.new, "this seed is known to find something"
+    assert first.exit_status == 1
+    saved = corpus.load_all(tmp_path / "corpus")
+    assert {case.id for case in saved} == set(first.findings)
+    again, _ = fuzz(tmp_path, cases=24, seed=3, steer=False, workers=2)
+    assert not again.new, [finding["id"] for finding in again.new]
+    assert again.exit_status == 3
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    first, _ = fuzz(tmp_path, cases=8, seed=5, steer=False, workers=1)
+    (tmp_path / "report" / "summary.json").write_text(json.dumps(first.as_json()))
+    second, events = fuzz(tmp_path, cases=8, seed=5, steer=False, workers=1, resume=True)
+    assert min(index for index, *_ in examined(events)) == first.next_index
+    assert second.cases == 16
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number):
+    report = tmp_path / "report"
+    words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", tmp_path / "none", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        cwd=os.getcwd(),
+    )
+    deadline = time.monotonic() + 60
+    while not list(report.glob("cases/*/test_*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    result = json.loads(out)
+    assert process.returncode == 1, err.decode()
+    assert result["findings"]
+    assert {f["id"] for f in result["findings"]} == {p.name for p in report.glob("cases/*/test_*")}
+    assert json.loads((report / "summary.json").read_text())["cases"] == result["cases"]
+    for finding in result["findings"]:
+        assert corpus.load(report / "cases" / finding["target"] / finding["id"]).expected
+
+
+@pytest.mark.parametrize(
+    ("errors", "statuses", "status"),
+    [([], [], 0), ([], ["known"], 3), ([], ["known", "new"], 1), ([{}], ["new"], 2)],
+)
+def test_exit_statuses(tmp_path, errors, statuses, status):
+    summary = Summary(run_cases=tmp_path)
+    summary.errors = errors
+    summary.findings = {str(k): {"status": s} for k, s in enumerate(statuses)}
+    assert summary.exit_status == status
