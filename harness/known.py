@@ -8,18 +8,19 @@ bound: a place in another model matches when it has at least what the pattern ha
     edges         the same slots of the same makers; an operand that nothing makes in the pattern may be made elsewhere
     attributes    each one left in the pattern is present with a value of the same class; others may stand beside it
     operands      present where the pattern's is; same dtype, same rank (no pass changes ranks, and an operator often
-                  has a kernel for each), a constant where it is constant; a dim that is 0 or many is that here, too,
-                  while a dim of 1 may be anything, because sizes are reduced to 1 where they do not matter
+                  has a kernel for each); no constant where the pattern has an input, while its constants may be
+                  anything, because inputs are reduced to constants where it does not matter; a dim that is 0 or many
+                  is that here, too, while a dim of 1 may be anything, because sizes are reduced to 1
 
-That a place matches proves nothing. The mask explains a failure when such a place, cut out with its recorded operands,
-fails by itself as the mask says, and the model without these places, their outputs recorded, does not fail. So the
+That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
+fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
 kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be of any kind.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -106,24 +107,43 @@ def pattern_of(case: Case) -> tuple[PatternNode, ...]:
     return tuple(PatternNode(node.op_type, attribute_classes(node), tuple(map(operand, node.input))) for node in nodes)
 
 
-def explains(mask: Mask, case: Case, failure: Callable[[Case], str], record: Record) -> bool:
-    """Whether the failure of `case` is the bug that `mask` stands for.
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """masks: the known bugs that show in a case. rest: what still fails when their places are replaced by recorded
+    values (the case itself where there are none), None when nothing does: then they explain the failure."""
 
+    masks: tuple[Mask, ...]
+    rest: Case | None
+
+
+def explain(masks: Iterable[Mask], case: Case, failure: Callable[[Case], str], record: Record) -> Explanation:
+    """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
+    a new one, which is then all that is left in the rest.
+
+    masks     of the target that failed
     failure   the coarse signature of the way a case fails, "" when it does not
     Raises what `record` raises for `case` itself.
     """
-    if not may_occur(mask, case):
-        return False
-    recorded = recording(case, record)
-    try:
-        failing = [o for o in matches(mask, case, recorded.runs[0]) if _fails_alone(mask, case, o, failure, recorded)]
-        if not failing:
-            return False
-        places = {index for occurrence in failing for index in occurrence}
-        rest = [i for i in operators(case) if i not in places]
-        return not rest or not failure(submodel(case, rest, recorded))
-    except UnrecordedError:
-        return False
+    possible = [mask for mask in masks if may_occur(mask, case)]
+    found: list[Mask] = []
+    places: set[int] = set()
+    rest: Case | None = case
+    recorded = recording(case, record) if possible else Recording((), ())
+    for mask in possible:
+        failing = [o for o in matches(mask, case, recorded.runs[0]) if places.isdisjoint(o)]
+        failing = [o for o in failing if _fails_alone(mask, case, o, failure, recorded)]
+        if failing:
+            found.append(mask)
+            places.update(index for occurrence in failing for index in occurrence)
+            rest = _without(case, places, recorded)
+            if rest is None or not failure(rest):
+                return Explanation(tuple(found), None)
+    return Explanation(tuple(found), rest)
+
+
+def explains(mask: Mask, case: Case, failure: Callable[[Case], str], record: Record) -> bool:
+    """Whether one known bug alone accounts for the failure of `case`; arguments as of `explain`."""
+    return explain([mask], case, failure, record).rest is None
 
 
 def may_occur(mask: Mask, case: Case) -> bool:
@@ -174,7 +194,7 @@ def _has_class(operand: Operand, name: str, case: Case, tensors: Tensors) -> boo
     x = tensors.get(name)
     if x is None or str(x.dtype) != operand.dtype or np.ndim(x) != len(operand.shape):
         return False
-    if (name in constant_values(case.proto.graph)) != operand.constant:
+    if not operand.constant and name in constant_values(case.proto.graph):
         return False
     return all(want == 1 or min(want, 2) == min(n, 2) for want, n in zip(operand.shape, np.shape(x)))
 
@@ -183,10 +203,22 @@ def _fails_alone(
     mask: Mask, case: Case, occurrence: Occurrence, failure: Callable[[Case], str], recorded: Recording
 ) -> bool:
     whole = len(occurrence) == len(operators(case))
-    coarse = failure(case if whole else submodel(case, occurrence, recorded))
+    try:
+        coarse = failure(case if whole else submodel(case, occurrence, recorded))
+    except UnrecordedError:
+        return False
     # These kinds take several runs to tell; one run shows them as something else.
     by_chance = mask.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
     return coarse == mask.coarse or (by_chance and coarse != "")
+
+
+def _without(case: Case, places: set[int], recorded: Recording) -> Case | None:
+    """`case` without these nodes, None when none is left; `case` itself when it cannot be cut there."""
+    kept = [i for i in operators(case) if i not in places]
+    try:
+        return submodel(case, kept, recorded) if kept else None
+    except UnrecordedError:
+        return case
 
 
 def _leaves(case: Case) -> dict[str, Operand]:

@@ -11,7 +11,7 @@ from onnx import helper
 
 from harness.case import Case
 from harness.corpus import SavedCase
-from harness.known import Mask, explains, mask_of, matches, may_occur
+from harness.known import Explanation, Mask, explain, explains, mask_of, matches, may_occur
 from harness.reduce.reducer import reduce
 from harness.reduce.submodel import recording
 from tests import reduce_tools as tools
@@ -45,6 +45,12 @@ def found(mask: Mask, case: Case) -> list[tuple[int, ...]]:
 
 def small(*nodes: Any, shape: tuple[int, ...] = (2, 3), **constants: np.ndarray) -> Case:
     return tools.make_case(nodes, {"x": floats(*shape)}, [nodes[-1].output[0]], constants)
+
+
+def operators(explanation: Explanation) -> list[str]:
+    """What is left in the rest."""
+    assert explanation.rest is not None, "the failure was explained"
+    return [node.op_type for node in explanation.rest.proto.graph.node]
 
 
 FOLD = tools.on_valid(tools.folds_scale_by_group)
@@ -105,6 +111,31 @@ def test_kinds_that_take_several_runs_to_tell_are_recognised_by_one():
     known = mask(small(node("Relu", ["x"], ["y"])), "planted/execute/nondeterministic", kind="nondeterministic")
     case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
     assert explains(known, case, failure(tools.contains("Relu")), tools.record)
+
+
+def neg_and_abs(case: Case, recipe: object) -> bool:
+    return tools.contains("Neg")(case, {}) or tools.contains("Abs")(case, {})
+
+
+def test_two_known_bugs_explain_a_failure_together():
+    case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
+    masks = [mask(small(node(op, ["x"], ["y"]))) for op in ("Neg", "Abs")]
+    assert explain(masks, case, failure(neg_and_abs), tools.record).rest is None
+    for one in masks:
+        assert not explains(one, case, failure(neg_and_abs), tools.record), "one of two bugs explains both"
+
+
+def test_what_a_known_bug_does_not_explain_is_left_in_the_rest():
+    case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
+    known = mask(small(node("Neg", ["x"], ["y"])))
+    explanation = explain([known], case, failure(neg_and_abs), tools.record)
+    assert explanation.masks == (known,)
+    assert operators(explanation) == ["Exp", "Abs"]
+
+
+def test_without_masks_the_rest_is_the_case():
+    case = small(node("Neg", ["x"], ["y"]))
+    assert explain([], case, failure(neg_and_abs), tools.record).rest is case
 
 
 def test_nothing_runs_where_an_operator_of_the_pattern_is_missing():
@@ -169,12 +200,22 @@ def clip(*inputs: str) -> Case:
     ("pattern", "case", "expected"),
     [
         (neg(2), neg(2, 3), False),
-        (add(3), small(node("Add", ["x", "x"], ["y"])), False),
+        (add(3), small(node("Add", ["x", "v"], ["y"]), v=floats(3)), True),
+        (small(node("Add", ["x", "x"], ["y"])), add(2, 3), False),
+        (add(2, 3), small(node("Add", ["x", "x"], ["y"])), True),
         (add(3), add(2, 3), False),
         (clip("", "b"), clip("a"), False),
         (clip(), clip("a"), True),
     ],
-    ids=["rank", "constant", "constant-rank", "absent-input", "more-inputs"],
+    ids=[
+        "rank",
+        "same",
+        "constant-is-no-input",
+        "input-may-be-constant",
+        "constant-rank",
+        "absent-input",
+        "more-inputs",
+    ],
 )
 def test_operands_are_compared_by_rank_and_by_being_constant(pattern: Case, case: Case, expected: bool):
     assert bool(found(mask(pattern), case)) == expected

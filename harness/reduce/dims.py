@@ -153,8 +153,7 @@ def _convolution(op: Operands, by_group: bool) -> Iterator[Tie]:
     from_input, from_output = (0, 1) if transposed else (1, 0)
     yield op.dim(0, 0) + op.dim(0, 0, out=True)
     reading, making = op.dim(0, 1), op.dim(2, 0) + op.dim(0, 1, out=True)
-    group = op.attribute("group", 1)
-    if group > 1 and (by_group or op.shape(1)[1:2] == (1,)):
+    if by_group and op.attribute("group", 1) > 1:
         yield reading + making + op.dim(1, 0) + op.number("group")
     else:
         yield reading + op.dim(1, from_input)
@@ -338,7 +337,7 @@ def resized(
                 feed[size.owner] = _cut(np.asarray(feed[size.owner]), size.at, n, last)
     arrays = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
     makers = {node.output[0]: node for node in graph.node}
-    for size, n in new[0].items():
+    for size, n in _following_shapes(case, runs[0], new[0]).items():
         if size.what == "dim" and size.owner in arrays:
             arrays[size.owner] = _cut(arrays[size.owner], size.at, n, last)
         elif size.what == "dim" and size.owner in inputs:
@@ -357,6 +356,20 @@ def resized(
             dim.Clear()  # `passes.static_dims` states them again
     count = len(case.feeds)
     return rebuilt(replace(case, feeds=tuple(feeds[:count]), calibration=tuple(feeds[count:])), model)
+
+
+def _following_shapes(case: Case, run: Tensors, sizes: dict[Size, int]) -> dict[Size, int]:
+    """`sizes`, and the `output_shape` of each ConvTranspose whose input has shrunk: less by stride times as much."""
+    more = dict(sizes)
+    for node in case.proto.graph.node:
+        given = {a.name: list(a.ints) for a in node.attribute}
+        for axis, n in enumerate(given.get("output_shape", ()), start=2):
+            size = Size("dim", node.input[0], axis)
+            if node.op_type == "ConvTranspose" and size in sizes:
+                stride = given.get("strides", [1] * axis)[axis - 2]
+                shrunk = _number(case, run, size) - sizes[size]
+                more[Size("output_shape", node.output[0], axis - 2)] = n - stride * shrunk
+    return more
 
 
 def _shrink(problem: Problem, group: list[Size], ladder: tuple[int, ...] = LADDER) -> None:

@@ -77,31 +77,21 @@ def bypass(problem: Problem) -> None:
                 if value.name == node.output[0]:
                     value.name = source
             if problem.attempt(rebuilt(problem.case, model)):
-                # what was dropped with the node stood before it, so the smaller indices may have moved
-                return bypass(problem)
-    return None
+                bypass(problem)  # what went with the node stood before it, so the indices have moved
+                return
 
 
 def fewer_operands(problem: Problem) -> None:
     """Drop optional inputs, and all but one of variadic ones."""
-    for index in range(len(problem.case.proto.graph.node)):
-        slot = len(problem.case.proto.graph.node[index].input)
-        while (slot := slot - 1) >= 0:
-            model = copied(problem.case)
-            node = model.graph.node[index]
-            option = _option(problem.case, node, slot)
-            if option == SINGLE_BUT_OPTIONAL and node.input[slot]:
-                node.input[slot] = ""
-                while not node.input[-1]:
-                    del node.input[-1]
-            elif option == VARIADIC and slot > 0:
-                del node.input[slot]
-            else:
-                continue
-            before = len(problem.case.proto.graph.node)
-            if problem.attempt(rebuilt(problem.case, model)) and len(problem.case.proto.graph.node) < before:
-                return fewer_operands(problem)
-    return None
+    index = 0
+    while index < len(problem.case.proto.graph.node):
+        before = len(problem.case.proto.graph.node)
+        for slot in reversed(range(len(problem.case.proto.graph.node[index].input))):
+            candidate = _without_operand(problem.case, index, slot)
+            if candidate and problem.attempt(candidate) and len(problem.case.proto.graph.node) < before:
+                index = -1  # its maker went with it, so the indices have moved
+                break
+        index += 1
 
 
 def inputs_to_initializers(problem: Problem) -> None:
@@ -121,8 +111,8 @@ def inputs_to_initializers(problem: Problem) -> None:
         model.graph.initializer.extend(numpy_helper.from_array(np.asarray(case.feeds[0][n]), n) for n in sorted(fixed))
         return problem.attempt(rebuilt(case, model))
 
-    # The last input is the one kept by preference: what came from the weights' side of a cut stands before the data.
-    shrink(names, test, least=1)
+    # The first input is the one kept by preference: it is the data more often than the last.
+    shrink(names[::-1], test, least=1)
 
 
 def constants_to_initializers(problem: Problem) -> None:
@@ -285,6 +275,21 @@ def _bypasses(problem: Problem, index: int) -> Iterator[str]:
         same = x is not None and out is not None and x.dtype == out.dtype and x.shape == out.shape
         if same and (name in made or not final):
             yield name
+
+
+def _without_operand(case: Case, index: int, slot: int) -> Case | None:
+    model = copied(case)
+    node = model.graph.node[index]
+    option = _option(case, node, slot)
+    if option == VARIADIC and slot > 0:
+        del node.input[slot]
+    elif option == SINGLE_BUT_OPTIONAL:
+        node.input[slot] = ""
+        while node.input and not node.input[-1]:
+            del node.input[-1]
+    else:
+        return None
+    return rebuilt(case, model)
 
 
 def _schema(case: Case, node: onnx.NodeProto) -> Any:
