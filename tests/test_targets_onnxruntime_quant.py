@@ -1,0 +1,75 @@
+"""The target onnxruntime-quant: what its adapter promises, on the installed release."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+
+from harness.environments import resolve
+from harness.recipe import effective
+from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
+from harness.verdict import Outcome
+from tests.test_targets_mnn import conv_net, name_of
+
+STATIC = [
+    {"format": form, "calibration": calibration, "types": types, "per_channel": per_channel}
+    for form, calibration, types, per_channel in itertools.product(
+        ("QDQ", "QOperator"), ("MinMax", "Entropy", "Percentile"), ("s8s8", "u8s8", "u8u8"), (False, True)
+    )
+    if not (per_channel and types == "u8u8")
+]
+DYNAMIC = [
+    {"quantize": "dynamic", "types": types, "reduce_range": reduced}
+    for types, reduced in itertools.product(("s8s8", "u8u8"), (False, True))
+]
+OTHERS = [
+    {"preprocess": True},
+    {"symmetric_activations": True},
+    {"force_quantize": True},
+    {"dedicated_pairs": True},
+    {"reduce_range": True},
+    {"optimization": "off"},
+    {"threads": 2},
+]
+
+
+def observe(lab, recipe):
+    """(case, observation with its artifact) of the small net."""
+    case = conv_net()
+    return case, lab.observe(case, resolve("onnxruntime-quant"), recipe, keep_artifact=True)
+
+
+@pytest.mark.parametrize("recipe", STATIC + DYNAMIC + OTHERS, ids=name_of)
+def test_every_recipe_quantises_and_runs(lab, recipe):
+    case, observation = observe(lab, recipe)
+    assert observation.last.outcome is Outcome.OK, f"{observation.last.message}\n{observation.last.log}"
+    for got, right in zip(observation.outputs, lab.reference.run(case).outputs):
+        error = np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()
+        assert 1e-4 < error < 0.1, f"{error:g} is no error of 8 bits"
+
+
+@pytest.mark.parametrize("recipe", STATIC + DYNAMIC, ids=name_of)
+def test_weights_keep_to_the_codes_of_the_declared_scheme(lab, recipe):
+    _, observation = observe(lab, recipe)
+    scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
+    tensors = {
+        t.name: onnx.numpy_helper.to_array(t)
+        for t in onnx.ModelProto.FromString(observation.artifact).graph.initializer
+    }
+    codes = {name: x.astype(int) for name, x in tensors.items() if name in ("w_quantized", "v_quantized")}
+    assert codes, f"no quantised weights among {sorted(tensors)}"
+    low, high = scheme.weight_codes
+    for name, x in codes.items():
+        assert low <= x.min() < x.max() <= high, f"{name} has codes {x.min()} to {x.max()}, not {low} to {high}"
+        assert max(high - x.max(), x.min() - low) < 1 or scheme.symmetric_weights, f"{name} wastes codes"
+        assert tensors[name.replace("_quantized", "_scale")].size == (len(x) if scheme.per_channel else 1)
+
+
+def test_formats_differ_in_the_operators_written(lab):
+    operators = {}
+    for form in ("QDQ", "QOperator"):
+        _, observation = observe(lab, {"format": form})
+        operators[form] = {node.op_type for node in onnx.ModelProto.FromString(observation.artifact).graph.node}
+    assert "Conv" in operators["QDQ"]
+    assert "QLinearConv" in operators["QOperator"]
