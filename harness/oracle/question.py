@@ -66,10 +66,12 @@ Tier = Callable[[Question, Sequence[Place]], Mapping[Place, Verdict]]
 
 
 def agrees(tier: str, place: Place, **evidence: Any) -> Verdict:
+    """The verdict that nothing is wrong there; evidence: error and bound where it was nearest, a rule."""
     return Verdict(Word.AGREES, tier, feed=place[0], output=place[1], **evidence)
 
 
 def abstains(tier: str, place: Place, why: str, operators: Sequence[str]) -> Verdict:
+    """The verdict that this tier cannot tell there, because of `operators`."""
     return Verdict(
         Word.ABSTAINS, tier, feed=place[0], output=place[1], message=why, abstained=tuple(sorted(set(operators)))
     )
@@ -78,7 +80,8 @@ def abstains(tier: str, place: Place, why: str, operators: Sequence[str]) -> Ver
 def diverges(tier: str, question: Question, place: Place, wrong: np.ndarray, bound: np.ndarray) -> Verdict:
     """The verdict on elements marked in `wrong`, where an error up to `bound` would have been right."""
     got, expected = question.pair(place)
-    wrong, bound = np.atleast_1d(wrong), np.broadcast_to(bound, wrong.shape)
+    wrong = np.atleast_1d(wrong)
+    bound = np.broadcast_to(bound, wrong.shape)
     a, b = np.atleast_1d(got), np.atleast_1d(expected)
     error = distance(a, b)
     with np.errstate(divide="ignore", over="ignore"):
