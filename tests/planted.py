@@ -43,13 +43,13 @@ def converting(name: str, damage: Callable[[ModelProto], None]) -> Target:
     return replace(MNN, name=name, convert=convert)
 
 
-def quantizing(name: str, damage: Callable[[ModelProto, ModelProto], None]) -> Target:
-    """onnxruntime's quantiser with `damage` done to (the float model, what was made of it)."""
+def quantizing(name: str, damage: Callable[[ModelProto], None]) -> Target:
+    """onnxruntime's quantiser with `damage` done to the model that it makes."""
 
     def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
         path = ONNXRUNTIME_QUANT.quantize(artifact, calibration, folder, options)
         quantized = onnx.load(path)
-        damage(onnx.load(artifact), quantized)
+        damage(quantized)
         onnx.save(quantized, path)
         return path
 
@@ -108,24 +108,21 @@ def broadcast_on_the_wrong_axis(model: ModelProto) -> None:
             _replace_input(model, node, 1, np.moveaxis(constant, -3, -1))
 
 
-def truncate_weights(model: ModelProto, quantized: ModelProto) -> None:
-    """Cut the fraction off w / scale where it is to be rounded."""
-    weights, made = _weights(model), _weights(quantized)
-    for name, w in weights.items():
-        codes = made.get(f"{name}_quantized")
-        if codes is not None and codes.dtype == np.int8:
-            scale = made[f"{name}_scale"]
-            scale = scale.reshape(-1, *[1] * (w.ndim - 1)) if scale.size > 1 else scale
-            _overwrite(quantized, f"{name}_quantized", np.trunc(w / scale).clip(-127, 127).astype(np.int8))
+def truncate_weights(model: ModelProto) -> None:
+    """Cut the lowest bit off the codes of weights."""
+    for tensor in model.graph.initializer:
+        codes = numpy_helper.to_array(tensor)
+        if tensor.name.endswith("_quantized") and codes.itemsize == 1:
+            tensor.CopyFrom(numpy_helper.from_array(codes // 2 * 2, tensor.name))
 
 
-def shift_zero_point(model: ModelProto, quantized: ModelProto) -> None:
-    """Dequantise activations with a zero point that is one too high."""
-    weights = _weights(quantized)
-    for node in quantized.graph.node:
+def shift_zero_point(model: ModelProto) -> None:
+    """Dequantise activations with a zero point that is one off."""
+    weights = _weights(model)
+    for node in model.graph.node:
         if node.op_type == "DequantizeLinear" and node.input[0] not in weights and len(node.input) > 2:
             zero_point = weights[node.input[2]]
-            _replace_input(quantized, node, 2, np.where(zero_point < 127, zero_point + 1, 0).astype(zero_point.dtype))
+            _replace_input(model, node, 2, np.where(zero_point < 127, zero_point + 1, 126).astype(zero_point.dtype))
 
 
 def leave_an_element_uninitialised(results: Outputs) -> Outputs:
@@ -164,12 +161,6 @@ def _replace_input(model: ModelProto, node: NodeProto, position: int, value: np.
     inputs = [*node.input, *[""] * (position + 1 - len(node.input))]
     inputs[position] = name
     node.input[:] = inputs
-
-
-def _overwrite(model: ModelProto, name: str, value: np.ndarray) -> None:
-    for tensor in model.graph.initializer:
-        if tensor.name == name:
-            tensor.CopyFrom(numpy_helper.from_array(value, name))
 
 
 FOLDS_NORM_IGNORING_GROUPS = converting("folds-norm-ignoring-groups", fold_norm_ignoring_groups)
