@@ -52,9 +52,15 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
                 verdicts[place] = agrees(TIER, place)
             else:
                 verdict = diverges(TIER, question, place, error > 0, np.zeros(()))
-                small = question.pair(place)[0].dtype.kind == "f" and error.max() <= ROUNDING * known[place[1]].size
-                verdicts[place] = dataclasses.replace(verdict, rule=INEXACT_KERNEL if small else "")
+                excusable = _computed(question, place) and error.max() <= ROUNDING * known[place[1]].size
+                verdicts[place] = dataclasses.replace(verdict, rule=INEXACT_KERNEL if excusable else "")
     return verdicts
+
+
+def _computed(question: Question, place: Place) -> bool:
+    """Whether floats were added or multiplied, and not merely moved or compared."""
+    arithmetic = [node for node in question.graph.ancestors(place[1]) if RULES[node.op] not in WITHOUT_ARITHMETIC]
+    return bool(arithmetic) and question.pair(place)[0].dtype.kind == "f"
 
 
 def grids(question: Question, feed: int) -> dict[str, Grid]:
@@ -378,3 +384,4 @@ RULES: Mapping[str, Rule] = _table(
         _quantize: "QuantizeLinear",
     }
 )
+WITHOUT_ARITHMETIC = frozenset({_move, _move_first, _dropout, _select, _select_first, _clip, _fill, _integer, _round})

@@ -180,7 +180,7 @@ def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]
     for feed, name in question.places:
         expected = question.expected[feed][name]
         same = [run[name] for run in runs[feed * count : (feed + 1) * count] if run[name].shape == expected.shape]
-        moved[feed, name] = 2 * np.max([distance(x, expected) for x in same], axis=0, initial=0.0)
+        moved[feed, name] = 4 * np.max([distance(x, expected) for x in same], axis=0, initial=0.0)
     return moved
 
 

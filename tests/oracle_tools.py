@@ -1,0 +1,42 @@
+"""What the tests of the oracle share: observations without a target, and damage done to arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from generators.case import Case
+from harness.laboratory import Laboratory
+from harness.oracle.judge import judge
+from harness.verdict import Observation, Outcome, StageRun, Verdict
+from harness.wire import Rule, Scheme, StageError, Target
+
+
+def refuses(*_):
+    """Stands for the stages of a target that is never run."""
+    raise StageError("this target is never run")
+
+
+def target(scheme: Scheme | None = None, refusals: tuple[Rule, ...] = (), exceptions: tuple[Rule, ...] = ()) -> Target:
+    """A target that exists as a declaration only."""
+    return Target(
+        "declared",
+        "driftnet",
+        refuses,
+        refuses,
+        refuses,
+        scheme=lambda options: scheme,
+        refusals=refusals,
+        exceptions=exceptions,
+    )
+
+
+def observed(*outputs: Mapping[str, np.ndarray]) -> Observation:
+    """All stages ended well and gave `outputs`, one mapping a feed."""
+    return Observation((StageRun("execute", Outcome.OK),), outputs)
+
+
+def verdict(lab: Laboratory, case: Case, *outputs: Mapping[str, np.ndarray], scheme: Scheme | None = None) -> Verdict:
+    """What the oracle says where a target gave `outputs` for `case`."""
+    return judge(case, observed(*outputs), target=target(scheme), options={}, reference=lab.reference)
