@@ -48,6 +48,13 @@ WEIGHT_SCALES = np.float32([1 / 64, 1 / 128, 1 / 32])  # dyadic: a dequantised w
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
 
 
+_DATA = Fill("data")
+
+
+def _anything(value: Value) -> bool:
+    return True
+
+
 @dataclass(frozen=True)
 class Header:
     """What holds for a whole model, read from the first bytes of a genome."""
@@ -179,26 +186,37 @@ class Builder:
         dtypes: Sequence[int] = (FLOAT,),
         ranks: Sequence[int] = (0, 1, 2, 3, 4, 5),
         fixed: Sequence[int] | None = (),
-        fits: Callable[[Value], bool] | None = None,
-        fill: Fill | None = None,
+        least: Shape = (),
+        multiple: int = 1,
+        fits: Callable[[Value], bool] = _anything,
+        fill: Fill = _DATA,
     ) -> Value:
         """An operand: a recent value of one of `dtypes` and `ranks`, else a fresh graph input.
 
-        fixed  axes that must have the same size in every feed (None: all of them);  fits  what else it must meet. A
-        fresh input has rank ranks[0] where the header's rank is not allowed, and is assumed to fit.
+        fixed     axes that must have the same size in every feed (None: all of them)
+        multiple  what the size of axis 1 must be a multiple of;  fits  what else an existing value must meet
+        least     the smallest sizes of a fresh input, from axis 0 on: the operator's parameters then need no clamping,
+                  so that a record does not depend on another one to have made room for it
+        fill      the numbers of a fresh input, such that it fits too
         """
         reference = self.choose(name, REFERENCES)
         if reference != _FRESH and not self._isolated:
             found = None
             for value in reversed(self.candidates):
-                if value.dtype in dtypes and value.rank in ranks and _is_fixed(value, fixed) and (not fits or fits(value)):
+                if (
+                    value.dtype in dtypes
+                    and value.rank in ranks
+                    and _is_fixed(value, fixed)
+                    and (multiple == 1 or value.shape[1] % multiple == 0)
+                    and fits(value)
+                ):
                     found = value
                     if reference == 0:
                         return value
                     reference -= 1
             if found is not None:
                 return found
-        return self.fresh(dtypes[0], self._fresh_shapes(ranks, fixed), fill or Fill("data"))
+        return self.fresh(dtypes[0], self._fresh_shapes(ranks, fixed, least, multiple), fill)
 
     def find(self, fits: Callable[[Value], bool]) -> Value | None:
         """The most recent value that fits, if there is one and this record may refer to others."""
@@ -343,7 +361,9 @@ class Builder:
 
     # Shapes
 
-    def _fresh_shapes(self, ranks: Sequence[int], fixed: Sequence[int] | None) -> tuple[Shape, ...]:
+    def _fresh_shapes(
+        self, ranks: Sequence[int], fixed: Sequence[int] | None, least: Shape, multiple: int
+    ) -> tuple[Shape, ...]:
         data = self._record.data
         deviation = data[1] % 8
         rank = self.header.rank if deviation < 5 and self.header.rank in ranks else ranks[deviation % len(ranks)]
@@ -354,6 +374,9 @@ class Builder:
         while prod(sizes) > most:
             largest = sizes.index(max(sizes))
             sizes[largest] //= 2
+        sizes = [max(pair) for pair in zip(sizes, (*least, *[1] * rank))]
+        if multiple > 1:
+            sizes[1] = -(-sizes[1] // multiple) * multiple
         growth = [0] * rank
         for axis in self.header.dynamic:
             if -rank <= axis < rank and not _among(axis, fixed, rank):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import prod
 
 from generators.builder import Builder, each
@@ -13,6 +15,7 @@ from generators.values import Shape
 KERNELS = ((1, 1, 1), (3, 3, 3), (2, 2, 2), (3, 1, 2), (1, 3, 3), (5, 3, 1), (4, 4, 1), (2, 5, 2))
 STRIDES = ((1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 2), (3, 2, 1))
 DILATIONS = ((1, 1, 1), (1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 3))
+LARGEST = 1e12
 PADDINGS = ("none", "same", "NOTSET", "SAME_UPPER", "one", "SAME_LOWER", "begin", "end", "VALID")
 
 
@@ -40,17 +43,27 @@ def _clamped_kernel(kernel: Shape, dilations: Shape, x: Value) -> tuple[Shape, S
     return kernel, tuple([d if d * (k - 1) + 1 <= n else 1 for k, d, n in zip(kernel, dilations, smallest)])
 
 
-def window(b: Builder, x: Value) -> tuple[Shape, Shape, Shape, str]:
-    """Kernel, strides, dilations and kind of padding for x."""
-    spatial = x.rank - 2
-    kernel = b.choose("kernel", KERNELS)[:spatial]
-    strides = b.choose("strides", STRIDES)[:spatial]
-    dilations = b.choose("dilations", DILATIONS)[:spatial]
-    padding = b.choose("padding", PADDINGS)
+@dataclass(frozen=True)
+class Window:
+    """A sliding window as drawn, for up to three spatial dims, and the input it slides over."""
+
+    x: Value
+    kernel: Shape
+    strides: Shape
+    dilations: Shape
+    padding: str
+
+
+def window(b: Builder, ranks: Sequence[int], *, fixed: Sequence[int] = (), multiple: int = 1, most: float = LARGEST) -> Window:
+    """A window and the operand it slides over; the window is clamped to what fits in that operand."""
+    kernel, strides = b.choose("kernel", KERNELS), b.choose("strides", STRIDES)
+    dilations, padding = b.choose("dilations", DILATIONS), b.choose("padding", PADDINGS)
     if padding in ("SAME_UPPER", "SAME_LOWER"):
-        dilations = (1,) * spatial  # onnxruntime and the specification part ways on dilated SAME
+        dilations = (1, 1, 1)  # onnxruntime and the specification part ways on dilated SAME
+    least = (1, 1, *[d * (k - 1) + 1 for k, d in zip(kernel, dilations)])
+    x = b.data(ranks=ranks, fixed=fixed, least=least, multiple=multiple, fits=lambda v: magnitude(v) < most)
     kernel, dilations = _clamped_kernel(kernel, dilations, x)
-    return kernel, strides, dilations, padding
+    return Window(x, kernel, strides[: x.rank - 2], dilations, padding)
 
 
 def padding_attributes(b: Builder, padding: str, pads: Shape) -> dict[str, str | Shape | None]:
@@ -60,11 +73,8 @@ def padding_attributes(b: Builder, padding: str, pads: Shape) -> dict[str, str |
     return {"auto_pad": b.unless("NOTSET", "NOTSET"), "pads": b.unless(pads, (0,) * len(pads))}
 
 
-def _groups(b: Builder, channels: int) -> int:
-    """1, two, three, one a channel, or half as many as channels, whichever divides them."""
-    wanted = b.choose("group", (1, 2, "channels", 3, 1, "half"))
-    group = {"channels": channels, "half": max(channels // 2, 1)}.get(wanted, wanted) if isinstance(wanted, str) else wanted
-    return group if channels % group == 0 else 1
+GROUPS = (1, 2, 0, 3, 1, 4)
+"""How many groups; 0 means one a channel."""
 
 
 def _spread(x: Value, w: Value, bias: Value | None, terms: int) -> tuple[float, float]:
@@ -75,9 +85,10 @@ def _spread(x: Value, w: Value, bias: Value | None, terms: int) -> tuple[float, 
 @operator("Conv", weight=4)
 def conv(b: Builder) -> None:
     """Y = sum over channels of the group and the window of X W, plus B; spatial dims as `window_output`"""
-    x = b.data(ranks=(4, 3, 5), fixed=(1,), fits=lambda v: magnitude(v) < 1e12)
-    kernel, strides, dilations, padding = window(b, x)
-    group = _groups(b, x.shape[1])
+    group = b.choose("group", GROUPS)
+    w = window(b, (4, 3, 5), fixed=(1,), multiple=max(group, 1))
+    x, kernel, strides, dilations, padding = w.x, w.kernel, w.strides, w.dilations, w.padding
+    group = group or x.shape[1]
     outputs = group * b.choose("multiplier", (1, 2, 3, 4, 1))
     w = b.weight("w", (outputs, x.shape[1] // group, *kernel))
     bias = b.optional("b", (outputs,))
@@ -102,14 +113,15 @@ def conv(b: Builder) -> None:
 @operator("ConvTranspose", weight=4)
 def conv_transpose(b: Builder) -> None:
     """Y = the gradient of Conv with respect to its input; dim: stride (n - 1) + output_padding + (k - 1) dilation + 1 - pads"""
-    x = b.data(ranks=(4, 3, 5), fixed=(1,), fits=lambda v: magnitude(v) < 1e12)
-    spatial = x.rank - 2
-    kernel = b.choose("kernel", KERNELS)[:spatial]
-    strides = b.choose("strides", STRIDES)[:spatial]
-    dilations = b.choose("dilations", DILATIONS)[:spatial]
+    group = b.choose("group", GROUPS)
+    x = b.data(ranks=(4, 3, 5), fixed=(1,), multiple=max(group, 1), fits=lambda v: magnitude(v) < LARGEST)
+    group, spatial = group or x.shape[1], x.rank - 2
+    kernel, strides, dilations = (
+        b.choose(name, options)[:spatial]
+        for name, options in (("kernel", KERNELS), ("strides", STRIDES), ("dilations", DILATIONS))
+    )
     padding = b.choose("padding", ("none", "one", "none", "output_shape", "SAME_UPPER", "SAME_LOWER", "begin", "VALID"))
     extra = b.choose("output_padding", (0, 0, 1))
-    group = _groups(b, x.shape[1])
     per_group = b.choose("multiplier", (1, 2, 3, 1))
     w = b.weight("w", (x.shape[1], per_group, *kernel))
     bias = b.optional("b", (per_group * group,))

@@ -11,7 +11,14 @@ from generators.graph import Value
 from generators.ops.registry import operator
 from generators.values import BOOL, ELEMENTS, FLOAT, INT64, Fill, Shape
 
-Bounds = Callable[[float, float, float, float], tuple[float, float]]
+Ends = Callable[[float, float, float, float], tuple[float, float]]
+@operator("Identity", weight=0.7)
+def identity(b: Builder) -> None:
+    """y = x"""
+    x = b.data(dtypes=(FLOAT, INT64, BOOL))
+    b.emit("Identity", (x,), x.shapes)
+
+
 LARGEST = 1e15
 """Products stop here: a chain of them would overflow float32 to infinity, and infinity less itself is NaN."""
 
@@ -94,7 +101,7 @@ def magnitude(x: Value) -> float:
     return max(-x.low, x.high)
 
 
-def _binary(name: str, rule: str, bounds: Bounds, weight: float) -> None:
+def _binary(name: str, rule: str, bounds: Ends, weight: float) -> None:
     @operator(name, weight=weight, rule=rule + ", broadcast")
     def binary(b: Builder) -> None:
         x = b.data(fits=lambda v: magnitude(v) < LARGEST)
@@ -160,16 +167,15 @@ def _unary(name: str, rule: str, bounds: Callable[[float, float], tuple[float, f
         b.emit(name, (x,), x.shapes, bounds=bounds(x.low, x.high))
 
 
-def _same(low: float, high: float) -> tuple[float, float]:
-    return low, high
+def _rounded(low: float, high: float) -> tuple[float, float]:
+    return low - 1.0, high + 1.0
 
 
-_unary("Identity", "y = x", _same, 0.7)
 _unary("Neg", "y = -x", lambda low, high: (-high, -low))
 _unary("Abs", "y = |x|", lambda low, high: (max(low, -high, 0.0), max(-low, high)))
-_unary("Floor", "y = the largest integer <= x", lambda low, high: (math.floor(low), math.floor(high)), 0.7)
-_unary("Ceil", "y = the smallest integer >= x", lambda low, high: (math.ceil(low), math.ceil(high)), 0.7)
-_unary("Round", "y = the nearest integer, halves to even", lambda low, high: (round(low), round(high)), 0.7)
+_unary("Floor", "y = the largest integer <= x", _rounded, 0.7)
+_unary("Ceil", "y = the smallest integer >= x", _rounded, 0.7)
+_unary("Round", "y = the nearest integer, halves to even", _rounded, 0.7)
 _unary("Sign", "y = -1, 0 or 1", lambda low, high: (-1.0, 1.0), 0.7)
 _unary("Sin", "y = sin x", lambda low, high: (-1.0, 1.0), 0.7)
 _unary("Cos", "y = cos x", lambda low, high: (-1.0, 1.0), 0.7)

@@ -19,8 +19,8 @@ def resize(b: Builder) -> None:
     """The spatial dims scaled, floor(n scale) or to given sizes, by nearest, linear or cubic interpolation"""
     mode = b.choose("mode", ("nearest", "linear", "cubic"))
     x = b.data(ranks=(4,) if mode == "cubic" else (4, 3))
-    spatial = x.rank - 2
-    factors = b.choose("scales", SCALES)[:spatial]
+    factors = b.choose("scales", SCALES)[: x.rank - 2]
+    factors = tuple([f if all(s[axis] * f >= 1 for s in x.shapes) else 1.0 for axis, f in enumerate(factors, 2)])
     coordinates = b.choose("coordinate_transformation_mode", COORDINATES)
     rounding = b.choose("nearest_mode", ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil"))
     by_sizes = b.choose("sizes", (False, False, True)) and x.static
@@ -45,4 +45,4 @@ def resize(b: Builder) -> None:
 
 
 def _scaled(shape: Shape, factors: tuple[float, ...]) -> Shape:
-    return (*shape[:2], *[max(math.floor(n * f), 1) for n, f in zip(shape[2:], factors)])
+    return (*shape[:2], *[math.floor(n * f) for n, f in zip(shape[2:], factors)])

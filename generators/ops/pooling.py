@@ -2,96 +2,96 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
-from generators.ops.convolution import pads_for, padding_attributes, window, window_output
+from generators.ops.convolution import LARGEST, Window, pads_for, padding_attributes, window, window_output
 from generators.ops.elementwise import magnitude
 from generators.ops.registry import operator
 from generators.values import Shape
 
-LARGEST = 1e12
+SPATIAL_RANKS = (4, 3, 5)
 
 
-def _pool(b: Builder, name: str, x: Value, window_of: tuple[Shape, Shape, Shape, str], extra: dict[str, Attribute | None]) -> None:
-    kernel, strides, dilations, padding = window_of
+def _pool(
+    b: Builder,
+    name: str,
+    w: Window,
+    attributes: Mapping[str, Attribute | None],
+    *,
+    dilated: bool,
+    ceil: bool = True,
+    bounds: tuple[float, float],
+) -> None:
+    """A pool with that window; dilated, ceil: whether this operator has those attributes."""
+    x, kernel, strides, dilations, padding = w.x, w.kernel, w.strides, w.dilations, w.padding
+    wanted_ceil = b.choose("ceil_mode", (0, 0, 1))
     spatial = len(kernel)
-    pads = pads_for(padding, kernel, dilations)
+    if not dilated:
+        dilations = (1,) * spatial
+    if any(k < t for k, t in zip(kernel, strides)) and padding.startswith("SAME"):
+        padding = "none"  # onnxruntime refuses the negative pads that this would mean
     # A pad must be smaller than its window: a window of padding alone has no maximum and no mean.
-    pads = tuple([min(p, k - 1) for p, k in zip(pads, kernel * 2)])
-    ceil = b.choose("ceil_mode", (0, 0, 1)) if padding not in ("SAME_UPPER", "SAME_LOWER", "VALID") else 0
-    if ceil and not all(_tiles(shape, kernel, strides, dilations, pads) for shape in x.shapes):
-        ceil = 0
+    pads = tuple([min(p, k - 1) for p, k in zip(pads_for(padding, kernel, dilations), kernel * 2)])
+    explicit = padding not in ("SAME_UPPER", "SAME_LOWER", "VALID")
+    ceiled = bool(wanted_ceil) and ceil and explicit and _starts_inside(x, kernel, strides, dilations, pads)
 
     def shape(s: Shape) -> Shape:
         dims = zip(s[2:], kernel, strides, dilations, pads, pads[spatial:])
-        return (*s[:2], *[window_output(n, k, t, d, p + q, padding, bool(ceil)) for n, k, t, d, p, q in dims])
+        return (*s[:2], *[window_output(n, k, t, d, p + q, padding, ceiled) for n, k, t, d, p, q in dims])
 
-    attributes = {
-        "ceil_mode": b.unless(ceil, 0),
+    written = {
+        "ceil_mode": b.unless(int(ceiled), 0) if ceil else None,
+        "dilations": b.unless(dilations, (1,) * spatial) if dilated else None,
         "kernel_shape": kernel,
         **padding_attributes(b, padding, pads),
         "strides": b.unless(strides, (1,) * spatial),
-        **extra,
+        **attributes,
     }
-    b.emit(name, (x,), each(shape, x), attributes, bounds=(min(x.low, 0.0), max(x.high, 0.0)))
+    b.emit(name, (x,), each(shape, x), written, bounds=bounds)
 
 
-def _tiles(shape: Shape, kernel: Shape, strides: Shape, dilations: Shape, pads: Shape) -> bool:
-    """Whether every window of ceil mode starts inside the tensor or its begin pads, about which engines would disagree."""
+def _starts_inside(x: Value, kernel: Shape, strides: Shape, dilations: Shape, pads: Shape) -> bool:
+    """Whether the last window of ceil mode starts before the end pads: engines disagree about one that does not."""
     spatial = len(kernel)
-    for n, k, t, d, p, q in zip(shape[2:], kernel, strides, dilations, pads, pads[spatial:]):
-        last = (window_output(n, k, t, d, p + q, "", True) - 1) * t
-        if last >= n + p:
-            return False
+    for shape in x.shapes:
+        for n, k, t, d, p, q in zip(shape[2:], kernel, strides, dilations, pads, pads[spatial:]):
+            if (window_output(n, k, t, d, p + q, "", True) - 1) * t >= n + p:
+                return False
     return True
 
 
 @operator("MaxPool", weight=2)
 def max_pool(b: Builder) -> None:
     """The maximum of each window; padding does not count"""
-    x = b.data(ranks=(4, 3, 5))
-    kernel, strides, dilations, padding = window(b, x)
-    extra: dict[str, Attribute | None] = {"dilations": b.unless(dilations, (1,) * len(kernel))}
-    _pool(b, "MaxPool", x, (kernel, strides, dilations, padding), extra)
+    w = window(b, SPATIAL_RANKS, most=math.inf)
+    _pool(b, "MaxPool", w, {}, dilated=True, bounds=(w.x.low, w.x.high))
 
 
 @operator("AveragePool", weight=1.5)
 def average_pool(b: Builder) -> None:
     """The mean of each window, over the elements inside the tensor or over the padding too; dilations from opset 19"""
-    x = b.data(ranks=(4, 3, 5), fits=lambda v: magnitude(v) < LARGEST)
-    kernel, strides, dilations, padding = window(b, x)
-    if b.opset < 19:
-        dilations = (1,) * len(kernel)
-    include = b.choose("count_include_pad", (0, 1))
-    extra: dict[str, Attribute | None] = {"count_include_pad": b.unless(include, 0)}
-    if b.opset >= 19:
-        extra["dilations"] = b.unless(dilations, (1,) * len(kernel))
-    _pool(b, "AveragePool", x, (kernel, strides, dilations, padding), extra)
+    w = window(b, SPATIAL_RANKS)
+    include = b.unless(b.choose("count_include_pad", (0, 1)), 0)
+    bounds = (min(w.x.low, 0.0), max(w.x.high, 0.0))
+    _pool(b, "AveragePool", w, {"count_include_pad": include}, dilated=b.opset >= 19, bounds=bounds)
 
 
 @operator("LpPool", weight=0.5)
 def lp_pool(b: Builder) -> None:
-    """The p-norm of each window"""
-    x = b.data(ranks=(4, 3), fits=lambda v: magnitude(v) < 1e6)
-    kernel, strides, _, padding = window(b, x)
-    extra: dict[str, Attribute | None] = {"p": b.choose("p", (None, 1, 3))}
-    pads = pads_for(padding, kernel, (1,) * len(kernel))
-    pads = tuple([min(p, k - 1) for p, k in zip(pads, kernel * 2)])
-    spatial = len(kernel)
-
-    def shape(s: Shape) -> Shape:
-        dims = zip(s[2:], kernel, strides, pads, pads[spatial:])
-        return (*s[:2], *[window_output(n, k, t, 1, p + q, padding) for n, k, t, p, q in dims])
-
-    attributes = {"kernel_shape": kernel, **padding_attributes(b, padding, pads), "strides": strides, **extra}
-    top = magnitude(x) * 128
-    b.emit("LpPool", (x,), each(shape, x), attributes, bounds=(0.0, top))
+    """The p-norm of each window; dilations and ceil_mode from opset 18"""
+    w = window(b, SPATIAL_RANKS, most=1e6)
+    p = b.choose("p", (None, 1, 3))
+    bounds = (0.0, magnitude(w.x) * 128)
+    _pool(b, "LpPool", w, {"p": p}, dilated=b.opset >= 18, ceil=b.opset >= 18, bounds=bounds)
 
 
 def _global(name: str, rule: str) -> None:
     @operator(name, rule=rule)
     def global_pool(b: Builder) -> None:
-        x = b.data(ranks=(4, 3, 5), fits=lambda v: magnitude(v) < LARGEST)
+        x = b.data(ranks=SPATIAL_RANKS, fits=lambda v: magnitude(v) < LARGEST)
         b.emit(name, (x,), each(lambda s: (*s[:2], *[1] * (len(s) - 2)), x))
 
 

@@ -288,17 +288,11 @@ def gather(b: Builder) -> None:
     b.emit("Gather", (x, operand), shapes, {"axis": b.unless(axis, 0)}, bounds=(x.low, x.high))
 
 
-def _blocks(b: Builder, x: Value, sizes: tuple[int, ...]) -> int:
-    wanted = b.choose("blocksize", (2, 3, 1))
-    return wanted if all(n % wanted == 0 for n in sizes) else 1
-
-
 @operator("DepthToSpace")
 def depth_to_space(b: Builder) -> None:
     """Channels to blocks of rows and columns, in DCR or CRD order"""
-    x = b.data(ranks=(4,))
-    wanted = b.choose("blocksize", (2, 3, 1))
-    block = wanted if all(shape[1] % wanted**2 == 0 for shape in x.shapes) else 1
+    block = b.choose("blocksize", (2, 3, 1))
+    x = b.data(ranks=(4,), fixed=(1,), multiple=block**2)
     mode = b.choose("mode", ("DCR", "CRD"))
     shapes = each(lambda s: (s[0], s[1] // block**2, s[2] * block, s[3] * block), x)
     b.emit("DepthToSpace", (x,), shapes, {"blocksize": block, "mode": b.unless(mode, "DCR")})
