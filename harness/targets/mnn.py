@@ -20,10 +20,10 @@ import numpy as np
 
 from harness.wire import Feed, Option, Options, Rule, Scheme, StageError, Target
 
-# A file that holds no operator: 132 and 428 bytes were seen, 372 for a single Identity.
+# A model without operators has 132 bytes, one of a single Identity 372.
 STUB_BYTES = 256
-SIGNATURE = "signature.json"
-# ONNX TensorProto.DataType -> numpy name, for the types that a graph input or output may have here.
+OUTPUT_TYPES = "output_types.json"
+# ONNX TensorProto.DataType -> numpy name, for the types that numpy has.
 ELEMENT_TYPES = {
     1: "float32",
     2: "uint8",
@@ -58,19 +58,19 @@ def preload() -> None:
 
 
 def convert(model: str, folder: str, options: Options) -> str:
-    """Convert an ONNX file to `folder`/model.mnn; beside it, what its inputs and outputs are declared to be."""
+    """Convert an ONNX file to `folder`/model.mnn; beside it, the types that its outputs are declared to have."""
     import _tools
 
     with open(model, "rb") as file:
-        signature = _signature(file.read())
+        types = _output_types(file.read())
     artifact = os.path.join(folder, "model.mnn")
     arguments = ["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", artifact, "--bizCode", "driftnet"]
     # Without "=1" the flag means false, and inputs want NC4HW4.
     arguments += ["--keepInputFormat=1", *_flags(options)]
     _tools.mnnconvert(arguments)
     _check_written(artifact)
-    with open(os.path.join(folder, SIGNATURE), "w") as file:
-        json.dump(signature, file)
+    with open(os.path.join(folder, OUTPUT_TYPES), "w") as file:
+        json.dump(types, file)
     return artifact
 
 
@@ -108,15 +108,10 @@ def execute(
     """Run all feeds in one Module on the CPU, in float32."""
     import MNN.nn
 
-    with open(os.path.join(os.path.dirname(artifact), SIGNATURE)) as file:
-        declared = json.load(file)["outputs"]
+    with open(os.path.join(os.path.dirname(artifact), OUTPUT_TYPES)) as file:
+        declared = json.load(file)
     # On x86 "normal" and "low" precision gave the same bits on all ten operators tried; elsewhere they allow float16.
-    settings = {
-        "backend": "CPU",
-        "numThread": options["threads"],
-        "memory": options["memory"],
-        "precision": "high",
-    }
+    settings = {"backend": "CPU", "numThread": options["threads"], "memory": options["memory"], "precision": "high"}
     names = sorted(feeds[0])
     runtime = MNN.nn.create_runtime_manager((settings,))
     module = MNN.nn.load_module_from_file(artifact, names, list(outputs), runtime_manager=runtime)
@@ -234,12 +229,12 @@ def _array(variable: Any, declared: str) -> np.ndarray:
 
 
 def _is_image(calibration: Sequence[Feed]) -> bool:
-    """Whether the only input is of one image: float32, [1, 1 or 3 or 4, H >= 2, W >= 2], the same for every sample."""
-    shapes = {x.shape for feed in calibration for x in feed.values()}
+    """Whether the only input is one finite float32 image [1, 1 or 3 or 4, H >= 2, W >= 2], of one size throughout."""
+    arrays = [x for feed in calibration for x in feed.values()]
     return (
-        all(len(feed) == 1 and next(iter(feed.values())).dtype == np.float32 for feed in calibration)
-        and len(shapes) == 1
-        and all(len(s) == 4 and s[0] == 1 and s[1] in (1, 3, 4) and min(s[2:]) >= 2 for s in shapes)
+        all(len(feed) == 1 for feed in calibration)
+        and all(x.dtype == np.float32 and x.shape == arrays[0].shape and np.isfinite(x).all() for x in arrays)
+        and all(x.ndim == 4 and x.shape[0] == 1 and x.shape[1] in (1, 3, 4) and min(x.shape[2:]) >= 2 for x in arrays)
     )
 
 
@@ -289,22 +284,18 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
     return {"input_type": "sequence", "inputs": inputs}
 
 
-def _signature(model: bytes) -> dict[str, dict[str, str]]:
-    """{"inputs", "outputs"}: {name: numpy type} of a serialised ModelProto, read without the onnx package.
+def _output_types(model: bytes) -> dict[str, str]:
+    """{output name: numpy type} of a serialised ModelProto, read without the onnx package.
 
-    ModelProto.graph is field 7; GraphProto.input and output are 11 and 12; ValueInfoProto has name 1 and type 2;
-    TypeProto.tensor_type is 1, its elem_type 1 (onnx.proto).
+    ModelProto.graph is field 7; GraphProto.output 12; ValueInfoProto has name 1 and type 2; TypeProto.tensor_type is 1,
+    its elem_type 1 (onnx.proto).
     """
     graph = next(value for field, value in _fields(memoryview(model)) if field == 7)
-    signature: dict[str, dict[str, str]] = {"inputs": {}, "outputs": {}}
-    for field, value in _fields(graph):
-        if field in (11, 12):
-            info = dict(_fields(value))
-            tensor = dict(_fields(dict(_fields(info[2]))[1]))
-            signature["inputs" if field == 11 else "outputs"][bytes(info[1]).decode()] = ELEMENT_TYPES.get(
-                tensor[1], str(tensor[1])
-            )
-    return signature
+    types = {}
+    for info in [dict(_fields(value)) for field, value in _fields(graph) if field == 12]:
+        element = dict(_fields(dict(_fields(info[2]))[1]))[1]
+        types[bytes(info[1]).decode()] = ELEMENT_TYPES.get(element, str(element))
+    return types
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
