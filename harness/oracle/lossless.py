@@ -32,6 +32,7 @@ from harness.wire import Scheme
 TIER = "lossless"
 HALF_STEP = 0.501
 SATURATION = "u8s8-saturation"
+SMALL = 4
 LARGEST_SUM = 2**23  # in steps: float32 holds every sum of the reference up to 2^24
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
@@ -240,8 +241,9 @@ def construct(case: Case, scheme: Scheme, rng_seed: int) -> Case | None:
     if not nodes or scheme.clips or (scheme.symmetric_activations and (scheme.activation_codes or (-1,))[0] >= 0):
         return None
     rng = np.random.default_rng(rng_seed)
-    codes = scheme.activation_codes or (-128, 127)
-    lattices = {name: Lattice.draw(rng, codes, scheme.symmetric_activations) for name in model.inputs}
+    codes, symmetric = scheme.activation_codes or (-128, 127), scheme.symmetric_activations
+    sharp = rng.random() < 0.5
+    lattices = {name: Lattice.draw(rng, codes, symmetric, sharp) for name in model.inputs}
     feeds = [_filled(rng, feed, lattices) for feed in case.feeds]
     constants: Feed | None = {}
     if _has_weights(model, nodes[0]):
@@ -263,26 +265,38 @@ def _filled(rng: np.random.Generator, feed: Feed, lattices: Mapping[str, Lattice
 
 @dataclass(frozen=True)
 class Lattice:
-    """The multiples of `scale` from lowest to highest; a symmetric one needs only one of its ends in the data."""
+    """The multiples of `scale` from lowest to highest; a symmetric one needs only one of its ends in the data.
+
+    Data are anywhere on it; `sharp` ones are small but for the ends. Then single products stand out, and results have
+    a step so fine that one code too many in one place shows.
+    """
 
     lowest: int
     highest: int
     scale: float
     symmetric: bool
+    sharp: bool
 
     @staticmethod
-    def draw(rng: np.random.Generator, codes: tuple[int, int], symmetric: bool) -> Lattice:
+    def draw(rng: np.random.Generator, codes: tuple[int, int], symmetric: bool, sharp: bool) -> Lattice:
         """Half of the asymmetric ones have the zero point in the middle."""
         lowest, highest = codes
         zero = (lowest + highest + 1) // 2 if rng.random() < 0.5 else int(rng.integers(lowest, highest + 1))
         ends = (-highest, highest) if symmetric else (lowest - zero, highest - zero)
-        return Lattice(*ends, 2.0 ** -int(rng.integers(0, 7)), symmetric)
+        return Lattice(*ends, 2.0 ** -int(rng.integers(0, 7)), symmetric, sharp)
+
+    def points(self, rng: np.random.Generator, size: int, ends: float = 0.0) -> np.ndarray:
+        """Random points; where sharp, a share `ends` of them are ends."""
+        if not self.sharp:
+            return rng.integers(self.lowest, self.highest + 1, size)
+        small = rng.integers(max(self.lowest, -SMALL), min(self.highest, SMALL) + 1, size)
+        return np.where(rng.random(size) < ends, rng.choice([self.lowest, self.highest], size), small)
 
     def fill(self, rng: np.random.Generator, like: np.ndarray) -> np.ndarray | None:
-        """Random points in the shape and dtype of `like`, the ends among them; None where they do not fit in."""
+        """Input data in the shape and dtype of `like`, the ends among them; None where they do not fit in."""
         if like.dtype != np.float32:
             return like
-        points = rng.integers(self.lowest, self.highest + 1, like.size)
+        points = self.points(rng, like.size, ends=0.3)
         if not self.mark(rng, points):
             return None
         return np.asarray((points * self.scale).reshape(like.shape), np.float32)
@@ -303,17 +317,18 @@ def _constants(
     weights, x = model.constants[node.inputs[1]], lattices.get(node.inputs[0])
     if x is None or scheme.weight_codes is None or not weights.size or not _unscaled(node):
         return None
-    lattice = Lattice.draw(rng, scheme.weight_codes, scheme.symmetric_weights)
-    channels = _channel_axes(node, scheme)
+    lattice = Lattice.draw(rng, scheme.weight_codes, scheme.symmetric_weights, x.sharp)
+    own_scales = _channel_axes(node, scheme)
+    channels = own_scales or (_output_axis(node),)
     moved = np.moveaxis(weights, channels, range(len(channels))).shape
-    points = rng.integers(lattice.lowest, lattice.highest + 1, weights.size)
-    points = points.reshape(math.prod(moved[: len(channels)]), -1)
+    points = lattice.points(rng, weights.size).reshape(math.prod(moved[: len(channels)]), -1)
     terms = weights.size // weights.shape[_output_axis(node)]
     largest = max(-x.lowest, x.highest) * max(-lattice.lowest, lattice.highest)
     points[rng.random(points.shape) > LARGEST_SUM / (2 * largest * terms)] = 0
-    if not all(lattice.mark(rng, channel) for channel in points):
+    marked = [lattice.mark(rng, channel) for channel in points]
+    if not (all(marked) or (not own_scales and lattice.mark(rng, points.reshape(-1)))):
         return None
-    finer = rng.integers(0, 3, len(points)) if len(channels) == 1 else np.zeros(len(points))
+    finer = rng.integers(0, 3, len(points)) if len(own_scales) == 1 else np.zeros(len(points))
     scale = lattice.scale * 2.0**-finer
     filled = np.moveaxis((points * scale[:, None]).reshape(moved), range(len(channels)), channels)
     constants = {node.inputs[1]: np.ascontiguousarray(filled, np.float32)}

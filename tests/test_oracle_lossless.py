@@ -1,0 +1,251 @@
+"""T1q: on the integer grid quantising is the identity, and a quantiser has half a step to be right in."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from generators.case import Case
+from harness.oracle import lossless
+from harness.oracle.judge import judge
+from harness.verdict import Kind, Word
+from harness.wire import Rule, Scheme
+from tests.models import case
+from tests.oracle_tools import observed, target, verdict
+
+FLOAT = TensorProto.FLOAT
+SCHEMES = {
+    "s8s8": Scheme((-127, 127), (-128, 127)),
+    "u8s8": Scheme((-127, 127), (0, 255)),
+    "u8s8 per channel": Scheme((-127, 127), (0, 255), per_channel=True),
+    "u8u8": Scheme((0, 255), (0, 255), symmetric_weights=False),
+    "s8s8 symmetric": Scheme((-127, 127), (-127, 127), symmetric_activations=True),
+    "u8s8 reduced range": Scheme((-64, 64), (0, 255)),
+}
+WEIGHT_ONLY = {
+    "8 bits": Scheme((-128, 127), symmetric_weights=False, per_channel=True),
+    "4 bits": Scheme((-8, 7), symmetric_weights=False, per_channel=True),
+    "8 bits symmetric": Scheme((-127, 127), per_channel=True),
+}
+
+
+def product(*, bias: bool = True, terms: int = 24) -> Case:
+    """One Gemm: 5 rows, 4 outputs."""
+    rng = np.random.default_rng(0)
+    constants = {"w": rng.normal(size=(terms, 4)).astype(np.float32), "b": np.ones(4, np.float32)}
+    names = ["x", "w", "b"][: 2 + bias]
+    x = rng.normal(size=(5, terms)).astype(np.float32)
+    return case([helper.make_node("Gemm", names, ["y"])], {"x": x}, constants, outputs=[("y", FLOAT, (5, 4))])
+
+
+@dataclass
+class Quantised:
+    """A Gemm in integers, as a quantiser would make it; tests damage its fields."""
+
+    x_scale: float
+    x_zero: int
+    w: np.ndarray
+    w_scale: np.ndarray
+    w_zero: int
+    bias: np.ndarray
+    y_scale: float
+    y_zero: int
+    codes: tuple[int, int]
+    rounded: Callable[[np.ndarray], np.ndarray] = np.rint
+    misread: int = 0  # added to the zero point where it is taken away again
+
+    @staticmethod
+    def of(model: Case, scheme: Scheme) -> "Quantised":
+        """By the formulas of `scheme`, written down once more, for calibration on the feed."""
+        constants = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in model.proto.graph.initializer}
+        x = model.feeds[0]["x"].astype(np.float64)
+        y = x @ constants["w"] + constants["b"]
+        x_scale, x_zero = parameters(x, scheme.activation_codes, scheme.symmetric_activations)
+        y_scale, y_zero = parameters(y, scheme.activation_codes, scheme.symmetric_activations)
+        columns = constants["w"].T if scheme.per_channel else [constants["w"]]
+        w_scale, w_zero = np.transpose([parameters(c, scheme.weight_codes, scheme.symmetric_weights) for c in columns])
+        w = np.rint(constants["w"] / w_scale) + w_zero[0]
+        bias = np.rint(constants["b"] / (x_scale * w_scale))
+        return Quantised(x_scale, x_zero, w, w_scale, w_zero[0], bias, y_scale, y_zero, scheme.activation_codes)
+
+    def run(self, x: np.ndarray) -> np.ndarray:
+        """The dequantised result."""
+        q = np.clip(np.rint(x.astype(np.float64) / self.x_scale) + self.x_zero, *self.codes)
+        total = (q - self.x_zero - self.misread) @ (self.w - self.w_zero) + self.bias
+        y = self.rounded(total * self.x_scale * self.w_scale / self.y_scale) + self.y_zero
+        return ((np.clip(y, *self.codes) - self.y_zero) * self.y_scale).astype(np.float32)
+
+
+def parameters(x, codes, symmetric):
+    """(scale, zero point) of data `x`."""
+    if symmetric:
+        return np.abs(x).max() / codes[1], 0
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = (high - low) / (codes[1] - codes[0])
+    return scale, int(np.rint(codes[0] - low / scale))
+
+
+def put(scheme, seed=0, model=None):
+    """A case on the grid."""
+    constructed = lossless.construct(model or product(), scheme, seed)
+    assert constructed is not None
+    return constructed
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+def test_a_right_quantiser_agrees(lab, scheme):
+    for seed in range(8):
+        model = put(scheme, seed)
+        y = Quantised.of(model, scheme).run(model.feeds[0]["x"])
+        said = verdict(lab, model, {"y": y}, scheme=scheme)
+        assert (said.word, said.tier) == (Word.AGREES, "lossless"), f"seed {seed}: {said.message}"
+        assert 0 < said.error <= said.bound
+
+
+DAMAGES = {
+    "zero point of the input + 1": lambda q: dataclasses.replace(q, misread=1),
+    "zero point of the output + 1": lambda q: Shifted(**vars(q)),
+    "weights truncated": lambda q: dataclasses.replace(q, w=q.w - (q.w > q.w_zero)),
+    "weights one code off": lambda q: dataclasses.replace(q, w=q.w + 1),
+    "bias lost": lambda q: dataclasses.replace(q, bias=q.bias * 0),
+    "bias by a stale scale": lambda q: dataclasses.replace(q, bias=q.bias * 2),
+    "floor for round": lambda q: dataclasses.replace(q, rounded=np.floor),
+    "truncation for round": lambda q: dataclasses.replace(q, rounded=np.trunc),
+    "range cut by a tenth": lambda q: dataclasses.replace(q, y_scale=q.y_scale * 0.9),
+    "scale of the weights 2 % off": lambda q: dataclasses.replace(q, w_scale=q.w_scale * 1.02),
+}
+
+
+class Shifted(Quantised):
+    """Adds its zero point when it quantises and takes away one less when it dequantises."""
+
+    def run(self, x):
+        return (super().run(x) + np.float32(self.y_scale)).astype(np.float32)
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+def test_a_damaged_quantiser_is_seen(lab, scheme, damage):
+    for seed in range(4):
+        model = put(scheme, seed)
+        y = damage(Quantised.of(model, scheme)).run(model.feeds[0]["x"])
+        said = verdict(lab, model, {"y": y}, scheme=scheme)
+        assert (said.word, said.kind) == (Word.DIVERGES, Kind.WRONG_VALUES), f"seed {seed}: {said.error} {said.bound}"
+
+
+def test_one_wrong_weight_is_seen(lab):
+    model = put(SCHEMES["u8s8"])
+    quantised = Quantised.of(model, SCHEMES["u8s8"])
+    quantised.w[3, 2] -= 20
+    said = verdict(lab, model, {"y": quantised.run(model.feeds[0]["x"])}, scheme=SCHEMES["u8s8"])
+    assert said.word is Word.DIVERGES
+    assert ", 2] is " in said.message
+
+
+def test_the_scale_of_another_channel_is_seen(lab):
+    scheme = SCHEMES["u8s8 per channel"]
+    for seed in range(8):
+        model = put(scheme, seed)
+        quantised = Quantised.of(model, scheme)
+        if len(set(quantised.w_scale)) > 1:
+            quantised.w_scale = np.roll(quantised.w_scale, 1)
+            y = quantised.run(model.feeds[0]["x"])
+            assert verdict(lab, model, {"y": y}, scheme=scheme).word is Word.DIVERGES
+
+
+@pytest.mark.parametrize("scheme", WEIGHT_ONLY.values(), ids=WEIGHT_ONLY)
+def test_where_only_weights_are_quantised_the_result_is_exact(lab, scheme):
+    model = put(scheme)
+    right = lab.reference.run(model).outputs[0]["y"]
+    assert verdict(lab, model, {"y": right.copy()}, scheme=scheme).word is Word.AGREES
+    step = np.abs(right[right != 0]).min() / 8
+    said = verdict(lab, model, {"y": right + step}, scheme=scheme)
+    assert (said.word, said.tier, said.bound) == (Word.DIVERGES, "exact", 0)
+
+
+@pytest.mark.parametrize("scheme", [*SCHEMES.values(), *WEIGHT_ONLY.values()], ids=[*SCHEMES, *WEIGHT_ONLY])
+def test_off_the_grid_it_abstains(lab, scheme):
+    model = product()
+    right = lab.reference.run(model).outputs[0]["y"]
+    said = verdict(lab, model, {"y": right * np.float32(1.05)}, scheme=scheme)
+    assert (said.word, said.tier, said.abstained) == (Word.ABSTAINS, "lossless", ("Gemm",))
+
+
+def test_where_calibration_clips_it_abstains(lab):
+    model = put(SCHEMES["u8s8"])
+    clips = dataclasses.replace(SCHEMES["u8s8"], clips=True)
+    right = lab.reference.run(model).outputs[0]["y"]
+    assert verdict(lab, model, {"y": right * np.float32(1.01)}, scheme=clips).word is Word.ABSTAINS
+    assert lossless.construct(product(), clips, 0) is None
+
+
+def test_a_feed_outside_the_calibrated_range_abstains(lab):
+    model = put(SCHEMES["u8s8"])
+    wider = dataclasses.replace(model, feeds=({"x": model.feeds[0]["x"] * 2},), calibration=model.feeds)
+    right = lab.reference.run(wider).outputs[0]["y"]
+    assert verdict(lab, wider, {"y": right * np.float32(1.01)}, scheme=SCHEMES["u8s8"]).word is Word.ABSTAINS
+
+
+def test_a_zero_point_that_moves_the_range_by_one_code_is_seen_on_sharp_data(lab):
+    """Wrong in the extreme code alone: the most that half a step can show."""
+    scheme, seen = SCHEMES["s8s8"], []
+    for seed in range(20):
+        model = put(scheme, seed)
+        quantised = Quantised.of(model, scheme)
+        for moved in (-1, 1):
+            quantised.x_zero += moved
+            y = quantised.run(model.feeds[0]["x"])
+            seen.append(verdict(lab, model, {"y": y}, scheme=scheme).failed)
+            quantised.x_zero -= moved
+    assert np.mean(seen) > 0.3, f"seen in {sum(seen)} of {len(seen)} cases"
+
+
+@pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
+def test_extreme_codes_are_in_every_channel_and_feed(scheme):
+    for seed in range(4):
+        model = put(scheme, seed)
+        q = Quantised.of(model, scheme)
+        assert np.frexp(q.x_scale)[0] == 0.5
+        assert (np.frexp(q.w_scale)[0] == 0.5).all()
+        x = model.feeds[0]["x"] / q.x_scale + q.x_zero
+        for codes, data, symmetric in [
+            (scheme.activation_codes, x, scheme.symmetric_activations),
+            *((scheme.weight_codes, channel, scheme.symmetric_weights) for channel in q.w.T),
+        ]:
+            if symmetric:
+                assert np.abs(data).max() == codes[1]
+            else:
+                assert (data.min(), data.max()) == codes
+
+
+def test_the_same_seed_constructs_the_same_case():
+    first, second, third = (put(SCHEMES["u8s8"], seed) for seed in (1, 1, 2))
+    assert first.model == second.model
+    assert np.array_equal(first.feeds[0]["x"], second.feeds[0]["x"])
+    assert first.model != third.model
+
+
+def test_what_has_no_place_for_both_extremes_is_not_constructed():
+    assert lossless.construct(product(terms=1), SCHEMES["u8u8"], 0) is not None
+    column = dataclasses.replace(SCHEMES["u8u8"], per_channel=True)
+    assert lossless.construct(product(terms=1), column, 0) is None
+
+
+def test_saturation_of_unsigned_by_signed_pairs_is_excused_only_where_the_machine_has_it(lab, monkeypatch):
+    scheme = SCHEMES["u8s8"]
+    model = put(scheme)
+    y = lab.reference.run(model).outputs[0]["y"] * np.float32(0.5)
+    rule = Rule("u8s8-saturation", "execute", "", "https://onnxruntime.ai/docs/performance/quantization")
+
+    def said(*features):
+        monkeypatch.setattr(lossless, "cpu_features", lambda: features)
+        declared = target(scheme, exceptions=(rule,))
+        return judge(model, observed({"y": y}), target=declared, options={}, reference=lab.reference)
+
+    assert said("avx2", "avx512_vnni").word is Word.DIVERGES
+    assert (said("avx2").word, said("avx2").rule) == (Word.AGREES, "u8s8-saturation")
+    monkeypatch.setattr(lossless, "cpu_features", lambda: ("avx2",))
+    assert verdict(lab, model, {"y": y}, scheme=scheme).word is Word.DIVERGES, "this target does not declare it"
