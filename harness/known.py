@@ -6,11 +6,12 @@ bound: a place in another model matches when it has at least what the pattern ha
 
     operators     the same types
     edges         the same slots of the same makers; an operand that nothing makes in the pattern may be made elsewhere
-    attributes    each one left in the pattern is present with a value of the same class; others may stand beside it
-    operands      present where the pattern's is; same dtype, same rank (no pass changes ranks, and an operator often
-                  has a kernel for each); no constant where the pattern has an input, while its constants may be
-                  anything, because inputs are reduced to constants where it does not matter; a dim that is 0 or many
-                  is that here, too, while a dim of 1 may be anything, because sizes are reduced to 1
+    attributes    each one left in the pattern is present; texts are equal, numbers are large or negative where the
+                  pattern's are, while 0 and 1 may be anything, being what numbers are reduced to
+    operands      present where the pattern's is; same dtype; at least its rank, counted from the last axis, and no
+                  other one for a convolution and the like; no constant where the pattern has an input, while its
+                  constants may be anything, because inputs are reduced to constants where it does not matter; a dim
+                  that is 0 or many is that here, too, while a dim of 1 may be anything, as sizes are reduced to 1
 
 That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
 fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
@@ -28,7 +29,7 @@ import onnx
 
 from harness.case import Case
 from harness.corpus import SavedCase
-from harness.reduce.passes import operators
+from harness.reduce.passes import is_ranked, operators
 from harness.reduce.submodel import (
     Record,
     Recording,
@@ -173,7 +174,7 @@ def _extend(pattern: Sequence[PatternNode], case: Case, tensors: Tensors, chosen
 
 def _fits(wanted: PatternNode, node: onnx.NodeProto, case: Case, tensors: Tensors, chosen: Occurrence) -> bool:
     classes = attribute_classes(node)
-    if any(classes.get(name) != value for name, value in wanted.attributes.items()):
+    if not all(name in classes and _covers(classes[name], value) for name, value in wanted.attributes.items()):
         return False
     names = list(node.input)
     for slot, operand in enumerate(wanted.operands):
@@ -185,18 +186,27 @@ def _fits(wanted: PatternNode, node: onnx.NodeProto, case: Case, tensors: Tensor
             maker, output = operand.maker
             if list(case.proto.graph.node[chosen[maker]].output)[output : output + 1] != [names[slot]]:
                 return False
-        elif not _has_class(operand, names[slot], case, tensors):
+        elif not _has_class(operand, names[slot], node, case, tensors):
             return False
     return True
 
 
-def _has_class(operand: Operand, name: str, case: Case, tensors: Tensors) -> bool:
+def _covers(have: str, want: str) -> bool:
+    if not set(want) <= set("[]01n-"):
+        return have == want
+    return all(sign in have for sign in "n-" if sign in want)
+
+
+def _has_class(operand: Operand, name: str, node: onnx.NodeProto, case: Case, tensors: Tensors) -> bool:
     x = tensors.get(name)
-    if x is None or str(x.dtype) != operand.dtype or np.ndim(x) != len(operand.shape):
+    if x is None or str(x.dtype) != operand.dtype:
+        return False
+    more = np.ndim(x) - len(operand.shape)
+    if more < 0 or (more and is_ranked(node.op_type)):
         return False
     if not operand.constant and name in constant_values(case.proto.graph):
         return False
-    return all(want == 1 or min(want, 2) == min(n, 2) for want, n in zip(operand.shape, np.shape(x)))
+    return all(want == 1 or min(want, 2) == min(n, 2) for want, n in zip(operand.shape, np.shape(x)[more:]))
 
 
 def _fails_alone(

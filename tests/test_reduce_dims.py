@@ -140,6 +140,19 @@ def test_feeds_of_different_sizes_shrink_together():
     assert [feed["x"].shape for feed in left.feeds] == [(2, 1), (1, 1)]
 
 
-def test_ranks_are_kept():
-    left = minimal(tools.make_case([node("Relu", ["x"], ["y"])], {"x": floats(2, 3, 4, 5)}, ["y"]), "Relu")
-    assert next(iter(left.feeds[0].values())).shape == (1, 1, 1, 1)
+def test_ranks_go_down_as_far_as_the_bug_allows():
+    case = tools.make_case([node("Relu", ["x"], ["y"])], {"x": floats(2, 3, 4, 5)}, ["y"])
+    assert next(iter(minimal(case, "Relu").feeds[0].values())).shape == (1,)
+
+    def bug(case: Case, recipe: object) -> bool:
+        return all(np.ndim(x) >= 3 for x in case.feeds[0].values()) and tools.is_valid(case)
+
+    left = reduce(case, {}, tools.TARGET, bug, tools.record).case
+    assert next(iter(left.feeds[0].values())).shape == (1, 1, 1)
+
+
+def test_a_convolution_keeps_its_rank():
+    case = tools.make_case(
+        [node("Conv", ["x", "w"], ["y"])], {"x": floats(1, 2, 4, 4)}, ["y"], {"w": floats(2, 2, 1, 1)}
+    )
+    assert next(iter(minimal(case, "Conv").feeds[0].values())).shape == (1, 1, 1, 1)

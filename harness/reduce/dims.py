@@ -375,10 +375,12 @@ def _following_shapes(case: Case, run: Tensors, sizes: dict[Size, int]) -> dict[
 def _shrink(problem: Problem, group: list[Size], ladder: tuple[int, ...] = LADDER) -> None:
     case, runs = problem.case, tuple(_known(problem, run) for run in range(len(problem.recording().runs)))
     units = max(_units(case, group, run) for run in runs)
+    if units < 2:
+        return
     sizes = [(t, False) for t in (*(t for t in ladder if t < units), units - 1)]
     # The one value that matters is as likely to be the last as the first; more ends cost more runs than they save.
     for t, last in [*sizes[:1], (1, True), *sizes[1:]]:
-        if t > 0 and (candidate := resized(case, group, runs, t, last=last)) and problem.attempt(candidate):
+        if (candidate := resized(case, group, runs, t, last=last)) and problem.attempt(candidate):
             return
 
 

@@ -16,10 +16,24 @@ from onnx import defs, helper, numpy_helper
 
 from harness.case import Case, Feed, graph_inputs
 from harness.recipe import simpler as simpler_recipes
-from harness.reduce.problem import Problem, shrink
-from harness.reduce.submodel import Recording, UnrecordedError, bodies, constant, rebuilt, submodel
+from harness.reduce.problem import PLAIN, Problem, shrink
+from harness.reduce.submodel import Recording, Tensors, UnrecordedError, bodies, constant, rebuilt, submodel
 
 SINGLE_BUT_OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
+RANKED = (
+    "Conv",
+    "Pool",
+    "Resize",
+    "Upsample",
+    "RNN",
+    "GRU",
+    "LSTM",
+    "GridSample",
+    "RoiAlign",
+    "Col2Im",
+    "SpaceToDepth",
+)
+"""In the names of operators to which a tensor of another rank is something else: a 1-D for a 2-D convolution, say."""
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 
 
@@ -69,16 +83,31 @@ def fewer_feeds(problem: Problem) -> None:
 def bypass(problem: Problem) -> None:
     """Let the readers of a node's output read one of its inputs of the same dtype and shape instead."""
     for index in reversed(operators(problem.case)):
-        for source in _bypasses(problem, index):
-            model = copied(problem.case)
-            node = model.graph.node[index]
-            rename_reads(model.graph, {node.output[0]: source})
-            for value in model.graph.output:
-                if value.name == node.output[0]:
-                    value.name = source
-            if problem.attempt(rebuilt(problem.case, model)):
+        for candidate in _bypassed(problem, index):
+            if problem.attempt(candidate):
                 bypass(problem)  # what went with the node stood before it, so the indices have moved
                 return
+
+
+def plain_operators(problem: Problem) -> None:
+    """A plain operator in place of whatever keeps dtype and shape. Where it does not matter which operator stands
+    there (an offline quantiser that crashes on any graph without a convolution, say) cases come out the same."""
+    for index in range(len(problem.case.proto.graph.node)):
+        node = problem.case.proto.graph.node[index]
+        sources = [name for name in _alike(problem, node) if problem.recording().runs[0][name].dtype.kind == "f"]
+        for op_type in PLAIN if sources and len(node.output) == 1 else ():
+            model = copied(problem.case)
+            model.graph.node[index].CopyFrom(helper.make_node(op_type, sources[:1], node.output))
+            if problem.attempt(rebuilt(problem.case, model)):
+                break
+
+
+def fewer_axes(problem: Problem) -> None:
+    """Drop the first axis, of size 1, of all tensors of the highest rank; not where operators give axes a meaning."""
+    taken = True
+    while taken:
+        candidate = _without_first_axis(problem.case)
+        taken = candidate is not None and problem.attempt(candidate)
 
 
 def fewer_operands(problem: Problem) -> None:
@@ -213,6 +242,11 @@ def readable_names(problem: Problem) -> None:
     problem.attempt(rebuilt(case, model))
 
 
+def is_ranked(op_type: str) -> bool:
+    """Whether a tensor of another rank is something else to the operator: a 1-D for a 2-D convolution, say."""
+    return any(part in op_type for part in RANKED)
+
+
 def operators(case: Case) -> list[int]:
     """Indices of the nodes that are no Constant."""
     return [i for i, node in enumerate(case.proto.graph.node) if node.op_type != "Constant"]
@@ -264,22 +298,63 @@ def bisect(most: int, holds: Callable[[int], bool]) -> int:
     return most
 
 
-def _bypasses(problem: Problem, index: int) -> Iterator[str]:
+def _bypassed(problem: Problem, index: int) -> Iterator[Case]:
     case = problem.case
-    node, run = case.proto.graph.node[index], problem.recording().runs[0]
-    made = {name for other in case.proto.graph.node for name in other.output}
+    node = case.proto.graph.node[index]
     final = node.output[0] in {v.name for v in case.proto.graph.output}
-    out = run.get(node.output[0])
-    for name in dict.fromkeys(node.input):
-        x = run.get(name)
-        same = x is not None and out is not None and x.dtype == out.dtype and x.shape == out.shape
-        if same and (name in made or not final):
-            yield name
+    made = {name for other in case.proto.graph.node for name in other.output}
+    for source in _alike(problem, node):
+        if final and source not in made:
+            continue  # a graph input would become an output
+        model = copied(case)
+        rename_reads(model.graph, {node.output[0]: source})
+        for value in model.graph.output:
+            if value.name == node.output[0]:
+                value.name = source
+        yield rebuilt(case, model)
+
+
+def _alike(problem: Problem, node: onnx.NodeProto) -> list[str]:
+    """The inputs of `node` with the dtype and the shape of its first output in every run."""
+
+    def alike(run: Tensors, name: str) -> bool:
+        x, y = run.get(name), run.get(node.output[0])
+        return x is not None and y is not None and x.dtype == y.dtype and x.shape == y.shape
+
+    runs = problem.recording().runs
+    return [name for name in dict.fromkeys(node.input) if all(alike(run, name) for run in runs)]
+
+
+def _without_first_axis(case: Case) -> Case | None:
+    graph = case.proto.graph
+    shapes = [(t.name, tuple(t.dims)) for t in graph.initializer]
+    shapes += [(name, np.shape(x)) for feed in (*case.feeds, *case.calibration) for name, x in feed.items()]
+    rank = max((len(shape) for _, shape in shapes), default=0)
+    highest = {name for name, shape in shapes if len(shape) == rank}
+    ranked = any(is_ranked(node.op_type) for node in graph.node)
+    if rank < 2 or ranked or any(shape[0] != 1 for name, shape in shapes if name in highest):
+        return None
+    model = copied(case)
+    for tensor in model.graph.initializer:
+        if tensor.name in highest:
+            del tensor.dims[0]
+    for value in (*model.graph.input, *model.graph.output):
+        dims = value.type.tensor_type.shape.dim
+        if value.name in highest or len(dims) == rank:
+            del dims[0]
+
+    def fed(feed: Feed) -> Feed:
+        return {name: np.reshape(x, np.shape(x)[1:]) if name in highest else x for name, x in feed.items()}
+
+    feeds, calibration = (tuple(map(fed, given)) for given in (case.feeds, case.calibration))
+    return rebuilt(replace(case, feeds=feeds, calibration=calibration), model)
 
 
 def _without_operand(case: Case, index: int, slot: int) -> Case | None:
     model = copied(case)
     node = model.graph.node[index]
+    if slot >= len(node.input) or not node.input[slot]:
+        return None
     option = _option(case, node, slot)
     if option == VARIADIC and slot > 0:
         del node.input[slot]

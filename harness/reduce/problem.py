@@ -68,6 +68,10 @@ class Problem:
             self.progress(self)
         return taken
 
+    def outline(self) -> tuple[Any, ...]:
+        """The measures of the best case that say how large it is."""
+        return tuple(measure(self.case, self.recipe) for measure in MEASURES[: MEASURES.index(_ranks) + 1])
+
     def recording(self) -> Recording:
         """Every tensor of the best case."""
         if self._recorded is None or self._recorded[0] is not self.case:
@@ -117,10 +121,22 @@ def array_complexity(x: np.ndarray) -> float:
 PALETTE = {0.0: 0.0, 1.0: 1.0, -1.0: 2.0, 2.0: 3.0, 0.5: 4.0}
 """Readable values and their complexity, simplest first."""
 
+PLAIN = {"Relu": 0, "Neg": 1, "Floor": 2}
+"""Operators that stand for any other, in this order: one that quantisers treat, one they compute, one they leave."""
+
 
 def _interface(case: Case, recipe: Recipe) -> int:
     runs = len(case.feeds) + len(case.calibration)
     return len(graph_inputs(case.proto)) + len(case.proto.graph.output) + runs
+
+
+def _operators(case: Case, recipe: Recipe) -> int:
+    return sum(PLAIN.get(node.op_type, len(PLAIN)) for node in all_nodes(case.proto.graph))
+
+
+def _ranks(case: Case, recipe: Recipe) -> int:
+    fed = sum(np.ndim(x) for feed in case.feeds for x in feed.values())
+    return fed + sum(len(t.dims) for t in case.proto.graph.initializer)
 
 
 def _edges(case: Case, recipe: Recipe) -> int:
@@ -168,7 +184,9 @@ MEASURES: tuple[Callable[[Case, Recipe], Any], ...] = (
     lambda case, recipe: nodes(case),
     _interface,
     _edges,
+    _operators,
     _size,
+    _ranks,
     _unusual,
     _attributes,
     _options,
