@@ -117,7 +117,7 @@ def _run_stages(
                 f"{stage} answered with {type(value).__name__} where the interface of a target wants something else"
             )
             reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
-        runs.append(_stage_run(stage, reply))
+        runs.append(_stage_run(stage, reply, folder))
         if reply.outcome is not Outcome.OK:
             return Observation(tuple(runs), (), artifact)
     return Observation(tuple(runs), tuple(value), artifact)
@@ -136,5 +136,6 @@ def _answers(value: Any, stage: str, case: Case, folder: Path) -> bool:
     )
 
 
-def _stage_run(stage: str, reply: Reply) -> StageRun:
-    return StageRun(stage, reply.outcome, reply.message, reply.signal, reply.log, reply.seconds, reply.peak_mib)
+def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:
+    message, log = (text.replace(f"{folder}/", "") for text in (reply.message, reply.log))
+    return StageRun(stage, reply.outcome, message, reply.signal, log, reply.seconds, reply.peak_mib)

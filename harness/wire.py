@@ -100,6 +100,7 @@ class Target:
     distribution  the package whose installed version is this target's release
     options       the recipe space, each default first
     scheme        the quantisation scheme under given options, or None when nothing is quantised
+    complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
     exceptions    documented numerical behaviour that the oracle must not report
     """
@@ -111,6 +112,7 @@ class Target:
     execute: Callable[[str, Sequence[Feed], Sequence[str], Options], list[dict[str, np.ndarray]]]
     options: tuple[Option, ...] = ()
     scheme: Callable[[Options], Scheme | None] = _no_scheme
+    complaint: str = ""
     refusals: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
 

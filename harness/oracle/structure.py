@@ -7,6 +7,8 @@ quantisation may put it (a divisor that became 0).
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 
 from harness.oracle.graph import Node
@@ -25,7 +27,7 @@ POLES = frozenset(
 def failed_stage(observation: Observation, target: Target) -> Verdict | None:
     """The verdict on a stage that did not end well; None when all did."""
     run = observation.last
-    said = _first_line(run)
+    said = _said(run, target.complaint)
     match run.outcome:
         case Outcome.OK:
             return None
@@ -98,9 +100,11 @@ def _data_dependent_shape(question: Question, place: Place) -> list[str]:
     return operators or ancestors if any(sample[feed][name].shape != shape for sample in samples) else []
 
 
-def _first_line(run: StageRun) -> str:
-    text = run.message.strip() or run.log.strip()
-    return f": {text.splitlines()[0][:300]}" if text else ""
+def _said(run: StageRun, complaint: str) -> str:
+    """What the system itself says of the failure: the line of its log that says why, else the error, else its log."""
+    why = re.search(complaint, run.log) if complaint else None
+    text = why.group(0) if why else run.message.strip() or run.log.strip()
+    return f": {text.strip().splitlines()[0][:300]}" if text.strip() else ""
 
 
 def _blame(run: StageRun, word: Word, kind: str, message: str) -> Verdict:

@@ -273,9 +273,12 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
     inputs: list[dict[str, Any]] = []
     for number, feed in enumerate(samples):
         sample = os.path.join(folder, f"input_{number}")
+        os.mkdir(sample)
         inputs = [{"name": name, "shape": list(x.shape)} for name, x in feed.items()]
         for name, x in feed.items():
-            path = os.path.join(sample, f"{name}.txt")
+            path = os.path.normpath(os.path.join(sample, f"{name}.txt"))
+            if not path.startswith(sample + os.sep):
+                raise StageError(f"calibration data of an input called {name!r} would be a file outside its folder")
             os.makedirs(os.path.dirname(path), exist_ok=True)  # a name may hold slashes
             with open(path, "w") as file:
                 file.write("\n".join(repr(v) for v in x.astype(float).ravel().tolist()))
@@ -335,6 +338,10 @@ MNN = Target(
     quantize=quantize,
     execute=execute,
     scheme=scheme,
+    complaint=(
+        r"Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find output.*|Can't find enough output.*|Create execution error.*"
+        r"|Don't support.*|.*not support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"
+    ),
     options=(
         Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantised, and by which tool"),
         Option("weight_bits", "convert", (8, 4), "bits of a weight", _WEIGHT_ONLY),

@@ -1,0 +1,43 @@
+"""Hypothesis on the real targets: every divergence is explained by an open case of the corpus.
+
+Derandomised, so that a failure here is one for everybody; it means a regression of driftnet or of a target, or that the
+corpus lacks a case: `driftnet fuzz --save` finds and saves it.
+"""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from generators.strategies import cases
+from harness import recipe
+from harness.environments import resolve
+from harness.verdict import Word
+
+CORPUS = Path(__file__).parent.parent / "corpus"
+
+
+@pytest.fixture(scope="session")
+def knowing(driftnet):
+    return driftnet.knowing(CORPUS)
+
+
+@pytest.mark.parametrize("target", ["mnn", "onnxruntime-quant"])
+def test_every_divergence_is_explained_by_an_open_case(knowing, target):
+    declared = resolve(target).target
+
+    @settings(
+        derandomize=True,
+        database=None,
+        deadline=None,
+        max_examples=40,
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[HealthCheck.too_slow],  # a draw is fast, MNN's first crash is not
+    )
+    @given(case=cases(), rng=st.randoms(use_true_random=False))
+    def examine(case, rng):
+        word = knowing.check(case, target, recipe.draw(declared, rng))
+        assert word is not Word.INVALID, "the generator made a model that the reference refuses"
+
+    examine()
