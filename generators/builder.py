@@ -33,9 +33,6 @@ BATCHES = (1, 2, 1, 3, 2, 4, 5)
 PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
 SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
 INPUT_ELEMENTS = 512
-ISOLATED_ELEMENTS = 8
-"""No fresh operand has more elements than this; and none of a record that is decoded again, so that it stays under
-`ELEMENTS` whatever its operator multiplies."""
 
 _BYTES = range(256)
 _CODES = {dtype: code for code, dtype in NUMPY.items()}
@@ -108,7 +105,7 @@ class Record:
 
 
 class TooLarge(Exception):
-    """A tensor would have more than `ELEMENTS` elements. The record is decoded again on fresh, small operands."""
+    """A tensor would have more than `ELEMENTS` elements. The record is decoded again on fresh operands of size 1."""
 
 
 def each(rule: Callable[..., Shape], *operands: Value) -> tuple[Shape, ...]:
@@ -370,8 +367,9 @@ class Builder:
         sizes = [SIZES[data[2 + axis % 4] % len(SIZES)] for axis in range(rank)]
         if rank > 1:
             sizes[0] = self.header.batch
-        most = ISOLATED_ELEMENTS if self._isolated else INPUT_ELEMENTS
-        while prod(sizes) > most:
+        if self._isolated:
+            sizes = [1] * rank
+        while prod(sizes) > INPUT_ELEMENTS:
             largest = sizes.index(max(sizes))
             sizes[largest] //= 2
         sizes = [max(pair) for pair in zip(sizes, (*least, *[1] * rank))]
@@ -381,7 +379,7 @@ class Builder:
         for axis in self.header.dynamic:
             if -rank <= axis < rank and not _among(axis, fixed, rank):
                 growth[axis] = self.header.growth
-                if prod([n + g for n, g in zip(sizes, growth)]) > most:
+                if self._isolated or prod([n + g for n, g in zip(sizes, growth)]) > INPUT_ELEMENTS:
                     growth[axis] = 0
         return tuple([tuple([n + feed * g for n, g in zip(sizes, growth)]) for feed in range(self.header.feeds)])
 

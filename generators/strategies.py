@@ -3,57 +3,67 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
 
 from hypothesis import strategies as st
 
 from generators.builder import HEADER, RECORD
 from generators.case import Case
 from generators.focus import fragments
-from generators.genome import Genome, decode
+from generators.genome import Genome, decode, of_operator
 from generators.graph import build
 from generators.motifs import MOTIFS, Fragment
+from generators.ops.table import OPERATORS
 
 POOL = 64
-"""Bytes for numbers. Read in a circle, so tensors larger than this repeat themselves, which costs no bug seen so far."""
+"""Bytes for numbers. They are read in a circle, so a larger tensor repeats itself."""
 
+_header = st.binary(min_size=HEADER, max_size=HEADER)
 _record = st.binary(min_size=RECORD, max_size=RECORD)
 _pool = st.binary(min_size=POOL, max_size=POOL)
-_header = st.binary(min_size=HEADER, max_size=HEADER)
+
+MENU: tuple[Fragment, ...] = (
+    *[(of_operator(operator.name),) for operator in OPERATORS for _ in range(round(5 * operator.weight))],
+    *[motif for motif in MOTIFS.values() for _ in range(10)],
+)
+"""What an element of a graph is sampled from, in shrink order; what is to come more often is in here more often.
+
+(A strategy that is repeated in `one_of` counts once, so weights have to be entries of a `sampled_from`.)
+"""
 
 
-def _filled(fragment: Fragment, noise: Sequence[bytes]) -> tuple[bytes, ...]:
-    """The fragment as records, the bytes it leaves open taken from `noise`; a step is left out where its first is zero.
+@st.composite
+def _uses(draw: st.DrawFn, menu: Sequence[Fragment]) -> tuple[bytes, ...]:
+    """The records of one fragment of `menu`.
 
-    So the shrinker can delete single steps of a motif, and one use in 256 lacks one: a mutation.
+    A step of a motif is left out where its first byte is zero: so the shrinker can delete single steps, and one use in
+    256 is a mutation that lacks one.
     """
-    return tuple([template.filled(bytes_) for template, bytes_ in zip(fragment, noise) if bytes_[0] or len(fragment) == 1])
+    fragment = draw(st.sampled_from(menu))
+    noise = [draw(_record) for _ in fragment]
+    return tuple([step.filled(bytes_) for step, bytes_ in zip(fragment, noise) if bytes_[0] or len(fragment) == 1])
 
 
-def _uses(fragment: Fragment) -> st.SearchStrategy[tuple[bytes, ...]]:
-    return st.tuples(*[_record] * len(fragment)).map(lambda noise: _filled(fragment, noise))
+def genomes(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Genome]:
+    """Genomes of up to `max_nodes` operators or motifs. focus: see `cases`."""
+    wanted = fragments((focus,) if isinstance(focus, str) else tuple(focus))
+    # Hypothesis makes lists of about (min_size + 5) elements whatever max_size is. Two of them give graphs of the size wanted.
+    half = st.lists(_uses(MENU), max_size=max_nodes // 2)
+    last = _uses(wanted or MENU)
+    return st.builds(_genome, _header, half, half, last, _pool)
 
 
-def genomes(*, focus: str | Sequence[str] = (), max_nodes: int = 12) -> st.SearchStrategy[Genome]:
-    """Genomes of up to `max_nodes` records or motifs. focus: see `cases`."""
-    names = (focus,) if isinstance(focus, str) else tuple(focus)
-    wanted = [_uses(fragment) for fragment in fragments(names)]
-    anything = _record.map(lambda record: (record,))
-    motif = st.one_of([_uses(fragment) for fragment in MOTIFS.values()])
-    elements = st.one_of(anything, anything, anything, *wanted) if wanted else st.one_of(*[anything] * 7, motif)
-    records = st.lists(elements, min_size=0 if wanted else 1, max_size=max_nodes)
-    if wanted:
-        records = st.tuples(records, st.one_of(wanted)).map(lambda both: [*both[0], both[1]])
-    return st.builds(_genome, _header, records, _pool)
+Records = tuple[bytes, ...]
 
 
-def _genome(header: bytes, parts: Sequence[tuple[bytes, ...]], pool: bytes) -> Genome:
-    return Genome(header, tuple([record for part in parts for record in part]), pool)
+def _genome(header: bytes, first: Sequence[Records], second: Sequence[Records], last: Records, pool: bytes) -> Genome:
+    return Genome(header, (*chain(*first), *chain(*second), *last), pool)
 
 
-def cases(*, focus: str | Sequence[str] = (), max_nodes: int = 12) -> st.SearchStrategy[Case]:
-    """Valid ONNX models with feeds, up to `max_nodes` operators or motifs before dead code is removed.
+def cases(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Case]:
+    """Valid ONNX models with feeds, of up to `max_nodes` operators or motifs before dead code is removed.
 
-    focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case is made around one of them
+    focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case ends in one of them
 
     Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown focus.
     """
