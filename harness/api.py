@@ -180,6 +180,7 @@ def behaves(saved: corpus.SavedCase, outcome: str) -> bool:
 
 
 def replay_one(saved: corpus.SavedCase, target: str, runs: int, lab: Laboratory) -> dict[str, Any]:
+    """Run one saved case `runs` times in fresh workers; `target` as in `replay`."""
     installed = resolve(target or saved.target)
     verdicts = [look(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
     same = [v for v in verdicts if reproduces(saved, v)]
@@ -270,7 +271,6 @@ def _check_one(
             "nodes": nodes(finding.case),
             "elements": elements(finding.case),
         }
-    culprits = finding.case.proto.graph.node if finding else ()
     judged = verdict.word is Word.AGREES
     return {
         "target": installed.target.name,
@@ -284,7 +284,7 @@ def _check_one(
         "known": result.known,
         "blame": installed.target.name if verdict.failed else "model" if verdict.word is Word.INVALID else "",
         "message": verdict.message,
-        "culprits": [{"node": node.name or node.output[0], "op_type": node.op_type} for node in culprits],
+        "culprits": [{"node": name, "op_type": operator.rpartition("::")[2]} for name, operator in verdict.culprits],
         "vouched": 1.0 if judged else 0.0,
         "reduced": reduced,
         "target_runs": lab.target_runs - runs_before,

@@ -155,40 +155,43 @@ def may_occur(mask: Mask, case: Case) -> bool:
 
 def matches(mask: Mask, case: Case, tensors: Tensors) -> list[Occurrence]:
     """Where the pattern occurs in `case`, each set of nodes once. tensors: every tensor of the main graph."""
+    graph = case.proto.graph
+    host = Host(list(graph.node), with_constants(case, tensors), constant_values(graph))
     found: dict[frozenset[int], Occurrence] = {}
-    for occurrence in _extend(mask.pattern, case, with_constants(case, tensors), ()):
+    for occurrence in _extend(mask.pattern, host, ()):
         found.setdefault(frozenset(occurrence), occurrence)
     return list(found.values())
 
 
-def _extend(pattern: Sequence[PatternNode], case: Case, tensors: Tensors, chosen: Occurrence) -> Iterator[Occurrence]:
+@dataclass(frozen=True, eq=False)
+class Host:
+    """The model that is searched: its nodes, the values of its main graph, and which of them are constant."""
+
+    nodes: Sequence[onnx.NodeProto]
+    tensors: Tensors
+    constants: set[str]
+
+
+def _extend(pattern: Sequence[PatternNode], host: Host, chosen: Occurrence) -> Iterator[Occurrence]:
     """Every way to complete `chosen`, node by node; makers stand before readers, so edges are checked at once."""
     if len(chosen) == len(pattern):
         yield chosen
         return
     wanted = pattern[len(chosen)]
-    for index, node in enumerate(case.proto.graph.node):
-        if index not in chosen and node.op_type == wanted.op_type and _fits(wanted, node, case, tensors, chosen):
-            yield from _extend(pattern, case, tensors, (*chosen, index))
+    for index, node in enumerate(host.nodes):
+        if index not in chosen and node.op_type == wanted.op_type and _fits(wanted, node, host, chosen):
+            yield from _extend(pattern, host, (*chosen, index))
 
 
-def _fits(wanted: PatternNode, node: onnx.NodeProto, case: Case, tensors: Tensors, chosen: Occurrence) -> bool:
+def _fits(wanted: PatternNode, node: onnx.NodeProto, host: Host, chosen: Occurrence) -> bool:
     classes = attribute_classes(node)
     if not all(name in classes and _covers(classes[name], value) for name, value in wanted.attributes.items()):
         return False
-    names = list(node.input)
-    for slot, operand in enumerate(wanted.operands):
-        if operand is None:
-            continue
-        if slot >= len(names) or not names[slot]:
-            return False
-        if operand.maker is not None:
-            maker, output = operand.maker
-            if list(case.proto.graph.node[chosen[maker]].output)[output : output + 1] != [names[slot]]:
-                return False
-        elif not _has_class(operand, names[slot], node, case, tensors):
-            return False
-    return True
+    names = [*node.input, *[""] * len(wanted.operands)]
+    return all(
+        operand is None or (name and _stands_for(operand, name, node, host, chosen))
+        for operand, name in zip(wanted.operands, names)
+    )
 
 
 def _covers(have: str, want: str) -> bool:
@@ -197,14 +200,17 @@ def _covers(have: str, want: str) -> bool:
     return all(sign in have for sign in "n-" if sign in want)
 
 
-def _has_class(operand: Operand, name: str, node: onnx.NodeProto, case: Case, tensors: Tensors) -> bool:
-    x = tensors.get(name)
+def _stands_for(operand: Operand, name: str, node: onnx.NodeProto, host: Host, chosen: Occurrence) -> bool:
+    if operand.maker is not None:
+        maker, slot = operand.maker
+        return list(host.nodes[chosen[maker]].output)[slot : slot + 1] == [name]
+    x = host.tensors.get(name)
     if x is None or str(x.dtype) != operand.dtype:
         return False
     more = np.ndim(x) - len(operand.shape)
     if more < 0 or (more and is_ranked(node.op_type)):
         return False
-    if not operand.constant and name in constant_values(case.proto.graph):
+    if not operand.constant and name in host.constants:
         return False
     return all(want == 1 or min(want, 2) == min(n, 2) for want, n in zip(operand.shape, np.shape(x)[more:]))
 

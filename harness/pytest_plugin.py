@@ -53,7 +53,9 @@ class Examiner:
         """The verdict on one run of `case`. Raises a subclass of Divergence for a failure that nothing explains."""
         installed = resolve(target)
         verdict = look(case, installed, recipe or {}, self.lab)
-        if not verdict.failed or explanation(case, installed, recipe or {}, verdict, self.lab, self.masks):
+        if not verdict.failed:
+            return verdict.word
+        if explanation(case, installed, recipe or {}, verdict, self.lab, self.masks).rest is None:
             return verdict.word
         name = re.sub(r"\W+", "_", f"{target}_{verdict.stage}_{verdict.kind}")
         where = f"{verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}"

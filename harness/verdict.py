@@ -100,6 +100,7 @@ class Verdict:
     error, bound   the worst error and what was allowed there, in the unit that the tier states; error > bound fails
     rule     the documented Rule behind a rejection or a tolerated difference
     abstained  operator types because of which no tier could tell
+    culprits   (name, operator) of the nodes at fault, where the verdict by itself knows them
     """
 
     word: Word
@@ -113,6 +114,7 @@ class Verdict:
     bound: float = 0.0
     rule: str = ""
     abstained: tuple[str, ...] = ()
+    culprits: tuple[tuple[str, str], ...] = ()
 
     @property
     def failed(self) -> bool:

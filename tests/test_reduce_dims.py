@@ -115,6 +115,13 @@ def test_a_reshape_follows_its_input():
     assert elements(left) <= 5, f"{elements(left)} elements are left, should be 1 + 1 and the shape's 3"
 
 
+def test_a_resize_follows_its_input():
+    nodes = [node("Resize", ["x", "", "", "sizes"], ["y"])]
+    case = tools.make_case(nodes, {"x": floats(3, 4, 5, 6)}, ["y"], {"sizes": np.array([3, 4, 10, 12])})
+    left = minimal(case, "Resize")
+    assert elements(left) <= 5, f"{elements(left)} elements are left, should be 1 and the sizes' 4"
+
+
 def test_quantisation_parameters_follow_the_axis_they_belong_to():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["a"]), node("DequantizeLinear", ["a", "s", "z"], ["y"])]
     constants = {"s": np.abs(floats(4)) + 1, "z": np.zeros(4, np.int8)}

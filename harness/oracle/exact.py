@@ -282,7 +282,8 @@ def _batch_normalization(at: Application) -> Grid | None:
     variance = at.constant(4)
     if variance is None or at.attribute("training_mode", 0) or any(at.node.outputs[1:]):
         return None
-    deviation = np.sqrt(variance.astype(np.float64) + np.float32(at.attribute("epsilon", 1e-5)))
+    spread = variance.astype(np.float64) + np.float32(at.attribute("epsilon", 1e-5))
+    deviation = np.sqrt(np.maximum(spread, 0))
     if not (np.frexp(deviation)[0] == 0.5).all():
         return None
     factor = _product(at.grid(1), grid_of(1 / deviation))

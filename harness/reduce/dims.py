@@ -246,9 +246,14 @@ def _expand(op: Operands) -> Iterator[Tie]:
     yield from _entries(op)
 
 
-def _entries(op: Operands) -> Iterator[Tie]:
-    """The target shape of Reshape and Expand."""
-    name = op.name(1)
+def _resize(op: Operands) -> Iterator[Tie]:
+    yield from _same_axes(op)
+    yield from _entries(op, slot=3)
+
+
+def _entries(op: Operands, slot: int = 1) -> Iterator[Tie]:
+    """The shape that operand `slot` asks for: of Reshape, Expand, Resize."""
+    name = op.name(slot)
     wanted = op.tensors[name].tolist() if name and op.tensors[name].ndim == 1 else []
     for at, n in enumerate(wanted):
         dim = op.dim(0, at - len(wanted), out=True)
@@ -308,6 +313,8 @@ RULES: Mapping[str, Callable[[Operands], Iterator[Tie]]] = {
     "Squeeze": _reshape,
     "Unsqueeze": _reshape,
     "Expand": _expand,
+    "Resize": _resize,
+    "Tile": _same_axes,
     "Gather": _gather,
     "Concat": _joined,
     "Split": _joined,

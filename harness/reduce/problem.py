@@ -7,6 +7,7 @@ that makes candidates and attempts them; nothing but `attempt` ever changes the 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -106,7 +107,7 @@ def simpler(case: Case, recipe: Recipe, than: Case, than_recipe: Recipe) -> bool
 
 def array_complexity(x: np.ndarray) -> float:
     """How hard the values are to read: 0 for 0, then 1, -1, 2, .5, integers by size, dyadic fractions, the rest."""
-    if x.dtype.kind in "OUS":
+    if x.dtype.kind in "OUSc":
         return float(x.size)
     v = np.asarray(x, np.float64)
     size = np.abs(v)
@@ -144,8 +145,8 @@ def _edges(case: Case, recipe: Recipe) -> int:
 
 
 def _size(case: Case, recipe: Recipe) -> int:
-    fed = sum(np.size(x) for feed in (*case.feeds, *case.calibration) for x in feed.values())
-    return fed + sum(int(np.prod(t.dims)) for t in _tensors(case.proto.graph))
+    fed = sum(int(np.size(x)) for feed in (*case.feeds, *case.calibration) for x in feed.values())
+    return fed + sum(int(math.prod(t.dims)) for t in _tensors(case.proto.graph))
 
 
 def _attributes(case: Case, recipe: Recipe) -> int:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.case import Case
+from harness.case import Case, graph_inputs
 from harness.reduce.passes import bisect, operators
-from harness.reduce.submodel import Record, Recording, UnrecordedError, ancestors, recording, submodel
+from harness.reduce.submodel import Record, Recording, UnrecordedError, ancestors, reads, recording, submodel
 from harness.verdict import Verdict
 
 LINEAR = 12
@@ -38,11 +38,22 @@ def trace(case: Case, examine: Callable[[Case], Verdict], record: Record) -> Tra
     if last > LINEAR:
         last = bisect(last, lambda n: _fails(case, nodes[:n], recorded, examine))
     start = 0 if last <= LINEAR else last - 1
-    for index in nodes[start:last]:
-        for name in case.proto.graph.node[index].output:
-            if name and (traced := _examined(case, name, recorded, examine)):
-                return traced
+    made = [name for index in nodes[start:last] for name in case.proto.graph.node[index].output if name]
+    fed = _fed(case)
+    for name in sorted(made, key=lambda name: name not in fed):
+        if traced := _examined(case, name, recorded, examine):
+            return traced
     return None
+
+
+def _fed(case: Case) -> set[str]:
+    """The tensors that depend on a graph input. What is made of constants alone comes last: on its own it is a model
+    that nobody would deploy, and its failure may be another one."""
+    fed = {value.name for value in graph_inputs(case.proto)}
+    for node in case.proto.graph.node:
+        if fed.intersection(reads(node)):
+            fed.update(node.output)
+    return fed
 
 
 def _fails(case: Case, keep: list[int], recorded: Recording, examine: Callable[[Case], Verdict]) -> bool:

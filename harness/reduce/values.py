@@ -89,7 +89,7 @@ def _filled(x: np.ndarray, value: float, at: list[int] | None = None) -> np.ndar
     """`x` with `value` everywhere or at these flat positions; `x` itself where its dtype has no such value."""
     with np.errstate(invalid="ignore"):
         cast = np.asarray(value).astype(x.dtype)
-    if x.dtype.kind in "OUS" or float(cast) != value:
+    if x.dtype.kind in "OUSc" or float(cast) != value:
         return x
     y = np.array(x)
     y.reshape(-1)[slice(None) if at is None else at] = cast
@@ -98,7 +98,7 @@ def _filled(x: np.ndarray, value: float, at: list[int] | None = None) -> np.ndar
 
 def _rounded(x: np.ndarray, step: float = 1.0) -> np.ndarray:
     """Floating-point `x` to the nearest multiples of `step` within ±4."""
-    if x.dtype.kind in "OUSiub":
+    if x.dtype.kind in "OUSciub":
         return x
     small = np.clip(np.nan_to_num(np.asarray(x, np.float64)), -4, 4)
     return (np.rint(small / step) * step).astype(x.dtype)
