@@ -23,7 +23,7 @@ from harness.environments import Installed, resolve
 from harness.errors import UserError
 from harness.known import Mask, mask_of
 from harness.laboratory import Laboratory
-from harness.oracle import lossless
+from harness.oracle.construct import construct
 from harness.pipeline import Effort, Examination, examine
 from harness.recipe import Recipe
 
@@ -127,7 +127,7 @@ def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[t
         chosen = recipe.draw(installed.target, rng)
         scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
         grid_seed, on_grid = rng.getrandbits(32), rng.random() < LOSSLESS_SHARE
-        constructed = lossless.construct(case, scheme, grid_seed) if scheme and on_grid else None
+        constructed = construct(case, scheme, grid_seed) if scheme and on_grid else None
         yield constructed or case, chosen
 
 

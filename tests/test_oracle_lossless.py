@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from generators.case import Case
 from harness.oracle import lossless
+from harness.oracle.construct import construct
 from harness.oracle.judge import judge
 from harness.verdict import Kind, Word
 from harness.wire import Rule, Scheme
@@ -90,7 +91,7 @@ def parameters(x, codes, symmetric):
 
 def put(scheme, seed=0, model=None):
     """A case on the grid."""
-    constructed = lossless.construct(model or product(), scheme, seed)
+    constructed = construct(model or product(), scheme, seed)
     assert constructed is not None
     return constructed
 
@@ -179,7 +180,7 @@ def test_where_calibration_clips_it_abstains(lab):
     clips = dataclasses.replace(SCHEMES["u8s8"], clips=True)
     right = lab.reference.run(model).outputs[0]["y"]
     assert verdict(lab, model, {"y": right * np.float32(1.01)}, scheme=clips).word is Word.ABSTAINS
-    assert lossless.construct(product(), clips, 0) is None
+    assert construct(product(), clips, 0) is None
 
 
 def test_a_feed_outside_the_calibrated_range_abstains(lab):
@@ -229,9 +230,9 @@ def test_the_same_seed_constructs_the_same_case():
 
 
 def test_what_has_no_place_for_both_extremes_is_not_constructed():
-    assert lossless.construct(product(terms=1), SCHEMES["u8u8"], 0) is not None
+    assert construct(product(terms=1), SCHEMES["u8u8"], 0) is not None
     column = dataclasses.replace(SCHEMES["u8u8"], per_channel=True)
-    assert lossless.construct(product(terms=1), column, 0) is None
+    assert construct(product(terms=1), column, 0) is None
 
 
 def test_saturation_of_unsigned_by_signed_pairs_is_excused_only_where_the_machine_has_it(lab, monkeypatch):
