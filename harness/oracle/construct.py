@@ -166,8 +166,8 @@ def _constants(
     rng: np.random.Generator, model: Graph, node: Node, scheme: Scheme, lattices: Mapping[str, Lattice]
 ) -> dict[str, np.ndarray] | None:
     """Weights and bias on their grids; None where that cannot be."""
-    weights, x = model.constants[node.inputs[1]], lattices.get(node.inputs[0])
-    if x is None or scheme.weight_codes is None or not weights.size or not grid.unscaled(node):
+    weights, x = grid.weights_of(model, node), lattices.get(node.inputs[0])
+    if weights is None or x is None or scheme.weight_codes is None or not grid.unscaled(node):
         return None
     lattice = Lattice.draw(rng, scheme.weight_codes, scheme.symmetric_weights, x.sharp)
     own_scales = grid.channel_axes(node, scheme)

@@ -62,12 +62,17 @@ def output_axis(node: Node) -> int:
     return 0 if node.op == "Conv" or (node.op == "Gemm" and node.attributes.get("transB", 0)) else 1
 
 
+def weights_of(model: Graph, node: Node) -> np.ndarray | None:
+    """The constant weights of `node`; None where there are none, or of a shape whose channels are not agreed upon."""
+    weights = model.constants.get(node.inputs[1], np.zeros(0))
+    agreed = weights.size and weights.dtype == np.float32 and (node.op != "MatMul" or weights.ndim == 2)
+    return weights if agreed else None
+
+
 def weight_scales(model: Graph, node: Node, scheme: Scheme) -> np.ndarray | None:
     """Scales of the constant weights, in a shape that broadcasts to them; None unless quantising is the identity."""
-    weights = model.constants.get(node.inputs[1])
-    if weights is None or scheme.weight_codes is None or not weights.size or weights.dtype != np.float32:
-        return None
-    if node.op == "MatMul" and weights.ndim != 2:
+    weights = weights_of(model, node)
+    if weights is None or scheme.weight_codes is None:
         return None
     kept = channel_axes(node, scheme)
     axes = tuple(k for k in range(weights.ndim) if k not in kept)
