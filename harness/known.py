@@ -29,7 +29,8 @@ import onnx
 
 from harness.case import Case
 from harness.corpus import SavedCase
-from harness.reduce.passes import is_ranked, operators
+from harness.reduce.details import is_ranked
+from harness.reduce.passes import operators
 from harness.reduce.submodel import (
     Record,
     Recording,

@@ -163,6 +163,17 @@ def test_an_operator_that_does_not_matter_becomes_relu():
     assert operators(reduced(case, bug).case) == ["Relu", "Mul"]
 
 
+def test_a_plain_operator_drops_what_only_the_other_operands_needed():
+    nodes_ = [helper.make_node("Exp", ["x"], ["a"]), helper.make_node("Sin", ["x"], ["b"])]
+    nodes_.append(helper.make_node("Add", ["a", "b"], ["y"]))
+    case = tools.make_case(nodes_, {"x": random(3, 4)}, ["y"])
+
+    def bug(case: Case, recipe: object) -> bool:
+        return operators(case) == ["Exp", "Sin", "Add"] or operators(case)[1:] == ["Relu"]
+
+    assert operators(reduced(case, tools.on_valid(bug)).case) == ["Relu", "Relu"]
+
+
 def test_names_are_tidied():
     case = tools.make_case(
         [helper.make_node("Add", ["model.in", "layer.weight"], ["layer.out"], name="model/layer/Add")],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.case import Case
 from harness.recipe import Recipe
-from harness.reduce import dims, passes, values
+from harness.reduce import details, dims, passes, values
 from harness.reduce.problem import ExhaustedError, Problem
 from harness.reduce.submodel import Record
 from harness.wire import Target
@@ -36,16 +36,16 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     passes.bypass,
     passes.inputs_to_initializers,
     passes.constants_to_initializers,
-    passes.fewer_operands,
+    details.fewer_operands,
     passes.simpler_recipe,
     passes.static_dims,
     dims.smaller_dims,
-    passes.fewer_axes,
-    passes.plain_operators,
-    passes.fewer_attributes,
+    details.fewer_axes,
+    details.plain_operators,
+    details.fewer_attributes,
     values.simpler_values,
-    passes.simpler_attributes,
-    passes.readable_names,
+    details.simpler_attributes,
+    details.readable_names,
 )
 """What removes most for one run comes first."""
 
