@@ -33,6 +33,8 @@ def construct(case: Case, scheme: Scheme, rng_seed: int) -> Case | None:
     if single is None:
         return None
     model = graph.read(single.proto)
+    if not grid.chain(model):
+        return None
     codes, symmetric = scheme.activation_codes or (-128, 127), scheme.symmetric_activations
     sharp = rng.random() < 0.5
     lattices = {name: Lattice.draw(rng, codes, symmetric, sharp) for name in model.inputs}
@@ -167,7 +169,7 @@ def _constants(
 ) -> dict[str, np.ndarray] | None:
     """Weights and bias on their grids; None where that cannot be."""
     weights, x = grid.weights_of(model, node), lattices.get(node.inputs[0])
-    if weights is None or x is None or scheme.weight_codes is None or not grid.unscaled(node):
+    if weights is None or x is None or scheme.weight_codes is None:
         return None
     lattice = Lattice.draw(rng, scheme.weight_codes, scheme.symmetric_weights, x.sharp)
     own_scales = grid.channel_axes(node, scheme)

@@ -33,13 +33,13 @@ class Graph:
 
     nodes      in topological order, without Constant
     constants  initializers and the results of Constant nodes
-    inputs     names that a feed gives
-    outputs    names of the graph outputs
+    initializers, inputs, outputs   names: of the former, of what a feed gives, of the graph outputs
     opset      version of the default domain
     """
 
     nodes: tuple[Node, ...]
     constants: Values
+    initializers: frozenset[str]
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     opset: int
@@ -73,6 +73,7 @@ def read(model: onnx.ModelProto) -> Graph:
     return Graph(
         tuple(nodes),
         constants,
+        frozenset(t.name for t in model.graph.initializer),
         tuple(v.name for v in model.graph.input if v.name not in constants),
         tuple(v.name for v in model.graph.output),
         next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1),

@@ -19,13 +19,21 @@ PLAIN = frozenset(
 
 
 def chain(model: Graph) -> tuple[Node, ...]:
-    """The nodes of a graph that is one operator, perhaps with a Relu behind it; empty for any other."""
+    """The nodes of a graph that is one operator, perhaps with a Relu behind it; empty for any other.
+
+    Constant operands have to be weights and a bias, and initializers: how other constants are quantised depends on the
+    quantiser (onnxruntime's takes those of Constant nodes for activations).
+    """
     first, *rest = model.nodes or (None,)
-    if first is None or first.op not in WEIGHTED | PLAIN or len(rest) > 1:
+    if first is None or first.op not in WEIGHTED | PLAIN or len(rest) > 1 or not _unscaled(first):
         return ()
     if rest and (rest[0].op != "Relu" or rest[0].inputs[0] not in first.outputs):
         return ()
-    return model.nodes
+    weighted = has_weights(model, first)
+    constants = {name for name in first.inputs if name in model.constants and model.constants[name].dtype.kind == "f"}
+    if not constants <= (model.initializers.intersection(first.inputs[1:3]) if weighted else set()):
+        return ()
+    return model.nodes if weighted or first.op not in WEIGHTED or not first.input(2) else ()
 
 
 def scales(low: np.ndarray, high: np.ndarray, codes: tuple[int, int], symmetric: bool) -> np.ndarray:
@@ -92,6 +100,5 @@ def has_weights(model: Graph, node: Node) -> bool:
     return node.op in WEIGHTED and node.inputs[1] in model.constants
 
 
-def unscaled(node: Node) -> bool:
-    """Whether no factor stands between the operands of `node` and its result."""
+def _unscaled(node: Node) -> bool:
     return all(node.attributes.get(name, 1.0) == 1.0 for name in ("alpha", "beta"))

@@ -114,10 +114,10 @@ def _on_grid(question: Question, nodes: Sequence[Node], steps: Mapping[str, Step
         return False
     weighted = grid.has_weights(model, node)
     operands = node.inputs[:1] if weighted else [x for x in node.inputs if x and values[x].dtype == np.float32]
-    if not grid.unscaled(node) or not all(name in steps and steps[name].holds(values[name]) for name in operands):
+    if not all(name in steps and steps[name].holds(values[name]) for name in operands):
         return False
     if not weighted:
-        return not node.input(2) or node.op not in grid.WEIGHTED
+        return True
     scale = grid.weight_scales(model, node, scheme) if scheme else None
     bias = model.constants.get(node.input(2))
     if scale is None or bias is None:
