@@ -1,9 +1,9 @@
 """Builder: what an operator function sees while it adds its node to the graph.
 
-An operator function reads its parameters from a record (`choose`), resolves its operands (`data`, `weight`, `constant`) and emits
-its node (`emit`). Nothing is ever rejected: a reference names the n-th most recent value that fits, else a fresh graph
-input is made, and parameters are clamped into their legal range. Which byte a choice reads never depends on what
-stands around the record; deleting a record leaves the meaning of every other byte alone.
+An operator function reads its parameters from a record (`choose`), resolves its operands (`data`, `weight`, `constant`)
+and emits its node (`emit`). Nothing is ever rejected: a reference names the n-th most recent value that fits, else a
+fresh graph input is made, and parameters are clamped into their legal range. Which byte a choice reads should not
+depend on what stands around the record, so that deleting a record leaves the meaning of every other byte alone.
 """
 
 from __future__ import annotations
@@ -23,25 +23,40 @@ T = TypeVar("T")
 
 HEADER = 8
 RECORD = 24
-"""Bytes of a header and of a record. 24: op, rank, 4 sizes, value offset, flags, and 16 choices (LSTM needs them all)."""
-CHOICES = 8
+"""Bytes of a header and of a record. A record: operator, 4 sizes, value offset, flags, and then one byte a choice; the
+operator with the most of them, LSTM, makes 17."""
+SIZES_AT, _OFFSET, _FLAGS, CHOICES = slice(1, 5), 5, 6, 7
 
 OPSETS = (17, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23)
-DYNAMIC: tuple[tuple[int, ...], ...] = ((), (0,), (), (0, -1), (-1,), (0,), (0, 1), (0, -1, -2), (-2,), (0, 1, 2, 3, 4, 5))
+DYNAMIC: tuple[tuple[int, ...], ...] = (
+    (),
+    (0,),
+    (),
+    (0, -1),
+    (-1,),
+    (0,),
+    (0, 1),
+    (0, -1, -2),
+    (-2,),
+    (0, 1, 2, 3, 4, 5),
+)
 GROWTHS = (1, 2, 3, 1, 5)
 BATCHES = (1, 2, 1, 3, 2, 4, 5)
 PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
+RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0)
+"""The rank of a fresh operand. None: the model's own."""
 SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
 INPUT_ELEMENTS = 512
 
 _BYTES = range(256)
 _CODES = {dtype: code for code, dtype in NUMPY.items()}
-_FRESH = 99
-REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, _FRESH)
+FRESH = 99
+"""The reference that asks for a new graph input."""
+REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, FRESH)
 """The n-th most recent fitting value. Chains are what converters fuse, hence the bias towards the latest."""
 
 SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "shared", "value", "dequantized")
-WEIGHT_SCALES = np.float32([1 / 64, 1 / 128, 1 / 32])  # dyadic: a dequantised weight stays exact
+WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantised weight stays exact
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
 
 
@@ -132,22 +147,18 @@ class Builder:
 
     def add(self, function: Callable[[Builder], None], record: Callable[[], Chooser]) -> None:
         """Let an operator function add its node, decoding what `record` opens."""
-        sizes = [len(x) for x in self._lists]
+        before = len(self.values), len(self.nodes), len(self.givens), len(self.candidates)
         try:
             self._run(function, record(), isolated=False)
         except TooLarge:
-            for x, size in zip(self._lists, sizes):
-                del x[size:]
+            for made, size in zip((self.values, self.nodes, self.givens, self.candidates), before):
+                del made[size:]  # type: ignore[attr-defined]
             self._run(function, record(), isolated=True)
-        if self._record.data[7] % 8 == 7:
+        if self._record.data[_FLAGS] % 8 == 7:
             self.extra.extend(value.index for value in self.results)
 
-    @property
-    def _lists(self) -> tuple[list[Value], list[Node], list[Given], list[Value]]:
-        return self.values, self.nodes, self.givens, self.candidates
-
     def _run(self, function: Callable[[Builder], None], record: Chooser, *, isolated: bool) -> None:
-        self._record, self._isolated, self._offset, self.results = record, isolated, 3 * record.data[6], []
+        self._record, self._isolated, self._offset, self.results = record, isolated, 3 * record.data[_OFFSET], []
         function(self)
 
     # Choices
@@ -168,7 +179,7 @@ class Builder:
     @property
     def explicit(self) -> bool:
         """Whether attributes that equal their default are written out."""
-        return self._record.data[7] // 8 % 2 == 1
+        return self._record.data[_FLAGS] // 8 % 2 == 1
 
     def unless(self, value: T, default: T) -> T | None:
         """`value`, or None (leave the attribute out) where it is the default and this record is not explicit."""
@@ -196,8 +207,8 @@ class Builder:
                   so that a record does not depend on another one to have made room for it
         fill      the numbers of a fresh input, such that it fits too
         """
-        reference = self.choose(name, REFERENCES)
-        if reference != _FRESH and not self._isolated:
+        reference, rank = self.choose(name, REFERENCES), self.choose(f"{name}_rank", RANKS)
+        if reference != FRESH and not self._isolated:
             found = None
             for value in reversed(self.candidates):
                 if (
@@ -213,7 +224,7 @@ class Builder:
                     reference -= 1
             if found is not None:
                 return found
-        return self.fresh(dtypes[0], self._fresh_shapes(ranks, fixed, least, multiple), fill)
+        return self.fresh(dtypes[0], self._fresh_shapes(self._fresh_rank(rank, ranks), fixed, least, multiple), fill)
 
     def find(self, fits: Callable[[Value], bool]) -> Value | None:
         """The most recent value that fits, if there is one and this record may refer to others."""
@@ -230,12 +241,16 @@ class Builder:
         source = self.choose(name, OPTIONAL_SOURCES)
         return None if source == "absent" else self.made(source, (shape,) * self.header.feeds, FLOAT, fill)
 
-    def scalar(self, name: str, number: float | None, sources: Sequence[str] = ("initializer", "constant")) -> Value | None:
+    def scalar(
+        self, name: str, number: float | None, sources: Sequence[str] = ("initializer", "constant")
+    ) -> Value | None:
         """A 0-D float constant, or None for None."""
         source = self.choose(name, sources)
         return None if number is None else self._fixed(source, np.array(number, np.float32))
 
-    def integers(self, name: str, numbers: Sequence[int], sources: Sequence[str] = ("initializer", "constant")) -> Value:
+    def integers(
+        self, name: str, numbers: Sequence[int], sources: Sequence[str] = ("initializer", "constant")
+    ) -> Value:
         """A 1-D int64 constant (axes, a target shape, repeats)."""
         return self._fixed(self.choose(name, sources), np.array(numbers, np.int64))
 
@@ -328,18 +343,16 @@ class Builder:
             bounds = (min([v.low for v in present], default=0.0), max([v.high for v in present], default=0.0))
         made = [None if output is None else self._value(*output, *bounds) for output in outputs]
         arguments = [None if v is None else v.index for v in inputs]
-        while arguments and arguments[-1] is None:
-            arguments.pop()
         kept = {k: v for k, v in attributes.items() if v is not None} if attributes else {}
-        indices = tuple([None if v is None else v.index for v in made])
-        self.nodes.append(Node(op_type, tuple(arguments), indices, kept))
+        indices = [None if v is None else v.index for v in made]
+        self.nodes.append(Node(op_type, _trimmed(arguments), _trimmed(indices), kept))
         results = [v for v in made if v is not None]
         self.candidates.extend(results)
         self.results.extend(results)
         return made
 
     def spec(self, pool: bytes) -> GraphSpec:
-        """What was built. Outputs: those of the last record, those that asked for it, and every sink if the header says so."""
+        """What was built. Outputs: the last record's, those that asked for it, and every sink if the header says so."""
         outputs = [value.index for value in self.results]
         outputs.extend(self.extra)
         if self.header.every_sink:
@@ -358,13 +371,15 @@ class Builder:
 
     # Shapes
 
-    def _fresh_shapes(
-        self, ranks: Sequence[int], fixed: Sequence[int] | None, least: Shape, multiple: int
-    ) -> tuple[Shape, ...]:
-        data = self._record.data
-        deviation = data[1] % 8
-        rank = self.header.rank if deviation < 5 and self.header.rank in ranks else ranks[deviation % len(ranks)]
-        sizes = [SIZES[data[2 + axis % 4] % len(SIZES)] for axis in range(rank)]
+    def _fresh_rank(self, wanted: int | None, ranks: Sequence[int]) -> int:
+        """The wanted rank, else the model's own, else the first that the operator takes."""
+        if wanted is not None and wanted in ranks:
+            return wanted
+        return self.header.rank if self.header.rank in ranks else ranks[0]
+
+    def _fresh_shapes(self, rank: int, fixed: Sequence[int] | None, least: Shape, multiple: int) -> tuple[Shape, ...]:
+        bytes_ = self._record.data[SIZES_AT]
+        sizes = [SIZES[bytes_[axis % 4] % len(SIZES)] for axis in range(rank)]
         if rank > 1:
             sizes[0] = self.header.batch
         if self._isolated:
@@ -396,6 +411,11 @@ class Builder:
         return self._offset
 
 
+def _trimmed(indices: list[int | None]) -> tuple[int | None, ...]:
+    """Without what is left out at the end."""
+    while indices and indices[-1] is None:
+        indices.pop()
+    return tuple(indices)
 
 
 def _among(axis: int, fixed: Sequence[int] | None, rank: int) -> bool:

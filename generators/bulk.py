@@ -1,8 +1,8 @@
 """The seeded face of the decoder: case (seed, index), fast.
 
-A pair (seed, index) names the same case in every process, on every supported Python and under every PYTHONHASHSEED, within one
-version of the generator. So only `Random.randbytes` and `Random.random` are used, whose sequences do not depend on
-those, and nothing iterates over a set.
+A pair (seed, index) names the same case in every process, on every supported Python and under every PYTHONHASHSEED,
+within one version of the generator. So only `Random.randbytes` and `Random.random` are used, whose sequences do not
+depend on those, and nothing iterates over a set.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from itertools import accumulate
 from random import Random
 from types import MappingProxyType
 
-from generators.builder import HEADER, RECORD, Header
+from generators.builder import HEADER, RECORD, SIZES_AT, Header
 from generators.case import Case
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode, of_operator
@@ -81,27 +81,29 @@ def _menu(opset: int, weights: tuple[tuple[str, float], ...]) -> _Menu:
         raise ValueError(f"weights are for operators and motifs, {unknown[0]!r} is a family")
     operators = [o for o in OPERATORS if o.since <= opset]
     share = MOTIF_SHARE * sum(o.weight for o in operators) / len(MOTIFS)
-    entries = [((of_operator(o.name),), o.weight * factors.get(o.name, 1.0)) for o in operators]
-    entries += [(motif, share * factors.get(name, 1.0)) for name, motif in MOTIFS.items()]
-    entries = [entry for entry in entries if entry[1] > 0]
+    entries: list[tuple[Fragment, float]] = [
+        *[((of_operator(o.name),), o.weight * factors.get(o.name, 1.0)) for o in operators],
+        *[(motif, share * factors.get(name, 1.0)) for name, motif in MOTIFS.items()],
+    ]
+    entries = [(fragment, weight) for fragment, weight in entries if weight > 0]
     if not entries:
         raise ValueError("the weights leave no operator to draw")
     return _Menu(tuple(fragment for fragment, _ in entries), tuple(accumulate(weight for _, weight in entries)))
 
 
 def _filled(fragment: Fragment, sizes: bytes, rng: Random) -> list[bytes]:
-    """The fragment as records, random where it prescribes nothing. Most sizes are the model's own, so that shapes meet."""
+    """The fragment as records, random where it prescribes nothing. Most have the model's sizes, so that shapes meet."""
     records = []
     for template in fragment:
         noise = bytearray(rng.randbytes(RECORD))
-        if noise[2] % 4:
-            noise[2:6] = sizes
-        records.append(template.filled(noise))
+        if rng.random() < 0.8:
+            noise[SIZES_AT] = sizes
+        records.append(template.filled(bytes(noise)))
     return records
 
 
 def _around(genome: Genome, middle: Sequence[bytes], position: int) -> GraphSpec:
-    """The graph of `genome` with `middle` put in at `position`; what comes after is dropped if the last of `middle` is dead."""
+    """The graph of `genome` with `middle` put in at `position`. What follows is dropped if it makes `middle` dead."""
     before, after = genome.records[:position], genome.records[position:]
     code = middle[-1][0]
     spec = decode(replace(genome, records=(*before, *middle, *after)))

@@ -1,7 +1,7 @@
 """GraphSpec: a graph as decoded, typed and with a concrete shape for every feed; and how it becomes a Case.
 
-A tensor carries one shape *per feed*. A dim whose sizes differ between the feeds is symbolic, and its name stands for that
-tuple of sizes: equal names always mean equal sizes. So every shape rule is plain arithmetic on integers.
+A tensor carries one shape *per feed*. A dim whose sizes differ between the feeds is symbolic, and its name stands for
+that tuple of sizes: equal names always mean equal sizes. So every shape rule is plain arithmetic on integers.
 """
 
 from __future__ import annotations
@@ -24,7 +24,11 @@ Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str,
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One tensor. shapes: its shape in each feed. low, high: no element lies outside, as far as interval arithmetic tells."""
+    """One tensor.
+
+    shapes     its shape in each feed
+    low, high  no element lies outside, as far as a coarse interval arithmetic tells
+    """
 
     index: int
     dtype: int
@@ -143,7 +147,12 @@ def build(spec: GraphSpec) -> Case:
     def feed(number: int, shift: int) -> Feed:
         return {
             names[g.value.index]: values.materialise(
-                replace(g.fill, offset=g.fill.offset + shift), g.value.dtype, g.value.shapes[number], spec.regime, pool, period
+                replace(g.fill, offset=g.fill.offset + shift),
+                g.value.dtype,
+                g.value.shapes[number],
+                spec.regime,
+                pool,
+                period,
             )
             for g in inputs
         }

@@ -47,7 +47,7 @@ def _uses(draw: st.DrawFn, menu: Sequence[Fragment]) -> tuple[bytes, ...]:
 def genomes(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Genome]:
     """Genomes of up to `max_nodes` operators or motifs. focus: see `cases`."""
     wanted = fragments((focus,) if isinstance(focus, str) else tuple(focus))
-    # Hypothesis makes lists of about (min_size + 5) elements whatever max_size is. Two of them give graphs of the size wanted.
+    # Hypothesis makes lists of about min_size + 5 elements whatever max_size is: two of them give graphs large enough.
     half = st.lists(_uses(MENU), max_size=max_nodes // 2)
     last = _uses(wanted or MENU)
     return st.builds(_genome, _header, half, half, last, _pool)
@@ -65,6 +65,7 @@ def cases(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchS
 
     focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case ends in one of them
 
-    Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown focus.
+    Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown
+    focus, saying which there are.
     """
     return genomes(focus=focus, max_nodes=max_nodes).map(lambda genome: build(decode(genome)))

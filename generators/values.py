@@ -1,23 +1,26 @@
 """Value regimes: which numbers a tensor is filled with.
 
-Every number comes from a pool of bytes that belongs to the genome. A byte is read through a palette whose order is shrink order,
-so a pool of zero bytes gives the simplest tensors there are and a shrunk pool stays readable. A short pool is read in
-a circle: one non-zero byte makes a whole tensor non-zero.
+Every number comes from a pool of bytes that belongs to the genome. A byte is read through a palette whose order is
+shrink order, so a pool of zero bytes gives the simplest tensors there are and a shrunk pool stays readable. A short
+pool is read in a circle: one non-zero byte makes a whole tensor non-zero.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
 
 FLOAT, DOUBLE, FLOAT16 = int(TensorProto.FLOAT), int(TensorProto.DOUBLE), int(TensorProto.FLOAT16)
-INT8, UINT8, INT16, UINT16 = (int(t) for t in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16))
+INT8, UINT8, INT16, UINT16 = (
+    int(t) for t in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16)
+)
 INT32, INT64, BOOL = int(TensorProto.INT32), int(TensorProto.INT64), int(TensorProto.BOOL)
 INTEGERS = (INT64, INT32, INT8, UINT8)
 
-NUMPY = {
+NUMPY: dict[int, np.dtype[Any]] = {
     FLOAT: np.dtype(np.float32),
     DOUBLE: np.dtype(np.float64),
     FLOAT16: np.dtype(np.float16),
@@ -93,7 +96,7 @@ class _Tables:
 
 
 def _expanded(palette: tuple[float, ...]) -> np.ndarray | None:
-    return np.resize(np.array(palette, np.float64), 256) if palette else None
+    return np.resize(np.array(palette, np.float32), 256) if palette else None
 
 
 _CONTINUOUS_BOUNDS = {"data": (-4.0, 4.0), "weight": (-1.0, 1.0), "positive": (0.125, 4.125)}
@@ -131,17 +134,21 @@ def materialise(fill: Fill, dtype: int, shape: Shape, regime: Regime, pool: np.n
     for n in shape:
         count *= n
     start = fill.offset % period if period else 0
+    numbers: np.ndarray = _numbers(fill, pool[start : start + 2 * count], count, regime).astype(
+        NUMPY[dtype], copy=False
+    )
+    return numbers.reshape(shape)
+
+
+def _numbers(fill: Fill, raw: np.ndarray, count: int, regime: Regime) -> np.ndarray:
+    """`count` numbers from twice as many bytes."""
     if fill.kind == "range":
-        size = fill.high - fill.low + 1
-        numbers = pool[start : start + count].astype(np.int64) % size
-        numbers[numbers > fill.high] -= size
-        return numbers.astype(NUMPY[dtype]).reshape(shape)
+        whole = raw[:count].astype(np.int64) % (fill.high - fill.low + 1)
+        return np.where(whole > fill.high, whole - (fill.high - fill.low + 1), whole)
     table = _BY_REGIME[regime.name].tables[fill.kind]
     if table is not None:
-        return table[pool[start : start + count]].astype(NUMPY[dtype]).reshape(shape)
-    signed = pool[start : start + 2 * count].view(np.int16)
+        return table[raw[:count]]
+    signed = raw.view("<i2") * np.float32(2.0**-15)
     if fill.kind == "positive":
-        numbers = np.abs(signed.astype(np.float32)) * 2.0**-13 + 0.125
-    else:
-        numbers = signed * np.float32(2.0**-13 if fill.kind == "data" else 2.0**-15)
-    return numbers.astype(NUMPY[dtype], copy=False).reshape(shape)
+        return np.abs(signed) * np.float32(4.0) + np.float32(0.125)
+    return signed * np.float32(4.0) if fill.kind == "data" else signed

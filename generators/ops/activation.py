@@ -30,7 +30,7 @@ _activation("Erf", "y = erf(x)", lambda low, high: (-1.0, 1.0))
 
 
 def _alpha(b: Builder, default: float) -> float:
-    """A slope: dyadic where the regime is exact, since then Relu-like operators keep every partial sum representable."""
+    """A slope, dyadic where the regime is exact: then a leaky unit keeps every partial sum representable."""
     return b.choose("alpha", (0.5, 0.25, 2.0, -0.5) if b.regime.exact else (default, 0.1, 1.5, 0.0, -0.3))
 
 

@@ -36,7 +36,7 @@ def window_output(n: int, kernel: int, stride: int, dilation: int, pads: int, au
     return (-(-free // stride) if ceil else free // stride) + 1
 
 
-def _clamped_kernel(kernel: Shape, dilations: Shape, x: Value) -> tuple[Shape, Shape]:
+def _clamped(kernel: Shape, dilations: Shape, x: Value) -> tuple[Shape, Shape]:
     """Kernel and dilations such that one window fits inside the unpadded input of every feed."""
     smallest = _least(x)
     kernel = tuple([min(k, n) for k, n in zip(kernel, smallest)])
@@ -49,12 +49,14 @@ class Window:
 
     x: Value
     kernel: Shape
-    strides: Shape
     dilations: Shape
+    strides: Shape
     padding: str
 
 
-def window(b: Builder, ranks: Sequence[int], *, fixed: Sequence[int] = (), multiple: int = 1, most: float = LARGEST) -> Window:
+def window(
+    b: Builder, ranks: Sequence[int], *, fixed: Sequence[int] = (), multiple: int = 1, most: float = LARGEST
+) -> Window:
     """A window and the operand it slides over; the window is clamped to what fits in that operand."""
     kernel, strides = b.choose("kernel", KERNELS), b.choose("strides", STRIDES)
     dilations, padding = b.choose("dilations", DILATIONS), b.choose("padding", PADDINGS)
@@ -62,8 +64,7 @@ def window(b: Builder, ranks: Sequence[int], *, fixed: Sequence[int] = (), multi
         dilations = (1, 1, 1)  # onnxruntime and the specification part ways on dilated SAME
     least = (1, 1, *[d * (k - 1) + 1 for k, d in zip(kernel, dilations)])
     x = b.data(ranks=ranks, fixed=fixed, least=least, multiple=multiple, fits=lambda v: magnitude(v) < most)
-    kernel, dilations = _clamped_kernel(kernel, dilations, x)
-    return Window(x, kernel, strides[: x.rank - 2], dilations, padding)
+    return Window(x, *_clamped(kernel, dilations, x), strides[: x.rank - 2], padding)
 
 
 def padding_attributes(b: Builder, padding: str, pads: Shape) -> dict[str, str | Shape | None]:
@@ -85,11 +86,12 @@ def _spread(x: Value, w: Value, bias: Value | None, terms: int) -> tuple[float, 
 @operator("Conv", weight=4)
 def conv(b: Builder) -> None:
     """Y = sum over channels of the group and the window of X W, plus B; spatial dims as `window_output`"""
-    group = b.choose("group", GROUPS)
-    w = window(b, (4, 3, 5), fixed=(1,), multiple=max(group, 1))
-    x, kernel, strides, dilations, padding = w.x, w.kernel, w.strides, w.dilations, w.padding
-    group = group or x.shape[1]
-    outputs = group * b.choose("multiplier", (1, 2, 3, 4, 1))
+    groups = b.choose("group", GROUPS)
+    slide = window(b, (4, 3, 5), fixed=(1,), multiple=max(groups, 1))
+    x, kernel, strides, dilations, padding = slide.x, slide.kernel, slide.strides, slide.dilations, slide.padding
+    group = groups or x.shape[1]
+    multiplier = b.choose("multiplier", (1, 2, 3, 4, 0))
+    outputs = group * multiplier or x.shape[1]
     w = b.weight("w", (outputs, x.shape[1] // group, *kernel))
     bias = b.optional("b", (outputs,))
     pads = pads_for(padding, kernel, dilations)
@@ -112,10 +114,10 @@ def conv(b: Builder) -> None:
 
 @operator("ConvTranspose", weight=4)
 def conv_transpose(b: Builder) -> None:
-    """Y = the gradient of Conv with respect to its input; dim: stride (n - 1) + output_padding + (k - 1) dilation + 1 - pads"""
-    group = b.choose("group", GROUPS)
-    x = b.data(ranks=(4, 3, 5), fixed=(1,), multiple=max(group, 1), fits=lambda v: magnitude(v) < LARGEST)
-    group, spatial = group or x.shape[1], x.rank - 2
+    """Y = the gradient of Conv by its input; a dim: stride (n - 1) + output_padding + (k - 1) dilation + 1 - pads"""
+    groups = b.choose("group", GROUPS)
+    x = b.data(ranks=(4, 3, 5), fixed=(1,), multiple=max(groups, 1), fits=lambda v: magnitude(v) < LARGEST)
+    group, spatial = groups or x.shape[1], x.rank - 2
     kernel, strides, dilations = (
         b.choose(name, options)[:spatial]
         for name, options in (("kernel", KERNELS), ("strides", STRIDES), ("dilations", DILATIONS))
@@ -153,7 +155,7 @@ def conv_transpose(b: Builder) -> None:
 
 
 def _transposable(padding: str, x: Value, kernel: Shape, strides: Shape, dilations: Shape) -> bool:
-    """Whether this kind of padding is legal: SAME needs a window that covers the stride, output_shape one shape for all feeds."""
+    """Whether the padding is legal: SAME needs a window that covers the stride, output_shape equal feeds."""
     if padding == "output_shape":
         return all(x.fixed(axis) for axis in range(2, x.rank))
     covers = all(k >= s and d == 1 for k, s, d in zip(kernel, strides, dilations))

@@ -12,6 +12,8 @@ from generators.ops.registry import operator
 from generators.values import BOOL, ELEMENTS, FLOAT, INT64, Fill, Shape
 
 Ends = Callable[[float, float, float, float], tuple[float, float]]
+
+
 @operator("Identity", weight=0.7)
 def identity(b: Builder) -> None:
     """y = x"""
@@ -47,14 +49,21 @@ def broadcasts(*operands: Value) -> bool:
 def second(b: Builder, name: str, x: Value, *, dtype: int = FLOAT, fill: str = "weight") -> Value:
     """An operand that broadcasts with x: another value, or a constant or input of a shape made from x's.
 
-    The shapes: x's, a scalar, one axis of x alone, x without leading axes, and x with an axis more.
+    A value of x's rank comes before others: that is what a residual or a gate is. The shapes: x's, a scalar, one axis
+    of x alone, some of its axes, and x with an axis more.
     """
     reference = b.choose(name, ("made", "made", "value", "made", "value", "made"))
-    form = b.choose(f"{name}_form", ("scalar", "same", "channel", "last", "trailing", "one", "column", "higher", "mask"))
+    form = b.choose(
+        f"{name}_form", ("scalar", "same", "channel", "last", "trailing", "one", "column", "higher", "mask")
+    )
     keep = b.choose(f"{name}_mask", range(64))
     source = b.choose(f"{name}_source", ("initializer", "initializer", "constant", "input", "shared"))
     if reference == "value":
-        found = b.find(lambda v: v.dtype == dtype and v.index != x.index and broadcasts(x, v))
+
+        def fits(v: Value) -> bool:
+            return v.dtype == dtype and v.index != x.index and broadcasts(x, v)
+
+        found = b.find(lambda v: v.rank == x.rank and fits(v)) or b.find(fits)
         if found is not None:
             return found
     return b.made(source, each(lambda s: _second_shape(form, keep, s), x), dtype, fill)
@@ -197,7 +206,7 @@ _on_positive("Reciprocal", "y = 1 / x", lambda x: 1 / x)
 @operator("Exp")
 def exp(b: Builder) -> None:
     """y = e ** x, x <= 20 so that chains stay finite"""
-    x = b.data(fits=lambda v: -50 < v.low and v.high <= 20, fill=Fill("positive"))
+    x = b.data(fits=lambda v: v.low > -50 and v.high <= 20, fill=Fill("positive"))
     b.emit("Exp", (x,), x.shapes, bounds=(math.exp(x.low), math.exp(x.high)))
 
 

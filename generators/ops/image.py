@@ -34,11 +34,9 @@ def resize(b: Builder) -> None:
     # Before opset 13 roi and scales are no optional inputs: they are empty where they do not count.
     empty = b.constant("roi_source", np.zeros(0, np.float32)) if b.opset < 13 or with_roi else None
     scales = np.array((1.0, 1.0, *factors), np.float32)
-    if by_sizes:
-        nothing = b.constant("scales_source", scales[:0]) if b.opset < 13 else None
-        inputs = (x, empty, nothing, b.integers("sizes_source", shapes[0]))
-    else:
-        inputs = (x, empty, b.constant("scales_source", scales), None)
+    sizes = b.integers("sizes_source", shapes[0]) if by_sizes else None
+    given_scales = b.constant("scales_source", scales[:0] if by_sizes else scales)
+    inputs = (x, empty, given_scales if not by_sizes or b.opset < 13 else None, sizes)
     low, high = min(x.low, 0.0), max(x.high, 0.0)
     bounds = (2 * low - high, 2 * high - low) if mode == "cubic" else (low, high)
     b.emit("Resize", inputs, shapes, attributes, bounds=bounds)

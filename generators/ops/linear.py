@@ -9,6 +9,8 @@ from generators.ops.registry import operator
 from generators.values import Shape
 
 LARGEST = 1e12
+COLUMNS = (1, 2, 3, 4, 5, 8, 16, 0)
+"""Columns of the second matrix; 0 means as many as it has rows."""
 
 
 def _top(a: Value, b: Value, terms: int) -> float:
@@ -21,7 +23,8 @@ def gemm(b: Builder) -> None:
     transposed_a, transposed_b = b.flag("transA"), b.flag("transB")
     inner, outer = (0, 1) if transposed_a else (1, 0)
     a = b.data("a", ranks=(2,), fixed=(inner,), fits=lambda v: magnitude(v) < LARGEST)
-    k, n = a.shape[inner], b.choose("n", (1, 2, 3, 4, 5, 8, 16))
+    k = a.shape[inner]
+    n = b.choose("n", COLUMNS) or k
     w = b.weight("w", (n, k) if transposed_b else (k, n))
     c = b.optional("c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))))
     alpha, beta = b.choose("alpha", (1.0, 1.0, 0.5, 2.0)), b.choose("beta", (1.0, 1.0, 0.5, -1.0))
@@ -39,7 +42,8 @@ def gemm(b: Builder) -> None:
 def matmul(b: Builder) -> None:
     """NumPy's matmul: the last two dims are matrices, those before broadcast; a 1-D operand is a vector"""
     a = b.data("a", ranks=(2, 3, 4, 1), fixed=(-1,), fits=lambda v: magnitude(v) < LARGEST)
-    k, n = a.shape[-1], b.choose("n", (1, 2, 3, 4, 5, 8, 16))
+    k = a.shape[-1]
+    n = b.choose("n", COLUMNS) or k
     form = b.choose("form", ("matrix", "matrix", "batched", "vector"))
     batch = a.shape[:-2] if form == "batched" and all(a.fixed(axis) for axis in range(a.rank - 2)) else ()
     w = b.weight("w", (k,) if form == "vector" else (*batch, k, n))

@@ -32,7 +32,7 @@ def batch_normalization(b: Builder) -> None:
 
 @operator("InstanceNormalization", weight=2)
 def instance_normalization(b: Builder) -> None:
-    """Y = (X - mean) / sqrt(var + epsilon) scale + B, mean and variance over the spatial dims of each channel of each sample"""
+    """Y = (X - mean) / sqrt(var + epsilon) scale + B, mean and var over the spatial dims of each sample and channel"""
     x = b.data(ranks=(4, 3, 5), fixed=(1,), fits=lambda v: magnitude(v) < LARGEST)
     shape = (x.shape[1],)
     scale, bias = b.weight("scale", shape), b.weight("bias", shape)

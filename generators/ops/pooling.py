@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
-from generators.ops.convolution import LARGEST, Window, pads_for, padding_attributes, window, window_output
+from generators.ops.convolution import LARGEST, Window, padding_attributes, pads_for, window, window_output
 from generators.ops.elementwise import magnitude
 from generators.ops.registry import operator
 from generators.values import Shape

@@ -2,55 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
+from generators.ops.elementwise import magnitude
 from generators.ops.registry import operator
 from generators.values import FLOAT, INT32, Fill, Shape
 
 DIRECTIONS = ("forward", "bidirectional", "reverse")
 OUTPUTS = ((True, False), (True, True), (False, True))
-RAW_BOUND = 64.0
-"""Without clipping gates, a state stays far below this on the sequences generated here."""
+STATE_BOUND = 64.0
+"""States stay below this on the short sequences generated here, an initial state included."""
 
 
 def _layer(
-    b: Builder, name: str, gates: int, activations: tuple[str, ...], extra: dict[str, Attribute | None], *, cell: bool = False
+    b: Builder, name: str, gates: int, activations: tuple[str, ...], attributes: Mapping[str, Attribute | None]
 ) -> None:
-    """One recurrent layer: X (T, B, I), or (B, T, I) where layout is 1; W (D, gates H, I), R (D, gates H, H), B (D, 2 gates H)."""
-    x = b.data(ranks=(3,), fixed=(2,), fits=lambda v: -1e6 < v.low and v.high < 1e6, fill=Fill("weight"))
+    """One layer: X (T, B, I), W (D, gates H, I), R (D, gates H, H), B (D, 2 gates H) to Y (T, D, B, H), Y_h (D, B, H).
+
+    The alternative activations are bounded like the usual ones, since a state may be fed back 16 times. Batch-major data (layout) is left out: onnxruntime's CPU provider does not have it.
+    """
+    x = b.data(ranks=(3,), fixed=(2,), fits=lambda v: magnitude(v) < 1e6, fill=Fill("weight"))
     hidden = b.choose("hidden_size", (1, 2, 3, 4, 5, 8))
     direction = b.choose("direction", DIRECTIONS)
-    outputs = b.choose("outputs", OUTPUTS)
-    lengths, layout = b.flag("sequence_lens"), 0
+    sequence, last = b.choose("outputs", OUTPUTS)
+    with_lengths = b.flag("sequence_lens")
     alternative = b.choose("activations", (False, False, True))
     directions = 2 if direction == "bidirectional" else 1
-    weights = [
+    weights = (
         b.weight("w", (directions, gates * hidden, x.shape[2])),
         b.weight("r", (directions, gates * hidden, hidden)),
         b.optional("b", (directions, 2 * gates * hidden)),
+    )
+    state = each(lambda s: (directions, s[1], hidden), x)
+    lengths = _sequence_lens(b, x) if with_lengths else None
+    states = [_state(b, f"initial_{which}", state) for which in ("h", "c")[: 2 if name == "LSTM" else 1]]
+    peepholes = [b.optional("p", (directions, 3 * hidden))] if name == "LSTM" else []
+    outputs = [
+        (FLOAT, each(lambda s: (s[0], directions, s[1], hidden), x)) if sequence else None,
+        *[(FLOAT, state) if last else None for _ in states],
     ]
-    batch_axis = 1 - layout
-
-    def state(s: Shape) -> Shape:
-        return (directions, s[1], hidden)
-
-    sequence_lens = _sequence_lens(b, x, batch_axis) if lengths else None
-    states = [_state(b, f"initial_{which}", each(state, x)) for which in ("h", "c")[: 2 if cell else 1]]
-    peepholes = [b.optional("p", (directions, 3 * hidden))] if cell else []
-    attributes: dict[str, Attribute | None] = {
+    written = {
         "activations": activations * directions if alternative else None,
         "direction": b.unless(direction, "forward"),
         "hidden_size": hidden,
-        **extra,
+        **attributes,
     }
-    sequence = each(lambda s: (s[0], directions, s[1], hidden), x)
-    last = each(state, x)
-    made = [(FLOAT, sequence) if outputs[0] else None, (FLOAT, last) if outputs[1] else None]
-    if cell:
-        made.append((FLOAT, last) if outputs[1] else None)
-    while made[-1] is None:
-        made.pop()
-    b.emit_all(name, (x, *weights, sequence_lens, *states, *peepholes), made, attributes, bounds=(-RAW_BOUND, RAW_BOUND))
+    inputs = (x, *weights, lengths, *states, *peepholes)
+    b.emit_all(name, inputs, outputs, written, bounds=(-STATE_BOUND, STATE_BOUND))
 
 
 def _state(b: Builder, name: str, shapes: tuple[Shape, ...]) -> Value | None:
@@ -58,10 +58,10 @@ def _state(b: Builder, name: str, shapes: tuple[Shape, ...]) -> Value | None:
     return None if source == "absent" else b.made(source, shapes, FLOAT, "weight")
 
 
-def _sequence_lens(b: Builder, x: Value, batch_axis: int) -> Value:
+def _sequence_lens(b: Builder, x: Value) -> Value:
     """The length of each sequence of the batch, from 1 to T."""
-    longest = min(shape[1 - batch_axis] for shape in x.shapes)
-    return b.fresh(INT32, each(lambda s: (s[batch_axis],), x), Fill("range", low=1, high=longest))
+    shortest = min(shape[0] for shape in x.shapes)
+    return b.fresh(INT32, each(lambda s: (s[1],), x), Fill("range", low=1, high=shortest))
 
 
 @operator("GRU", weight=2.5)
@@ -69,7 +69,7 @@ def gru(b: Builder) -> None:
     """z, r, h gates: H' = (1 - z) h + z H; linear_before_reset multiplies by r after the recurrent product"""
     linear = b.choose("linear_before_reset", (0, 1))
     clip = b.choose("clip", (None, None, 3.0))
-    _layer(b, "GRU", 3, ("Sigmoid", "Relu"), {"linear_before_reset": b.unless(linear, 0), "clip": clip})
+    _layer(b, "GRU", 3, ("Sigmoid", "Softsign"), {"linear_before_reset": b.unless(linear, 0), "clip": clip})
 
 
 @operator("LSTM", weight=2.5)
@@ -77,8 +77,8 @@ def lstm(b: Builder) -> None:
     """i, o, f, c gates: C' = f C + i c, H' = o tanh(C'); P adds peepholes, input_forget couples i and f"""
     coupled = b.choose("input_forget", (0, 0, 1))
     clip = b.choose("clip", (None, None, 3.0))
-    extra: dict[str, Attribute | None] = {"input_forget": b.unless(coupled, 0), "clip": clip}
-    _layer(b, "LSTM", 4, ("Sigmoid", "Tanh", "Relu"), extra, cell=True)
+    attributes = {"input_forget": b.unless(coupled, 0), "clip": clip}
+    _layer(b, "LSTM", 4, ("Sigmoid", "Tanh", "Relu"), attributes)
 
 
 @operator("RNN", weight=1.5)

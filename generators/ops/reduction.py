@@ -16,8 +16,12 @@ RANKS = (3, 2, 4, 1, 5)
 Bounds = Callable[[Value, int], tuple[float, float]]
 
 
-def _reduction(name: str, rule: str, bounds: Bounds, *, axes_input_since: int, most: float, positive: bool = False) -> None:
-    @operator(name, rule=f"{rule}, over axes (all when none are given); axes are an input from opset {axes_input_since}")
+def _reduction(
+    name: str, rule: str, bounds: Bounds, *, axes_input_since: int, most: float, positive: bool = False
+) -> None:
+    @operator(
+        name, rule=f"{rule}, over axes (all when none are given); axes are an input from opset {axes_input_since}"
+    )
     def reduction(b: Builder) -> None:
         x = b.data(
             ranks=RANKS,
@@ -64,7 +68,9 @@ _reduction("ReduceSum", "the sum", _total, axes_input_since=13, most=1e12)
 _reduction("ReduceMax", "the maximum", _hull, axes_input_since=18, most=math.inf)
 _reduction("ReduceMin", "the minimum", _hull, axes_input_since=18, most=math.inf)
 _reduction("ReduceL1", "the sum of |x|", lambda x, n: (0.0, n * magnitude(x)), axes_input_since=18, most=1e12)
-_reduction("ReduceL2", "the root of the sum of squares", lambda x, n: (0.0, n * magnitude(x)), axes_input_since=18, most=1e9)
+_reduction(
+    "ReduceL2", "the root of the sum of squares", lambda x, n: (0.0, n * magnitude(x)), axes_input_since=18, most=1e9
+)
 _reduction(
     "ReduceSumSquare", "the sum of squares", lambda x, n: (0.0, n * magnitude(x) ** 2), axes_input_since=18, most=1e6
 )

@@ -20,24 +20,28 @@ SHAPED = (3, 2, 4, 1, 5)
 @operator("Reshape", weight=3)
 def reshape(b: Builder) -> None:
     """The same numbers in row-major order in another shape; 0 copies a dim, -1 is inferred (allowzero from opset 14)"""
-    x = b.data(dtypes=MOVABLE, ranks=SHAPED)
     form = b.choose("form", ("flat", "rows", "tail", "groups", "split", "like", "squeezed", "unsqueezed", "merge"))
     factor = b.choose("factor", (2, 3, 4, 8))
-    like = b.find(lambda v: v.index != x.index and v.static and all(prod(s) == prod(v.shape) for s in x.shapes))
-    target = _target(form, factor, x, like)
+    if form == "groups":
+        x = b.data(ranks=(4, 3), fixed=(1,), multiple=factor)
+    else:
+        x = b.data(dtypes=MOVABLE, ranks=SHAPED)
+    like = b.find(lambda v: v.shape != x.shape and list(map(prod, v.shapes)) == list(map(prod, x.shapes)))
+    if form == "like" and like is not None:
+        operand = b.emit("Shape", (like,), ((like.rank,),) * len(x.shapes), dtype=INT64, bounds=(1.0, 4096.0))
+        b.emit("Reshape", (x, operand), like.shapes, bounds=(x.low, x.high))
+        return
+    target = _target(form, factor, x)
     if not all(_reshapes(s, target) for s in x.shapes):
         target = (-1,)
     operand = b.integers("shape", target)
     b.emit("Reshape", (x, operand), each(lambda s: reshaped(s, target), x), bounds=(x.low, x.high))
 
 
-def _target(form: str, factor: int, x: Value, like: Value | None) -> Shape:
+def _target(form: str, factor: int, x: Value) -> Shape:
     rank = x.rank
-    if form == "like" and like is not None:
-        return like.shape
-    if form == "groups" and rank > 1:  # what torch exports for GroupNorm
-        return (0, factor if x.shape[1] % factor == 0 else 1, -1)
     forms = {
+        "groups": (0, factor, -1),  # what torch exports for GroupNorm
         "rows": (0, -1) if rank > 1 else (-1, 1),
         "tail": (-1, x.shape[-1] if x.fixed(-1) else 1),
         "split": (0,) * (rank - 1) + (factor, -1),
@@ -73,7 +77,9 @@ def _reshapes(shape: Shape, target: Shape) -> bool:
 def transpose(b: Builder) -> None:
     """The axes in another order; reversed when none is given"""
     x = b.data(dtypes=MOVABLE, ranks=SHAPED)
-    form = b.choose("perm", ("default", "swap last", "to last", "to first", "rotate", "identity", "swap first", "mixed"))
+    form = b.choose(
+        "perm", ("default", "swap last", "to last", "to first", "rotate", "identity", "swap first", "mixed", "middle")
+    )
     axes = list(range(x.rank))
     perm = {
         "default": axes[::-1],
@@ -84,6 +90,7 @@ def transpose(b: Builder) -> None:
         "identity": axes,
         "swap first": [*axes[1::-1], *axes[2:]],
         "mixed": axes[::2] + axes[1::2],
+        "middle": [*axes[:1], *axes[2:3], *axes[1:2], *axes[3:]],
     }[form]
     attributes = {"perm": tuple(perm) if form != "default" or b.explicit else None}
     b.emit("Transpose", (x,), each(lambda s: tuple([s[axis] for axis in perm]), x), attributes)
@@ -124,7 +131,7 @@ def _ones(x: Value) -> list[bool]:
 def unsqueeze(b: Builder) -> None:
     """With new axes of size 1; axes are an input from opset 13"""
     x = b.data(dtypes=MOVABLE, ranks=(2, 3, 1, 4, 0))
-    axes = b.choose("axes", ((0,), (1,), (-1,), (0, 1), (2,), (0, -1), (-2,)))
+    axes = b.choose("axes", ((0,), (1,), (-1,), (0, 1), (2,), (0, -1), (-2,), (2, 3)))
     rank = x.rank + len(axes)
     if len({axis % rank for axis in axes}) < len(axes) or any(not -rank <= axis < rank for axis in axes):
         axes, rank = (0,), x.rank + 1
@@ -157,7 +164,7 @@ def concat(b: Builder) -> None:
         elif source == "value" and other is not None:
             operands.append(other)
         else:
-            operands.append(b.made(source, each(lambda s: (*s[:k], size, *s[k + 1 :]), x), FLOAT, "weight"))
+            operands.append(b.made(source, each(lambda s, n=size: (*s[:k], n, *s[k + 1 :]), x), FLOAT, "weight"))
     shapes = each(lambda *s: (*s[0][:k], sum(t[k] for t in s), *s[0][k + 1 :]), *operands)
     b.emit("Concat", operands, shapes, {"axis": axis})
 
@@ -170,7 +177,7 @@ def _beside(a: Value, x: Value, axis: int) -> bool:
 
 @operator("Split")
 def split(b: Builder) -> None:
-    """Pieces along an axis, equal or as given; the sizes are an input from opset 13, num_outputs stands for them from 18"""
+    """Pieces along an axis, equal or as given; the sizes are an input from opset 13, or num_outputs from 18"""
     x = b.data(ranks=SHAPED)
     axis = b.axis("axis", x.rank)
     k = axis % x.rank
@@ -311,7 +318,7 @@ def space_to_depth(b: Builder) -> None:
 @operator("CumSum", weight=0.5)
 def cumsum(b: Builder) -> None:
     """y_i = x_0 + ... + x_i along an axis, optionally without x_i, optionally from the end"""
-    x = b.data(ranks=SHAPED, fits=lambda v: -1e12 < v.low and v.high < 1e12)
+    x = b.data(ranks=SHAPED, fits=lambda v: v.low > -1e12 and v.high < 1e12)
     axis = b.axis("axis", x.rank)
     exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
     operand = b.constant("axis_source", np.array(axis, np.int64))

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from generators.ops import (  # noqa: F401, I001  importing registers them
-    elementwise,
+from generators.ops import (  # noqa: F401  importing registers them
     activation,
-    linear,
     convolution,
+    elementwise,
+    image,
+    linear,
     normalization,
     pooling,
+    quantization,
+    recurrent,
     reduction,
     shape,
-    recurrent,
-    quantization,
-    image,
 )
 from generators.ops.registry import REGISTRY, Operator
 
