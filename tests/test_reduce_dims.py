@@ -147,6 +147,19 @@ def test_feeds_of_different_sizes_shrink_together():
     assert [feed["x"].shape for feed in left.feeds] == [(2, 1), (1, 1)]
 
 
+def test_an_input_of_undeclared_size_stays_undeclared():
+    case = tools.make_case([node("Relu", ["x"], ["y"])], {"x": floats(4, 3)}, ["y"])
+    model = onnx.ModelProto.FromString(case.model)
+    model.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+
+    def bug(case: Case, recipe: object) -> bool:
+        dims = case.proto.graph.input[0].type.tensor_type.shape.dim
+        return not dims[0].WhichOneof("value") and tools.is_valid(case)
+
+    left = reduce(Case(model.SerializeToString(), case.feeds), {}, tools.TARGET, bug, tools.record).case
+    assert [x.shape for x in left.feeds[0].values()] == [(1,)]
+
+
 def test_ranks_go_down_as_far_as_the_bug_allows():
     case = tools.make_case([node("Relu", ["x"], ["y"])], {"x": floats(2, 3, 4, 5)}, ["y"])
     assert next(iter(minimal(case, "Relu").feeds[0].values())).shape == (1,)

@@ -7,7 +7,7 @@ greatest common divisor of its sizes, become t < u.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +34,7 @@ def smaller_dims(problem: Problem) -> None:
 
 
 def groups(case: Case, tensors: Tensors, *, by_group: bool) -> list[list[Size]]:
-    """The sizes of `case` in groups that can only change together, those of the most leaves first.
+    """The sizes of `case` in groups that can only change together, as far as inputs or initializers have part in them.
 
     tensors    arrays of the main graph, initializers included
     by_group   tie the `group` of a convolution to its channels, instead of keeping the number of groups
@@ -65,43 +65,42 @@ def resized(
 ) -> Case | None:
     """`case` with `group` scaled down to `units` of its units; None where nothing would change.
 
-    Where the runs differ in size that is meant of the largest, and the others shrink in proportion.
-
-    Arrays keep their first elements, or their last ones.
+    Where the runs differ in size that is meant of the largest, and the others shrink in proportion. Arrays keep their
+    first elements, or their last ones.
     """
     most = max(_units(case, group, run) for run in runs)
     new = [_scaled(case, group, run, units, most) for run in runs]
-    model = copied(case)
-    graph = model.graph
-    inputs = {v.name: v for v in graph_inputs(model)}
     if all(_number(case, run, size) == n for run, sizes in zip(runs, new) for size, n in sizes.items()):
         return None
-    feeds = [dict(feed) for feed in (*case.feeds, *case.calibration)]
-    for feed, sizes in zip(feeds, new):
+    feeds = tuple(
+        {name: _cut(np.asarray(x), name, sizes, last) for name, x in feed.items()}
+        for feed, sizes in zip((*case.feeds, *case.calibration), new)
+    )
+    count = len(case.feeds)
+    model = _resized_model(case, _following_shapes(case, runs[0], new[0]), last)
+    return rebuilt(replace(case, feeds=feeds[:count], calibration=feeds[count:]), model)
+
+
+def _resized_model(case: Case, sizes: Mapping[Size, int], last: bool) -> onnx.ModelProto:
+    model = copied(case)
+    for tensor in model.graph.initializer:
+        x = np.array(_cut(numpy_helper.to_array(tensor), tensor.name, sizes, last))
         for size, n in sizes.items():
-            if size.what == "dim" and size.owner in feed:
-                feed[size.owner] = _cut(np.asarray(feed[size.owner]), size.at, n, last)
-    arrays = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
-    makers = {node.output[0]: node for node in graph.node}
-    for size, n in _following_shapes(case, runs[0], new[0]).items():
-        if size.what == "dim" and size.owner in arrays:
-            arrays[size.owner] = _cut(arrays[size.owner], size.at, n, last)
-        elif size.what == "dim" and size.owner in inputs:
-            dim = inputs[size.owner].type.tensor_type.shape.dim[size.at]
-            if not dim.dim_param:
-                dim.dim_value = n
-        elif size.what == "entry" and size.owner in arrays:
-            arrays[size.owner] = np.array(arrays[size.owner])
-            arrays[size.owner][size.at] = n
-        elif size.what not in ("dim", "entry"):
-            _set_number(makers[size.owner], size, n)
-    for tensor in graph.initializer:
-        tensor.CopyFrom(numpy_helper.from_array(arrays[tensor.name], tensor.name))
-    for value in graph.output:
+            if size.what == "entry" and size.owner == tensor.name:
+                x[size.at] = n
+        tensor.CopyFrom(numpy_helper.from_array(x, tensor.name))
+    for value in graph_inputs(model):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.HasField("dim_value"):
+                dim.dim_value = sizes.get(Size("dim", value.name, axis), dim.dim_value)
+    for value in model.graph.output:
         for dim in value.type.tensor_type.shape.dim:
             dim.Clear()  # `passes.static_dims` states them again
-    count = len(case.feeds)
-    return rebuilt(replace(case, feeds=tuple(feeds[:count]), calibration=tuple(feeds[count:])), model)
+    makers = {node.output[0]: node for node in model.graph.node}
+    for size, n in sizes.items():
+        if size.what not in ("dim", "entry"):
+            _set_number(makers[size.owner], size, n)
+    return model
 
 
 def _following_shapes(case: Case, run: Tensors, sizes: dict[Size, int]) -> dict[Size, int]:
@@ -170,6 +169,6 @@ def _set_number(node: onnx.NodeProto, size: Size, n: int) -> None:
     node.attribute.append(helper.make_attribute(size.what, new))
 
 
-def _cut(x: np.ndarray, axis: int, n: int, last: bool) -> np.ndarray:
-    kept = slice(x.shape[axis] - n, None) if last else slice(0, n)
-    return x[(slice(None),) * axis + (kept,)]
+def _cut(x: np.ndarray, name: str, sizes: Mapping[Size, int], last: bool) -> np.ndarray:
+    new = [sizes.get(Size("dim", name, axis), n) for axis, n in enumerate(x.shape)]
+    return x[tuple(slice(have - n, None) if last else slice(0, n) for have, n in zip(x.shape, new))]

@@ -55,7 +55,7 @@ def array_at(case: Case, place: Place) -> np.ndarray:
 
 
 def changed(case: Case, at: Collection[Place], change: Change) -> Case:
-    """`case` with `change` applied to the arrays at these places; it may change shapes, never dtypes."""
+    """`case` with `change` applied to the arrays at these places; it keeps their shapes and dtypes."""
     model = copied(case)
     for tensor in model.graph.initializer:
         if Place(tensor.name) in at:
