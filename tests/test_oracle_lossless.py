@@ -229,6 +229,79 @@ def test_the_same_seed_constructs_the_same_case():
     assert first.model != third.model
 
 
+def test_a_relu_may_be_fused_or_come_after_a_rounding_of_its_own(lab):
+    gemm = product(bias=False).proto
+    gemm.graph.node[0].output[0] = "t"
+    gemm.graph.node.append(helper.make_node("Relu", ["t"], ["y"]))
+    scheme = SCHEMES["s8s8"]
+    for seed in range(8):
+        model = put(scheme, seed, dataclasses.replace(product(), model=gemm.SerializeToString()))
+        x, t = model.feeds[0]["x"], lab.reference.record(model)[0]["t"].astype(np.float64)
+        w = numpy_helper.to_array(model.proto.graph.initializer[0])
+        assert np.array_equal(t, x.astype(np.float64) @ w)
+        scale, _ = parameters(t, scheme.activation_codes, False)
+        y_scale, _ = parameters(np.maximum(t, 0), scheme.activation_codes, False)
+        fused = np.rint(np.maximum(t, 0) / y_scale) * y_scale
+        unfused = np.rint(np.maximum(np.rint(t / scale) * scale, 0) / y_scale) * y_scale
+        for y in (fused, unfused):
+            assert verdict(lab, model, {"y": y.astype(np.float32)}, scheme=scheme).word is Word.AGREES
+        floored = np.floor(np.maximum(t, 0) / y_scale) * y_scale
+        assert verdict(lab, model, {"y": floored.astype(np.float32)}, scheme=scheme).word is Word.DIVERGES
+
+
+def test_one_operator_is_cut_out_of_a_larger_graph(lab):
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"]),
+        helper.make_node("Conv", ["s", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("ReduceMean", ["r"], ["y"], axes=[2, 3]),
+    ]
+    constants = {"w": np.ones((4, 3, 3, 3), np.float32), "b": np.ones(4, np.float32)}
+    x = np.ones((2, 3, 5, 7), np.float32)
+    large = case(nodes, {"x": x}, constants, outputs=[("y", FLOAT, (2, 4, 1, 1))], shapes={"x": ("n", 3, "h", "w_")})
+    single = put(SCHEMES["u8s8"], 0, large)
+    assert [node.op_type for node in single.proto.graph.node] == ["Conv", "Relu"]
+    assert single.feeds[0]["s"].shape == (2, 3, 5, 7)
+    right = lab.reference.run(single)
+    assert right.error == ""
+    damaged = {"r": right.outputs[0]["r"] * np.float32(1.1)}
+    assert verdict(lab, single, damaged, scheme=SCHEMES["u8s8"]).tier == "lossless"
+
+
+def test_a_graph_without_a_fitting_operator_is_not_constructed():
+    softmax = case(
+        [helper.make_node("Softmax", ["x"], ["y"])], {"x": np.ones((2, 3), np.float32)}, outputs=[("y", FLOAT, (2, 3))]
+    )
+    assert construct(softmax, SCHEMES["u8s8"], 0) is None
+
+
+def test_weights_of_a_constant_node_are_quantised_by_nobody_knows_which_formula(lab):
+    model = put(SCHEMES["s8s8"], 0, product(bias=False))
+    moved = model.proto.__class__.FromString(model.model)
+    weights = moved.graph.initializer.pop(0)
+    moved.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=weights))
+    hidden = dataclasses.replace(model, model=moved.SerializeToString())
+    y = lab.reference.run(model).outputs[0]["y"] * np.float32(1.1)
+    assert verdict(lab, model, {"y": y}, scheme=SCHEMES["s8s8"]).word is Word.DIVERGES
+    assert verdict(lab, hidden, {"y": y}, scheme=SCHEMES["s8s8"]).word is Word.ABSTAINS
+
+
+@pytest.mark.parametrize("behind", ["BatchNormalization", "Mul"])
+def test_weights_that_a_converter_may_scale_before_it_quantises_are_not_claimed(lab, behind):
+    scheme = WEIGHT_ONLY["8 bits"]
+    model = put(scheme, 0, product(bias=False))
+    scaled = model.proto.__class__.FromString(model.model)
+    scaled.graph.node[0].output[0] = "t"
+    names = ["t", "f"] if behind == "Mul" else ["t", "f", "zero", "zero", "f"]
+    scaled.graph.node.append(helper.make_node(behind, names, ["y"]))
+    for name, value in (("f", 3.0), ("zero", 0.0)):
+        scaled.graph.initializer.append(numpy_helper.from_array(np.full(4, value, np.float32), name))
+    folded = dataclasses.replace(model, model=scaled.SerializeToString())
+    run = lab.reference.run(folded)
+    assert run.error == ""
+    assert verdict(lab, folded, {"y": run.outputs[0]["y"] * np.float32(1.01)}, scheme=scheme).word is Word.ABSTAINS
+
+
 def test_what_has_no_place_for_both_extremes_is_not_constructed():
     assert construct(product(terms=1), SCHEMES["u8u8"], 0) is not None
     column = dataclasses.replace(SCHEMES["u8u8"], per_channel=True)

@@ -1,0 +1,82 @@
+"""Which tier is asked when, and which verdict speaks for all."""
+
+import numpy as np
+from onnx import TensorProto, helper
+
+from harness.verdict import Word
+from harness.wire import Scheme
+from tests.models import case, grid
+from tests.oracle_tools import verdict
+
+FLOAT = TensorProto.FLOAT
+
+
+def two_outputs():
+    """Relu, which is exact, and Sin, which is not."""
+    x = np.linspace(-2, 2, 8, dtype=np.float32)
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Sin", ["x"], ["s"])]
+    return case(nodes, {"x": x}, outputs=[("r", FLOAT, (8,)), ("s", FLOAT, (8,))])
+
+
+def test_equal_bits_agree_whatever_was_quantised(lab):
+    model = two_outputs()
+    right = lab.reference.run(model).outputs[0]
+    for scheme in (None, Scheme((-127, 127), (0, 255), clips=True)):
+        assert verdict(lab, model, {name: x.copy() for name, x in right.items()}, scheme=scheme).word is Word.AGREES
+
+
+def test_each_output_has_the_tier_that_can_tell(lab):
+    model = two_outputs()
+    right = lab.reference.run(model).outputs[0]
+    one_bit = np.nextafter(right["r"], np.float32(9), dtype=np.float32)
+    said = verdict(lab, model, {"r": one_bit, "s": right["s"]})
+    assert (said.word, said.tier, said.output) == (Word.DIVERGES, "exact", "r")
+    said = verdict(lab, model, {"r": right["r"], "s": np.nextafter(right["s"], np.float32(9), dtype=np.float32)})
+    assert (said.word, said.tier, said.output) == (Word.AGREES, "sampling", "s")
+
+
+def test_one_output_that_nobody_can_judge_makes_the_whole_abstain(lab):
+    model = two_outputs()
+    right = lab.reference.run(model).outputs[0]
+    scheme = Scheme((-127, 127), (0, 255), clips=True)
+    said = verdict(lab, model, {"r": right["r"], "s": right["s"] + np.float32(0.01)}, scheme=scheme)
+    assert (said.word, said.output, said.abstained) == (Word.ABSTAINS, "s", ("Sin",))
+
+
+def test_a_divergence_outweighs_an_abstention(lab):
+    nodes = [
+        helper.make_node("Exp", ["x"], ["e"]),
+        helper.make_node("Log", ["e"], ["l"]),
+        helper.make_node("Sub", ["l", "x"], ["residue"]),
+    ]
+    x = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
+    model = case(nodes, {"x": x}, outputs=[("residue", FLOAT, (4, 4)), ("e", FLOAT, (4, 4))])
+    right = lab.reference.run(model).outputs[0]
+    noise = right["residue"][::-1] * 3
+    assert verdict(lab, model, {"residue": noise, "e": right["e"]}).word is Word.ABSTAINS
+    said = verdict(lab, model, {"residue": noise, "e": right["e"] * np.float32(1.01)})
+    assert (said.word, said.output) == (Word.DIVERGES, "e")
+
+
+def test_integers_are_compared_exactly(lab):
+    nodes = [helper.make_node("Shape", ["x"], ["n"]), helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32)]
+    model = case(nodes, {"x": grid((2, 3))}, outputs=[("n", TensorProto.INT64, (2,)), ("i", TensorProto.INT32, (2, 3))])
+    right = lab.reference.run(model).outputs[0]
+    said = verdict(lab, model, {"n": right["n"], "i": right["i"] + np.int32(1)})
+    assert (said.word, said.tier, said.error) == (Word.DIVERGES, "exact", 1)
+
+
+def test_outputs_without_elements_agree(lab):
+    x = np.zeros((0, 3), np.float32)
+    model = case([helper.make_node("Exp", ["x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (0, 3))])
+    assert verdict(lab, model, {"y": np.zeros((0, 3), np.float32)}).word is Word.AGREES
+
+
+def test_a_scalar_output_is_judged(lab):
+    model = case(
+        [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)], {"x": grid((2, 3))}, outputs=[("y", FLOAT, ())]
+    )
+    right = lab.reference.run(model).outputs[0]["y"]
+    assert verdict(lab, model, {"y": right.copy()}).word is Word.AGREES
+    said = verdict(lab, model, {"y": np.asarray(right + np.float32(1))})
+    assert said.message.startswith("output 'y' is ")
