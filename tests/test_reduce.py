@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
-from harness.case import Case, digest, elements, nodes
+from harness.case import Case, all_nodes, digest, elements, nodes
 from harness.reduce.problem import Problem, array_complexity, shrink
 from harness.reduce.reducer import Reduced, reduce
+from harness.reduce.submodel import reads
 from tests import reduce_tools as tools
 
 RNG = np.random.default_rng(0)
@@ -172,6 +174,39 @@ def test_a_plain_operator_drops_what_only_the_other_operands_needed():
         return operators(case) == ["Exp", "Sin", "Add"] or operators(case)[1:] == ["Relu"]
 
     assert operators(reduced(case, tools.on_valid(bug)).case) == ["Relu", "Relu"]
+
+
+def branches() -> Case:
+    text = """
+    <ir_version: 8, opset_import: ["" : 17]>
+    g (float[3,4] start, bool flag) => (float[3,4] end)
+    {
+        one = Exp(start)
+        two = Neg(one)
+        three = If(flag) <
+            then_branch = t () => (float[3,4] inner) { deep = Add(two, one) inner = Abs(deep) },
+            else_branch = e () => (float[3,4] other) { other = Neg(start) }
+        >
+        end = Sin(three)
+    }
+    """
+    feed = {"start": random(3, 4), "flag": np.array(True)}
+    return Case(onnx.parser.parse_model(text).SerializeToString(), (feed,))
+
+
+def test_a_branch_keeps_what_it_captures():
+    left = reduced(branches(), tools.contains("If")).case
+    assert operators(left) == ["If"]
+    assert all(len(name) <= 2 for name in reads(left.proto.graph.node[0])), "names in the branches are not tidied"
+
+
+@pytest.mark.parametrize("bug", [["Abs"], ["Add", "Abs"], ["Exp", "Add", "Abs", "Sin"]], ids="-".join)
+def test_a_bug_in_a_branch_comes_out_of_it(bug: list[str]):
+    def shows(case: Case, recipe: object) -> bool:
+        ops = [node.op_type for node in all_nodes(case.proto.graph)]
+        return set(bug) <= set(ops)
+
+    assert operators(reduced(branches(), tools.on_valid(shows)).case) == bug
 
 
 def test_names_are_tidied():

@@ -157,7 +157,7 @@ def test_an_input_of_undeclared_size_stays_undeclared():
         return not dims[0].WhichOneof("value") and tools.is_valid(case)
 
     left = reduce(Case(model.SerializeToString(), case.feeds), {}, tools.TARGET, bug, tools.record).case
-    assert [x.shape for x in left.feeds[0].values()] == [(1,)]
+    assert [x.shape for x in left.feeds[0].values()] == [(1, 1)]
 
 
 def test_ranks_go_down_as_far_as_the_bug_allows():

@@ -33,6 +33,7 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     passes.window,
     passes.fewer_outputs,
     passes.fewer_nodes,
+    details.inline_branches,
     passes.bypass,
     passes.inputs_to_initializers,
     passes.constants_to_initializers,
