@@ -3,10 +3,12 @@
 import numpy as np
 from onnx import TensorProto, helper
 
-from harness.verdict import Word
+from harness.oracle.judge import judge
+from harness.reference import ReferenceError
+from harness.verdict import Kind, Word
 from harness.wire import Scheme
 from tests.models import case, grid
-from tests.oracle_tools import verdict
+from tests.oracle_tools import observed, target, verdict
 
 FLOAT = TensorProto.FLOAT
 
@@ -58,6 +60,25 @@ def test_a_divergence_outweighs_an_abstention(lab):
     assert (said.word, said.output) == (Word.DIVERGES, "e")
 
 
+def test_one_step_of_a_pair_is_a_kind_of_its_own(lab):
+    constants = {"s": np.asarray(0.1, np.float32), "z": np.asarray(3, np.uint8)}
+    nodes = [
+        helper.make_node("Sin", ["x"], ["t"]),
+        helper.make_node("QuantizeLinear", ["t", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Transpose", ["d"], ["y"]),
+    ]
+    x = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
+    model = case(nodes, {"x": x}, constants, outputs=[("q", TensorProto.UINT8, (2, 8)), ("y", FLOAT, (8, 2))])
+    right = lab.reference.run(model).outputs[0]
+    for codes, kind in ((1, Kind.OFF_BY_ONE_STEP), (2, Kind.WRONG_VALUES)):
+        q, y = right["q"].copy(), right["y"].copy()
+        q[1, 2] += codes
+        y[4, 1] += np.float32(codes * 0.1)
+        assert verdict(lab, model, {**right, "q": q}).kind == kind
+        assert verdict(lab, model, {**right, "y": y}).kind == kind
+
+
 def test_integers_are_compared_exactly(lab):
     nodes = [helper.make_node("Shape", ["x"], ["n"]), helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32)]
     model = case(nodes, {"x": grid((2, 3))}, outputs=[("n", TensorProto.INT64, (2,)), ("i", TensorProto.INT32, (2, 3))])
@@ -80,3 +101,22 @@ def test_a_scalar_output_is_judged(lab):
     assert verdict(lab, model, {"y": right.copy()}).word is Word.AGREES
     said = verdict(lab, model, {"y": np.asarray(right + np.float32(1))})
     assert said.message.startswith("output 'y' is ")
+
+
+def test_what_the_reference_cannot_be_asked_is_left_open(lab):
+    class Silent:
+        """A reference whose worker answers the first question only."""
+
+        run = staticmethod(lab.reference.run)
+
+        def record(self, case):
+            raise ReferenceError("ended by SIGSEGV")
+
+        sample = record
+
+    model = two_outputs()
+    right = lab.reference.run(model).outputs[0]
+    wrong = observed({"r": right["r"], "s": right["s"] + np.float32(1)})
+    said = judge(model, wrong, target=target(), options={}, reference=Silent())
+    assert (said.word, said.abstained) == (Word.ABSTAINS, ("Relu", "Sin"))
+    assert "SIGSEGV" in said.message

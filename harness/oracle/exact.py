@@ -386,3 +386,4 @@ RULES: Mapping[str, Rule] = _table(
     }
 )
 WITHOUT_ARITHMETIC = frozenset({_move, _move_first, _dropout, _select, _select_first, _clip, _fill, _integer, _round})
+MOVEMENT = frozenset({_move, _move_first})

@@ -17,13 +17,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+
+import numpy as np
 
 from generators.case import Case
 from harness.oracle import exact, lossless, sampling, structure
-from harness.oracle.question import Place, Question, agrees, identical
-from harness.reference import Reference
-from harness.verdict import Observation, Verdict, Word
+from harness.oracle.question import Place, Question, agrees, distance, identical
+from harness.reference import Reference, ReferenceError
+from harness.verdict import Kind, Observation, Verdict, Word
 from harness.wire import Options, Target
 
 
@@ -42,41 +44,63 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
         target.scheme(options),
         frozenset(rule.name for rule in target.exceptions),
     )
-    if misshapen := structure.misshapen(question):
-        return misshapen
-    verdicts = {p: agrees(exact.TIER, p) for p in question.places if identical(*question.pair(p))}
-    disputed = [p for p in question.places if p not in verdicts]
-    if disputed and question.scheme is not None and not lossless.keeps_weights(question):
-        if nonsense := structure.nonsense(question):
-            return nonsense
-        verdicts |= lossless.decide(question, disputed)
-    elif disputed:
-        verdicts |= _float(question, disputed)
-    return _overall(verdicts.values())
+    try:
+        return structure.misshapen(question) or _overall(_verdicts(question))
+    except ReferenceError as e:
+        operators = tuple(sorted({node.op for node in question.graph.nodes}))
+        return Verdict(Word.ABSTAINS, message=f"the reference cannot be asked further: {e}", abstained=operators)
+
+
+def _verdicts(question: Question) -> list[Verdict]:
+    """One verdict for each feed and output."""
+    disputed = [p for p in question.places if not identical(*question.pair(p))]
+    verdicts = [agrees(exact.TIER, p) for p in question.places if p not in disputed]
+    if not disputed:
+        return verdicts
+    if question.scheme is None or lossless.keeps_weights(question):
+        return [*verdicts, *_float(question, disputed).values()]
+    if nonsense := structure.nonsense(question):
+        return [nonsense]
+    return [*verdicts, *lossless.decide(question, disputed).values()]
 
 
 def _float(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
     """Exact has the word where it has one. Sampling has it elsewhere, and may excuse an inexact kernel."""
     verdicts = dict(exact.decide(question, places))
     doubtful = [p for p in places if verdicts[p].word is Word.ABSTAINS or verdicts[p].rule]
-    for place, second in sampling.decide(question, doubtful).items() if doubtful else ():
+    for place, second in sampling.decide(question, doubtful).items():
         if verdicts[place].word is Word.ABSTAINS:
             verdicts[place] = second
         elif second.word is Word.AGREES:
             verdicts[place] = dataclasses.replace(second, rule=exact.INEXACT_KERNEL)
         else:
             verdicts[place] = dataclasses.replace(verdicts[place], rule="")
-    return verdicts
+    return {place: _one_step(question, place, verdict) for place, verdict in verdicts.items()}
 
 
-def _overall(verdicts: Iterable[Verdict]) -> Verdict:
+def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
+    """A divergence by at most one step of the Q/DQ pair that made the output is of a kind of its own."""
+    if verdict.kind != Kind.WRONG_VALUES:
+        return verdict
+    graph, name = question.graph, place[1]
+    while (node := graph.producers.get(name)) and exact.RULES.get(node.op) in exact.MOVEMENT:
+        name = node.inputs[0]
+    step = 1.0
+    if node and node.op == "DequantizeLinear":
+        scale = graph.constants.get(node.inputs[1], np.zeros(0))
+        step, node = float(np.max(scale, initial=0.0)), graph.producers.get(node.inputs[0])
+    if node is None or node.op != "QuantizeLinear" or distance(*question.pair(place)).max() > 1.001 * step:
+        return verdict
+    return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
+
+
+def _overall(verdicts: Sequence[Verdict]) -> Verdict:
     """Which verdict speaks for all: the worst divergence, else an abstention, else the agreement nearest its bound."""
-    every = list(verdicts)
     for word in (Word.DIVERGES, Word.ABSTAINS):
-        if found := [v for v in every if v.word is word]:
+        if found := [v for v in verdicts if v.word is word]:
             operators = tuple(sorted({op for v in found for op in v.abstained}))
             return dataclasses.replace(max(found, key=_excess), abstained=operators)
-    return max(every, key=lambda v: (bool(v.rule), _excess(v)), default=Verdict(Word.AGREES))
+    return max(verdicts, key=lambda v: (bool(v.rule), _excess(v)), default=Verdict(Word.AGREES))
 
 
 def _excess(verdict: Verdict) -> float:

@@ -50,7 +50,8 @@ class Question:
 
     @cached_property
     def places(self) -> list[Place]:
-        return [(feed, name) for feed in range(len(self.expected)) for name in self.graph.outputs]
+        """Every output that is a tensor, of every feed."""
+        return [(feed, name) for feed, out in enumerate(self.expected) for name in self.graph.outputs if name in out]
 
     def pair(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
         """(observed, expected) there."""
