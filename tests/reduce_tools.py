@@ -13,6 +13,7 @@ from onnx import helper, numpy_helper
 
 from harness.case import Case
 from harness.recipe import Recipe
+from harness.reference import ReferenceError
 from harness.wire import Option, Target
 
 Bug = Callable[[Case, Recipe], bool]
@@ -36,14 +37,17 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def record(case: Case) -> tuple[Mapping[str, np.ndarray], ...]:
-    """Every tensor of the main graph for every feed."""
+    """Every tensor of the main graph for every feed. Raises ReferenceError where onnxruntime refuses one."""
     model = onnx.ModelProto.FromString(case.model)
     there = {v.name for v in model.graph.output}
     made = dict.fromkeys(name for node in model.graph.node for name in node.output if name and name not in there)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
-    running = session(model)
-    names = [v.name for v in running.get_outputs()]
-    return tuple({**feed, **dict(zip(names, running.run(names, dict(feed))))} for feed in case.feeds)
+    try:
+        running = session(model)
+        names = [v.name for v in running.get_outputs()]
+        return tuple({**feed, **dict(zip(names, running.run(names, dict(feed))))} for feed in case.feeds)
+    except Exception as e:  # onnxruntime raises a dozen types
+        raise ReferenceError(str(e)) from None
 
 
 def outputs(case: Case) -> list[dict[str, np.ndarray]]:

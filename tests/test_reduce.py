@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import onnx
 import pytest
@@ -260,6 +262,20 @@ def test_calibration_feeds_go_unless_the_failure_needs_them():
     assert reduced(case, tools.contains("Relu")).case.calibration == ()
     needed = reduced(case, tools.on_valid(lambda case, recipe: len(case.calibration) >= 2))
     assert len(needed.case.calibration) == 2
+
+
+def test_calibration_feeds_stay_valid():
+    nodes_ = [helper.make_node("Pad", ["x", "pads"], ["y"], mode="reflect")]
+    case = tools.make_case(
+        nodes_,
+        {"x": random(9)},
+        ["y"],
+        {"pads": np.array([0, 2])},
+        symbols={"x": ["N"]},
+        calibration=[{"x": random(4)}],
+    )
+    left = reduced(case, tools.on_valid(lambda case, recipe: len(case.calibration) == 1)).case
+    assert tools.is_valid(replace(left, feeds=left.calibration)), "the calibration feed is no longer valid"
 
 
 def test_shrink_finds_the_items_that_matter():

@@ -10,7 +10,7 @@ import json
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from onnx import numpy_helper
 from harness.case import Case, all_nodes, digest, graph_inputs, nodes
 from harness.recipe import Recipe
 from harness.reduce.submodel import Record, Recording, reads, recording
+from harness.reference import ReferenceError
 from harness.wire import Target
 
 T = TypeVar("T")
@@ -62,12 +63,20 @@ class Problem:
         if self.calls >= self.limit or self.elapsed >= self.seconds:
             raise ExhaustedError
         self.calls += 1
-        taken = bool(self.reproduces(case, recipe))
+        taken = self.reproduces(case, recipe) and self._can_calibrate(case)
         if taken:
             self.case, self.recipe = case, recipe
         if self.progress:
             self.progress(self)
         return taken
+
+    def _can_calibrate(self, case: Case) -> bool:
+        # `reproduces` asks the reference about the feeds. A quantiser that fails on calibration feeds which have become
+        # invalid would be no finding.
+        try:
+            return not case.calibration or bool(self.record(replace(case, feeds=case.calibration, calibration=())))
+        except ReferenceError:
+            return False
 
     def outline(self) -> tuple[Any, ...]:
         """The measures of the best case that say how large it is."""

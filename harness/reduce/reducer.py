@@ -69,7 +69,7 @@ def reduce(
 
     budget, calls   limits in seconds of wall time and in invocations of `reproduces`
     progress        is given the Problem after each invocation
-    Raises what `record` raises for a case that reproduces. KeyboardInterrupt ends the reduction, not the program.
+    Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
     problem = Problem(case, recipe, target, reproduces, record, budget, calls, progress)
     ended = "minimal"

@@ -20,7 +20,7 @@ from harness.case import Case, Feed, graph_inputs
 
 Tensors = Mapping[str, np.ndarray]
 Record = Callable[[Case], Sequence[Tensors]]
-"""Every tensor of a case's main graph, one mapping a feed. Raises when the reference does not run the case."""
+"""Every tensor of a case's main graph, one mapping a feed. Raises ReferenceError for a case that does not run."""
 
 
 @dataclass(frozen=True, eq=False)
