@@ -182,7 +182,8 @@ def pursue(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, ef
         def reproduces(candidate: Case, simpler: Recipe) -> bool:
             if effort.stop():
                 raise ExhaustedError
-            found = look(candidate, installed, simpler, lab)
+            # What a damaged heap leads to depends on what the process did before.
+            found = look(candidate, installed, simpler, lab, fresh=verdict.word is Word.CRASHES)
             weaker = found.tier in CLEAR and found.tier != verdict.tier
             return is_clear(found) and coarse(name, found) == wanted and not weaker
 

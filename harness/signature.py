@@ -37,10 +37,15 @@ class Signature:
         return self.fine.split(" | ")[1]
 
 
+DAMAGE = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL"})
+"""Signals by which a process with a damaged heap may end: which of them it is depends on chance."""
+
+
 def coarse(target: str, verdict: Verdict) -> str:
-    """target/stage/kind[/words of the error]."""
-    words = normalised(verdict.message) if verdict.kind == Kind.ERROR else ""
-    return "/".join(part for part in (target, verdict.stage, verdict.kind, words) if part)
+    """target/stage/kind[/words of the error]; the signals of DAMAGE are one kind, `crash`."""
+    kind = "crash" if verdict.kind in DAMAGE else verdict.kind
+    words = normalised(verdict.message) if kind == Kind.ERROR else ""
+    return "/".join(part for part in (target, verdict.stage, kind, words) if part)
 
 
 def fine(coarse: str, case: Case) -> str:
@@ -109,17 +114,19 @@ def attribute_classes(node: onnx.NodeProto) -> dict[str, str]:
 
 
 def leaf_classes(case: Case) -> dict[str, str]:
-    """Name of an input or constant -> const or input, dtype, class of its shape; ~ where dims are symbolic."""
+    """Name of an input or constant -> dtype and class of its shape; ~ where dims are symbolic.
+
+    Whether an operand is an input or a constant makes no difference: reduction leaves it to what was smaller.
+    """
     graph = case.proto.graph
     feed: Mapping[str, np.ndarray] = case.feeds[0] if case.feeds else {}
-    classes = {name: f"in:{x.dtype}{shape_class(x.shape)}" for name, x in feed.items()}
+    classes = {name: f"{x.dtype}{shape_class(x.shape)}" for name, x in feed.items()}
     constants = {t.name: t for t in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant":
             constants.update((node.output[0], a.t) for a in node.attribute if a.HasField("t"))
     for name, t in constants.items():
-        dtype = onnx.TensorProto.DataType.Name(t.data_type).lower()
-        classes[name] = f"const:{dtype}{shape_class(t.dims)}"
+        classes[name] = f"{helper.tensor_dtype_to_np_dtype(t.data_type)}{shape_class(t.dims)}"
     for value in graph.input:
         if value.name in feed and any(d.dim_param for d in value.type.tensor_type.shape.dim):
             classes[value.name] += "~"
