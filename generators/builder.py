@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from math import prod
 from typing import Protocol, TypeVar
 
@@ -195,17 +196,19 @@ class Builder:
         ranks: Sequence[int] = (0, 1, 2, 3, 4, 5),
         fixed: Sequence[int] | None = (),
         least: Shape = (),
+        most: Shape = (),
         multiple: int = 1,
         fits: Callable[[Value], bool] = _anything,
         fill: Fill = _DATA,
     ) -> Value:
         """An operand: a recent value of one of `dtypes` and `ranks`, else a fresh graph input.
 
-        fixed     axes that must have the same size in every feed (None: all of them)
-        multiple  what the size of axis 1 must be a multiple of;  fits  what else an existing value must meet
-        least     the smallest sizes of a fresh input, from axis 0 on: the operator's parameters then need no clamping,
-                  so that a record does not depend on another one to have made room for it
-        fill      the numbers of a fresh input, such that it fits too
+        fixed        axes that must have the same size in every feed (None: all of them)
+        multiple     what the size of axis 1 must be a multiple of
+        fits         what else an existing value must meet
+        least, most  bounds on the sizes of a fresh input, from axis 0 on, so that it meets `fits` and nothing needs
+                     clamping: a record should not depend on another one to have made room for it
+        fill         the numbers of a fresh input, such that it meets `fits`
         """
         reference, rank = self.choose(name, REFERENCES), self.choose(f"{name}_rank", RANKS)
         if reference != FRESH and not self._isolated:
@@ -224,7 +227,8 @@ class Builder:
                     reference -= 1
             if found is not None:
                 return found
-        return self.fresh(dtypes[0], self._fresh_shapes(self._fresh_rank(rank, ranks), fixed, least, multiple), fill)
+        sizes = self._fresh_sizes(self._fresh_rank(rank, ranks), least, most, multiple)
+        return self.fresh(dtypes[0], self._per_feed(sizes, fixed, most), fill)
 
     def find(self, fits: Callable[[Value], bool]) -> Value | None:
         """The most recent value that fits, if there is one and this record may refer to others."""
@@ -280,7 +284,7 @@ class Builder:
             found = self.find(lambda v: v.shapes == shapes and v.dtype == dtype)
             if found is not None:
                 return found
-        if source in ("input", "value") or any(shape != shapes[0] for shape in shapes):
+        if source == "input" or any(shape != shapes[0] for shape in shapes):
             return self.given("input", dtype, shapes, fill)
         if source == "dequantized" and kind == "weight":
             return self._dequantized(shapes[0], fill)
@@ -377,7 +381,8 @@ class Builder:
             return wanted
         return self.header.rank if self.header.rank in ranks else ranks[0]
 
-    def _fresh_shapes(self, rank: int, fixed: Sequence[int] | None, least: Shape, multiple: int) -> tuple[Shape, ...]:
+    def _fresh_sizes(self, rank: int, least: Shape, most: Shape, multiple: int) -> list[int]:
+        """The sizes that the record asks for, the model's batch size first, within bounds and `INPUT_ELEMENTS`."""
         bytes_ = self._record.data[SIZES_AT]
         sizes = [SIZES[bytes_[axis % 4] % len(SIZES)] for axis in range(rank)]
         if rank > 1:
@@ -387,14 +392,20 @@ class Builder:
         while prod(sizes) > INPUT_ELEMENTS:
             largest = sizes.index(max(sizes))
             sizes[largest] //= 2
-        sizes = [max(pair) for pair in zip(sizes, (*least, *[1] * rank))]
+        for axis, (low, high) in enumerate(zip_longest(least[:rank], most[:rank])):
+            sizes[axis] = min(max(sizes[axis], low or 1), high or ELEMENTS)
         if multiple > 1:
             sizes[1] = -(-sizes[1] // multiple) * multiple
-        growth = [0] * rank
-        for axis in self.header.dynamic:
-            if -rank <= axis < rank and not _among(axis, fixed, rank):
+        return sizes
+
+    def _per_feed(self, sizes: list[int], fixed: Sequence[int] | None, most: Shape) -> tuple[Shape, ...]:
+        """The shape in each feed: the model's dynamic axes grow from feed to feed, but for those that are fixed."""
+        rank, growth = len(sizes), [0] * len(sizes)
+        for axis in () if fixed is None or self._isolated else self.header.dynamic:
+            axis = axis % rank if -rank <= axis < rank else rank
+            if len(most) <= axis < rank and all(axis != other % rank for other in fixed or () if -rank <= other < rank):
                 growth[axis] = self.header.growth
-                if self._isolated or prod([n + g for n, g in zip(sizes, growth)]) > INPUT_ELEMENTS:
+                if prod([n + g for n, g in zip(sizes, growth)]) > INPUT_ELEMENTS:
                     growth[axis] = 0
         return tuple([tuple([n + feed * g for n, g in zip(sizes, growth)]) for feed in range(self.header.feeds)])
 
@@ -418,11 +429,7 @@ def _trimmed(indices: list[int | None]) -> tuple[int | None, ...]:
     return tuple(indices)
 
 
-def _among(axis: int, fixed: Sequence[int] | None, rank: int) -> bool:
-    return fixed is None or any(axis % rank == other % rank for other in fixed if -rank <= other < rank)
-
-
 def _is_fixed(value: Value, axes: Sequence[int] | None) -> bool:
     if axes is None:
         return value.static
-    return all([value.fixed(axis) for axis in axes if -value.rank <= axis < value.rank])
+    return all(value.fixed(axis) for axis in axes if -value.rank <= axis < value.rank)

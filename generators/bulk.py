@@ -18,12 +18,12 @@ from types import MappingProxyType
 from generators.builder import HEADER, RECORD, SIZES_AT, Header
 from generators.case import Case
 from generators.focus import fragments, known_focus
-from generators.genome import Genome, decode, of_operator
-from generators.graph import GraphSpec, build, pruned
+from generators.genome import Genome, decode, of_code, spliced
+from generators.graph import build, pruned
 from generators.motifs import MOTIFS, Fragment
 from generators.ops.table import CODES, OPERATORS
 
-__all__ = ["case", "known_focus"]
+__all__ = ["case", "genome", "known_focus"]
 
 POOL = 1024
 SHORTEST, LONGEST = 6, 13
@@ -43,22 +43,25 @@ def case(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[s
 
     Raises ValueError for a name that does not exist, saying which do.
     """
+    spec = decode(genome(seed, index, focus=focus, weights=weights))
+    return build(replace(spec, origin={"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}))
+
+
+def genome(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Genome:
+    """The genome of that case."""
     rng = Random(f"{seed} {index}")
     header = rng.randbytes(HEADER)
     menu = _menu(Header.read(header).opset, tuple(sorted(weights.items())))
     sizes = rng.randbytes(4)
-    records = []
+    records: list[bytes] = []
     for _ in range(SHORTEST + int(rng.random() * (LONGEST - SHORTEST + 1))):
         records.extend(_filled(menu.draw(rng), sizes, rng))
-    pool = rng.randbytes(POOL)
-    if focus:
-        wanted = fragments(tuple(focus))
-        middle = _filled(wanted[int(rng.random() * len(wanted))], sizes, rng)
-        position = int(rng.random() * len(records))
-        spec = _around(Genome(header, tuple(records), pool), middle, position)
-    else:
-        spec = decode(Genome(header, tuple(records), pool))
-    return build(replace(spec, origin={"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}))
+    drawn = Genome(header, tuple(records), rng.randbytes(POOL))
+    if not focus:
+        return drawn
+    wanted = fragments(tuple(focus))
+    middle = _filled(wanted[int(rng.random() * len(wanted))], sizes, rng)
+    return _around(drawn, middle, int(rng.random() * len(records)))
 
 
 @dataclass(frozen=True)
@@ -82,7 +85,7 @@ def _menu(opset: int, weights: tuple[tuple[str, float], ...]) -> _Menu:
     operators = [o for o in OPERATORS if o.since <= opset]
     share = MOTIF_SHARE * sum(o.weight for o in operators) / len(MOTIFS)
     entries: list[tuple[Fragment, float]] = [
-        *[((of_operator(o.name),), o.weight * factors.get(o.name, 1.0)) for o in operators],
+        *[((of_code(CODES[o.name]),), o.weight * factors.get(o.name, 1.0)) for o in operators],
         *[(motif, share * factors.get(name, 1.0)) for name, motif in MOTIFS.items()],
     ]
     entries = [(fragment, weight) for fragment, weight in entries if weight > 0]
@@ -102,11 +105,10 @@ def _filled(fragment: Fragment, sizes: bytes, rng: Random) -> list[bytes]:
     return records
 
 
-def _around(genome: Genome, middle: Sequence[bytes], position: int) -> GraphSpec:
-    """The graph of `genome` with `middle` put in at `position`. What follows is dropped if it makes `middle` dead."""
-    before, after = genome.records[:position], genome.records[position:]
-    code = middle[-1][0]
-    spec = decode(replace(genome, records=(*before, *middle, *after)))
-    if OPERATORS[code].name in {node.op_type for node in pruned(spec).nodes}:
-        return spec
-    return decode(replace(genome, records=(*before, *middle)))
+def _around(context: Genome, middle: Sequence[bytes], position: int) -> Genome:
+    """`context` with `middle` spliced in at `position`; what follows is dropped if it leaves `middle` dead."""
+    whole = replace(context, records=spliced(context.records, middle, position))
+    name = OPERATORS[middle[-1][0]].name
+    if any(node.op_type == name for node in pruned(decode(whole)).nodes):
+        return whole
+    return replace(context, records=whole.records[: position + len(middle)])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from generators.genome import of_operator
+from generators.genome import of_code
 from generators.motifs import MOTIFS, Fragment
 from generators.ops.table import CODES, families
 
@@ -23,9 +23,9 @@ def fragments(focus: tuple[str, ...]) -> tuple[Fragment, ...]:
         if name in MOTIFS:
             found.append(MOTIFS[name])
         elif name in CODES:
-            found.append((of_operator(name),))
+            found.append((of_code(CODES[name]),))
         elif name in families():
-            found.extend((of_operator(operator),) for operator in families()[name])
+            found.extend((of_code(CODES[operator]),) for operator in families()[name])
         else:
             raise ValueError(f"nothing is called {name!r}; there are {_listing()}")
     return tuple(found)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from generators.builder import HEADER, RECORD, Builder, Header, Record
 from generators.graph import GraphSpec
-from generators.ops.table import CODES, OPERATORS
+from generators.ops.table import OPERATORS
 
 
 @dataclass(frozen=True)
@@ -35,9 +35,9 @@ class Template:
         return bytes([d if m else n for d, m, n in zip(self.data, self.mask, noise)])
 
 
-def of_operator(name: str) -> Template:
-    """A record of operator `name`, all else open."""
-    return Template(bytes([CODES[name], *bytes(RECORD - 1)]), bytes([255, *bytes(RECORD - 1)]))
+def of_code(code: int) -> Template:
+    """A record of the operator with this code (see `ops.table.CODES`), all else open."""
+    return Template(bytes([code, *bytes(RECORD - 1)]), bytes([255, *bytes(RECORD - 1)]))
 
 
 def decode(genome: Genome) -> GraphSpec:

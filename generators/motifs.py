@@ -111,6 +111,12 @@ MOTIFS: dict[str, Fragment] = {
         step("Add", x=0, y="value"),
         step("LayerNormalization", x=0),
     ),
-    "quantized-conv": (*_quantized(), step("Conv", x=0, w="dequantized"), step("Relu", x=0), *_quantized()),
+    "quantized-conv": (
+        step("Conv", x_rank=4),
+        *_quantized(),
+        step("Conv", x=0, w="dequantized"),
+        step("Relu", x=0),
+        *_quantized(),
+    ),
 }
 """Name -> fragment."""

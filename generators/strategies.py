@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from generators.builder import HEADER, RECORD
 from generators.case import Case
 from generators.focus import fragments
-from generators.genome import Genome, decode, of_operator
+from generators.genome import Genome, decode, of_code
 from generators.graph import build
 from generators.motifs import MOTIFS, Fragment
-from generators.ops.table import OPERATORS
+from generators.ops.table import CODES, OPERATORS
 
 POOL = 64
 """Bytes for numbers. They are read in a circle, so a larger tensor repeats itself."""
@@ -23,7 +23,7 @@ _record = st.binary(min_size=RECORD, max_size=RECORD)
 _pool = st.binary(min_size=POOL, max_size=POOL)
 
 MENU: tuple[Fragment, ...] = (
-    *[(of_operator(operator.name),) for operator in OPERATORS for _ in range(round(5 * operator.weight))],
+    *[(of_code(CODES[operator.name]),) for operator in OPERATORS for _ in range(round(5 * operator.weight))],
     *[motif for motif in MOTIFS.values() for _ in range(10)],
 )
 """What an element of a graph is sampled from, in shrink order; what is to come more often is in here more often.
@@ -36,19 +36,28 @@ MENU: tuple[Fragment, ...] = (
 def _uses(draw: st.DrawFn, menu: Sequence[Fragment]) -> tuple[bytes, ...]:
     """The records of one fragment of `menu`.
 
-    A step of a motif is left out where its first byte is zero: so the shrinker can delete single steps, and one use in
-    256 is a mutation that lacks one.
+    The first byte of each step of a motif says what stays of it: 0 nothing, 1 its operator alone. So the shrinker can
+    delete single steps and release what they prescribe, and now and then a motif is drawn mutated.
     """
     fragment = draw(st.sampled_from(menu))
     noise = [draw(_record) for _ in fragment]
-    return tuple([step.filled(bytes_) for step, bytes_ in zip(fragment, noise) if bytes_[0] or len(fragment) == 1])
+    if len(fragment) == 1:
+        return (fragment[0].filled(noise[0]),)
+    return tuple(
+        [
+            (of_code(step.data[0]) if bytes_[0] == 1 else step).filled(bytes_)
+            for step, bytes_ in zip(fragment, noise)
+            if bytes_[0]
+        ]
+    )
 
 
 def genomes(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Genome]:
     """Genomes of up to `max_nodes` operators or motifs. focus: see `cases`."""
     wanted = fragments((focus,) if isinstance(focus, str) else tuple(focus))
+    menu = (*MENU, *wanted * (len(MENU) // (3 * len(wanted)))) if wanted else MENU
     # Hypothesis makes lists of about min_size + 5 elements whatever max_size is: two of them give graphs large enough.
-    half = st.lists(_uses(MENU), max_size=max_nodes // 2)
+    half = st.lists(_uses(menu), max_size=max_nodes // 2)
     last = _uses(wanted or MENU)
     return st.builds(_genome, _header, half, half, last, _pool)
 
@@ -63,7 +72,8 @@ def _genome(header: bytes, first: Sequence[Records], second: Sequence[Records], 
 def cases(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Case]:
     """Valid ONNX models with feeds, of up to `max_nodes` operators or motifs before dead code is removed.
 
-    focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case ends in one of them
+    focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case ends in
+           one of them, and has more of them than of others
 
     Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown
     focus, saying which there are.

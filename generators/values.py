@@ -147,8 +147,10 @@ def _numbers(fill: Fill, raw: np.ndarray, count: int, regime: Regime) -> np.ndar
         return np.where(whole > fill.high, whole - (fill.high - fill.low + 1), whole)
     table = _BY_REGIME[regime.name].tables[fill.kind]
     if table is not None:
-        return table[raw[:count]]
-    signed = raw.view("<i2") * np.float32(2.0**-15)
+        return np.take(table, raw[:count])
+    signed: np.ndarray = raw.view("<i2") * np.float32(2.0**-15)
     if fill.kind == "positive":
-        return np.abs(signed) * np.float32(4.0) + np.float32(0.125)
-    return signed * np.float32(4.0) if fill.kind == "data" else signed
+        signed = np.abs(signed) * np.float32(4.0) + np.float32(0.125)
+    elif fill.kind == "data":
+        signed *= np.float32(4.0)
+    return signed

@@ -50,9 +50,8 @@ def leaky_relu(b: Builder) -> None:
 @operator("PRelu")
 def prelu(b: Builder) -> None:
     """y = x where x >= 0, else slope x; slope broadcasts to x (unidirectional)"""
-    x = b.data(ranks=(2, 3, 4, 5, 1), fixed=(0, 1) if b.header.rank > 1 else (0,))
-    channel = x.shape[1] if x.rank > 1 else x.shape[0]
-    per_channel = (channel,) + (1,) * (x.rank - 2)
+    x = b.data(ranks=(2, 3, 4, 5), fixed=(1,))
+    per_channel = (x.shape[1],) + (1,) * (x.rank - 2)
     shape = b.choose("shape", (per_channel, (1,), per_channel, (1,) * x.rank))
     slope = b.weight("slope", shape)
     b.emit("PRelu", (x, slope), x.shapes, bounds=_stretched(x, max(-slope.low, slope.high)))

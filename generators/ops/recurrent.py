@@ -21,7 +21,8 @@ def _layer(
 ) -> None:
     """One layer: X (T, B, I), W (D, gates H, I), R (D, gates H, H), B (D, 2 gates H) to Y (T, D, B, H), Y_h (D, B, H).
 
-    The alternative activations are bounded like the usual ones, since a state may be fed back 16 times. Batch-major data (layout) is left out: onnxruntime's CPU provider does not have it.
+    The alternative activations are bounded like the usual ones, since a state may be fed back 16 times. Batch-major
+    data (layout) is left out: onnxruntime's CPU provider does not have it.
     """
     x = b.data(ranks=(3,), fixed=(2,), fits=lambda v: magnitude(v) < 1e6, fill=Fill("weight"))
     hidden = b.choose("hidden_size", (1, 2, 3, 4, 5, 8))

@@ -109,16 +109,12 @@ def flatten(b: Builder) -> None:
 @operator("Squeeze")
 def squeeze(b: Builder) -> None:
     """Without the given axes of size 1, or without all of them; axes are an input from opset 13"""
-    x = b.data(dtypes=MOVABLE, ranks=(3, 2, 4, 1, 5), fits=lambda v: any(_ones(v)))
+    x = b.data(dtypes=MOVABLE, ranks=SHAPED, most=(1,), fits=lambda v: any(_ones(v)))
     every, mask = b.choose("every", (False, False, True)), b.choose("axes", range(64))
     ones = [axis for axis, one in enumerate(_ones(x)) if one]
-    some = [axis for axis in ones if not mask >> axis & 1] or ones
-    dropped = ones if every else some
-    static = x.static  # with symbolic dims "all of size 1" would depend on the feed
-    inputs, attributes = axes_operands(b, () if every and static else tuple(dropped), input_since=13)
-    if not dropped and not (every and static):
-        b.emit("Identity", (x,), x.shapes)
-        return
+    every = every and x.static  # with symbolic dims "all of size 1" would depend on the feed
+    dropped = ones if every else [axis for axis in ones if not mask >> axis & 1] or ones
+    inputs, attributes = axes_operands(b, () if every else tuple(dropped), input_since=13)
     shapes = each(lambda s: tuple([n for axis, n in enumerate(s) if axis not in dropped]), x)
     b.emit("Squeeze", (x, *inputs), shapes, attributes, bounds=(x.low, x.high))
 

@@ -1,8 +1,8 @@
-"""Every operator there is. The order of the families, and of the operators in them, is shrink order."""
+"""Every operator there is."""
 
 from __future__ import annotations
 
-from generators.ops import (  # noqa: F401  importing registers them
+from generators.ops import (
     activation,
     convolution,
     elementwise,
@@ -17,14 +17,29 @@ from generators.ops import (  # noqa: F401  importing registers them
 )
 from generators.ops.registry import REGISTRY, Operator
 
-OPERATORS: tuple[Operator, ...] = tuple(REGISTRY.values())
-CODES = {operator.name: code for code, operator in enumerate(OPERATORS)}
-"""Operator name -> the first byte of its records."""
+_SHRINK_ORDER = (
+    elementwise,
+    activation,
+    linear,
+    convolution,
+    normalization,
+    pooling,
+    reduction,
+    shape,
+    recurrent,
+    quantization,
+    image,
+)
 
 
 def families() -> dict[str, tuple[str, ...]]:
-    """Family -> the names of its operators."""
-    names: dict[str, list[str]] = {}
-    for operator in OPERATORS:
-        names.setdefault(operator.family, []).append(operator.name)
-    return {family: tuple(members) for family, members in names.items()}
+    """Family -> the names of its operators, each in shrink order."""
+    names = [module.__name__.rpartition(".")[2] for module in _SHRINK_ORDER]
+    return {name: tuple([o.name for o in REGISTRY.values() if o.family == name]) for name in names}
+
+
+OPERATORS: tuple[Operator, ...] = tuple([REGISTRY[name] for members in families().values() for name in members])
+"""In shrink order."""
+
+CODES = {operator.name: code for code, operator in enumerate(OPERATORS)}
+"""Operator name -> the first byte of its records."""

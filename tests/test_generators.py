@@ -1,0 +1,292 @@
+"""The generators: every case is valid, varied, and the same wherever it is made."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from random import Random
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from hypothesis import given, settings
+from onnx import helper
+
+from generators import bulk, genome, graph, motifs, values
+from generators.builder import CHOICES, HEADER, RECORD, Builder, Header, Record
+from generators.case import Case, Feed
+from generators.focus import fragments, known_focus
+from generators.genome import Genome, decode
+from generators.graph import GraphSpec, pruned
+from generators.ops.table import CODES, OPERATORS, families
+from generators.strategies import cases
+
+CHUNK = 40
+
+
+def run(model: bytes, feed: Feed) -> list[np.ndarray]:
+    """The outputs of onnxruntime without optimisations."""
+    options = ort.SessionOptions()
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    return [np.asarray(x) for x in session.run(None, dict(feed))]
+
+
+def assert_as_declared(value: onnx.ValueInfoProto, x: np.ndarray, symbols: dict[str, int]) -> None:
+    """Dtype and shape are those declared, and a symbol has one size throughout."""
+    tensor = value.type.tensor_type
+    assert x.dtype == helper.tensor_dtype_to_np_dtype(tensor.elem_type), f"{value.name} has dtype {x.dtype}"
+    declared = [d.dim_param or d.dim_value for d in tensor.shape.dim]
+    assert len(declared) == x.ndim, f"{value.name} has shape {x.shape}, declared {declared}"
+    for dim, n in zip(declared, x.shape):
+        expected = symbols.setdefault(dim, n) if isinstance(dim, str) else dim
+        assert expected == n, f"{value.name} has shape {x.shape}, declared {declared}, symbols {symbols}"
+
+
+def assert_valid(case: Case) -> None:
+    """The checker accepts the model, and onnxruntime gives finite outputs as declared for every feed."""
+    onnx.checker.check_model(case.proto, full_check=True)
+    for feed in (*case.feeds, *case.calibration):
+        symbols: dict[str, int] = {}
+        outputs = run(case.model, feed)
+        for value in case.proto.graph.input:
+            assert_as_declared(value, feed[value.name], symbols)
+        for value, x in zip(case.proto.graph.output, outputs):
+            assert_as_declared(value, x, symbols)
+            assert x.dtype.kind != "f" or np.isfinite(x).all(), f"{value.name} is not finite in {case.origin}"
+
+
+def operators(case: Case) -> list[str]:
+    return [node.op_type for node in case.proto.graph.node if node.op_type != "Constant"]
+
+
+def digest(case: Case) -> str:
+    h = hashlib.sha256(case.model)
+    for feed in (*case.feeds, *case.calibration):
+        for name in sorted(feed):
+            h.update(f"{name} {feed[name].dtype} {feed[name].shape}".encode() + feed[name].tobytes())
+    return h.hexdigest()
+
+
+@lru_cache(maxsize=1)
+def specs() -> tuple[GraphSpec, ...]:
+    """Live parts of many graphs, without the cost of building them."""
+    return tuple(pruned(decode(bulk.genome(77, index))) for index in range(1500))
+
+
+@pytest.mark.parametrize("start", range(0, 320, CHUNK))
+def test_every_bulk_case_is_valid(start: int) -> None:
+    for index in range(start, start + CHUNK):
+        assert_valid(bulk.case(1, index))
+
+
+@settings(max_examples=80, deadline=None, derandomize=True, database=None)
+@given(case=cases())
+def test_every_drawn_case_is_valid(case: Case) -> None:
+    assert_valid(case)
+
+
+@pytest.mark.parametrize("name", [operator.name for operator in OPERATORS])
+def test_an_operator_is_valid_at_the_edges_of_its_opsets(name: str) -> None:
+    rng = Random(name)
+    oldest, newest = (header_of(opset) for opset in (11, 23))
+    for header in (oldest, newest, oldest, newest):
+        record = genome.of_code(CODES[name]).filled(rng.randbytes(RECORD))
+        spec = decode(Genome(header[:1] + rng.randbytes(HEADER - 1), (record,), rng.randbytes(64)))
+        assert name in [node.op_type for node in spec.nodes], f"a record of {name} adds no {name}"
+        assert_valid(graph.build(spec))
+
+
+def header_of(opset: int) -> bytes:
+    return next(bytes([n, *bytes(HEADER - 1)]) for n in range(256) if Header.read(bytes([n, *bytes(7)])).opset == opset)
+
+
+def test_a_pair_of_seed_and_index_names_one_case_in_every_process() -> None:
+    here = [digest(bulk.case(5, index)) for index in (0, 1, 40, 41)]
+    program = (
+        "import tests.test_generators as t; from generators import bulk; "
+        "print(*[t.digest(bulk.case(5, index)) for index in (41, 0, 40, 1)])"
+    )
+    environment = {**os.environ, "PYTHONHASHSEED": "12345"}
+    folder = Path(__file__).parent.parent
+    there = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=folder, capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert [there[1], there[3], there[2], there[0]] == here, "another process made other cases"
+    assert len(set(here)) == 4, "different indices made the same case"
+
+
+def test_zero_bytes_mean_one_node_on_one_element() -> None:
+    case = graph.build(decode(Genome(bytes(HEADER), (bytes(RECORD),), bytes(8))))
+    assert operators(case) == ["Identity"]
+    assert [x.tolist() for x in case.feeds[0].values()] == [[[0.0]]]
+    assert len(case.feeds) == 1
+
+
+def test_any_bytes_are_a_genome() -> None:
+    for header, records, pool in (
+        (b"", (), b""),
+        (b"\xff", (b"\xff" * 3, b""), b"\1"),
+        (b"\7" * 99, (b"\5" * 99,), b""),
+    ):
+        assert_valid(graph.build(decode(Genome(header, records, pool))))
+
+
+def test_deleting_a_record_leaves_the_operators_of_the_others_alone() -> None:
+    for index in range(60):
+        whole = bulk.genome(9, index)
+        expected = [OPERATORS[record[0] % len(OPERATORS)].name for record in whole.records]
+        for position in range(0, len(whole.records), 3):
+            rest = whole.records[:position] + whole.records[position + 1 :]
+            made = [node.op_type for node in decode(Genome(whole.header, rest, whole.pool)).nodes]
+            left = iter(made)
+            wanted = expected[:position] + expected[position + 1 :]
+            assert all(name in left for name in wanted), f"{wanted} became {made}"
+
+
+def test_nothing_is_rejected() -> None:
+    sources = sorted(Path(genome.__file__).parent.rglob("*.py"))
+    rejecting = [path.name for path in sources if re.search(r"\.filter\(|\bassume\b|\breject\(", path.read_text())]
+    assert rejecting == [], f"valid by construction means no assume and no filter, but {rejecting} have them"
+
+
+def test_every_operator_and_every_opset_appears() -> None:
+    seen = {node.op_type for spec in specs() for node in spec.nodes}
+    assert [name for name in CODES if name not in seen] == []
+    assert sorted({spec.opset for spec in specs()}) == list(range(11, 24))
+
+
+def test_graphs_are_varied() -> None:
+    def share(property_: list[bool]) -> float:
+        return sum(property_) / len(property_)
+
+    all_specs = specs()
+    given = [[g.source for g in spec.givens] for spec in all_specs]
+    inner = [bool({i for node in s.nodes for i in node.inputs} & set(s.outputs)) for s in all_specs]
+    assert sum(len(spec.nodes) for spec in all_specs) / len(all_specs) >= 6, "mean of live nodes"
+    assert share([not all(value.static for value in spec.values) for spec in all_specs]) > 0.5, "symbolic dims"
+    assert share([sources.count("input") > 1 for sources in given]) > 0.5, "several inputs"
+    assert share([len(spec.outputs) > 1 for spec in all_specs]) > 0.3, "several outputs"
+    assert share(inner) > 0.2, "intermediates that are outputs"
+    assert share([{"initializer", "constant", "input"} <= set(sources) for sources in given]) > 0.3, "operand sources"
+    assert {spec.regime.name for spec in all_specs} == {regime.name for regime in values.REGIMES}
+    assert {value.rank for spec in all_specs for value in spec.values} >= {0, 1, 2, 3, 4, 5}
+
+
+def test_most_cases_are_not_vacuous() -> None:
+    moved = 0
+    for index in range(100):
+        spec = decode(bulk.genome(3, index))
+        one, other = graph.build(spec), graph.build(replace(spec, pool=spec.pool[::-1]))
+        outputs = zip(run(one.model, one.feeds[0]), run(other.model, other.feeds[0]))
+        moved += any(not np.array_equal(x, y) for x, y in outputs)
+    assert moved >= 90, f"only {moved} of 100 cases change an output when inputs and weights change"
+
+
+def test_calibration_covers_the_first_feed() -> None:
+    for index in range(50):
+        case = bulk.case(4, index)
+        for name, x in case.feeds[0].items():
+            samples = np.concatenate([feed[name].ravel() for feed in case.calibration])
+            assert samples.min() <= x.min()
+            assert samples.max() >= x.max()
+            assert all(feed[name].shape == x.shape for feed in case.calibration)
+
+
+def test_constructed_numbers_are_small_multiples_of_a_quarter() -> None:
+    regular = [spec for spec in specs() if spec.regime is values.CONSTRUCTED][:40]
+    for case in map(graph.build, regular):
+        for x in (array for feed in case.feeds for array in feed.values() if array.dtype == np.float32):
+            assert np.array_equal(x * 4, np.round(x * 4)), "an input is off the grid"
+            assert np.abs(x).max(initial=0) <= 4
+
+
+@pytest.mark.parametrize("name", known_focus())
+def test_focus_makes_every_case_around_what_it_names(name: str) -> None:
+    wanted = [{OPERATORS[step.data[0]].name for step in fragment} for fragment in fragments((name,))]
+    for index in range(3):
+        found = set(operators(bulk.case(2, index, focus=(name,))))
+        assert any(found & names for names in wanted), f"no trace of {name} in {found}"
+
+
+def test_an_unknown_focus_is_refused_with_what_there_is() -> None:
+    with pytest.raises(ValueError, match=r"'Convolute'.*Conv, .*pooling.*group-norm"):
+        bulk.case(0, 0, focus=("Convolute",))
+    with pytest.raises(ValueError, match="Convolute"):
+        cases(focus="Convolute")
+
+
+def test_weights_steer_what_is_drawn() -> None:
+    def frequency(weights: dict[str, float]) -> Counter[str]:
+        return Counter(name for index in range(80) for name in operators(bulk.case(6, index, weights=weights)))
+
+    plain, steered = frequency({}), frequency({"Conv": 10.0, "Relu": 0.0})
+    assert plain["Relu"] > 0
+    assert steered["Conv"] > 3 * plain["Conv"]
+    motif_relus = steered["Relu"]
+    assert motif_relus < plain["Relu"] / 2, "only motifs may still bring a Relu"
+    with pytest.raises(ValueError, match="Convolute"):
+        bulk.case(0, 0, weights={"Convolute": 2.0})
+    with pytest.raises(ValueError, match="leave no operator"):
+        bulk.case(0, 0, weights=dict.fromkeys([*CODES, *motifs.MOTIFS], 0.0))
+
+
+@pytest.mark.parametrize("name", sorted(motifs.MOTIFS))
+def test_a_motif_is_alive_from_its_first_step_to_its_last(name: str) -> None:
+    fragment = motifs.MOTIFS[name]
+    records = tuple(step.filled(bytes(RECORD)) for step in fragment)
+    case = graph.build(decode(Genome(bytes(HEADER), records, bytes(range(64)))))
+    assert_valid(case)
+    wanted = [OPERATORS[step.data[0]].name for step in fragment]
+    left = iter(operators(case))
+    assert all(op_type in left for op_type in wanted), f"{name} became {operators(case)}"
+
+
+def test_a_motif_cannot_ask_for_a_choice_that_does_not_exist() -> None:
+    with pytest.raises(ValueError, match="Relu has no choice 'groups'"):
+        motifs.step("Relu", groups=2)
+    with pytest.raises(ValueError, match="not in tuple"):
+        motifs.step("Conv", group=77)
+
+
+@pytest.mark.parametrize("operator", OPERATORS, ids=lambda operator: operator.name)
+def test_an_operator_is_registered_as_the_specification_has_it(operator: object) -> None:
+    assert isinstance(operator, type(OPERATORS[0]))
+    assert operator.rule, f"{operator.name} states no rule"
+    assert operator.family in families()
+    schema = onnx.defs.get_schema(operator.name, operator.since)
+    assert not schema.deprecated, f"{operator.name} is deprecated"
+    if operator.since > 11:
+        with pytest.raises(onnx.defs.SchemaError):
+            onnx.defs.get_schema(operator.name, operator.since - 1)
+
+
+def test_every_choice_has_a_byte() -> None:
+    class Counting(Record):
+        made = 0
+
+        def choose(self, name, options):  # type: ignore[no-untyped-def]
+            self.made += 1
+            return super().choose(name, options)
+
+    rng, records = Random(0), []
+
+    def opened() -> Counting:
+        records.append(Counting(rng.randbytes(RECORD)))
+        return records[-1]
+
+    for operator in OPERATORS:
+        for _ in range(8):
+            header = Header.read(rng.randbytes(HEADER))
+            Builder(header, max(header.opset, operator.since)).add(operator.function, opened)
+            assert records[-1].made <= RECORD - CHOICES, f"{operator.name} makes {records[-1].made} choices"
