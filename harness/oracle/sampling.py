@@ -7,8 +7,9 @@ An error is one that a right answer may have while it is at most
 
 with u the unit roundoff of the output's dtype. K is the longest sum before the output: a running sum of K terms of
 random sign errs by sqrt(K)/4 of what perturbing its terms shows. `approximation` is four times what noise as large as
-the allowances of APPROXIMATIONS was seen to move the output. Integers and truth values have to be equal, but where a sample flips them. An output
-of which rounding moves many elements by more than 10 % of max|y| has no answer that could be checked.
+the allowances of APPROXIMATIONS was seen to move the output. Integers and truth values have to be equal, but where a
+sample flips them. An output of which rounding moves many elements by more than 10 % of max|y| has no answer that could
+be checked.
 """
 
 from __future__ import annotations
@@ -62,8 +63,9 @@ APPROXIMATIONS: Mapping[str, tuple[float, float, float]] = {
 }
 """operator -> distance in float32 between results that nobody calls wrong: absolute, relative, relative to the largest.
 
-Elementary functions: the errors against float64 of onnxruntime 1.31.1 and MNN 3.6.1 added up, over up to 50 000 arguments
-in [-12, 12]. Compound operators: what their exponentials, tanh and square roots allow. Resize: coordinates are rounded.
+Elementary functions: the errors against float64 of onnxruntime 1.31.1 and MNN 3.6.1 added up, over 20 000 to 50 000
+arguments in [-12, 12]. Compound operators: what their exponentials, tanh and square roots allow. Resize: coordinates
+are rounded.
 """
 
 SUMS = frozenset(
