@@ -24,43 +24,37 @@ T = TypeVar("T")
 
 HEADER = 8
 RECORD = 24
-"""Bytes of a header and of a record. A record: operator, 4 sizes, value offset, flags, and then one byte a choice; the
-operator with the most of them, LSTM, makes 17."""
-SIZES_AT, _OFFSET, _FLAGS, CHOICES = slice(1, 5), 5, 6, 7
+"""Bytes of a header and of a record."""
 
+SIZES_AT, _OFFSET, _FLAGS, CHOICES = slice(1, 5), 5, 6, 7
+"""Where a record has what: byte 0 the operator, then four sizes, where to start in the pool, flags, and from CHOICES on
+one byte a choice. LSTM makes the most choices, 17."""
+
+# What the bytes of a header choose from.
 OPSETS = (17, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23)
-DYNAMIC: tuple[tuple[int, ...], ...] = (
-    (),
-    (0,),
-    (),
-    (0, -1),
-    (-1,),
-    (0,),
-    (0, 1),
-    (0, -1, -2),
-    (-2,),
-    (0, 1, 2, 3, 4, 5),
-)
+EVERY_AXIS = (0, 1, 2, 3, 4, 5)
+DYNAMIC: tuple[tuple[int, ...], ...] = ((), (0,), (), (0, -1), (-1,), (0,), (0, 1), (0, -1, -2), (-2,), EVERY_AXIS)
 GROWTHS = (1, 2, 3, 1, 5)
 BATCHES = (1, 2, 1, 3, 2, 4, 5)
 PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
+
+# What the bytes of a record choose from, whatever its operator.
+SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
 RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0)
 """The rank of a fresh operand. None: the model's own."""
-SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
-INPUT_ELEMENTS = 512
-
-_BYTES = range(256)
-_CODES = {dtype: code for code, dtype in NUMPY.items()}
 FRESH = 99
 """The reference that asks for a new graph input."""
 REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, FRESH)
 """The n-th most recent fitting value. Chains are what converters fuse, hence the bias towards the latest."""
-
 SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "shared", "value", "dequantized")
-WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantised weight stays exact
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
+WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantised weight stays exact
 
+INPUT_ELEMENTS = 512
+"""A fresh operand has no more elements, so that operators which multiply sizes mostly stay under `ELEMENTS`."""
 
+_BYTES = range(256)
+_CODES = {dtype: code for code, dtype in NUMPY.items()}
 _DATA = Fill("data")
 
 

@@ -147,17 +147,12 @@ def build(spec: GraphSpec) -> Case:
     def feed(number: int, shift: int) -> Feed:
         return {
             names[g.value.index]: values.materialise(
-                replace(g.fill, offset=g.fill.offset + shift),
-                g.value.dtype,
-                g.value.shapes[number],
-                spec.regime,
-                pool,
-                period,
+                g.fill, g.value.dtype, g.value.shapes[number], spec.regime, pool, period, shift
             )
             for g in inputs
         }
 
-    feeds = tuple(feed(number, FEED_SHIFT * number) for number in range(len(spec.values[spec.outputs[0]].shapes)))
+    feeds = tuple([feed(number, FEED_SHIFT * number) for number in range(len(spec.values[0].shapes))])
     turned = {
         name: x if given.fill.array is not None else x.reshape(-1)[::-1].reshape(x.shape)
         for given, (name, x) in zip(inputs, feeds[0].items())

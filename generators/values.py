@@ -75,7 +75,7 @@ REGIMES = (CONSTRUCTED, RANDOM, CONSTRUCTED, RANDOM, CONSTRUCTED, RANDOM, CONSTR
 class Fill:
     """How a tensor that the graph is given gets its numbers.
 
-    kind    "data", "weight", "positive" (see Regime) or "range": the integers low..high, zero first
+    kind    "data", "weight", "positive" (see Regime) or "range": the integers low..high, the smallest magnitude first
     offset  where in the pool to start
     array   the numbers themselves, the same in every feed; then the other fields say nothing
     """
@@ -126,25 +126,26 @@ def circle(pool: bytes) -> np.ndarray:
     return np.frombuffer(pool * (2 + 2 * ELEMENTS // len(pool)) if pool else bytes(4 * ELEMENTS), np.uint8)
 
 
-def materialise(fill: Fill, dtype: int, shape: Shape, regime: Regime, pool: np.ndarray, period: int) -> np.ndarray:
-    """The numbers of one tensor. `pool` is a `circle` of `period` bytes."""
+def materialise(
+    fill: Fill, dtype: int, shape: Shape, regime: Regime, pool: np.ndarray, period: int, shift: int = 0
+) -> np.ndarray:
+    """The numbers of one tensor. `pool` is a `circle` of `period` bytes; `shift` moves on in it, for another feed."""
     if fill.array is not None:
         return fill.array
     count = 1
     for n in shape:
         count *= n
-    start = fill.offset % period if period else 0
-    numbers: np.ndarray = _numbers(fill, pool[start : start + 2 * count], count, regime).astype(
-        NUMPY[dtype], copy=False
-    )
-    return numbers.reshape(shape)
+    start = (fill.offset + shift) % period if period else 0
+    numbers = _numbers(fill, pool[start : start + 2 * count], count, regime)
+    return np.asarray(numbers, NUMPY[dtype]).reshape(shape)
 
 
 def _numbers(fill: Fill, raw: np.ndarray, count: int, regime: Regime) -> np.ndarray:
     """`count` numbers from twice as many bytes."""
     if fill.kind == "range":
-        whole = raw[:count].astype(np.int64) % (fill.high - fill.low + 1)
-        return np.where(whole > fill.high, whole - (fill.high - fill.low + 1), whole)
+        size = fill.high - fill.low + 1
+        whole = raw[:count].astype(np.int64) % size + max(fill.low, 0)
+        return np.where(whole > fill.high, whole - size, whole)
     table = _BY_REGIME[regime.name].tables[fill.kind]
     if table is not None:
         return np.take(table, raw[:count])

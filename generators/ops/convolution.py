@@ -15,17 +15,19 @@ from generators.values import Shape
 KERNELS = ((1, 1, 1), (3, 3, 3), (2, 2, 2), (3, 1, 2), (1, 3, 3), (5, 3, 1), (4, 4, 1), (2, 5, 2))
 STRIDES = ((1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 2), (3, 2, 1))
 DILATIONS = ((1, 1, 1), (1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 3))
+PADDINGS = ("none", "same", "lopsided", "SAME_UPPER", "one", "SAME_LOWER", "begin", "end", "VALID")
+GROUPS = (1, 2, 0, 3, 1, 4)
+"""How many groups; 0 means one a channel."""
 LARGEST = 1e12
-PADDINGS = ("none", "same", "NOTSET", "SAME_UPPER", "one", "SAME_LOWER", "begin", "end", "VALID")
+"""Linear operators take operands up to this magnitude, so that a few of them in a row stay finite."""
 
 
 def pads_for(padding: str, kernel: Shape, dilations: Shape) -> Shape:
-    """The explicit pads (all begins, then all ends) that an explicit kind of padding means."""
+    """The explicit pads (all begins, then all ends) that a kind of padding means; none for those of auto_pad."""
     half = tuple([d * (k - 1) // 2 for k, d in zip(kernel, dilations)])
     zero, one = (0,) * len(kernel), (1,) * len(kernel)
-    return {"same": half + half, "NOTSET": half + one, "one": one + one, "begin": one + zero, "end": zero + one}.get(
-        padding, zero + zero
-    )
+    explicit = {"same": half + half, "lopsided": half + one, "one": one + one, "begin": one + zero, "end": zero + one}
+    return explicit.get(padding, zero + zero)
 
 
 def window_output(n: int, kernel: int, stride: int, dilation: int, pads: int, auto_pad: str, ceil: bool = False) -> int:
@@ -72,10 +74,6 @@ def padding_attributes(b: Builder, padding: str, pads: Shape) -> dict[str, str |
     if padding in ("SAME_UPPER", "SAME_LOWER", "VALID"):
         return {"auto_pad": padding}
     return {"auto_pad": b.unless("NOTSET", "NOTSET"), "pads": b.unless(pads, (0,) * len(pads))}
-
-
-GROUPS = (1, 2, 0, 3, 1, 4)
-"""How many groups; 0 means one a channel."""
 
 
 def _spread(x: Value, w: Value, bias: Value | None, terms: int) -> tuple[float, float]:
