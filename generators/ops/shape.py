@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 import numpy as np
@@ -11,7 +12,7 @@ from generators.graph import Value
 from generators.ops.elementwise import broadcast
 from generators.ops.reduction import axes_operands
 from generators.ops.registry import operator
-from generators.values import FLOAT, INT64, Shape
+from generators.values import ELEMENTS, FLOAT, INT64, Shape
 
 MOVABLE = (FLOAT, INT64)
 SHAPED = (3, 2, 4, 1, 5)
@@ -176,25 +177,27 @@ def split(b: Builder) -> None:
     """Pieces along an axis, equal or as given; the sizes are an input from opset 13, or num_outputs from 18"""
     x = b.data(ranks=SHAPED)
     axis = b.axis("axis", x.rank)
-    k = axis % x.rank
-    first, count = b.choose("first", (1, 2, 3)), b.choose("count", (2, 3, 1))
-    smallest = min(shape[k] for shape in x.shapes)
-    equal = b.flag("equal") or not x.fixed(k)
+    first, count, equal = b.choose("first", (1, 2, 3)), b.choose("count", (2, 3, 1)), b.flag("equal")
+    k, smallest = axis % x.rank, min(shape[axis] for shape in x.shapes)
+
+    def piece(size: Callable[[int], int]) -> tuple[int, tuple[Shape, ...]]:
+        return FLOAT, each(lambda s: (*s[:k], size(s[k]), *s[k + 1 :]), x)
+
     attributes: dict[str, int | Shape | None] = {"axis": b.unless(axis, 0)}
-    if equal or smallest < 2:
+    operand = None
+    if equal or smallest < 2 or not x.fixed(k):
         count = count if all(shape[k] % count == 0 for shape in x.shapes) else 1
-        pieces = [each(lambda s: (*s[:k], s[k] // count, *s[k + 1 :]), x)] * count
-        operand = None
+        pieces = [piece(lambda n: n // count)] * count
         if b.opset >= 18:
             attributes["num_outputs"] = count
     else:
         first = min(first, smallest - 1)
-        sizes = (first, smallest - first)
-        pieces = [each(lambda s, n=n: (*s[:k], n, *s[k + 1 :]), x) for n in sizes]
-        operand = b.integers("split", sizes) if b.opset >= 13 else None
-        if b.opset < 13:
-            attributes["split"] = sizes
-    b.emit_all("Split", (x, operand), [(FLOAT, shapes) for shapes in pieces], attributes, bounds=(x.low, x.high))
+        pieces = [piece(lambda n: first), piece(lambda n: n - first)]
+        if b.opset >= 13:
+            operand = b.integers("split", (first, smallest - first))
+        else:
+            attributes["split"] = (first, smallest - first)
+    b.emit_all("Split", (x, operand), pieces, attributes, bounds=(x.low, x.high))
 
 
 SLICES = ((0, 1, 1), (1, 2**31, 1), (0, 2**31, 2), (-1, -(2**31), -1), (0, -1, 1), (-2, 2**31, 1), (-1, -(2**31), -2))
@@ -232,26 +235,27 @@ def _span(n: int, form: tuple[int, int, int]) -> range:
 
 @operator("Pad", weight=2)
 def pad(b: Builder) -> None:
-    """More elements at both ends of the axes: constant, edge or reflected; an axes input from opset 18"""
+    """More elements at both ends of axes, constant, edge or reflected; which axes may be said from opset 18"""
     x = b.data(ranks=(4, 3, 2, 1, 5))
     mode = b.choose("mode", ("constant", "constant", "reflect", "edge"))
-    mask = b.choose("axes", range(64))
-    before, after = b.choose("before", (1, 0, 2)), b.choose("after", (0, 1, 2))
-    number = b.choose("number", (None, 1.0, -1.0, 0.0, 0.5))
-    pads = [[0, 0] for _ in range(x.rank)]
-    for axis in range(x.rank):
-        if mask >> (x.rank - 1 - axis) & 1 or (mask == 0 and axis == x.rank - 1):
-            pads[axis] = [before, after]
-            if mode == "reflect":
-                limit = min(shape[axis] for shape in x.shapes) - 1
-                pads[axis] = [min(before, limit), min(after, limit)]
-    flat = [p for p, _ in pads] + [q for _, q in pads]
-    operand = b.integers("pads", flat)
-    constant = b.scalar("number_source", number if mode == "constant" else None)
+    mask, partial = b.choose("axes", range(64)), b.flag("partial")
+    wanted = b.choose("before", (1, 0, 2)), b.choose("after", (0, 1, 2))
+    number = b.choose("number", (None, 1.0, -1.0, 0.0, 0.5)) if mode == "constant" else None
+    chosen = [axis for axis in range(x.rank) if mask >> (x.rank - 1 - axis) & 1] or [x.rank - 1]
+    pads = [(0, 0)] * x.rank
+    for axis in chosen:
+        # A reflection cannot reach past the other end.
+        most = min(shape[axis] for shape in x.shapes) - 1 if mode == "reflect" else ELEMENTS
+        pads[axis] = (min(wanted[0], most), min(wanted[1], most))
+    written = chosen if partial and b.opset >= 18 else list(range(x.rank))
+    operands = [
+        b.integers("pads", [pads[axis][end] for end in (0, 1) for axis in written]),
+        b.scalar("number_source", number),
+        b.integers("axes_source", written) if len(written) < x.rank else None,
+    ]
     shapes = each(lambda s: tuple([n + p + q for n, (p, q) in zip(s, pads)]), x)
-    fill = number or 0.0
-    bounds = (min(x.low, fill), max(x.high, fill))
-    b.emit("Pad", (x, operand, constant), shapes, {"mode": b.unless(mode, "constant")}, bounds=bounds)
+    bounds = (min(x.low, number or 0.0), max(x.high, number or 0.0))
+    b.emit("Pad", (x, *operands), shapes, {"mode": b.unless(mode, "constant")}, bounds=bounds)
 
 
 @operator("Expand")
