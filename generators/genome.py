@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from generators.builder import HEADER, RECORD, Builder, Header, Record
 from generators.graph import GraphSpec
@@ -51,7 +52,7 @@ def decode(genome: Genome) -> GraphSpec:
     operators = [OPERATORS[record[0] % len(OPERATORS)] for record in records]
     builder = Builder(header, max(header.opset, *[operator.since for operator in operators]))
     for operator, record in zip(operators, records):
-        builder.add(operator.function, lambda record=record: Record(record))  # type: ignore[misc]
+        builder.add(operator.function, partial(Record, record))
     return builder.spec(genome.pool)
 
 
