@@ -103,12 +103,10 @@ def unet_with_time_embedding(channels: int = 160) -> onnx.ModelProto:
 
 
 def dual_path_with_unregistered_norm(channels: int = 16) -> onnx.ModelProto:
-    """A DualPathRNN's norm: GroupNorm as an exporter writes it, behind an operator of a domain that nobody registered."""
+    """A DualPathRNN's norm: GroupNorm as an exporter writes it, behind an operator that nobody registered."""
     return _model(
         [
-            helper.make_node(
-                "ChunkSegment", ["x"], ["segments"], "/segmentation/chunk", domain="com.speech", size=4
-            ),
+            helper.make_node("ChunkSegment", ["x"], ["segments"], "/segmentation/chunk", domain="com.speech", size=4),
             helper.make_node("Reshape", ["segments", "grouped"], ["r"], name="/norm/reshape"),
             helper.make_node("InstanceNormalization", ["r", "scale", "shift"], ["n"], name="/norm/instance"),
             helper.make_node("Reshape", ["n", "back"], ["out"], name="/norm/back"),

@@ -6,7 +6,7 @@ from onnx import TensorProto, helper
 
 from harness.environments import resolve
 from harness.laboratory import Laboratory
-from harness.oracle import lossless
+from harness.oracle.construct import construct
 from harness.pipeline import examine, look
 from harness.recipe import effective
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
@@ -58,7 +58,7 @@ def test_a_planted_converter_or_executor_is_wrong_where_its_bug_is_in_play(lab, 
 @pytest.mark.parametrize("recipe", [{}, {"per_channel": True}], ids=["per-tensor", "per-channel"])
 def test_a_planted_quantiser_is_caught_on_the_grid_of_its_scheme(lab, name, recipe):
     scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
-    case = lossless.construct(conv((1, 3, 4, 4)), scheme, 1)
+    case = construct(conv((1, 3, 4, 4)), scheme, 1)
     assert verdict(lab, case, "onnxruntime-quant", recipe).word is Word.AGREES, "the real target is right"
     assert verdict(lab, case, f"tests.planted:{name}", recipe).word is Word.DIVERGES
 

@@ -7,6 +7,7 @@
     weights quantised, losslessly      the same
     otherwise quantised                structure (NaN), then lossless
     what no tier decides               ABSTAINS
+    a failure that rests on what the standard leaves open (contested)   ABSTAINS
 
 Bits equal to the reference's agree without further questions. An output that is not exact where it should be, but
 within sampling's bound, agrees too, by the rule "inexact-kernel". Every feed and output is judged; the worst divergence
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from generators.case import Case
-from harness.oracle import exact, lossless, sampling, structure
+from harness.oracle import contested, exact, lossless, sampling, structure
 from harness.oracle.question import Place, Question, agrees, distance, identical
 from harness.reference import Reference, ReferenceError
 from harness.verdict import Kind, Observation, Verdict, Word
@@ -34,8 +35,6 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
     expected = reference.run(case)
     if expected.error:
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {expected.error}")
-    if failed := structure.failed_stage(observation, target):
-        return failed
     question = Question(
         case,
         tuple(observation.outputs),
@@ -45,10 +44,26 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
         frozenset(rule.name for rule in target.exceptions),
     )
     try:
-        return structure.misshapen(question) or _overall(_verdicts(question))
+        return _uncontested(
+            question,
+            structure.failed_stage(observation, target)
+            or structure.misshapen(question)
+            or _overall(_verdicts(question)),
+        )
     except ReferenceError as e:
         operators = tuple(sorted({node.op for node in question.graph.nodes}))
         return Verdict(Word.ABSTAINS, message=f"the reference cannot be asked further: {e}", abstained=operators)
+
+
+def _uncontested(question: Question, verdict: Verdict) -> Verdict:
+    """`verdict`, unless it blames the target for what the standard leaves open. Crashes and hangs are never right."""
+    if verdict.word not in (Word.DIVERGES, Word.FAILS):
+        return verdict
+    found = contested.find(question.graph, question.records)
+    if found is None:
+        return verdict
+    rule, node = found
+    return Verdict(Word.ABSTAINS, message=f"{node.op}: {rule.name}", rule=rule.name, abstained=(node.op,))
 
 
 def _verdicts(question: Question) -> list[Verdict]:

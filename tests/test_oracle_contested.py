@@ -1,0 +1,64 @@
+"""Where the standard is open, nobody is blamed; where it is not, the same failure counts."""
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from harness.oracle.judge import judge
+from harness.verdict import Observation, Outcome, StageRun, Word
+from harness.wire import Target
+from tests import models
+
+TARGET = Target("toy", "numpy", lambda *a: "", lambda *a: "", lambda *a: [])
+
+
+def pool(op="MaxPool", opset=18, *, kernel=2, size=4, **attributes):
+    """One pooling node on [1, 1, size], and what the reference gives."""
+    node = helper.make_node(op, ["x"], ["y"], kernel_shape=[kernel], **attributes)
+    return models.case([node], {"x": models.grid((1, 1, size))}, outputs=[("y", TensorProto.FLOAT, "ncw")], opset=opset)
+
+
+def quantize(scale):
+    """One QuantizeLinear."""
+    constants = {"s": np.array(scale, np.float32), "z": np.array(0, np.uint8)}
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    return models.case([node], {"x": models.grid((4,))}, constants, outputs=[("y", TensorProto.UINT8, (4,))])
+
+
+def rnn(*activations):
+    """One forward RNN."""
+    constants = {"w": np.ones((1, 1, 1), np.float32), "r": np.ones((1, 1, 1), np.float32)}
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=1, activations=activations)
+    feed, output = {"x": np.ones((1, 1, 1), np.float32)}, ("y", TensorProto.FLOAT, (1, 1, 1, 1))
+    return models.case([node], feed, constants, outputs=[output], opset=14)
+
+
+def verdict_on_wrong_values(lab, case):
+    expected = lab.reference.run(case)
+    assert not expected.error, expected.error
+    wrong = tuple({name: x + 1 for name, x in out.items()} for out in expected.outputs)
+    observation = Observation((StageRun("execute", Outcome.OK),), wrong)
+    return judge(case, observation, target=TARGET, options={}, reference=lab.reference)
+
+
+@pytest.mark.parametrize(
+    ("open_case", "settled"),
+    [
+        (pool(kernel=5, strides=[2]), pool(kernel=4, strides=[2])),
+        (pool(ceil_mode=1, kernel=3, strides=[2]), pool(ceil_mode=1, kernel=3, strides=[2], opset=19)),
+        (quantize(0.0), quantize(0.5)),
+        (rnn("Tanh", "Tanh"), rnn("Tanh")),
+    ],
+    ids=["window", "ceil_mode", "scale", "activations"],
+)
+def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(lab, open_case, settled):
+    verdict = verdict_on_wrong_values(lab, open_case)
+    assert verdict.word is Word.ABSTAINS
+    assert verdict.rule
+    assert verdict_on_wrong_values(lab, settled).word is Word.DIVERGES
+
+
+def test_a_crash_is_never_excused(lab):
+    observation = Observation((StageRun("convert", Outcome.CRASH, signal="SIGSEGV"),))
+    case = pool(kernel=5, strides=[2])
+    assert judge(case, observation, target=TARGET, options={}, reference=lab.reference).word is Word.CRASHES
