@@ -339,8 +339,8 @@ MNN = Target(
     execute=execute,
     scheme=scheme,
     complaint=(
-        r"Check failed: .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*|Create execution error.*"
-        r"|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"
+        r"Check failed: .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
+        r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"
     ),
     options=(
         Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantised, and by which tool"),
