@@ -8,10 +8,7 @@ bound: a place in another model matches when it has at least what the pattern ha
     edges         the same slots of the same makers; an operand that nothing makes in the pattern may be made elsewhere
     attributes    each one left in the pattern is present; texts are equal, numbers are large or negative where the
                   pattern's are, while 0 and 1 may be anything, being what numbers are reduced to
-    operands      present where the pattern's is; same dtype; at least its rank, counted from the last axis, and no
-                  other one for a convolution and the like; no constant where the pattern has an input, while its
-                  constants may be anything, because inputs are reduced to constants where it does not matter; a dim
-                  that is 0 or many is that here, too, while a dim of 1 may be anything, as sizes are reduced to 1
+    operands      present where the pattern's is, and of its class (`signature.operand_class`)
 
 That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
 fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
@@ -24,24 +21,21 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import onnx
 
 from harness.case import Case
 from harness.corpus import SavedCase
-from harness.reduce.details import is_ranked
 from harness.reduce.passes import operators
 from harness.reduce.submodel import (
     Record,
     Recording,
     Tensors,
     UnrecordedError,
-    constant_values,
     recording,
     submodel,
     with_constants,
 )
-from harness.signature import attribute_classes
+from harness.signature import attribute_classes, operand_class
 from harness.verdict import Kind
 
 Occurrence = tuple[int, ...]
@@ -50,16 +44,10 @@ Occurrence = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Operand:
-    """What the pattern knows of one input of a node.
-
-    maker    (index of the pattern node, output slot) that makes it, or None where it is a leaf
-    dtype    of a leaf, else "";   shape   of a leaf;   constant   whether the leaf is no graph input
-    """
+    """What the pattern knows of one input of a node: the (pattern node, output slot) that makes it, or its class."""
 
     maker: tuple[int, int] | None = None
-    dtype: str = ""
-    shape: tuple[int, ...] = ()
-    constant: bool = False
+    leaf: str = ""
 
 
 @dataclass(frozen=True)
@@ -96,17 +84,21 @@ def mask_of(saved: SavedCase) -> Mask:
 
 def pattern_of(case: Case) -> tuple[PatternNode, ...]:
     """The main graph of `case` without its Constant nodes, in its order."""
-    graph = case.proto.graph
-    leaves = _leaves(case)
-    nodes = [node for node in graph.node if node.op_type != "Constant"]
+    values = with_constants(case, case.feeds[0])
+    nodes = [node for node in case.proto.graph.node if node.op_type != "Constant"]
     made = {name: (i, slot) for i, node in enumerate(nodes) for slot, name in enumerate(node.output) if name}
 
-    def operand(name: str) -> Operand | None:
+    def operand(name: str, op_type: str) -> Operand | None:
         if not name:
             return None
-        return Operand(made[name]) if name in made else leaves.get(name, Operand())
+        if name in made:
+            return Operand(made[name])
+        return Operand(leaf=operand_class(values[name], op_type) if name in values else "")
 
-    return tuple(PatternNode(node.op_type, attribute_classes(node), tuple(map(operand, node.input))) for node in nodes)
+    return tuple(
+        PatternNode(node.op_type, attribute_classes(node), tuple(operand(name, node.op_type) for name in node.input))
+        for node in nodes
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -157,7 +149,7 @@ def may_occur(mask: Mask, case: Case) -> bool:
 def matches(mask: Mask, case: Case, tensors: Tensors) -> list[Occurrence]:
     """Where the pattern occurs in `case`, each set of nodes once. tensors: every tensor of the main graph."""
     graph = case.proto.graph
-    host = Host(list(graph.node), with_constants(case, tensors), constant_values(graph))
+    host = Host(list(graph.node), with_constants(case, tensors))
     found: dict[frozenset[int], Occurrence] = {}
     for occurrence in _extend(mask.pattern, host, ()):
         found.setdefault(frozenset(occurrence), occurrence)
@@ -166,11 +158,10 @@ def matches(mask: Mask, case: Case, tensors: Tensors) -> list[Occurrence]:
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """The model that is searched: its nodes, the values of its main graph, and which of them are constant."""
+    """The model that is searched: its nodes, and every value of its main graph."""
 
     nodes: Sequence[onnx.NodeProto]
     tensors: Tensors
-    constants: set[str]
 
 
 def _extend(pattern: Sequence[PatternNode], host: Host, chosen: Occurrence) -> Iterator[Occurrence]:
@@ -206,14 +197,7 @@ def _stands_for(operand: Operand, name: str, node: onnx.NodeProto, host: Host, c
         maker, slot = operand.maker
         return list(host.nodes[chosen[maker]].output)[slot : slot + 1] == [name]
     x = host.tensors.get(name)
-    if x is None or str(x.dtype) != operand.dtype:
-        return False
-    more = np.ndim(x) - len(operand.shape)
-    if more < 0 or (more and is_ranked(node.op_type)):
-        return False
-    if not operand.constant and name in host.constants:
-        return False
-    return all(want == 1 or min(want, 2) == min(n, 2) for want, n in zip(operand.shape, np.shape(x)[more:]))
+    return x is not None and operand.leaf in ("", operand_class(x, node.op_type))
 
 
 def _fails_alone(
@@ -236,11 +220,3 @@ def _without(case: Case, places: set[int], recorded: Recording) -> Case | None:
         return submodel(case, kept, recorded) if kept else None
     except UnrecordedError:
         return case
-
-
-def _leaves(case: Case) -> dict[str, Operand]:
-    fed = case.feeds[0]
-    return {
-        name: Operand(dtype=str(x.dtype), shape=np.shape(x), constant=name not in fed)
-        for name, x in with_constants(case, fed).items()
-    }

@@ -10,9 +10,10 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from harness.case import Case, Feed, custom_operators
+from harness.case import Case, Feed, custom_operators, validate_feed
 from harness.corpus import SavedCase
 from harness.environments import Installed
+from harness.errors import UserError
 from harness.known import Explanation, Mask, explain
 from harness.laboratory import Laboratory
 from harness.machine import description
@@ -126,6 +127,11 @@ def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, f
         node, op = custom[0]
         message = f"operator {op} (node {node!r}) is a custom operator that nobody registered: its shape is unknown"
         return Verdict(Word.REJECTS, message=message, stage="convert", rule="custom-operator", culprits=tuple(custom))
+    try:
+        for feed in (*case.feeds, *case.calibration):
+            validate_feed(case.proto, feed, "a feed")
+    except UserError as e:  # onnxruntime itself lets one symbolic dim have two sizes
+        return Verdict(Word.INVALID, message=e.message)
     reference = lab.reference.run(case)
     if reference.error:
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {reference.error}")

@@ -2,15 +2,15 @@
 
 coarse   target/stage/kind, and for errors the system's words without what varies from model to model. It stays what it
          is while a case shrinks, so a case reproduces a failure when its coarse signature comes back.
-fine     coarse + the operators of the *reduced* case, how they hang together, and classes of their attributes, shapes
-         and operands. Two findings with equal fine signatures are one bug, as far as can be told.
+fine     coarse + the operators of the *reduced* case, how they hang together, and classes of their attributes and
+         operands. Two findings with equal fine signatures are one bug, as far as can be told.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,8 +18,10 @@ import onnx
 from onnx import helper
 
 from harness.case import Case
+from harness.reduce.submodel import with_constants
 from harness.verdict import Kind, Verdict
 
+RANKED = ("Conv", "Pool", "Resize", "Upsample", "RNN", "GRU", "LSTM", "GridSample", "RoiAlign", "Col2Im", "Space")
 WORDS = 12
 """Words of an error message that count; what follows them is detail of the case."""
 
@@ -49,7 +51,7 @@ def coarse(target: str, verdict: Verdict) -> str:
 
 
 def fine(coarse: str, case: Case) -> str:
-    """`coarse | operators | classes`, independent of names, of sizes beyond 0, 1 and many, and of node order."""
+    """`coarse | operators | classes`, independent of names, of sizes, and of node order."""
     graph = case.proto.graph
     labels = node_labels(case)
     depths = _depths(graph)
@@ -93,16 +95,35 @@ def normalised(message: str) -> str:
 def node_labels(case: Case) -> list[str]:
     """One label a node: operator, attribute classes, and for each operand its maker's label or its own class."""
     graph = case.proto.graph
-    leaves = leaf_classes(case)
+    known = with_constants(case, case.feeds[0])
     labels: list[str] = []
     made: dict[str, str] = {}
+
+    def operand(name: str, op_type: str) -> str:
+        if name in known:
+            return operand_class(known[name], op_type)
+        return made.get(name) or (name and "outer")
+
     for node in graph.node:
-        operands = ",".join(made.get(name) or leaves.get(name) or (name and "outer") for name in node.input)
+        operands = ",".join(operand(name, node.op_type) for name in node.input)
         labels.append(f"{node.op_type}{_joined(attribute_classes(node))}({operands})")
         for slot, name in enumerate(node.output):
             # The digest keeps the labels of deep graphs short.
             made[name] = f"{hash8(labels[-1])}.{slot}"
     return labels
+
+
+def is_ranked(op_type: str) -> bool:
+    """Whether a tensor of another rank is something else to the operator: a 1-D for a 2-D convolution, say."""
+    return any(part in op_type for part in RANKED)
+
+
+def operand_class(x: np.ndarray, op_type: str) -> str:
+    """What counts of an operand of `op_type` that no node makes: float32 (or another float type), i, u or b; the rank
+    where it makes another operator; whether it is empty. Not: its sizes, and whether it is an input or a constant,
+    which reduction leaves to what was smaller."""
+    dtype = x.dtype.name if x.dtype.kind == "f" else x.dtype.kind
+    return f"{dtype}{np.ndim(x) if is_ranked(op_type) else ''}{'' if x.size else '[0]'}"
 
 
 def attribute_classes(node: onnx.NodeProto) -> dict[str, str]:
@@ -111,31 +132,6 @@ def attribute_classes(node: onnx.NodeProto) -> dict[str, str]:
         return {}
     values = {a.name: helper.get_attribute_value(a) for a in sorted(node.attribute, key=lambda a: a.name)}
     return {name: str(v) if name in ("to", "perm") else _attribute_class(v) for name, v in values.items()}
-
-
-def leaf_classes(case: Case) -> dict[str, str]:
-    """Name of an input or constant -> dtype and class of its shape; ~ where dims are symbolic.
-
-    Whether an operand is an input or a constant makes no difference: reduction leaves it to what was smaller.
-    """
-    graph = case.proto.graph
-    feed: Mapping[str, np.ndarray] = case.feeds[0] if case.feeds else {}
-    classes = {name: f"{x.dtype}{shape_class(x.shape)}" for name, x in feed.items()}
-    constants = {t.name: t for t in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant":
-            constants.update((node.output[0], a.t) for a in node.attribute if a.HasField("t"))
-    for name, t in constants.items():
-        classes[name] = f"{helper.tensor_dtype_to_np_dtype(t.data_type)}{shape_class(t.dims)}"
-    for value in graph.input:
-        if value.name in feed and any(d.dim_param for d in value.type.tensor_type.shape.dim):
-            classes[value.name] += "~"
-    return classes
-
-
-def shape_class(shape: Sequence[int]) -> str:
-    """[1n0]: rank, and of each dim whether it is 1, many or 0."""
-    return "[" + "".join("n" if n > 1 else str(n) for n in shape) + "]"
 
 
 def _joined(classes: Mapping[str, str]) -> str:

@@ -175,16 +175,16 @@ def conv(group: int = 1, channels: int = 4, **attributes: Any) -> Case:
         (conv(), conv(group=2), True),
         (conv(strides=[2, 2]), conv(strides=[3, 3], group=2), True),
         (conv(channels=1), conv(channels=4), True),
-        (conv(channels=4), conv(channels=1), False),
+        (conv(channels=4), conv(channels=1), True),
     ],
-    ids=["same-class", "attribute-missing", "attribute-more", "list-class", "one-matches-many", "many-is-not-one"],
+    ids=["same-class", "attribute-missing", "attribute-more", "list-class", "one-matches-many", "many-matches-one"],
 )
 def test_a_place_matches_when_it_has_at_least_what_the_pattern_has(pattern: Case, case: Case, expected: bool):
     assert bool(found(mask(pattern), case)) == expected
 
 
-def neg(*shape: int) -> Case:
-    return small(node("Neg", ["x"], ["y"]), shape=shape)
+def neg(*shape: int, dtype: type = np.float32) -> Case:
+    return tools.make_case([node("Neg", ["x"], ["y"])], {"x": np.ones(shape, dtype)}, ["y"])
 
 
 def add(*shape: int) -> Case:
@@ -200,28 +200,26 @@ def clip(*inputs: str) -> Case:
     ("pattern", "case", "expected"),
     [
         (neg(2), neg(3, 2), True),
-        (neg(2), neg(2, 1), False),
-        (neg(3, 2), neg(2), False),
+        (neg(3, 2), neg(2), True),
+        (neg(2), neg(2, dtype=np.int32), False),
+        (neg(2), neg(0), False),
         (conv(), small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, 5), w=floats(4, 4, 1)), False),
-        (add(3), small(node("Add", ["x", "v"], ["y"]), v=floats(3)), True),
-        (small(node("Add", ["x", "x"], ["y"])), add(2, 3), False),
+        (small(node("Add", ["x", "x"], ["y"])), add(2, 3), True),
         (add(2, 3), small(node("Add", ["x", "x"], ["y"])), True),
-        (add(3), add(2, 3), True),
         (clip("", "b"), clip("a"), False),
         (clip(), clip("a"), True),
     ],
     ids=[
         "more-axes",
-        "last-axis",
         "fewer-axes",
-        "conv-rank",
-        "constant-is-any",
-        "input-is-no-constant",
-        "input-is-input",
-        "constant-rank",
+        "another-dtype",
+        "empty",
+        "another-convolution",
+        "constant-for-input",
+        "input-for-constant",
         "absent-input",
         "more-inputs",
     ],
 )
-def test_operands_are_compared_by_rank_and_by_being_constant(pattern: Case, case: Case, expected: bool):
+def test_operands_are_compared_by_class(pattern: Case, case: Case, expected: bool):
     assert bool(found(mask(pattern), case)) == expected

@@ -85,10 +85,10 @@ def test_fine_does_not_depend_on_the_order_of_the_nodes():
 
 @pytest.mark.parametrize(
     "other",
-    [conv_add(group=2), conv_add(strides=[2, 2]), conv_add(channels=1)],
-    ids=["attribute", "attribute-list", "one-channel"],
+    [conv_add(group=2), conv_add(strides=[2, 2])],
+    ids=["attribute", "attribute-list"],
 )
-def test_fine_tells_attribute_and_shape_classes_apart(other: Case):
+def test_fine_tells_attribute_classes_apart(other: Case):
     assert not same(fine("c", conv_add()), fine("c", other))
 
 

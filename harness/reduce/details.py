@@ -15,8 +15,8 @@ from harness.case import Case, Feed, graph_inputs
 from harness.reduce.passes import alike, copied, drop_attribute, rename_reads
 from harness.reduce.problem import PLAIN, Problem, shrink
 from harness.reduce.submodel import bodies, rebuilt, with_constants
+from harness.signature import is_ranked
 
-RANKED = ("Conv", "Pool", "Resize", "Upsample", "RNN", "GRU", "LSTM", "GridSample", "RoiAlign", "Col2Im", "Space")
 OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 
@@ -116,11 +116,6 @@ def readable_names(problem: Problem) -> None:
     case = replace(problem.case, feeds=_renamed(problem.case.feeds, names))
     case = replace(case, calibration=_renamed(case.calibration, names))
     problem.attempt(rebuilt(case, model))
-
-
-def is_ranked(op_type: str) -> bool:
-    """Whether a tensor of another rank is something else to the operator: a 1-D for a 2-D convolution, say."""
-    return any(part in op_type for part in RANKED)
 
 
 def _inlined(case: Case, index: int, taken: bool) -> Case:
