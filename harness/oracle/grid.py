@@ -73,8 +73,9 @@ def output_axis(node: Node) -> int:
 def weights_of(model: Graph, node: Node) -> np.ndarray | None:
     """The constant weights of `node`; None where there are none, or of a shape whose channels are not agreed upon."""
     weights = model.constants.get(node.inputs[1], np.zeros(0))
-    agreed = weights.size and weights.dtype == np.float32 and (node.op != "MatMul" or weights.ndim == 2)
-    return weights if agreed else None
+    # Engines write a 3-D convolution as several 2-D ones or as a matrix product, whose channels are others.
+    fitting = weights.ndim == 2 if node.op == "MatMul" else weights.ndim <= 4
+    return weights if weights.size and weights.dtype == np.float32 and fitting else None
 
 
 def weight_scales(model: Graph, node: Node, scheme: Scheme) -> np.ndarray | None:

@@ -17,7 +17,7 @@ from onnx import helper, numpy_helper
 from harness.case import Case, graph_inputs
 from harness.reduce.passes import copied, drop_attribute
 from harness.reduce.problem import Problem
-from harness.reduce.submodel import Tensors, rebuilt, with_constants
+from harness.reduce.submodel import Tensors, rebuilt, stored_tensors
 from harness.reduce.ties import Operands, Size, ties
 
 LADDER = (1, 2, 3, 4, 6, 8, 16, 32, 64)
@@ -83,10 +83,10 @@ def resized(
 
 def _resized_model(case: Case, sizes: Mapping[Size, int], last: bool) -> onnx.ModelProto:
     model = copied(case)
-    for tensor in model.graph.initializer:
-        x = np.array(_cut(numpy_helper.to_array(tensor), tensor.name, sizes, last))
+    for name, tensor in stored_tensors(model.graph):
+        x = np.array(_cut(numpy_helper.to_array(tensor), name, sizes, last))
         for size, n in sizes.items():
-            if size.what == "entry" and size.owner == tensor.name:
+            if size.what == "entry" and size.owner == name:
                 x[size.at] = n
         tensor.CopyFrom(numpy_helper.from_array(x, tensor.name))
     for value in graph_inputs(model):
@@ -134,7 +134,7 @@ def _known(problem: Problem, run: int = 0) -> Tensors:
 
 
 def _leaf_shapes(case: Case) -> dict[str, tuple[int, ...]]:
-    shapes = {t.name: tuple(t.dims) for t in case.proto.graph.initializer}
+    shapes = {name: tuple(t.dims) for name, t in stored_tensors(case.proto.graph)}
     return shapes | {v.name: np.shape(case.feeds[0][v.name]) for v in graph_inputs(case.proto)}
 
 

@@ -125,7 +125,8 @@ def array_complexity(x: np.ndarray) -> float:
     rank = np.where(np.isfinite(v), rank, 90.0)
     for value, place in PALETTE.items():
         rank = np.where(v == value, place, rank)
-    return float(rank.sum())
+    negative_zeros = np.count_nonzero((v == 0) & np.signbit(v))
+    return float(rank.sum()) + 0.5 * float(negative_zeros)
 
 
 PALETTE = {0.0: 0.0, 1.0: 1.0, -1.0: 2.0, 2.0: 3.0, 0.5: 4.0}

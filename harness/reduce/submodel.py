@@ -9,7 +9,7 @@ nodes, 186 kB), and `onnx_ir.convenience.extract` takes what lies between given 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -171,6 +171,14 @@ def constant(node: onnx.NodeProto) -> np.ndarray | None:
     if attribute.name in dtypes:
         return np.array(helper.get_attribute_value(attribute), dtypes[attribute.name])
     return None
+
+
+def stored_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:
+    """Initializers and the tensors of Constant nodes, by the name of the value."""
+    yield from ((t.name, t) for t in graph.initializer)
+    for node in graph.node:
+        if node.op_type == "Constant":
+            yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
 def with_constants(case: Case, run: Tensors) -> Tensors:

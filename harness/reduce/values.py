@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from harness.case import Case, Feed, graph_inputs
 from harness.reduce.passes import copied
 from harness.reduce.problem import PALETTE, Problem, shrink
-from harness.reduce.submodel import rebuilt
+from harness.reduce.submodel import rebuilt, stored_tensors
 
 PARTS = 8
 """A tensor that cannot be constant is simplified by eighths of its size, one of up to 15 elements singly."""
@@ -44,21 +44,21 @@ def places(case: Case) -> list[Place]:
     """Every array of the case, initializers first."""
     runs = range(len(case.feeds) + len(case.calibration))
     fed = [Place(v.name, run) for v in graph_inputs(case.proto) for run in runs]
-    return [Place(t.name) for t in case.proto.graph.initializer] + fed
+    return [Place(name) for name, _ in stored_tensors(case.proto.graph)] + fed
 
 
 def array_at(case: Case, place: Place) -> np.ndarray:
     """The array that stands there."""
     if place.run is not None:
         return np.asarray((*case.feeds, *case.calibration)[place.run][place.name])
-    return next(numpy_helper.to_array(t) for t in case.proto.graph.initializer if t.name == place.name)
+    return next(numpy_helper.to_array(t) for name, t in stored_tensors(case.proto.graph) if name == place.name)
 
 
 def changed(case: Case, at: Collection[Place], change: Change) -> Case:
     """`case` with `change` applied to the arrays at these places; it keeps their shapes and dtypes."""
     model = copied(case)
-    for tensor in model.graph.initializer:
-        if Place(tensor.name) in at:
+    for name, tensor in stored_tensors(model.graph):
+        if Place(name) in at:
             tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
 
     def fed(run: int, feed: Feed) -> Feed:
@@ -101,4 +101,4 @@ def _rounded(x: np.ndarray, step: float = 1.0) -> np.ndarray:
     if x.dtype.kind in "OUSciub":
         return x
     small = np.clip(np.nan_to_num(np.asarray(x, np.float64)), -4, 4)
-    return (np.rint(small / step) * step).astype(x.dtype)
+    return (np.rint(small / step) * step + 0.0).astype(x.dtype)  # + 0.0: no negative zeros
