@@ -44,7 +44,7 @@ def fuzz(
     report: Path,
     steer: bool = True,
     resume: bool = False,
-    timeout: float = 20.0,
+    timeout: float = 5.0,
     memory_gib: float = 4.0,
     listeners: Sequence[Listener] = (),
 ) -> Summary:
@@ -217,7 +217,7 @@ def check(
     corpus_folder: Path = Path("corpus"),
     out: Path | None = None,
     timeout: float = 60.0,
-    memory_gib: float = 8.0,
+    memory_gib: float = 4.0,
 ) -> dict[str, Any]:
     """Examine one real model on `targets`, and reduce what fails; reduced cases are written below `out`.
 

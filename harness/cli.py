@@ -25,14 +25,6 @@ _PATH = click.Path(path_type=Path)
 _target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
 _corpus = click.option("--corpus", type=_PATH, default=Path("corpus"), show_default=True, help="Folder of known cases.")
-_timeout = click.option(
-    "--timeout",
-    type=click.FloatRange(min=0.1),
-    default=20.0,
-    show_default=True,
-    metavar="S",
-    help="Seconds one stage may take.",
-)
 _memory = click.option(
     "--memory",
     type=click.FloatRange(min=0.1),
@@ -41,6 +33,17 @@ _memory = click.option(
     metavar="GB",
     help="Memory one worker may use.",
 )
+
+
+def _timeout(seconds: float) -> Callable[[Any], Any]:
+    return click.option(
+        "--timeout",
+        type=click.FloatRange(min=0.1),
+        default=seconds,
+        show_default=True,
+        metavar="S",
+        help="Seconds one stage may take.",
+    )
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -64,7 +67,7 @@ def driftnet() -> None:
 @click.option("--report", type=_PATH, metavar="DIR", help="Where to write what is found.  [default: reports/<run>]")
 @click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
 @click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
-@_timeout
+@_timeout(5.0)
 @_memory
 @_json
 def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool, as_json: bool, **given: Any) -> int:
@@ -101,7 +104,7 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
 @click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
 @click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
-@_timeout
+@_timeout(20.0)
 @_json
 def replay(paths: Sequence[Path], target: str, runs: int, timeout: float, as_json: bool) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
@@ -126,7 +129,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, timeout: float, as_jso
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus
-@_timeout
+@_timeout(60.0)
 @_memory
 @_json
 def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> int:
@@ -165,7 +168,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
 @click.option("--budget", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
-@_timeout
+@_timeout(20.0)
 @_json
 def reduce(path: Path, target: str, budget: float, out: Path, timeout: float, as_json: bool) -> int:
     """Make a failing case or model as small as its failure allows."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -28,7 +29,7 @@ class Laboratory:
     """Runs cases on targets and on the reference, each in a worker of its own. Close it, or use it in a `with`.
 
     timeout  seconds that one stage may take;  memory_gib  resident memory that one worker may use
-    target_runs  how often a target has been run so far
+    target_runs  how often a target has been run so far;  last_seconds  of the slowest stage of the last run
     """
 
     def __init__(self, *, timeout: float = 20.0, memory_gib: float = 4.0) -> None:
@@ -37,7 +38,9 @@ class Laboratory:
         self._zygotes: list[Zygote] = []
         self._workers: dict[tuple[str, str], Worker] = {}
         self._cases = 0
+        self._timeout = timeout
         self.target_runs = 0
+        self.last_seconds = 0.0
         self.reference = Reference(self._worker(sys.executable, REFERENCE))
 
     def observe(
@@ -56,9 +59,21 @@ class Laboratory:
         try:
             model = folder / "model.onnx"
             model.write_bytes(case.model)
-            return _run_stages(worker, f"{module}:{attribute}", case, str(model), folder, options, keep_artifact)
+            spec = f"{module}:{attribute}"
+            seen = _run_stages(worker, spec, case, str(model), folder, options, self._timeout, keep_artifact)
+            self.last_seconds = max(run.seconds for run in seen.stages)
+            return seen
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def hurried(self, timeout: float) -> Iterator[None]:
+        """While the block runs, a stage may take `timeout` seconds where it may take more otherwise."""
+        before, self._timeout = self._timeout, min(self._timeout, timeout)
+        try:
+            yield
+        finally:
+            self._timeout = before
 
     @property
     def cpu_seconds(self) -> float:
@@ -94,6 +109,7 @@ def _run_stages(
     model: str,
     folder: Path,
     options: Mapping[str, Any],
+    timeout: float,
     keep_artifact: bool,
 ) -> Observation:
     outputs = [v.name for v in case.proto.graph.output]
@@ -110,7 +126,7 @@ def _run_stages(
     for stage in STAGES:
         if stage == "execute" and keep_artifact:
             artifact = Path(value).read_bytes()
-        reply = worker.call(f"{spec}.{stage}", value, *given[stage])
+        reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
         value = reply.value
         if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder):
             message = (

@@ -28,6 +28,9 @@ from harness.verdict import Kind, Verdict, Word
 
 CONFIRMING_RUNS = 5
 
+HURRIED = 0.2
+"""The share of its time limit that a case which used it up is given from then on."""
+
 CLEAR = {"sampling": 3.0, "lossless": 1.5}
 """How many times its bound an error must be for a reduction step to count; other tiers are exact (1).
 
@@ -105,13 +108,27 @@ def examine(
     verdict = look(case, installed, recipe, lab)
     if not verdict.failed:
         return Examination(verdict)
+    # Many runs of this case and of smaller ones are to come; none of them should take much longer than the first.
+    with lab.hurried(HURRIED * lab.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * lab.last_seconds)):
+        return _examine_failure(case, installed, recipe, verdict, lab, masks, effort or Effort())
+
+
+def _examine_failure(
+    case: Case,
+    installed: Installed,
+    recipe: Recipe,
+    verdict: Verdict,
+    lab: Laboratory,
+    masks: Sequence[Mask],
+    effort: Effort,
+) -> Examination:
     confirmed = look(case, installed, recipe, lab, fresh=True)
     if not confirmed.failed and not confirm(case, installed, recipe, lab)[1]:
         return Examination(confirmed, confirmed=False)
     known = explanation(case, installed, recipe, verdict, lab, masks)
     if known.rest is None:
         return Examination(verdict, known=known.masks[0].id)
-    finding = pursue(known.rest, installed, recipe, lab, effort or Effort())
+    finding = pursue(known.rest, installed, recipe, lab, effort)
     if finding is None:
         return Examination(verdict, confirmed=False)
     # Reduced, it may turn out to be one that the masks did not recognise in the whole model.

@@ -49,7 +49,7 @@ class Plan:
     cases: Path
     focus: tuple[str, ...] = ()
     steer: bool = True
-    timeout: float = 20.0
+    timeout: float = 5.0
     memory_gib: float = 4.0
     reduce_seconds: float = 20.0
 

@@ -26,14 +26,19 @@ LADDER = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 def smaller_dims(problem: Problem) -> None:
     """Shrink each group of tied sizes as far as it goes, once with group counts kept and once with them tied too."""
     for by_group in (False, True):
-        for group in groups(problem.case, _known(problem), by_group=by_group):
+        tried: set[tuple[Size, ...]] = set()
+        # A size that has shrunk may have taken others with it (a Squeeze, an attribute), so the groups are made anew.
+        while group := next(
+            (g for g in groups(problem.case, _known(problem), by_group=by_group) if g not in tried), ()
+        ):
+            tried.add(group)
             _shrink(problem, group)
     for name, rank in [(n, len(s)) for n, s in _leaf_shapes(problem.case).items()]:
         for axis in range(rank):
-            _shrink(problem, [Size("dim", name, axis)], ladder=(1,))
+            _shrink(problem, (Size("dim", name, axis),), ladder=(1,))
 
 
-def groups(case: Case, tensors: Tensors, *, by_group: bool) -> list[list[Size]]:
+def groups(case: Case, tensors: Tensors, *, by_group: bool) -> list[tuple[Size, ...]]:
     """The sizes of `case` in groups that can only change together, as far as inputs or initializers have part in them.
 
     tensors    arrays of the main graph, initializers included
@@ -57,7 +62,7 @@ def groups(case: Case, tensors: Tensors, *, by_group: bool) -> list[list[Size]]:
             root(Size("dim", name, axis))
     for size in sorted(parent):
         members.setdefault(root(size), []).append(size)
-    return [g for g in members.values() if any(s.what == "dim" and s.owner in leaves for s in g)]
+    return [tuple(g) for g in members.values() if any(s.what == "dim" and s.owner in leaves for s in g)]
 
 
 def resized(
@@ -117,7 +122,7 @@ def _following_shapes(case: Case, run: Tensors, sizes: dict[Size, int]) -> dict[
     return more
 
 
-def _shrink(problem: Problem, group: list[Size], ladder: tuple[int, ...] = LADDER) -> None:
+def _shrink(problem: Problem, group: tuple[Size, ...], ladder: tuple[int, ...] = LADDER) -> None:
     case, runs = problem.case, tuple(_known(problem, run) for run in range(len(problem.recording().runs)))
     units = max(_units(case, group, run) for run in runs)
     if units < 2:
