@@ -28,7 +28,7 @@ from harness.verdict import Kind, Verdict, Word
 
 CONFIRMING_RUNS = 5
 
-HURRIED = 0.2
+HURRIED = 0.1
 """The share of its time limit that a case which used it up is given from then on."""
 
 CLEAR = {"sampling": 3.0, "lossless": 1.5}
