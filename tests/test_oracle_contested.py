@@ -45,11 +45,12 @@ def verdict_on_wrong_values(lab, case):
     ("open_case", "settled"),
     [
         (pool(kernel=5, strides=[2]), pool(kernel=4, strides=[2])),
+        (pool(kernel=5, strides=[2], auto_pad="NOTSET"), pool(kernel=4, strides=[2], auto_pad="NOTSET")),
         (pool(ceil_mode=1, kernel=3, strides=[2]), pool(ceil_mode=1, kernel=3, strides=[2], opset=19)),
         (quantize(0.0), quantize(0.5)),
         (rnn("Tanh", "Tanh"), rnn("Tanh")),
     ],
-    ids=["window", "ceil_mode", "scale", "activations"],
+    ids=["window", "window-auto_pad", "ceil_mode", "scale", "activations"],
 )
 def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(lab, open_case, settled):
     verdict = verdict_on_wrong_values(lab, open_case)

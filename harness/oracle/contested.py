@@ -41,7 +41,8 @@ def find(graph: Graph, records: tuple[Values, ...]) -> tuple[Contested, Node] | 
 
 def _window_beyond_input(node: Node, tensors: Values, opset: int) -> bool:
     x, kernel = tensors.get(node.input(0)), _kernel(node, tensors)
-    if node.op not in WINDOWED or x is None or len(kernel) != x.ndim - 2 or node.attributes.get("auto_pad"):
+    padded_automatically = node.attributes.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID")
+    if node.op not in WINDOWED or x is None or len(kernel) != x.ndim - 2 or padded_automatically:
         return False
     pads = node.attributes.get("pads") or [0] * 2 * len(kernel)
     dilations = node.attributes.get("dilations") or [1] * len(kernel)
