@@ -24,9 +24,10 @@ from harness.recipe import Recipe
 from harness.sandbox.zygote import Zygote
 from harness.shard import Event, Plan
 from harness.summary import Summary
-from harness.verdict import FAILURES, Word
+from harness.verdict import FAILURES, Kind, Word
 from harness.wire import STAGES
 
+HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
 Listener = Callable[[Summary, Event], None]
 DEFAULT_TARGETS = ("mnn", "onnxruntime-quant")
 
@@ -182,7 +183,9 @@ def behaves(saved: corpus.SavedCase, outcome: str) -> bool:
 def replay_one(saved: corpus.SavedCase, target: str, runs: int, lab: Laboratory) -> dict[str, Any]:
     """Run one saved case `runs` times in fresh workers; `target` as in `replay`."""
     installed = resolve(target or saved.target)
-    verdicts = [look(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
+    patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
+    with lab.hurried(patience):
+        verdicts = [look(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
     same = [v for v in verdicts if reproduces(saved, v)]
     worst = next((v for v in verdicts if v.failed), verdicts[0])
     if same:
