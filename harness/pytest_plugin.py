@@ -6,6 +6,7 @@ the CPU features are those it was seen with, a fix turns the replay red until `d
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from harness.errors import UserError
 from harness.known import Mask, mask_of
 from harness.laboratory import Laboratory
 from harness.pipeline import explanation, look
+from harness.signature import coarse
 from harness.verdict import Word
 
 _LABORATORY = pytest.StashKey[Laboratory]()
@@ -29,6 +31,12 @@ REPLAY_RUNS = 2
 class Divergence(AssertionError):
     """A failure that no saved case explains. Each coarse signature has a subclass of its own, because Hypothesis tells
     failures apart by type and place, and then reports and shrinks each of them."""
+
+
+@functools.cache
+def divergence(signature: str) -> type[Divergence]:
+    """The subclass of Divergence for one coarse signature."""
+    return type(re.sub(r"\W+", "_", signature), (Divergence,), {})
 
 
 def laboratory(config: pytest.Config) -> Laboratory:
@@ -57,9 +65,8 @@ class Examiner:
             return verdict.word
         if explanation(case, installed, recipe or {}, verdict, self.lab, self.masks).rest is None:
             return verdict.word
-        name = re.sub(r"\W+", "_", f"{target}_{verdict.stage}_{verdict.kind}")
         where = f"{verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}"
-        raise type(name, (Divergence,), {})(f"{target} {verdict.word} in {where}: {verdict.message}")
+        raise divergence(coarse(target, verdict))(f"{target} {verdict.word} in {where}: {verdict.message}")
 
 
 @pytest.fixture(scope="session")
