@@ -4,7 +4,7 @@ Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw fai
 reduced case of a known bug read as a pattern. Reduction leaves only what the failure needs, so the pattern is a lower
 bound: a place in another model matches when it has at least what the pattern has.
 
-    operators     the same types
+    operators     the same types, or their siblings: operators that engines implement by one piece of code
     edges         the same slots of the same makers; an operand that nothing makes in the pattern may be made elsewhere
     attributes    each one left in the pattern is present; texts are equal, numbers are large or negative where the
                   pattern's are, while 0 and 1 may be anything, being what numbers are reduced to
@@ -37,6 +37,21 @@ from harness.reduce.submodel import (
 )
 from harness.signature import attribute_classes, operand_class
 from harness.verdict import Kind
+
+SIBLINGS = (
+    "And Or Xor",
+    "ArgMax ArgMin",
+    "AveragePool LpPool MaxPool",
+    "BatchNormalization InstanceNormalization LayerNormalization",
+    "Equal Greater GreaterOrEqual Less LessOrEqual",
+    "GRU LSTM RNN",
+    "GlobalAveragePool GlobalLpPool GlobalMaxPool",
+    "LogSoftmax Softmax",
+    "Max Mean Min Sum",
+    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+    "ReduceSumSquare",
+)
+FAMILY = {op_type: family for family in SIBLINGS for op_type in family.split()}
 
 Occurrence = tuple[int, ...]
 """Indices of the nodes that stand for the pattern's nodes, in the pattern's order."""
@@ -121,18 +136,25 @@ def explain(masks: Iterable[Mask], case: Case, failure: Callable[[Case], str], r
     possible = [mask for mask in masks if may_occur(mask, case)]
     found: list[Mask] = []
     places: set[int] = set()
-    rest: Case | None = case
-    recorded = recording(case, record) if possible else Recording((), ())
-    for mask in possible:
+    rest, failed = case, failure(case) if possible else ""
+    recorded = recording(case, record) if failed else Recording((), ())
+    # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
+    while mask := next((m for m in possible if m.stage == _stage(failed)), None):
+        possible.remove(mask)
         failing = [o for o in matches(mask, case, recorded.runs[0]) if places.isdisjoint(o)]
         failing = [o for o in failing if _fails_alone(mask, case, o, failure, recorded)]
         if failing:
             found.append(mask)
             places.update(index for occurrence in failing for index in occurrence)
-            rest = _without(case, places, recorded)
-            if rest is None or not failure(rest):
+            without = _without(case, places, recorded)
+            if without is None or not (failed := failure(without)):
                 return Explanation(tuple(found), None)
+            rest = without
     return Explanation(tuple(found), rest)
+
+
+def _stage(coarse: str) -> str:
+    return coarse.split("/")[1] if "/" in coarse else ""
 
 
 def explains(mask: Mask, case: Case, failure: Callable[[Case], str], record: Record) -> bool:
@@ -141,9 +163,13 @@ def explains(mask: Mask, case: Case, failure: Callable[[Case], str], record: Rec
 
 
 def may_occur(mask: Mask, case: Case) -> bool:
-    """Whether `case` has as many nodes of each operator as the pattern: a filter that costs microseconds."""
-    there = Counter(node.op_type for node in case.proto.graph.node)
-    return Counter(node.op_type for node in mask.pattern) <= there
+    """Whether `case` has as many nodes of each operator or its siblings as the pattern: costs microseconds."""
+    there = Counter(_family(node.op_type) for node in case.proto.graph.node)
+    return Counter(_family(node.op_type) for node in mask.pattern) <= there
+
+
+def _family(op_type: str) -> str:
+    return FAMILY.get(op_type, op_type)
 
 
 def matches(mask: Mask, case: Case, tensors: Tensors) -> list[Occurrence]:
@@ -171,7 +197,8 @@ def _extend(pattern: Sequence[PatternNode], host: Host, chosen: Occurrence) -> I
         return
     wanted = pattern[len(chosen)]
     for index, node in enumerate(host.nodes):
-        if index not in chosen and node.op_type == wanted.op_type and _fits(wanted, node, host, chosen):
+        alike = _family(node.op_type) == _family(wanted.op_type)
+        if index not in chosen and alike and _fits(wanted, node, host, chosen):
             yield from _extend(pattern, host, (*chosen, index))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import sys
 import tempfile
@@ -22,6 +23,8 @@ from harness.sandbox.zygote import Limits, Reply, Worker, Zygote
 from harness.verdict import Observation, Outcome, StageRun
 from harness.wire import STAGES
 
+MEMORY = "/dev/shm"
+MEMORY_BYTES = 2**30
 REFERENCE = "harness.targets.reference"
 
 
@@ -29,12 +32,13 @@ class Laboratory:
     """Runs cases on targets and on the reference, each in a worker of its own. Close it, or use it in a `with`.
 
     timeout  seconds that one stage may take;  memory_gib  resident memory that one worker may use
+    small_models   keep the files that stages pass on in memory: making and removing them cost more than some stages
     target_runs  how often a target has been run so far;  last_seconds  of the slowest stage of the last run
     """
 
-    def __init__(self, *, timeout: float = 20.0, memory_gib: float = 4.0) -> None:
+    def __init__(self, *, timeout: float = 20.0, memory_gib: float = 4.0, small_models: bool = False) -> None:
         self._limits = Limits(seconds=timeout, memory_mib=int(memory_gib * 1024))
-        self._folder = Path(tempfile.mkdtemp(prefix="driftnet-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="driftnet-", dir=MEMORY if small_models and _has_room() else None))
         self._zygotes: list[Zygote] = []
         self._workers: dict[tuple[str, str], Worker] = {}
         self._cases = 0
@@ -100,6 +104,13 @@ class Laboratory:
             self._zygotes.append(zygote)
             self._workers[python, module] = zygote.worker()
         return self._workers[python, module]
+
+
+def _has_room() -> bool:
+    try:
+        return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
+    except OSError:
+        return False
 
 
 def _run_stages(

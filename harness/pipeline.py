@@ -195,7 +195,7 @@ def pursue(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, ef
     first_case, first_recipe = case, recipe
     verdict = look(case, installed, recipe, lab)
     try:
-        surfaced_late = verdict.word is not Word.DIVERGES or verdict.kind == Kind.NAN
+        surfaced_late = verdict.stage == "execute" and (verdict.word is not Word.DIVERGES or verdict.kind == Kind.NAN)
         if surfaced_late and (source := trace(case, lambda part: look(part, installed, recipe, lab), record)):
             if coarse(name, source.verdict) != coarse(name, verdict):
                 symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
@@ -206,7 +206,7 @@ def pursue(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, ef
             if effort.stop():
                 raise ExhaustedError
             # What a damaged heap leads to depends on what the process did before.
-            found = look(candidate, installed, simpler, lab, fresh=verdict.word is Word.CRASHES)
+            found = look(candidate, installed, simpler, lab, fresh=verdict.kind == "SIGABRT")
             weaker = found.tier in CLEAR and found.tier != verdict.tier
             return is_clear(found) and coarse(name, found) == wanted and not weaker
 

@@ -27,7 +27,7 @@ from harness.oracle.construct import construct
 from harness.pipeline import Effort, Examination, examine
 from harness.recipe import Recipe
 
-RECIPES_PER_MODEL = 2
+RECIPES_PER_MODEL = 3
 LOSSLESS_SHARE = 0.5
 STEERED_WEIGHT = 0.25
 Event = Mapping[str, Any]
@@ -93,6 +93,8 @@ class Shard:
                 return
             effort = Effort(seconds=self.plan.reduce_seconds, stop=self.stopping)
             result = examine(variant, installed, chosen, self.lab, list(self.masks.values()), effort=effort)
+            if result.known:  # what explained this one is likely to explain the next: ask it first
+                self.masks = {result.known: self.masks[result.known], **self.masks}
             yield self._examined(index, installed, chosen, result)
             if result.finding and not result.known:
                 path = corpus.save(result.finding.to_save(), self.plan.cases)
@@ -140,7 +142,7 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what Ctrl-C and SIGTERM mean
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     threading.current_thread().name = "shard"
-    lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib)
+    lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
     util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
     _shard = Shard(plan, lab, stop.is_set)
 

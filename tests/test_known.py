@@ -223,3 +223,23 @@ def clip(*inputs: str) -> Case:
 )
 def test_operands_are_compared_by_class(pattern: Case, case: Case, expected: bool):
     assert bool(found(mask(pattern), case)) == expected
+
+
+def test_siblings_match_and_other_operators_do_not():
+    def reduction(op_type: str) -> Case:
+        return small(node(op_type, ["x"], ["y"]))
+
+    known = mask(reduction("ReduceL1"))
+    assert found(known, reduction("ReduceLogSum"))
+    assert not found(known, reduction("Relu"))
+
+
+def test_a_bug_of_another_stage_is_not_asked():
+    case, asked = neg(3), []
+
+    def failure(part: Case) -> str:
+        asked.append(part)
+        return "planted/convert/crash"
+
+    assert explain([mask(neg(3))], case, failure, tools.record).rest is case
+    assert asked == [case]
