@@ -22,7 +22,7 @@ from harness.machine import cpu_features
 from harness.pipeline import Effort, examine, look, reproduces
 from harness.recipe import Recipe
 from harness.sandbox.zygote import Zygote
-from harness.shard import Event, Plan
+from harness.shard import Event, Plan, case_folders
 from harness.summary import Summary
 from harness.verdict import FAILURES, Kind, Word
 from harness.wire import STAGES
@@ -53,8 +53,8 @@ def fuzz(
 
     New cases are written below `report`/cases as they are found and, when `save`, into `corpus_folder` too. `resume`
     goes on with the case indices after those of the summary.json in `report`. Listeners are called with the summary so
-    far and each event. Raises UserError for an unknown target or focus, for folders that cannot be written, and when
-    there is nothing to resume.
+    far and each event. Raises UserError for an unknown target or focus, for folders that cannot be written, for saved
+    cases that are not whole, and when there is nothing to resume.
     """
     for word in targets:
         resolve(word)
@@ -72,6 +72,8 @@ def fuzz(
     _make_folder(plan.cases)
     if save:
         _make_folder(corpus_folder)
+    for folder in (*case_folders(plan.corpus), *case_folders(plan.cases)):
+        corpus.load(folder)  # one that is not whole is said now: a shard could only die of it
     summary = Summary(run_cases=plan.cases, seed=seed)
     if resume:
         _restore(summary, report / "summary.json")
@@ -88,20 +90,23 @@ def fuzz(
         for listener in listeners:
             listener(summary, event)
 
-    wall, cpu = campaign.run(plan, bounds, workers=workers, listener=hear, first_index=summary.next_index)
-    summary.wall_seconds, summary.cpu_seconds = wall, cpu
+    campaign.run(plan, bounds, workers=workers, listener=hear, first_index=summary.next_index)
     return summary
 
 
 def generate(*, cases: int, seed: int, out: Path, focus: Sequence[str] = ()) -> dict[str, Any]:
-    """Write `cases` generated cases as ONNX backend tests `out`/test_<index>/, expected outputs left out."""
+    """Write `cases` generated cases as ONNX backend tests `out`/test_<index>/, expected outputs left out.
+
+    Each folder appears whole, in the place of what an earlier run left there. Raises UserError for an unknown focus and
+    (kind "disk") when a folder cannot be written.
+    """
     _check_focus(focus)
     _make_folder(out)
     started = time.process_time()
     for index in range(cases):
-        folder = out / f"test_{index:06d}"
-        _make_folder(folder)
-        corpus.write_model(bulk.case(seed, index, focus=tuple(focus)), (), folder)
+        case = bulk.case(seed, index, focus=tuple(focus))
+        with corpus.whole(out / f"test_{index:06d}", replace=True) as folder:
+            corpus.write_model(case, (), folder)
     return {"cases": cases, "cpu_seconds": round(time.process_time() - started, 3)}
 
 

@@ -36,25 +36,36 @@ class Bounds:
     cases: float = math.inf
 
 
-def run(plan: Plan, bounds: Bounds, *, workers: int, listener: Listener, first_index: int = 0) -> tuple[float, float]:
-    """Run a campaign; returns its wall seconds and the CPU seconds of this process and all it has started.
+def run(plan: Plan, bounds: Bounds, *, workers: int, listener: Listener, first_index: int = 0) -> None:
+    """Run a campaign.
 
-    The listener is told every event of harness.shard, and {"event": "tick", "elapsed", "left"} a few times a second.
-    SIGINT and SIGTERM end it in order: what is under way stops at its next oracle call, and all that was found is kept.
-    Raises UserError when nothing further could be saved.
+    The listener is told every event of harness.shard, {"event": "tick", "elapsed", "left"} a few times a second, and at
+    the end, however it comes, {"event": "end", "elapsed", "cpu"}: wall seconds, and the CPU seconds of this process and
+    all it has started. SIGINT and SIGTERM end it in order: what is under way stops at its next oracle call, and all
+    that was found is kept. Raises UserError when nothing further could be saved, and when a shard dies.
     """
     started, cpu_before = time.monotonic(), cpu_seconds()
+    try:
+        _run(plan, bounds, workers, listener, first_index)
+    finally:
+        listener({"event": "end", "elapsed": time.monotonic() - started, "cpu": cpu_seconds() - cpu_before})
+
+
+def _run(plan: Plan, bounds: Bounds, workers: int, listener: Listener, first_index: int) -> None:
+    started = time.monotonic()
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
 
     def elapsed() -> float:
         return time.monotonic() - started
 
-    with _signals_set(stop.set), ProcessPoolExecutor(workers, context, begin, (plan, stop)) as pool:
+    with _signals_noted() as noted, ProcessPoolExecutor(workers, context, begin, (plan, stop)) as pool:
         pending: set[Future[list[Event]]] = set()
         work = _work(plan, bounds, first_index)
         try:
             while True:
+                if noted:
+                    stop.set()
                 over = stop.is_set() or elapsed() >= bounds.seconds
                 for index, most in itertools.islice(work, 0 if over else workers * AHEAD - len(pending)):
                     pending.add(pool.submit(examine_index, index, most))
@@ -70,12 +81,15 @@ def run(plan: Plan, bounds: Bounds, *, workers: int, listener: Listener, first_i
                     _raise_if_hopeless(event)
                 listener({"event": "tick", "elapsed": elapsed(), "left": bounds.seconds - elapsed()})
         except BrokenProcessPool as e:
-            raise RuntimeError("a process of the harness itself died; everything found so far is saved") from e
+            raise UserError(
+                "a process of driftnet itself died; everything found so far is saved",
+                hint="was it killed for want of memory? --workers takes a smaller number; --resume goes on from here",
+                kind="internal",
+            ) from e
         finally:
             stop.set()
             for future in pending:
                 future.cancel()
-    return elapsed(), cpu_seconds() - cpu_before
 
 
 def cpu_seconds() -> float:
@@ -101,11 +115,15 @@ def _raise_if_hopeless(event: Event) -> None:
 
 
 @contextlib.contextmanager
-def _signals_set(stop: Callable[[], None]) -> Iterator[None]:
-    """While the block runs, SIGINT and SIGTERM call `stop`."""
-    before = {s: signal.signal(s, lambda number, frame: stop()) for s in (signal.SIGINT, signal.SIGTERM)}
+def _signals_noted() -> Iterator[list[int]]:
+    """While the block runs, SIGINT and SIGTERM are noted in the list that is yielded, and do nothing else.
+
+    A handler may interrupt the holder of any lock: one that took a lock itself, a shared event's say, could hang.
+    """
+    noted: list[int] = []
+    before = {s: signal.signal(s, lambda number, frame: noted.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield noted
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

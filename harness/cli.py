@@ -95,7 +95,6 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
             resume=resume,
             listeners=[writers.periodically(folder), show],
         )
-    writers.write_summary(summary.as_json(), folder)
     _print(summary.as_json(), as_json, lambda result: tables.fuzz(OUT, result, folder))
     return summary.exit_status
 

@@ -76,7 +76,7 @@ class Shard:
 
     def learn(self, folder: Path) -> None:
         """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more."""
-        for path in sorted(folder.glob("*/test_*")):
+        for path in case_folders(folder):
             if path.name not in self.masks:
                 saved = corpus.load(path)
                 if saved.status != "fixed":
@@ -117,6 +117,11 @@ class Shard:
         if not self.plan.steer:
             return {}
         return {op: STEERED_WEIGHT for mask in self.masks.values() if mask.target == target for op in mask.op_types}
+
+
+def case_folders(root: Path) -> list[Path]:
+    """The folders <target>/test_* below `root` that a shard takes for saved cases."""
+    return sorted(root.glob("*/test_*"))
 
 
 def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[tuple[Case, dict[str, Any]]]:

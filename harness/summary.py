@@ -13,6 +13,19 @@ from harness import corpus
 from harness.case import elements, nodes
 from harness.shard import Event
 
+Types = Mapping[str, type | tuple[type, ...]]
+_RESULT: Types = {
+    **dict.fromkeys(("cases", "models", "seed", "next_index", "unconfirmed"), int),
+    **dict.fromkeys(("wall_seconds", "cpu_seconds"), (int, float)),
+    **dict.fromkeys(("verdicts", "abstained", "rules"), dict),
+    **dict.fromkeys(("findings", "errors"), list),
+}
+_FINDING: Types = {
+    **dict.fromkeys(("id", "target", "release", "stage", "kind", "signature", "status", "message", "path"), str),
+    **dict.fromkeys(("nodes", "elements", "times"), int),
+}
+_ERROR: Types = {"index": int, "message": str}
+
 
 @dataclass
 class Summary:
@@ -23,6 +36,7 @@ class Summary:
     abstained   operator type -> cases that no tier could decide because of it
     findings    id -> what the JSON says of a new or known finding; `times` says how often it was met
     unconfirmed  failures that fresh workers did not show again;   errors   of driftnet itself
+    wall_before, cpu_before   seconds that the runs before this one took, where it goes on with one
     """
 
     run_cases: Path
@@ -37,6 +51,8 @@ class Summary:
     errors: list[dict[str, Any]] = field(default_factory=list)
     wall_seconds: float = 0.0
     cpu_seconds: float = 0.0
+    wall_before: float = 0.0
+    cpu_before: float = 0.0
     left: float = math.inf
     next_index: int = 0
 
@@ -53,7 +69,10 @@ class Summary:
             case "error":
                 self.errors.append(dict(event))
             case "tick":
-                self.wall_seconds, self.left = event["elapsed"], event["left"]
+                self.wall_seconds, self.left = self.wall_before + event["elapsed"], event["left"]
+            case "end":
+                self.wall_seconds = self.wall_before + event["elapsed"]
+                self.cpu_seconds = self.cpu_before + event["cpu"]
 
     @property
     def new(self) -> list[dict[str, Any]]:
@@ -83,14 +102,21 @@ class Summary:
         }
 
     def restore(self, result: Mapping[str, Any]) -> None:
-        """Go on from an earlier `as_json`. Raises ValueError for another seed, KeyError for lacking keys."""
+        """Go on from an earlier `as_json`. Raises ValueError for another seed, KeyError or TypeError for other JSON."""
+        _check_types(result, _RESULT)
         if result["seed"] != self.seed:
             raise ValueError(f"that run has seed {result['seed']}, not {self.seed}")
-        self.cases, self.models, self.next_index = result["cases"], result["models"], result["next_index"]
+        for name in ("cases", "models", "next_index", "unconfirmed"):
+            setattr(self, name, result[name])
         for name in ("verdicts", "abstained", "rules"):
+            _check_types(result[name], dict.fromkeys(result[name], int))
             getattr(self, name).update(result[name])
+        for record, types in [(f, _FINDING) for f in result["findings"]] + [(e, _ERROR) for e in result["errors"]]:
+            _check_types(record, types)
         self.findings = {finding["id"]: finding for finding in result["findings"]}
-        self.unconfirmed = result["unconfirmed"]
+        self.errors = result["errors"]
+        self.wall_before = self.wall_seconds = result["wall_seconds"]
+        self.cpu_before = self.cpu_seconds = result["cpu_seconds"]
 
     def _examined(self, event: Event) -> None:
         verdict = event["verdict"]
@@ -109,6 +135,18 @@ class Summary:
         if path.name not in self.findings:
             self.findings[path.name] = described(corpus.load(path), release, status) | {"times": 0}
         self.findings[path.name]["times"] += 1
+
+
+def _check_types(record: Any, types: Types) -> None:
+    """Raise KeyError or TypeError unless `record` maps every name in `types` to a value of its type, numbers >= 0."""
+    if not isinstance(record, dict):
+        raise TypeError(f"{record!r} is no JSON object")
+    for name, wanted in types.items():
+        value = record[name]
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            raise TypeError(f"{name} is {value!r}")
+        if isinstance(value, int | float) and value < 0 and name != "seed":
+            raise TypeError(f"{name} is negative: {value}")
 
 
 def described(saved: corpus.SavedCase, release: str, status: str) -> dict[str, Any]:

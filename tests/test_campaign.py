@@ -9,8 +9,11 @@ import time
 
 import pytest
 
-from harness import api, corpus
+from harness import api, campaign, corpus
+from harness.errors import UserError
+from harness.report import writers
 from harness.summary import Summary
+from tests.test_corpus import saved_relu
 
 
 def fuzz(tmp_path, **options):
@@ -90,3 +93,70 @@ def test_exit_statuses(tmp_path, errors, statuses, status):
     summary.errors = errors
     summary.findings = {str(k): {"status": s} for k, s in enumerate(statuses)}
     assert summary.exit_status == status
+
+
+def test_a_run_that_goes_on_adds_time_and_keeps_errors(tmp_path):
+    summary = Summary(run_cases=tmp_path)
+    before = summary.as_json() | {
+        "wall_seconds": 10.0,
+        "cpu_seconds": 20,
+        "errors": [{"event": "error", "index": 3, "message": "a slip"}],
+    }
+    summary.restore(before)
+    summary({"event": "tick", "elapsed": 1.0, "left": 5.0})
+    assert summary.wall_seconds == 11.0
+    summary({"event": "end", "elapsed": 2.0, "cpu": 3.0})
+    assert (summary.wall_seconds, summary.cpu_seconds) == (12.0, 23.0)
+    assert [error["message"] for error in summary.errors] == ["a slip"]
+    assert summary.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"cases": "8"},
+        {"next_index": -1},
+        {"next_index": True},
+        {"seed": 1},
+        {"wall_seconds": None},
+        {"verdicts": {"agrees": "many"}},
+        {"findings": [{"id": "only a name"}]},
+        {"errors": {}},
+    ],
+    ids=str,
+)
+def test_a_summary_of_the_wrong_form_is_not_gone_on_with(tmp_path, damage):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "summary.json").write_text(json.dumps(Summary(run_cases=tmp_path).as_json() | damage))
+    with pytest.raises(UserError, match="cannot go on with the run of"):
+        fuzz(tmp_path, cases=1, resume=True)
+
+
+@pytest.mark.parametrize("place", ["corpus", "report/cases"])
+def test_a_saved_case_that_is_not_whole_stops_a_run_before_it_starts(tmp_path, place):
+    folder = corpus.save(saved_relu(), tmp_path / place)
+    (folder / "case.json").write_text('{"schema": 1,')
+    with pytest.raises(UserError, match=r"not a whole case\.json"):
+        fuzz(tmp_path, cases=1)
+
+
+def die(plan, stop):
+    """A shard that does not come up."""
+    os._exit(1)
+
+
+def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "begin", die)
+    report = tmp_path / "report"
+    with pytest.raises(UserError, match="a process of driftnet itself died") as error:
+        api.fuzz(cases=1, report=report, corpus_folder=tmp_path, listeners=[writers.periodically(report)])
+    assert error.value.kind == "internal"
+    assert json.loads((report / "summary.json").read_text())["wall_seconds"] > 0
+
+
+def test_signals_are_only_noted():
+    with campaign._signals_noted() as noted:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    assert noted == [signal.SIGTERM, signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

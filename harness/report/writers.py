@@ -20,12 +20,12 @@ EVERY_SECONDS = 10.0
 
 
 def periodically(folder: Path) -> Listener:
-    """A listener that writes the summary into `folder` every ten seconds: a run that is killed leaves one too."""
+    """A listener that writes the summary into `folder` at the end, and every ten seconds in case the run is killed."""
     due = 0.0
 
     def update(summary: Summary, event: Event) -> None:
         nonlocal due
-        if event["event"] == "tick" and event["elapsed"] >= due:
+        if event["event"] == "end" or (event["event"] == "tick" and event["elapsed"] >= due):
             due = event["elapsed"] + EVERY_SECONDS
             write_summary(summary.as_json(), folder)
 
