@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -154,6 +155,56 @@ def start_child_and_segfault() -> None:
     if os.fork() == 0:
         time.sleep(600)
     segfault()
+
+
+def start_daemon(seconds: float) -> int:
+    """Start a process that flees into a session of its own and burns `seconds` there, and return its pid."""
+    reader, writer = os.pipe()
+    if os.fork() == 0:
+        os.setsid()
+        if daemon := os.fork():
+            os.write(writer, str(daemon).encode())
+            os._exit(0)
+        burn(seconds)
+        time.sleep(600)
+    return int(os.read(reader, 16))
+
+
+def start_daemon_and_segfault(path: str) -> None:
+    Path(path).write_text(str(start_daemon(0.0)))
+    segfault()
+
+
+def fill_memory_in_a_child(mib: int) -> None:
+    child = os.fork()
+    if child == 0:
+        fill_memory(mib)
+        os._exit(0)
+    os.waitpid(child, 0)
+
+
+def share_memory_with_children(mib: int, children: int) -> None:
+    """Touch this much memory, and fork children that only read it, for .2 s."""
+    kept = np.ones(mib << 20, np.uint8)
+    pids = []
+    for _ in range(children):
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            kept.sum()
+            time.sleep(0.2)
+            os._exit(0)
+    for child in pids:
+        os.waitpid(child, 0)
+
+
+def replace_folder(what: str) -> None:
+    """Put something else in the place of the working directory: nothing, "file", or "link"."""
+    here = os.getcwd()
+    shutil.rmtree(here)
+    if what == "file":
+        Path(here).touch()
+    if what == "link":
+        os.symlink("/proc", here)
 
 
 def burn(seconds: float) -> None:

@@ -164,6 +164,7 @@ def test_a_stopped_process_is_a_hang(worker: Worker) -> None:
     ("name", "args", "message"),
     [
         ("fill_memory", (2000,), "MiB of the 256 allowed"),
+        ("fill_memory_in_a_child", (2000,), "MiB of the 256 allowed"),
         ("ask_for_memory", (1 << 30,), "MemoryError"),
         ("abort_for_want_of_memory", (), "bad_alloc"),
         ("signal_itself", (int(signal.SIGKILL),), "as the kernel does"),
@@ -176,18 +177,38 @@ def test_too_much_memory_is_an_observation(worker: Worker, name: str, args: tupl
     assert_works(worker)
 
 
-def test_memory_below_the_limit_is_no_matter(worker: Worker) -> None:
-    reply = call(worker, "fill_memory", 100)
+@pytest.mark.parametrize("name", ["fill_memory", "fill_memory_in_a_child"])
+def test_memory_below_the_limit_is_no_matter(worker: Worker, name: str) -> None:
+    reply = call(worker, name, 100)
     assert_outcome(reply, Outcome.OK)
     assert 100 < reply.peak_mib < 256, f"filling 100 MiB is reported as a peak of {reply.peak_mib:.0f} MiB"
 
 
+def test_memory_that_children_share_with_their_worker_counts_once(worker: Worker) -> None:
+    assert_outcome(call(worker, "share_memory_with_children", 100, 3), Outcome.OK)
+
+
 FORGED = wire.encode({"id": -1, "outcome": "ok", "message": "", "value": wire.encode(1), "cpu": 0.0, "peak_mib": 1.0})
+GOOD = {"id": 1, "outcome": "ok", "message": "", "value": wire.encode(1), "cpu": 0.0, "peak_mib": 1.0}
+FALSE = [
+    wire.encode({**GOOD, field: value})
+    for field, value in [
+        ("id", np.array([1, 1])),
+        ("id", True),
+        ("outcome", np.array([1, 1])),
+        ("outcome", ["ok"]),
+        ("cpu", float("nan")),
+        ("cpu", float("inf")),
+        ("cpu", -1.0),
+        ("peak_mib", float("nan")),
+        ("peak_mib", -1.0),
+    ]
+]
 UNTYPED = wire.encode({"id": 1, "outcome": "ok", "message": 3, "value": None, "cpu": "much", "peak_mib": []})
 HUGE = b"DFT1" + b"\xff" * 12
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", b"DFT1", b"\0", HUGE, FORGED, UNTYPED, wire.encode([1])])
+@pytest.mark.parametrize("garbage", [b"garbage", b"DFT1", b"\0", HUGE, FORGED, UNTYPED, *FALSE, wire.encode([1])])
 def test_garbage_on_the_pipe_is_an_observation(worker: Worker, garbage: bytes) -> None:
     assert_outcome(call(worker, "write_to_pipe", garbage), Outcome.GARBAGE)
     assert_works(worker)
@@ -275,6 +296,45 @@ def test_children_of_a_worker_end_with_it(worker: Worker) -> None:
     assert wait_until_gone(child) == [], "a child that a worker had started outlives it"
 
 
+def test_a_daemon_of_a_worker_ends_with_it(zygote: Zygote, worker: Worker) -> None:
+    before = zygote.cpu_seconds
+    daemon = call(worker, "start_daemon", 0.2).value
+    assert is_running(daemon)
+    time.sleep(0.5)
+    assert_works(zygote.worker())
+    assert is_running(daemon), "it has ended before its worker"
+    worker.renew()
+    assert wait_until_gone(daemon) == [], "a child in a session of its own outlives the worker"
+    assert zygote.cpu_seconds - before >= 0.2, "the CPU time of a daemon is lost"
+
+
+def test_a_daemon_ends_when_its_worker_crashes(worker: Worker) -> None:
+    call(worker, "start_daemon_and_segfault", "pid")
+    assert wait_until_gone(int((worker.folder / "pid").read_text())) == [], "a daemon outlives the crash of its worker"
+
+
+def test_a_daemon_of_another_worker_is_left_alone(zygote: Zygote, worker: Worker) -> None:
+    daemon = call(worker, "start_daemon", 0.0).value
+    other = zygote.worker()
+    assert_works(other)
+    other.renew()
+    assert is_running(daemon), "reaping one worker ended what another one had started"
+
+
+@pytest.mark.parametrize("what", ["nothing", "file", "link"])
+def test_a_worker_that_replaces_its_folder_gets_it_back(worker: Worker, what: str) -> None:
+    assert_outcome(call(worker, "replace_folder", what), Outcome.OK)
+    worker.renew()
+    assert call(worker, "folders").value[0] == str(worker.folder)
+    assert list(worker.folder.iterdir()) == [], "the folder is not empty"
+
+
+def test_a_worker_without_a_folder_starts_even_so(worker: Worker) -> None:
+    call(worker, "replace_folder", "nothing")
+    worker.close()
+    assert_works(worker)
+
+
 def test_a_worker_that_dies_between_calls_is_replaced_unnoticed(worker: Worker) -> None:
     pid = call(worker, "pid").value
     os.kill(pid, signal.SIGKILL)
@@ -353,7 +413,7 @@ def test_the_cpu_time_of_workers_is_counted_while_they_run_and_afterwards() -> N
 def test_closing_leaves_neither_process_nor_folder() -> None:
     zygote = Zygote(preload=(FAULTS,))
     pids = [call(zygote.worker(), "pid").value for _ in range(2)]
-    pids.append(call(zygote.worker(), "start_child").value)
+    pids += [call(zygote.worker(), name, *args).value for name, *args in (("start_child",), ("start_daemon", 0.0))]
     zygote.close()
     assert wait_until_gone(*pids) == [], "processes outlive close()"
     assert not zygote.folder.exists(), f"{zygote.folder} outlives close()"
@@ -369,9 +429,10 @@ from harness.sandbox.zygote import Zygote
 zygote = Zygote(preload=("{FAULTS}",))
 worker = zygote.worker()
 child, pid = (worker.call("{FAULTS}:" + name).value for name in ("start_child", "pid"))
+daemon = worker.call("{FAULTS}:start_daemon", 0.0).value
 hung = zygote.worker()
 hung_pid = hung.call("{FAULTS}:pid").value
-print(child, pid, hung_pid, zygote.folder, flush=True)
+print(child, daemon, pid, hung_pid, zygote.folder, flush=True)
 threading.Thread(target=hung.call, args=["{FAULTS}:spin_in_native_code"], kwargs=dict(timeout=600)).start()
 while True:
     zygote.worker().call("{FAULTS}:pid")

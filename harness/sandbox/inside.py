@@ -26,7 +26,7 @@ from typing import Any, Callable, NoReturn  # noqa: UP035  (collections.abc.Call
 from harness import wire
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 # What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
 _SMALL, _LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
@@ -42,6 +42,7 @@ def serve(settings: dict[str, Any]) -> None:
     control = socket.socket(fileno=settings["control"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     isolated = _isolate_network()
+    _adopt_orphans()
     # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     for name in settings["preload"]:
@@ -56,7 +57,7 @@ def serve(settings: dict[str, Any]) -> None:
         while _serve_request(control, workers, settings["limits"]):
             pass
     for pid in workers:
-        _reap(pid)
+        _reap(pid, workers)
     shutil.rmtree(settings["folder"], ignore_errors=True)
 
 
@@ -67,7 +68,7 @@ def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, 
         return False
     if "reap" in request:
         workers.remove(request["reap"])
-        _say(control, **_reap(request["reap"]))
+        _say(control, **_reap(request["reap"], workers))
         return True
     pid = os.fork()
     if pid == 0:
@@ -124,14 +125,40 @@ def _hear(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
     return (json.loads(message) if message else None), list(descriptors)
 
 
-def _reap(pid: int) -> dict[str, Any]:
-    """End a worker and all of its process group; how it ended, in a worker that had ended already."""
+def _reap(pid: int, workers: set[int]) -> dict[str, Any]:
+    """End a worker and all that it started, none of `workers`; how it ended, in a worker that had ended already."""
     try:
         os.killpg(pid, signal.SIGKILL)
     except ProcessLookupError:  # it is so new that it has no group of its own yet
         os.kill(pid, signal.SIGKILL)
     _, status, usage = os.wait4(pid, 0)
-    return {"status": status, "cpu": usage.ru_utime + usage.ru_stime, "peak_mib": usage.ru_maxrss / 1024}
+    usages = [usage]
+    # A living worker adopts its orphans itself, so a child that is no worker comes from a dead one. Again and again,
+    # because ending it makes its own children appear here.
+    while orphans := [child for child in children(os.getpid()) if child not in workers]:
+        for orphan in orphans:
+            os.kill(orphan, signal.SIGKILL)
+        usages += [os.wait4(orphan, 0)[2] for orphan in orphans]
+    return {
+        "status": status,
+        "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages),
+        "peak_mib": max(usage.ru_maxrss for usage in usages) / 1024,
+    }
+
+
+def children(pid: int) -> list[int]:
+    """The processes whose parent is `pid`, those that have ended and were not waited for included."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own: also of one that fled into a session of its own."""
+    _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
 def _work(pipe: int, log: int, folder: str, limits: dict[str, int]) -> NoReturn:
@@ -156,6 +183,7 @@ def _work(pipe: int, log: int, folder: str, limits: dict[str, int]) -> NoReturn:
 def _confine(log: int, folder: str, limits: dict[str, int]) -> None:
     os.setsid()
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _adopt_orphans()
     for descriptor in 1, 2:
         os.dup2(log, descriptor)
     os.close(log)
@@ -204,9 +232,9 @@ def _answer(pipe: socket.socket) -> None:
         except Exception as e:
             reply.update(outcome="error", message=f"{type(e).__name__}: {e}")
         _flush()
-        usage = resource.getrusage(resource.RUSAGE_SELF)
-        reply["cpu"] = usage.ru_utime + usage.ru_stime + _cpu_seconds(resource.RUSAGE_CHILDREN)
-        reply["peak_mib"] = usage.ru_maxrss / 1024
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        reply["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        reply["peak_mib"] = max(usage.ru_maxrss for usage in usages) / 1024
         pipe.sendall(wire.encode(reply))
 
 
