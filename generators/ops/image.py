@@ -8,7 +8,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.ops.registry import operator
-from generators.values import Shape
+from generators.values import RANGES, Shape
 
 SCALES = ((2.0, 2.0, 2.0), (1.0, 2.0, 1.0), (0.5, 0.5, 0.5), (1.5, 1.5, 1.0), (2.0, 3.0, 1.0), (1.0, 0.5, 2.0))
 COORDINATES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
@@ -18,7 +18,8 @@ COORDINATES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"
 def resize(b: Builder) -> None:
     """The spatial dims scaled, floor(n scale) or to given sizes, by nearest, linear or cubic interpolation"""
     mode = b.choose("mode", ("nearest", "linear", "cubic"))
-    x = b.data(ranks=(4,) if mode == "cubic" else (4, 3))
+    dtypes = [d for d in b.types("Resize", "T1") if d not in RANGES or mode == "nearest"]
+    x = b.data(dtypes=dtypes, ranks=(4,) if mode == "cubic" else (4, 3))
     factors = b.choose("scales", SCALES)[: x.rank - 2]
     factors = tuple([f if all(s[axis] * f >= 1 for s in x.shapes) else 1.0 for axis, f in enumerate(factors, 2)])
     coordinates = b.choose("coordinate_transformation_mode", COORDINATES)

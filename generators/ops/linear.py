@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from generators.builder import Builder, each
 from generators.graph import Value
-from generators.ops.elementwise import broadcast, magnitude
+from generators.ops.elementwise import broadcast, magnitude, tame
 from generators.ops.registry import operator
 from generators.values import Shape
 
@@ -22,11 +22,11 @@ def gemm(b: Builder) -> None:
     """Y = alpha A' B' + beta C, A' (M, K) and B' (K, N) transposed on demand, C broadcast to (M, N)"""
     transposed_a, transposed_b = b.flag("transA"), b.flag("transB")
     inner, outer = (0, 1) if transposed_a else (1, 0)
-    a = b.data("a", ranks=(2,), fixed=(inner,), fits=lambda v: magnitude(v) < LARGEST)
+    a = b.data("a", dtypes=b.types("Gemm"), ranks=(2,), fixed=(inner,), fits=tame(LARGEST))
     k = a.shape[inner]
     n = b.choose("n", COLUMNS) or k
-    w = b.weight("w", (n, k) if transposed_b else (k, n))
-    c = b.optional("c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))))
+    w = b.weight("w", (n, k) if transposed_b else (k, n), dtype=a.dtype)
+    c = b.optional("c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))), dtype=a.dtype)
     alpha, beta = b.choose("alpha", (1.0, 1.0, 0.5, 2.0)), b.choose("beta", (1.0, 1.0, 0.5, -1.0))
     attributes = {
         "alpha": b.unless(alpha, 1.0),
@@ -41,12 +41,12 @@ def gemm(b: Builder) -> None:
 @operator("MatMul", weight=2.5)
 def matmul(b: Builder) -> None:
     """NumPy's matmul: the last two dims are matrices, those before broadcast; a 1-D operand is a vector"""
-    a = b.data("a", ranks=(2, 3, 4, 1), fixed=(-1,), fits=lambda v: magnitude(v) < LARGEST)
+    a = b.data("a", dtypes=b.types("MatMul"), ranks=(2, 3, 4, 1), fixed=(-1,), fits=tame(LARGEST))
     k = a.shape[-1]
     n = b.choose("n", COLUMNS) or k
     form = b.choose("form", ("matrix", "matrix", "batched", "vector"))
     batch = a.shape[:-2] if form == "batched" and all(a.fixed(axis) for axis in range(a.rank - 2)) else ()
-    w = b.weight("w", (k,) if form == "vector" else (*batch, k, n))
+    w = b.weight("w", (k,) if form == "vector" else (*batch, k, n), dtype=a.dtype)
     top = _top(a, w, k)
     b.emit("MatMul", (a, w), each(matmul_shape, a, w), bounds=(-top, top))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
 from generators.ops.convolution import LARGEST, Window, padding_attributes, pads_for, window, window_output
-from generators.ops.elementwise import magnitude
+from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import Shape
 
@@ -66,14 +66,14 @@ def _starts_inside(x: Value, kernel: Shape, strides: Shape, dilations: Shape, pa
 @operator("MaxPool", weight=2)
 def max_pool(b: Builder) -> None:
     """The maximum of each window; padding does not count"""
-    w = window(b, SPATIAL_RANKS, most=math.inf)
+    w = window(b, b.types("MaxPool"), SPATIAL_RANKS, most=math.inf)
     _pool(b, "MaxPool", w, {}, dilated=True, bounds=(w.x.low, w.x.high))
 
 
 @operator("AveragePool", weight=1.5)
 def average_pool(b: Builder) -> None:
     """The mean of each window, over the elements inside the tensor or over the padding too; dilations from opset 19"""
-    w = window(b, SPATIAL_RANKS)
+    w = window(b, b.types("AveragePool"), SPATIAL_RANKS)
     include = b.unless(b.choose("count_include_pad", (0, 1)), 0)
     bounds = (min(w.x.low, 0.0), max(w.x.high, 0.0))
     _pool(b, "AveragePool", w, {"count_include_pad": include}, dilated=b.opset >= 19, bounds=bounds)
@@ -82,7 +82,7 @@ def average_pool(b: Builder) -> None:
 @operator("LpPool", weight=0.5)
 def lp_pool(b: Builder) -> None:
     """The p-norm of each window; dilations and ceil_mode from opset 18"""
-    w = window(b, SPATIAL_RANKS, most=1e6)
+    w = window(b, b.types("LpPool"), SPATIAL_RANKS, most=1e6)
     p = b.choose("p", (None, 1, 3))
     bounds = (0.0, magnitude(w.x) * 128)
     _pool(b, "LpPool", w, {"p": p}, dilated=b.opset >= 18, ceil=b.opset >= 18, bounds=bounds)
@@ -91,7 +91,7 @@ def lp_pool(b: Builder) -> None:
 def _global(name: str, rule: str) -> None:
     @operator(name, rule=rule)
     def global_pool(b: Builder) -> None:
-        x = b.data(ranks=SPATIAL_RANKS, fits=lambda v: magnitude(v) < LARGEST)
+        x = b.data(dtypes=b.types(name), ranks=SPATIAL_RANKS, fits=tame(LARGEST))
         b.emit(name, (x,), each(lambda s: (*s[:2], *[1] * (len(s) - 2)), x))
 
 
