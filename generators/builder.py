@@ -342,6 +342,24 @@ class Builder:
         """A 1-D int64 constant (axes, a target shape, repeats)."""
         return self._fixed(self.choose(name, sources), np.array(numbers, np.int64))
 
+    def whole(
+        self,
+        name: str,
+        shapes: tuple[Shape, ...],
+        low: int,
+        high: int,
+        *,
+        dtype: int = INT64,
+        sources: Sequence[str] = ("initializer", "constant", "initializer", "input"),
+    ) -> Value:
+        """Integers low..high: indices, labels, codes, lengths."""
+        source, fill = self.choose(name, sources), Fill("range", self._next_offset(), low, high)
+        if any(shape != shapes[0] for shape in shapes):
+            source = "input"
+        elif source not in self.profile.numbers:
+            source = "initializer"
+        return self.given(source, dtype, shapes, fill)
+
     def constant(self, name: str, array: np.ndarray, sources: Sequence[str] = ("initializer", "constant")) -> Value:
         """A tensor of certain numbers."""
         return self._fixed(self.choose(name, sources), array)
@@ -381,6 +399,8 @@ class Builder:
             if found is not None:
                 return found
         if source == "input" or any(shape != shapes[0] for shape in shapes):
+            if dtype not in NUMPY:
+                return self.cast(self.given("input", FLOAT, shapes, fill), dtype)
             return self.given("input", dtype, shapes, fill)
         if source == "dequantized" and kind == "weight" and dtype == FLOAT:
             return self._dequantized(shapes[0], fill)
@@ -427,7 +447,7 @@ class Builder:
     ) -> Value:
         """Add a node with one output. Attributes that are None are left out; dtype defaults to that of the first input,
         bounds to the hull of the inputs' bounds."""
-        first = inputs[0]
+        first = inputs[0] if inputs else None
         if dtype is None:
             assert first is not None, "a node without a first input says its dtype"
             dtype = first.dtype
@@ -481,7 +501,7 @@ class Builder:
         if self.header.every_sink:
             used = {index for node in self.nodes for index in (*node.inputs, *node.reads())}
             outputs.extend(i for node in self.nodes for i in node.outputs if i is not None and i not in used)
-        outputs = [self._presentable(index) for index in dict.fromkeys(outputs) if not self.values[index].container]
+        outputs = [self._presentable(index) for index in dict.fromkeys(outputs) if self._is_output(index)]
         return GraphSpec(
             opset=self.opset,
             regime=self.regime,
@@ -492,6 +512,10 @@ class Builder:
             pool=pool,
             annotated=self.header.annotated,
         )
+
+    def _is_output(self, index: int) -> bool:
+        value = self.values[index]
+        return not value.container and value.dtype != STRING
 
     def _presentable(self, index: int) -> int:
         """The value itself, or it cast to a dtype that a graph output can have."""

@@ -82,7 +82,7 @@ def _menu(opset: int, weights: tuple[tuple[str, float], ...]) -> _Menu:
     if unknown := [name for name in factors if name not in CODES and name not in MOTIFS]:
         fragments(tuple(unknown))
         raise ValueError(f"weights are for operators and motifs, {unknown[0]!r} is a family")
-    operators = [o for o in OPERATORS if o.since <= opset]
+    operators = [o for o in OPERATORS if o.since <= opset <= o.until]
     share = MOTIF_SHARE * sum(o.weight for o in operators) / len(MOTIFS)
     entries: list[tuple[Fragment, float]] = [
         *[((of_code(CODES[o.name]),), o.weight * factors.get(o.name, 1.0)) for o in operators],

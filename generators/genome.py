@@ -12,6 +12,7 @@ from functools import partial
 
 from generators.builder import HEADER, RECORD, Builder, Header, Profile, Record
 from generators.graph import GraphSpec
+from generators.ops.registry import REGISTRY
 from generators.ops.table import OPERATORS
 
 
@@ -53,7 +54,8 @@ def decode(genome: Genome, *, profile: Profile | None = None) -> GraphSpec:
     operators = [OPERATORS[record[0] % len(OPERATORS)] for record in records]
     builder = Builder(header, max(header.opset, *[operator.since for operator in operators]), profile)
     for operator, record in zip(operators, records):
-        builder.add(operator.function, partial(Record, record))
+        meant = operator if builder.opset <= operator.until else REGISTRY[operator.heir]
+        builder.add(meant.function, partial(Record, record))
     return builder.spec(genome.pool)
 
 

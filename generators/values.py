@@ -102,7 +102,7 @@ class Fill:
     """How a tensor that the graph is given gets its numbers.
 
     kind    "data", "weight", "positive" (see Regime); "range": the integers low..high, the smallest magnitude first;
-            "nonfinite": infinities and NaN among small numbers
+            "nonfinite": infinities and NaN among small numbers; "unit": numbers in -1..1, without the ends
     offset  where in the pool to start
     array   the numbers themselves, the same in every feed; then the other fields say nothing
     """
@@ -161,6 +161,8 @@ def bounds(fill: Fill, regime: Regime, dtype: int) -> tuple[float, float]:
         return float(fill.low), float(fill.high)
     if fill.kind == "nonfinite":
         return -math.inf, math.inf
+    if fill.kind == "unit":
+        return -0.875, 0.875
     low, high = _BY_REGIME[regime.name].bounds[fill.kind]
     if dtype in (FLOAT, DOUBLE):
         return low, high
@@ -224,6 +226,8 @@ def _numbers(fill: Fill, raw: np.ndarray, count: int, regime: Regime) -> np.ndar
         return np.where(whole > fill.high, whole - size, whole)
     if fill.kind == "nonfinite":
         return np.take(_NONFINITE, raw[:count] % len(_NONFINITE))
+    if fill.kind == "unit":
+        return _numbers(Fill("weight"), raw, count, regime) * np.float32(0.125 if regime.weight else 0.875)
     table = _BY_REGIME[regime.name].tables[fill.kind]
     if table is not None:
         return np.take(table, raw[:count])

@@ -147,3 +147,21 @@ def _normalized(b: Builder, name: str, bounds: tuple[float, float]) -> None:
     axis = b.axis("axis", x.rank)
     default = -1 if b.opset >= 13 else 1
     b.emit(name, (x,), x.shapes, {"axis": b.unless(axis, default)}, bounds=bounds)
+
+
+@operator("Shrink", weight=0.4)
+def shrink(b: Builder) -> None:
+    """y = x + bias where x < -lambd, x - bias where x > lambd, else 0"""
+    x = b.data(dtypes=[dtype for dtype in b.types("Shrink") if dtype not in RANGES])
+    lambd, bias = b.choose("lambd", (0.5, 1.0, 0.0)), b.choose("bias", (0.0, 0.5, 1.0))
+    attributes = {"lambd": b.unless(lambd, 0.5), "bias": b.unless(bias, 0.0)}
+    b.emit("Shrink", (x,), x.shapes, attributes, bounds=(min(x.low, 0.0), max(x.high, 0.0)))
+
+
+@operator("Swish", since=24, until=24, heir="Mish", weight=0.7)
+def swish(b: Builder) -> None:
+    """y = x / (1 + exp(-alpha x))"""
+    x = b.data(dtypes=b.types("Swish"))
+    alpha = b.choose("alpha", (1.0, 0.5, 2.0))
+    bounds = (min(x.low, 0.0), max(x.high, 0.0))
+    b.emit("Swish", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=bounds)

@@ -172,3 +172,29 @@ def _transposable(padding: str, x: Value, kernel: Shape, strides: Shape, dilatio
 def _least(x: Value) -> Shape:
     """The smallest size of each spatial dim over the feeds."""
     return tuple([min(sizes) for sizes in zip(*[shape[2:] for shape in x.shapes])])
+
+
+@operator("DeformConv", since=19, weight=0.3)
+def deform_conv(b: Builder) -> None:
+    """Conv whose taps each read the image at an offset of their own, times a mask"""
+    x = b.data(dtypes=b.types("DeformConv"), ranks=(4,), fixed=(1,), least=(1, 1, 2, 2), fits=_deformable)
+    kernel, outputs = b.choose("kernel", ((1, 1), (2, 2), (1, 2))), b.choose("outputs", (1, 2))
+    w = b.weight("w", (outputs, x.shape[1], *kernel), dtype=x.dtype)
+    taps = prod(kernel)
+
+    def image(s: Shape, channels: int) -> Shape:
+        return (s[0], channels, *[n - k + 1 for n, k in zip(s[2:], kernel)])
+
+    offset = b.made(
+        b.choose("offset", ("initializer", "input")), each(lambda s: image(s, 2 * taps), x), x.dtype, "unit"
+    )
+    bias = b.optional("b", (outputs,), dtype=x.dtype)
+    masked = b.flag("masked")
+    mask = b.made("initializer", each(lambda s: image(s, taps), x), x.dtype, "positive") if masked else None
+    bounds = _spread(x, w, bias, 5 * x.shape[1] * taps)
+    attributes = {"kernel_shape": b.unless(kernel, kernel)}
+    b.emit("DeformConv", (x, w, offset, bias, mask), each(lambda s: image(s, outputs), x), attributes, bounds=bounds)
+
+
+def _deformable(v: Value) -> bool:
+    return min(_least(v)) > 1 and tame(LARGEST)(v)

@@ -226,6 +226,41 @@ _unary("Sin", "y = sin x", lambda low, high: (-1.0, 1.0), 0.7)
 _unary("Cos", "y = cos x", lambda low, high: (-1.0, 1.0), 0.7)
 
 
+def _bounded(name: str, rule: str, least: float, most: float, fill: Fill, bounds: tuple[float, float]) -> None:
+    @operator(name, rule=f"{rule}, {least:g} <= x <= {most:g}", weight=0.3)
+    def bounded(b: Builder) -> None:
+        x = b.data(dtypes=b.types(name), fits=lambda v: least <= v.low and v.high <= most, fill=fill)
+        b.emit(name, (x,), x.shapes, bounds=bounds)
+
+
+_UNIT = Fill("unit")
+_bounded("Asin", "y = arc sine of x", -1.0, 1.0, _UNIT, (-1.6, 1.6))
+_bounded("Acos", "y = arc cosine of x", -1.0, 1.0, _UNIT, (0.0, 3.2))
+_bounded("Atanh", "y = inverse hyperbolic tangent of x", -0.9, 0.9, _UNIT, (-1.5, 1.5))
+_bounded("Acosh", "y = inverse hyperbolic cosine of x", 1.0, 1e4, Fill("range", low=1, high=8), (0.0, 10.0))
+_bounded("Sinh", "y = hyperbolic sine of x", -9.0, 9.0, _UNIT, (-4052.0, 4052.0))
+_bounded("Cosh", "y = hyperbolic cosine of x", -9.0, 9.0, _UNIT, (1.0, 4052.0))
+_bounded("Tan", "y = tangent of x", -1.5, 1.5, _UNIT, (-15.0, 15.0))
+_unary("Atan", "y = arc tangent of x", lambda low, high: (-1.6, 1.6), 0.3)
+_unary("Asinh", "y = inverse hyperbolic sine of x", lambda low, high: (min(low, 0.0), max(high, 0.0)), 0.3)
+
+
+def _classified(name: str, rule: str) -> None:
+    @operator(name, rule=rule, weight=0.3)
+    def classified(b: Builder) -> None:
+        floats = [dtype for dtype in b.types(name, "T1") if dtype not in RANGES]
+        x = b.data(dtypes=floats, fits=lambda v: math.isinf(v.high), fill=Fill("nonfinite"))
+        signs = b.choose("signs", (None, (1, 0), (0, 1)))
+        attributes = (
+            {} if signs is None or name == "IsNaN" else dict(zip(("detect_positive", "detect_negative"), signs))
+        )
+        b.emit(name, (x,), x.shapes, attributes, dtype=BOOL, bounds=(0.0, 1.0))
+
+
+_classified("IsNaN", "y = whether x is NaN")
+_classified("IsInf", "y = whether x is an infinity, of the wanted signs")
+
+
 def _on_positive(name: str, rule: str, function: Callable[[float], float], weight: float = 1.0) -> None:
     @operator(name, rule=rule + ", x > 0", weight=weight)
     def on_positive(b: Builder) -> None:
@@ -295,6 +330,73 @@ def where(b: Builder) -> None:
         condition = b.fresh(BOOL, x.shapes, Fill("range", high=1))
     bounds = (min(x.low, y.low), max(x.high, y.high))
     b.emit("Where", (condition, x, y), each(broadcast, condition, x, y), dtype=x.dtype, bounds=bounds)
+
+
+def _bitwise(name: str, rule: str) -> None:
+    @operator(name, since=18, rule=rule + " bit by bit, broadcast", weight=0.3)
+    def bitwise(b: Builder) -> None:
+        x = b.data(dtypes=_signed_first(b.types(name)))
+        p, q = ordered(b, x, second(b, "y", x))
+        b.emit(name, (p, q), each(broadcast, p, q), bounds=RANGES[x.dtype])
+
+
+def _signed_first(dtypes: Sequence[int]) -> Sequence[int]:
+    return sorted(dtypes, key=lambda dtype: dtype != INT32)
+
+
+_bitwise("BitwiseAnd", "z = x and y")
+_bitwise("BitwiseOr", "z = x or y")
+_bitwise("BitwiseXor", "z = x xor y")
+
+
+@operator("BitwiseNot", since=18, weight=0.3)
+def bitwise_not(b: Builder) -> None:
+    """y = not x, bit by bit"""
+    x = b.data(dtypes=_signed_first(b.types("BitwiseNot")))
+    b.emit("BitwiseNot", (x,), x.shapes, bounds=RANGES[x.dtype])
+
+
+@operator("BitShift", weight=0.3)
+def bit_shift(b: Builder) -> None:
+    """z = x shifted by y bits to the left or to the right, unsigned"""
+    x = b.data(dtypes=b.types("BitShift"), fits=tame(1e12))
+    direction = b.choose("direction", ("LEFT", "RIGHT"))
+    form = b.choose("form", ((), x.shape if x.static else (), (1,)))
+    y = b.whole("y", (form,) * len(x.shapes), 0, 3, dtype=x.dtype)
+    b.emit("BitShift", (x, y), each(broadcast, x, y), {"direction": direction}, bounds=(0.0, 8 * x.high))
+
+
+@operator("Mod", weight=0.3)
+def mod(b: Builder) -> None:
+    """z = x - y floor(x / y), or the remainder of the truncated quotient (fmod: always for floats); y > 0"""
+    x = b.data(dtypes=b.types("Mod"), fits=tame(1e4))
+    y = second(b, "y", x, fill="positive")
+    if y.low <= 0:
+        y = b.made("initializer", y.shapes, x.dtype, "positive")
+    truncated = b.choose("fmod", (0, 1)) if x.dtype in RANGES else 1
+    b.emit("Mod", (x, y), each(broadcast, x, y), {"fmod": b.unless(truncated, 0)}, bounds=(-y.high, y.high))
+
+
+SAME_WIDTH = {FLOAT: INT32, DOUBLE: INT64, FLOAT16: INT16, INT32: UINT32, INT64: UINT64, INT16: UINT16, INT8: UINT8}
+
+
+@operator("BitCast", since=26, weight=0.3)
+def bit_cast(b: Builder) -> None:
+    """The bits of x read as an integer of the same width"""
+    x = b.data(dtypes=[dtype for dtype in b.types("BitCast", "T1") if dtype in SAME_WIDTH])
+    to = SAME_WIDTH[x.dtype]
+    b.emit("BitCast", (x,), x.shapes, {"to": to}, dtype=to, bounds=RANGES[to])
+
+
+@operator("CastLike", since=15, weight=0.4)
+def cast_like(b: Builder) -> None:
+    """x in the dtype of another tensor"""
+    x = b.data(dtypes=b.types("Cast", "T1"))
+    to = castable(x, b.choose("to", TARGETS), b.types("Cast", "T2"))
+    shape = b.choose("shape", ((), (1,), (2, 1)))
+    like = b.weight("like", shape, dtype=to, sources=("initializer", "input", "constant"))
+    bounds = (0.0, 1.0) if to == BOOL else (x.low, x.high)
+    b.emit("CastLike", (x, like), x.shapes, dtype=to, bounds=bounds)
 
 
 TARGETS = (FLOAT, INT64, BOOL, FLOAT, INT32, FLOAT16, FLOAT, DOUBLE, UINT8, INT8, FLOAT, INT16, UINT16, UINT32, UINT64)

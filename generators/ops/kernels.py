@@ -35,7 +35,7 @@ _FUNCTIONS = {
     "Mish": {"T": "float float16"},
     "NegativeLogLikelihoodLoss": {"T": "float double", "Tind": "int64 int32"},
     "SoftmaxCrossEntropyLoss": {"T": "float double", "Tind": "int64 int32"},
-    "Swish": {"T": "float float16 double"},
+    "Swish": {"T": "float"},
 }
 
 # Kernels that are registered and then refuse to run.
@@ -87,7 +87,8 @@ def _taken(name: str, opset: int, kernels: list[Any]) -> dict[str, set[str]]:
         return {}
     taken: dict[str, set[str]] = {p: set(names.split()) for p, names in _FUNCTIONS.get(name, {}).items()}
     for (first, last), constraints in kernels:
-        if first <= schema.since_version <= last:
+        # One without an end counts for the version it was written for alone, as onnxruntime has it.
+        if first == schema.since_version or first < schema.since_version <= last < 2**31 - 1:
             for parameter, types in constraints.items():
                 taken.setdefault(parameter, set()).update(_bare(types))
     allowed = {p.type_param_str: set(_bare(p.allowed_type_strs)) for p in schema.type_constraints}

@@ -73,3 +73,37 @@ def lrn(b: Builder) -> None:
     size = b.choose("size", (1, 3, 5))
     attributes = {"size": size, "alpha": b.choose("alpha", (None, 1.0)), "beta": b.choose("beta", (None, 0.5))}
     b.emit("LRN", (x,), x.shapes, attributes)
+
+
+@operator("GroupNormalization", since=21, weight=1.5)
+def group_normalization(b: Builder) -> None:
+    """Y = (X - mean) / sqrt(var + epsilon) scale + bias, mean and var over the channels and pixels of a group"""
+    groups = b.choose("num_groups", (1, 2, 3, 4))
+    dtypes = b.types("GroupNormalization")
+    x = b.data(dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), multiple=groups, fits=tame(LARGEST))
+    shape = (x.shape[1],)
+    scale, bias = b.weight("scale", shape, dtype=x.dtype), b.weight("bias", shape, dtype=x.dtype)
+    epsilon = b.choose("epsilon", EPSILONS)
+    top = 64.0 * magnitude(scale) + magnitude(bias)
+    attributes = {"num_groups": groups, "epsilon": b.unless(epsilon, 1e-5)}
+    b.emit("GroupNormalization", (x, scale, bias), x.shapes, attributes, bounds=(-top, top))
+
+
+@operator("RMSNormalization", since=23, weight=1.5)
+def rms_normalization(b: Builder) -> None:
+    """Y = X / sqrt(mean of squares + epsilon) scale, the mean over all axes from `axis` on"""
+    x = b.data(dtypes=b.types("RMSNormalization"), ranks=(3, 2, 4), fixed=None, fits=tame(1e9))
+    axis = b.axis("axis", x.rank) if b.flag("inner") else -1
+    scale = b.weight("scale", x.shape[axis:], dtype=x.dtype)
+    epsilon = b.choose("epsilon", EPSILONS)
+    top = 64.0 * magnitude(scale)
+    attributes = {"axis": b.unless(axis, -1), "epsilon": b.unless(epsilon, 1e-5)}
+    b.emit("RMSNormalization", (x, scale), x.shapes, attributes, bounds=(-top, top))
+
+
+@operator("MeanVarianceNormalization", weight=0.5)
+def mean_variance_normalization(b: Builder) -> None:
+    """Y = (X - mean) / sqrt(var) over the given axes, batch and pixels by default"""
+    x = b.data(ranks=(4,), fits=tame(1e4), fill=Fill("weight"))
+    axes = b.choose("axes", ((0, 2, 3), (0, 1, 2, 3), (2, 3)))
+    b.emit("MeanVarianceNormalization", (x,), x.shapes, {"axes": axes}, bounds=(-64.0, 64.0))

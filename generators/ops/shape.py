@@ -10,10 +10,10 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
-from generators.ops.elementwise import broadcast, tame
+from generators.ops.elementwise import broadcast, magnitude, tame
 from generators.ops.reduction import axes_operands
 from generators.ops.registry import operator
-from generators.values import ELEMENTS, INT64, RANGES, Shape
+from generators.values import ELEMENTS, FLOAT16, INT64, RANGES, Fill, Shape
 
 SHAPED = (3, 2, 4, 1, 5, 6)
 
@@ -339,3 +339,30 @@ def shape_(b: Builder) -> None:
     attributes = {"start": b.unless(start, 0) if b.opset >= 15 else None}
     count = x.rank - (start % x.rank)
     b.emit("Shape", (x,), ((count,),) * len(x.shapes), attributes, dtype=INT64, bounds=(1.0, 4096.0))
+
+
+@operator("CumProd", since=26, weight=0.3)
+def cumprod(b: Builder) -> None:
+    """y_i = x_0 ... x_i along an axis, optionally without x_i, optionally from the end"""
+    dtypes = [dtype for dtype in b.types("CumProd") if dtype != FLOAT16]
+    x = b.data(dtypes=dtypes, ranks=SHAPED, fits=lambda v: magnitude(v) <= 1.0, fill=Fill("unit"))
+    axis = b.axis("axis", x.rank)
+    exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
+    operand = b.constant("axis_source", np.array(axis, np.int64))
+    attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
+    b.emit("CumProd", (x, operand), x.shapes, attributes, bounds=(-1.0, 1.0))
+
+
+@operator("CenterCropPad", since=18, weight=0.4)
+def center_crop_pad(b: Builder) -> None:
+    """Axes cropped or padded with zeros to given sizes, evenly on both ends"""
+    x = b.data(dtypes=b.types("CenterCropPad"), ranks=(3, 2, 4), fixed=None)
+    axes = b.choose("axes", (None, (-1,), (0,), (0, -1)))
+    sizes = b.choose("sizes", (2, 1, 3, 4)), b.choose("other", (2, 1, 3))
+    chosen = list(range(x.rank)) if axes is None else [axis % x.rank for axis in axes]
+    target = list(x.shape)
+    for n, axis in enumerate(chosen):
+        target[axis] = sizes[n % 2]
+    operand = b.integers("shape", [target[axis] for axis in chosen])
+    bounds = (min(x.low, 0.0), max(x.high, 0.0))
+    b.emit("CenterCropPad", (x, operand), (tuple(target),) * len(x.shapes), {"axes": axes}, bounds=bounds)
