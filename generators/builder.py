@@ -65,14 +65,14 @@ MODEL_DTYPES = (*[FLOAT] * 24, FLOAT16, DOUBLE, INT64, INT32, INT8, UINT8)
 
 # What the bytes of a record choose from, whatever its operator.
 SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
-ANY = -1
+MODEL, ANY = -2, -1
 WISHES = (
-    *[None] * 20,
+    *[MODEL] * 17,
     *[ANY] * 3,
     *(FLOAT16, DOUBLE, INT64, INT32, BOOL, UINT8, INT8, UINT16, INT16, UINT32, UINT64, BFLOAT16, FLOAT16, DOUBLE),
 )
-"""The dtype that one record would have. None: the model's; ANY: that of the most recent value."""
-RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6)
+"""The dtype that one record would have. MODEL: the model's own; ANY: that of the most recent value."""
+RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2)
 """The rank of a fresh operand. None: the model's own."""
 FRESH = 99
 """The reference that asks for a new graph input."""
@@ -262,7 +262,11 @@ class Builder:
         reference, rank = self.choose(name, REFERENCES), self.choose(f"{name}_rank", RANKS)
         wish = WISHES[self._record.data[_DTYPE] % len(WISHES)]
         model = self.header.dtype
-        narrow = (wish,) if wish in dtypes else (model,) if wish is None and model in dtypes else dtypes
+        narrow = dtypes
+        if wish in dtypes:
+            narrow = (wish,)
+        elif wish == MODEL and model in dtypes:
+            narrow = (model,)
         if reference != FRESH and not self._isolated:
 
             def suits(value: Value) -> bool:
@@ -277,7 +281,7 @@ class Builder:
                 found = self._recent(self.empties, dtypes, reference, suits)
             else:
                 found = self._recent(self.candidates, narrow, reference, suits)
-                if found is None and wish is None and narrow is not dtypes:
+                if found is None and wish == MODEL and narrow is not dtypes:
                     found = self._recent(self.candidates, dtypes, reference, suits)
             if found is not None:
                 return found

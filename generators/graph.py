@@ -337,4 +337,5 @@ def _raw(numbers: np.ndarray, dtype: int) -> bytes:
         return np.ascontiguousarray(numbers, STORAGE[dtype]).tobytes()
     nibbles = numbers.reshape(-1).astype(np.int8).view(np.uint8) & 15
     padded = np.append(nibbles, np.zeros(nibbles.size % 2, np.uint8))
-    return (padded[::2] | padded[1::2] << 4).astype(np.uint8).tobytes()
+    packed: np.ndarray = padded[::2] | padded[1::2] << 4
+    return packed.astype(np.uint8).tobytes()

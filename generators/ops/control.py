@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from generators.builder import Builder
-from generators.graph import Value
+from generators.graph import Attribute, Value
 from generators.ops.elementwise import tame
 from generators.ops.registry import operator
 from generators.values import BOOL, FLOAT, INT64, RANGES, Fill, Shape
@@ -82,7 +82,7 @@ def scan(b: Builder) -> None:
         return [kept, _step(b, "yield", element, state)]
 
     inner = b.body((state, element), body)
-    attributes = {
+    attributes: dict[str, Attribute | None] = {
         "num_scan_inputs": 1,
         "body": inner,
         "scan_input_directions": (1,) if backwards else None,

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from generators.builder import Builder
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import Fill
+from generators.values import FLOAT, Fill
 
 EPSILONS = (1e-5, 1e-5, 1e-3, 1e-1)
 LARGEST = 1e12
@@ -103,7 +105,12 @@ def rms_normalization(b: Builder) -> None:
 
 @operator("MeanVarianceNormalization", weight=0.5)
 def mean_variance_normalization(b: Builder) -> None:
-    """Y = (X - mean) / sqrt(var) over the given axes, batch and pixels by default"""
-    x = b.data(ranks=(4,), fits=tame(1e4), fill=Fill("weight"))
+    """Y = (X - mean) / sqrt(var) over the given axes, batch and pixels by default
+
+    X is made here, of eight different numbers: onnxruntime gives NaN where all are equal.
+    """
+    shape = b.choose("shape", ((1, 2, 2, 2), (2, 2, 2, 1), (2, 1, 2, 2), (1, 1, 2, 4)))
+    numbers = np.array([3, 1, -2, 0, 4, -1, 2, -3], np.float32).reshape(shape)
+    x = b.fresh(FLOAT, (shape,) * b.header.feeds, Fill(array=numbers))
     axes = b.choose("axes", ((0, 2, 3), (0, 1, 2, 3), (2, 3)))
     b.emit("MeanVarianceNormalization", (x,), x.shapes, {"axes": axes}, bounds=(-64.0, 64.0))

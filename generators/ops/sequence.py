@@ -166,7 +166,9 @@ def optional_has_element(b: Builder) -> None:
     """Whether an optional (from opset 18 also a tensor, or nothing at all) holds something"""
     x = b.data(ranks=(3, 2, 4, 1, 0))
     form = b.choose("form", ("optional", "tensor", "nothing")) if b.opset >= 18 else "optional"
-    inputs = {"optional": lambda: (_optional(b, x),), "tensor": lambda: (x,), "nothing": lambda: ()}[form]()
+    inputs: list[Value] = []
+    if form != "nothing":
+        inputs = [x if form == "tensor" else _optional(b, x)]
     b.emit("OptionalHasElement", inputs, ((),) * len(x.shapes), dtype=BOOL, bounds=(0.0, 1.0))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from generators.builder import Builder
-from generators.graph import Value
+from generators.graph import Attribute, Value
 from generators.ops.registry import operator
 from generators.values import BOOL, FLOAT, INT32, INT64, STRING, Fill
 
@@ -78,7 +78,7 @@ def tfidf_vectorizer(b: Builder) -> None:
     """How often each n-gram of a pool occurs in each row, as a count, a flag or a weight"""
     x = b.data(dtypes=(INT64, INT32), ranks=(1, 2), fixed=None, fill=Fill("range", high=3))
     mode, skips = b.choose("mode", ("TF", "IDF", "TFIDF")), b.choose("max_skip_count", (0, 1))
-    attributes = {
+    attributes: dict[str, Attribute | None] = {
         "mode": mode,
         "min_gram_length": 1,
         "max_gram_length": 2,
