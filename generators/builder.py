@@ -338,13 +338,13 @@ class Builder:
     ) -> Value | None:
         """A 0-D constant, or None for None."""
         source = self.choose(name, sources)
-        return None if number is None else self._fixed(source, np.array(number, STORAGE[dtype]))
+        return None if number is None else self.fixed(source, np.array(number, STORAGE[dtype]))
 
     def integers(
         self, name: str, numbers: Sequence[int], sources: Sequence[str] = ("initializer", "constant")
     ) -> Value:
         """A 1-D int64 constant (axes, a target shape, repeats)."""
-        return self._fixed(self.choose(name, sources), np.array(numbers, np.int64))
+        return self.fixed(self.choose(name, sources), np.array(numbers, np.int64))
 
     def whole(
         self,
@@ -366,7 +366,7 @@ class Builder:
 
     def constant(self, name: str, array: np.ndarray, sources: Sequence[str] = ("initializer", "constant")) -> Value:
         """A tensor of certain numbers."""
-        return self._fixed(self.choose(name, sources), array)
+        return self.fixed(self.choose(name, sources), array)
 
     def fresh(self, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
         """A new graph input that later records may refer to."""
@@ -420,7 +420,8 @@ class Builder:
         self.givens.append(Given(value, source, fill))
         return value
 
-    def _fixed(self, source: str, array: np.ndarray) -> Value:
+    def fixed(self, source: str, array: np.ndarray) -> Value:
+        """A tensor of certain numbers from a certain source, without a choice."""
         dtype = STRING if array.dtype == object else _CODES[array.dtype]
         if source not in self.profile.numbers or (source == "input" and dtype not in NUMPY):
             source = "initializer"
@@ -430,7 +431,7 @@ class Builder:
         """int8 codes and a DequantizeLinear, per channel of axis 0 where the opset has that (13)."""
         per_channel = self.opset >= 13 and len(shape) > 1
         codes = self.given("initializer", INT8, (shape,) * self.header.feeds, Fill("range", fill.offset, -127, 127))
-        scale = self._fixed("initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
+        scale = self.fixed("initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
         value = self._value(FLOAT, codes.shapes, -4.0, 4.0)
         attributes = {"axis": 0} if per_channel else {}
         self.nodes.append(Node("DequantizeLinear", (codes.index, scale.index), (value.index,), attributes))
@@ -571,8 +572,8 @@ class Builder:
         return value
 
     def _next_offset(self) -> int:
-        self._offset += 29
-        return self._offset
+        offset, self._offset = self._offset, self._offset + 29
+        return offset
 
 
 @lru_cache(maxsize=8192)

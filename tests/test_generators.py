@@ -26,6 +26,7 @@ from generators.case import Case, Feed
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode
 from generators.graph import GraphSpec, pruned
+from generators.ops.registry import REGISTRY
 from generators.ops.table import CODES, OPERATORS, families
 from generators.strategies import cases
 
@@ -99,7 +100,7 @@ def test_every_drawn_case_is_valid(case: Case) -> None:
 @pytest.mark.parametrize("name", [operator.name for operator in OPERATORS])
 def test_an_operator_is_valid_at_the_edges_of_its_opsets(name: str) -> None:
     rng = Random(name)
-    oldest, newest = (header_of(opset) for opset in (11, 23))
+    oldest, newest = (header_of(opset) for opset in (11, REGISTRY[name].until))
     for header in (oldest, newest, oldest, newest):
         record = genome.of_code(CODES[name]).filled(rng.randbytes(RECORD))
         spec = decode(Genome(header[:1] + rng.randbytes(HEADER - 1), (record,), rng.randbytes(64)))
@@ -108,7 +109,9 @@ def test_an_operator_is_valid_at_the_edges_of_its_opsets(name: str) -> None:
 
 
 def header_of(opset: int) -> bytes:
-    return next(bytes([n, *bytes(HEADER - 1)]) for n in range(256) if Header.read(bytes([n, *bytes(7)])).opset == opset)
+    return next(
+        bytes([n, *bytes(HEADER - 1)]) for n in range(256) if Header.read(bytes([n, *bytes(HEADER - 1)])).opset == opset
+    )
 
 
 def test_a_pair_of_seed_and_index_names_one_case_in_every_process() -> None:
@@ -163,7 +166,7 @@ def test_nothing_is_rejected() -> None:
 def test_every_operator_and_every_opset_appears() -> None:
     seen = {node.op_type for spec in specs() for node in spec.nodes}
     assert [name for name in CODES if name not in seen] == []
-    assert sorted({spec.opset for spec in specs()}) == list(range(11, 24))
+    assert sorted({spec.opset for spec in specs()}) == list(range(11, 27))
 
 
 def test_graphs_are_varied() -> None:
@@ -198,17 +201,19 @@ def test_calibration_covers_the_first_feed() -> None:
         case = bulk.case(4, index)
         for name, x in case.feeds[0].items():
             samples = np.concatenate([feed[name].ravel() for feed in case.calibration])
-            assert samples.min() <= x.min()
-            assert samples.max() >= x.max()
+            if x.size:
+                assert np.nanmin(samples) <= np.nanmin(x)
+                assert np.nanmax(samples) >= np.nanmax(x)
             assert all(feed[name].shape == x.shape for feed in case.calibration)
 
 
-def test_constructed_numbers_are_small_multiples_of_a_quarter() -> None:
+def test_constructed_numbers_are_small_and_dyadic() -> None:
     regular = [spec for spec in specs() if spec.regime is values.CONSTRUCTED][:40]
     for case in map(graph.build, regular):
         for x in (array for feed in case.feeds for array in feed.values() if array.dtype == np.float32):
-            assert np.array_equal(x * 4, np.round(x * 4)), "an input is off the grid"
-            assert np.abs(x).max(initial=0) <= 4
+            numbers = x[np.isfinite(x)]
+            assert np.array_equal(numbers * 32, np.round(numbers * 32)), "an input is off the grid"
+            assert np.abs(numbers).max(initial=0) <= 16
 
 
 @pytest.mark.parametrize("name", known_focus())
@@ -267,8 +272,10 @@ def test_an_operator_is_registered_as_the_specification_has_it(operator: object)
     schema = onnx.defs.get_schema(operator.name, operator.since)
     assert not schema.deprecated, f"{operator.name} is deprecated"
     if operator.since > 11:
-        with pytest.raises(onnx.defs.SchemaError):
-            onnx.defs.get_schema(operator.name, operator.since - 1)
+        before = operator.since - 1
+        assert not onnx.defs.has(operator.name, before) or onnx.defs.get_schema(operator.name, before).deprecated, (
+            f"{operator.name} is older than {operator.since}"
+        )
 
 
 def test_every_choice_has_a_byte() -> None:

@@ -93,6 +93,7 @@ def roi_align(b: Builder) -> None:
     x = b.data(dtypes=b.types("RoiAlign", "T1"), ranks=(4,), fits=tame(1e6))
     count, (height, width) = b.choose("count", (1, 2, 3)), b.choose("pooled", POOLED)
     mode, ratio = b.choose("mode", ("avg", "max")), b.choose("sampling_ratio", (1, 2, 0))
+    ratio = 1 if mode == "max" else ratio  # onnxruntime says that it gets others wrong
     scale, transform = b.choose("spatial_scale", (1.0, 0.5)), b.choose("transform", ("half_pixel", "output_half_pixel"))
     rois = b.constant("rois", np.array(REGIONS[:count], NUMPY[x.dtype]))
     samples = b.whole("batch_indices", ((count,),) * len(x.shapes), 0, min(s[0] for s in x.shapes) - 1)

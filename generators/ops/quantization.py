@@ -46,6 +46,10 @@ def _codes(b: Builder, op_type: str, parameter: str) -> tuple[int, ...]:
     return tuple(sorted(b.types(op_type, parameter, inner=True), key=lambda dtype: (dtype != UINT8, dtype != INT8)))
 
 
+def _moderate(v: Value) -> bool:
+    return v.low > -(2.0**16) and v.high < 2.0**16
+
+
 @operator("QuantizeLinear", weight=1.5)
 def quantize_linear(b: Builder) -> None:
     """y = saturate(round(x / scale) + zero_point), halves to even"""
@@ -63,7 +67,7 @@ def quantize_linear(b: Builder) -> None:
 def dequantize_linear(b: Builder) -> None:
     """y = (x - zero_point) scale"""
     codes = _codes(b, "DequantizeLinear", "T" if b.opset < 19 else "T1")
-    x = b.data(dtypes=codes, ranks=(4, 3, 2, 1, 5), fits=tame(2.0**16), fill=Fill("range", low=0, high=127))
+    x = b.data(dtypes=codes, ranks=(4, 3, 2, 1, 5), fits=_moderate, fill=Fill("range", low=0, high=127))
     reals = b.types("DequantizeLinear", "T2") if b.opset >= 19 else (FLOAT,)
     real = reals[b.choose("real", (0, 0, 0, 1)) % len(reals)]
     scale, zero, attributes = _parameters(b, x, x.dtype, real)
@@ -81,12 +85,11 @@ def dynamic_quantize_linear(b: Builder) -> None:
 
 def _zero(b: Builder, name: str, dtype: int, *, absent: bool = True) -> Value | None:
     zero = b.choose(name, (None, 0, 3, 7) if absent else (0, 0, 3, 7))
-    source = b.choose(f"{name}_source", ("initializer", "constant"))
-    return None if zero is None else b.constant(f"{name}_made", np.array(zero, STORAGE[dtype]), (source,))
+    return None if zero is None else b.fixed("initializer", np.array(zero, STORAGE[dtype]))
 
 
-def _scale(b: Builder, name: str) -> Value | None:
-    return b.scalar(name, b.choose(f"{name}_number", SCALES))
+def _scale(b: Builder, name: str) -> Value:
+    return b.fixed("initializer", np.array(b.choose(name, SCALES), np.float32))
 
 
 @operator("MatMulInteger", weight=0.5)
