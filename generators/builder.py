@@ -49,7 +49,7 @@ HEADER = 9
 RECORD = 28
 """Bytes of a header and of a record."""
 
-SIZES_AT, _OFFSET, _FLAGS, _DTYPE, CHOICES = slice(1, 5), 5, 6, 7, 8
+SIZES_AT, _OFFSET, _FLAGS, DTYPE_AT, CHOICES = slice(1, 5), 5, 6, 7, 8
 """Where a record has what: byte 0 the operator, then four sizes, where to start in the pool, flags, the dtype it would
 have, and from CHOICES on one byte a choice. LSTM makes the most choices, 17."""
 
@@ -60,7 +60,7 @@ DYNAMIC: tuple[tuple[int, ...], ...] = ((), (0,), (), (0, -1), (-1,), (0,), (0, 
 GROWTHS = (1, 2, 3, 1, 5)
 BATCHES = (1, 2, 1, 3, 2, 4, 5)
 PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
-MODEL_DTYPES = (*[FLOAT] * 24, FLOAT16, DOUBLE, INT64, INT32, INT8, UINT8)
+MODELDTYPE_ATS = (*[FLOAT] * 24, FLOAT16, DOUBLE, INT64, INT32, INT8, UINT8)
 """The dtype that the operators of a model have where they can."""
 
 # What the bytes of a record choose from, whatever its operator.
@@ -76,7 +76,7 @@ RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2)
 """The rank of a fresh operand. None: the model's own."""
 FRESH = 99
 """The reference that asks for a new graph input."""
-REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, FRESH)
+REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4, FRESH)
 """The n-th most recent fitting value. Chains are what converters fuse, hence the bias towards the latest."""
 SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "shared", "value", "dequantized")
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
@@ -123,7 +123,7 @@ class Header:
             rank=PREFERRED_RANKS[rank % len(PREFERRED_RANKS)],
             every_sink=every_sink % 2 == 1,
             annotated=annotated % 2 == 1,
-            dtype=MODEL_DTYPES[dtype % len(MODEL_DTYPES)],
+            dtype=MODELDTYPE_ATS[dtype % len(MODELDTYPE_ATS)],
         )
 
 
@@ -260,7 +260,7 @@ class Builder:
         empty        whether a tensor without elements will do
         """
         reference, rank = self.choose(name, REFERENCES), self.choose(f"{name}_rank", RANKS)
-        wish = WISHES[self._record.data[_DTYPE] % len(WISHES)]
+        wish = WISHES[self._record.data[DTYPE_AT] % len(WISHES)]
         model = self.header.dtype
         narrow = dtypes
         if wish in dtypes:

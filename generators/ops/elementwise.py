@@ -111,6 +111,17 @@ def _second_shape(form: str, keep: int, shape: Shape) -> Shape:
     return (shape[axis],) + (1,) * (rank - 1 - axis)
 
 
+LITERALS = (*[None] * 24, 1.0, 0.0, 0.5, 2.0, 2**0.5, 1e-5, 0.044715, (2 / math.pi) ** 0.5, -1.0, 3.0, 6.0, 1 / 6)
+"""Numbers that hand-written layers hold and optimisers look for."""
+
+
+def literal(b: Builder, x: Value) -> Value | None:
+    """One of `LITERALS`, now and then."""
+    number = b.choose("literal", LITERALS)
+    wanted = number is not None and x.dtype not in RANGES
+    return b.scalar("literal_source", number if wanted else None, dtype=x.dtype)
+
+
 def ordered(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """The two operands, as often as not in the other order."""
     return (y, x) if b.flag("swapped") else (x, y)
@@ -143,7 +154,7 @@ def _binary(name: str, rule: str, bounds: Ends, weight: float) -> None:
     @operator(name, weight=weight, rule=rule + ", broadcast")
     def binary(b: Builder) -> None:
         x = b.data(dtypes=b.types(name), fits=tame(LARGEST), empty=True)
-        p, q = ordered(b, x, second(b, "y", x))
+        p, q = ordered(b, x, literal(b, x) or second(b, "y", x))
         b.emit(name, (p, q), each(broadcast, p, q), bounds=bounds(p.low, p.high, q.low, q.high))
 
 
@@ -156,7 +167,7 @@ _binary("Sub", "z = x - y", _difference, 1.5)
 def div(b: Builder) -> None:
     """z = x / y, broadcast; y is kept away from zero"""
     x = b.data(dtypes=b.types("Div"), fits=tame(LARGEST))
-    y = second(b, "y", x, fill="positive")
+    y = literal(b, x) or second(b, "y", x, fill="positive")
     if y.low <= 0:
         y = b.made("initializer", y.shapes, x.dtype, "positive")
     bounds = _product(x.low, x.high, 1 / y.high, 1 / y.low)
@@ -380,7 +391,7 @@ def mod(b: Builder) -> None:
 SAME_WIDTH = {FLOAT: INT32, DOUBLE: INT64, FLOAT16: INT16, INT32: UINT32, INT64: UINT64, INT16: UINT16, INT8: UINT8}
 
 
-@operator("BitCast", since=26, weight=0.3)
+@operator("BitCast", since=26, weight=1.0)
 def bit_cast(b: Builder) -> None:
     """The bits of x read as an integer of the same width"""
     x = b.data(dtypes=[dtype for dtype in b.types("BitCast", "T1") if dtype in SAME_WIDTH])

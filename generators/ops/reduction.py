@@ -71,7 +71,7 @@ def _hull(x: Value, count: int) -> tuple[float, float]:
 
 
 def _total(x: Value, count: int) -> tuple[float, float]:
-    return count * min(x.low, 0.0), count * max(x.high, 0.0)
+    return x.low if x.low > 0 else count * x.low, count * max(x.high, 0.0)
 
 
 _reduction("ReduceMean", "the mean", _hull, axes_input_since=18, most=1e12, whole=False)

@@ -341,7 +341,7 @@ def shape_(b: Builder) -> None:
     b.emit("Shape", (x,), ((count,),) * len(x.shapes), attributes, dtype=INT64, bounds=(1.0, 4096.0))
 
 
-@operator("CumProd", since=26, weight=0.3)
+@operator("CumProd", since=26, weight=0.7)
 def cumprod(b: Builder) -> None:
     """y_i = x_0 ... x_i along an axis, optionally without x_i, optionally from the end"""
     dtypes = [dtype for dtype in b.types("CumProd") if dtype != FLOAT16]
