@@ -15,7 +15,7 @@ from itertools import accumulate
 from random import Random
 from types import MappingProxyType
 
-from generators.builder import HEADER, RECORD, SIZES_AT, Header
+from generators.builder import HEADER, RECORD, SIZES_AT, Header, Profile
 from generators.case import Case
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode, of_code, spliced
@@ -35,15 +35,23 @@ MOTIF_SHARE = 0.06
 _EVEN: Mapping[str, float] = MappingProxyType({})
 
 
-def case(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Case:
+def case(
+    seed: int,
+    index: int,
+    *,
+    focus: Sequence[str] = (),
+    weights: Mapping[str, float] = _EVEN,
+    profile: Profile | None = None,
+) -> Case:
     """Case number `index` of the stream `seed`.
 
     focus    names of operators, families or motifs (see `known_focus`); every case then is made around one of them
     weights  operator or motif -> factor on how often it is drawn (1 where absent, 0 never)
+    profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
 
     Raises ValueError for a name that does not exist, saying which do.
     """
-    spec = decode(genome(seed, index, focus=focus, weights=weights))
+    spec = decode(genome(seed, index, focus=focus, weights=weights), profile=profile)
     return build(replace(spec, origin={"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}))
 
 

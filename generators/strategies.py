@@ -8,7 +8,7 @@ from itertools import chain
 
 from hypothesis import strategies as st
 
-from generators.builder import HEADER, RECORD
+from generators.builder import HEADER, RECORD, Profile
 from generators.case import Case
 from generators.focus import fragments
 from generators.genome import Genome, decode, of_code
@@ -87,13 +87,16 @@ def _genome(
     return Genome(header, records, pool)
 
 
-def cases(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Case]:
+def cases(
+    *, focus: str | Sequence[str] = (), max_nodes: int = 16, profile: Profile | None = None
+) -> st.SearchStrategy[Case]:
     """Valid ONNX models with feeds, of up to `max_nodes` operators or motifs before dead code is removed.
 
     focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case has one of
            them, mostly more
+    profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
 
     Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown
     focus, saying which there are.
     """
-    return genomes(focus=focus, max_nodes=max_nodes).map(lambda genome: build(decode(genome)))
+    return genomes(focus=focus, max_nodes=max_nodes).map(lambda genome: build(decode(genome, profile=profile)))

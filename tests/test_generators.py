@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -21,14 +22,17 @@ from hypothesis import given, settings
 from onnx import helper
 
 from generators import bulk, genome, graph, motifs, values
-from generators.builder import CHOICES, HEADER, RECORD, Builder, Header, Record
+from generators.builder import CHOICES, CONSTANT_OPERANDS, HEADER, RECORD, Builder, Header, Record
 from generators.case import Case, Feed
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode
 from generators.graph import GraphSpec, pruned
+from generators.ops import kernels
+from generators.ops.catalogue import NOT_GENERATED, page
 from generators.ops.registry import REGISTRY
 from generators.ops.table import CODES, OPERATORS, families
 from generators.strategies import cases
+from generators.values import DOUBLE, FLOAT, FLOAT16, INT32, INT64, UINT8, UINT32, UINT64
 
 CHUNK = 40
 
@@ -297,3 +301,35 @@ def test_every_choice_has_a_byte() -> None:
             header = Header.read(rng.randbytes(HEADER))
             Builder(header, max(header.opset, operator.since)).add(operator.function, opened)
             assert records[-1].made <= RECORD - CHOICES, f"{operator.name} makes {records[-1].made} choices"
+
+
+def test_every_operator_of_the_specification_is_decided_on() -> None:
+    named = {schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""}
+    assert not set(CODES) & set(NOT_GENERATED)
+    undecided = sorted(named - set(CODES) - set(NOT_GENERATED))
+    assert undecided == [], f"onnx {onnx.__version__} has {undecided}: register them, or say in the catalogue why not"
+
+
+def test_the_page_of_operators_is_that_of_the_registry() -> None:
+    written = (Path(__file__).parent.parent / "docs" / "operators.md").read_text()
+    assert written == page(), "docs/operators.md is out of date: python -m generators.ops.catalogue"
+
+
+def test_the_table_of_kernels_is_what_its_onnxruntime_has() -> None:
+    table = json.loads(Path(kernels.__file__).with_name("kernels.json").read_text())
+    if table["onnxruntime"] == ort.__version__:
+        assert table == kernels.read(), "kernels.json is out of date: python -m generators.ops.kernels"
+    assert kernels.dtypes("Add", 13) == (FLOAT, INT64, INT32, FLOAT16, DOUBLE, UINT32, UINT64)
+    assert UINT8 in kernels.dtypes("Add", 14)
+
+
+def test_a_profile_makes_operands_constant() -> None:
+    for index in range(60):
+        case = bulk.case(8, index, profile=CONSTANT_OPERANDS)
+        assert_valid(case)
+        given = {value.name for value in case.proto.graph.input}
+        for node in case.proto.graph.node:
+            if node.op_type in ("Conv", "Gemm", "MatMul", "Reshape", "Slice"):
+                # A number whose size differs between the feeds can only be an input.
+                fixed = [name for name in node.input[1:2] if name in given]
+                assert fixed == [], f"{node.op_type} takes {fixed} from outside in case {index}"

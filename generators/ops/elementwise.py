@@ -168,7 +168,7 @@ def div(b: Builder) -> None:
     """z = x / y, broadcast; y is kept away from zero"""
     x = b.data(dtypes=b.types("Div"), fits=tame(LARGEST))
     y = literal(b, x) or second(b, "y", x, fill="positive")
-    if y.low <= 0:
+    if y.low < (1e-3 if x.dtype == FLOAT16 else 1e-12):
         y = b.made("initializer", y.shapes, x.dtype, "positive")
     bounds = _product(x.low, x.high, 1 / y.high, 1 / y.low)
     b.emit("Div", (x, y), each(broadcast, x, y), bounds=bounds)

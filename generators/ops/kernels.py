@@ -50,6 +50,12 @@ def dtypes(op_type: str, opset: int, parameter: str = "T") -> tuple[int, ...]:
     return tuple([_CODES[name] for name in versions[str(since)].split()])
 
 
+def parameters(op_type: str, opset: int) -> tuple[str, ...]:
+    """The type parameters of `op_type` that the table has up to `opset`."""
+    found = _table().get(op_type, {})
+    return tuple([name for name, versions in found.items() if any(int(version) <= opset for version in versions)])
+
+
 @lru_cache(maxsize=1)
 def _table() -> dict[str, dict[str, dict[str, str]]]:
     operators: dict[str, dict[str, dict[str, str]]] = json.loads(_FILE.read_text())["operators"]
