@@ -222,6 +222,16 @@ MOTIFS: dict[str, Fragment] = {
         step("Relu", x=0),
     ),
     "padded-conv": (step("Pad", x_rank=4, mode="constant"), step("Conv", x=0), step("Relu", x=0)),
+    "conv-padded": (
+        step("Conv", x_rank=4, w="initializer", b="initializer"),
+        step("Pad", x=0, mode="constant", number=1.0),
+        step("Conv", x=0, w="initializer"),
+    ),
+    "embedding": (
+        step("Gather", table=True, table_source="initializer"),
+        step("MatMul", a=0, w="initializer", form="matrix"),
+        step("Softmax", x=0),
+    ),
     "padded-pool": (step("Pad", x_rank=4, mode="constant"), step("AveragePool", x=0)),
     "scaled-conv": (step("Conv"), *_affine(), step("BatchNormalization", x=0)),
     "biased-matmul": (

@@ -284,7 +284,10 @@ def tile(b: Builder) -> None:
 
 @operator("Gather", weight=1.5)
 def gather(b: Builder) -> None:
-    """x[..., indices, ...]: slices along an axis, negative indices counting from the end"""
+    """x[..., indices, ...]: slices along an axis, negative indices counting from the end; x may be a table of embeddings"""
+    if b.choose("table", (False, False, False, False, True)):
+        _embedding(b)
+        return
     x = b.data(dtypes=b.types("Gather", inner=True), ranks=SHAPED)
     axis = b.axis("axis", x.rank)
     k = axis % x.rank
@@ -295,6 +298,15 @@ def gather(b: Builder) -> None:
     operand = b.constant("indices_source", indices, ("initializer", "constant", "initializer", "input"))
     shapes = each(lambda s: (*s[:k], *indices.shape, *s[k + 1 :]), x)
     b.emit("Gather", (x, operand), shapes, {"axis": b.unless(axis, 0)}, bounds=(x.low, x.high))
+
+
+def _embedding(b: Builder) -> None:
+    count, width, length = b.choose("rows", (4, 2, 9)), b.choose("width", (3, 1, 8)), b.choose("length", (2, 1, 5))
+    table = b.weight("table_source", (count, width))
+    shape = b.choose("form", ((length,), (b.header.batch, length)))
+    indices = b.whole("indices_source", (shape,) * b.header.feeds, -count, count - 1, sources=("input", "initializer"))
+    shapes = each(lambda s: (*s, width), indices)
+    b.emit("Gather", (table, indices), shapes, {"axis": b.unless(0, 0)}, bounds=(table.low, table.high))
 
 
 @operator("DepthToSpace")
