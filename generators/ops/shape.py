@@ -284,7 +284,7 @@ def tile(b: Builder) -> None:
 
 @operator("Gather", weight=1.5)
 def gather(b: Builder) -> None:
-    """x[..., indices, ...]: slices along an axis, negative indices counting from the end; x may be a table of embeddings"""
+    """x[..., indices, ...]: slices along an axis, negative indices counting from the end; x may be a table"""
     if b.choose("table", (False, False, False, False, True)):
         _embedding(b)
         return
