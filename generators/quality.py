@@ -49,10 +49,12 @@ def nodes(case: Case) -> list[onnx.NodeProto]:
 
 
 def operators(case: Case) -> list[str]:
+    """Operator of each node, without Constants."""
     return [node.op_type for node in nodes(case)]
 
 
 def attribute(node: onnx.NodeProto, name: str, default: object) -> object:
+    """An attribute of a node, or the default where it is left out."""
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
 
 
@@ -66,6 +68,7 @@ def chains(case: Case) -> Iterator[tuple[onnx.NodeProto, onnx.NodeProto]]:
 
 
 def has(op_type: str) -> Bug:
+    """Any node of `op_type`."""
     return lambda case: op_type in operators(case)
 
 

@@ -1,4 +1,4 @@
-"""How small a graph Hypothesis is left with: one line a claim. All bugs, five seeds each: `driftnet bench generators`."""
+"""How small a graph Hypothesis is left with: a line a claim. All bugs, five seeds each: `driftnet bench generators`."""
 
 from __future__ import annotations
 

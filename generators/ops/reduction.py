@@ -37,7 +37,7 @@ def _reduction(
             dtypes=[dtype for dtype in b.types(name) if dtype not in RANGES or whole],
             ranks=RANKS,
             fits=lambda v: small(v) and (v.low > 0 or not positive),
-            fill=Fill("positive" if positive else "weight"),
+            fill=Fill("positive" if positive else "unit" if most < 2.0 else "weight"),
         )
         chosen, keep = b.choose("axes", range(64)), b.choose("keepdims", (1, 1, 0))
         negative = b.flag("negative")
