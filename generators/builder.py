@@ -10,41 +10,73 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import zip_longest
 from math import prod
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from generators import values
-from generators.graph import Attribute, Given, GraphSpec, Node, Value
-from generators.values import ELEMENTS, FLOAT, INT8, NUMPY, Fill, Regime, Shape
+from generators.graph import Attribute, Body, Given, GraphSpec, Node, Value
+from generators.ops import kernels
+from generators.values import (
+    BFLOAT16,
+    BOOL,
+    DOUBLE,
+    ELEMENTS,
+    FLOAT,
+    FLOAT16,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    NUMPY,
+    STORAGE,
+    STRING,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+    Fill,
+    Regime,
+    Shape,
+)
 
 T = TypeVar("T")
 
-HEADER = 8
-RECORD = 24
+HEADER = 9
+RECORD = 28
 """Bytes of a header and of a record."""
 
-SIZES_AT, _OFFSET, _FLAGS, CHOICES = slice(1, 5), 5, 6, 7
-"""Where a record has what: byte 0 the operator, then four sizes, where to start in the pool, flags, and from CHOICES on
-one byte a choice. LSTM makes the most choices, 17."""
+SIZES_AT, _OFFSET, _FLAGS, DTYPE_AT, CHOICES = slice(1, 5), 5, 6, 7, 8
+"""Where a record has what: byte 0 the operator, then four sizes, where to start in the pool, flags, the dtype it would
+have, and from CHOICES on one byte a choice. LSTM makes the most choices, 17."""
 
 # What the bytes of a header choose from.
-OPSETS = (17, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23)
+OPSETS = (17, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 18, 21, 13)
 EVERY_AXIS = (0, 1, 2, 3, 4, 5)
 DYNAMIC: tuple[tuple[int, ...], ...] = ((), (0,), (), (0, -1), (-1,), (0,), (0, 1), (0, -1, -2), (-2,), EVERY_AXIS)
 GROWTHS = (1, 2, 3, 1, 5)
 BATCHES = (1, 2, 1, 3, 2, 4, 5)
 PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
+MODELDTYPE_ATS = (*[FLOAT] * 24, FLOAT16, DOUBLE, INT64, INT32, INT8, UINT8)
+"""The dtype that the operators of a model have where they can."""
 
 # What the bytes of a record choose from, whatever its operator.
 SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
-RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0)
+MODEL, ANY = -2, -1
+WISHES = (
+    *[MODEL] * 17,
+    *[ANY] * 3,
+    *(FLOAT16, DOUBLE, INT64, INT32, BOOL, UINT8, INT8, UINT16, INT16, UINT32, UINT64, BFLOAT16, FLOAT16, DOUBLE),
+)
+"""The dtype that one record would have. MODEL: the model's own; ANY: that of the most recent value."""
+RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2)
 """The rank of a fresh operand. None: the model's own."""
 FRESH = 99
 """The reference that asks for a new graph input."""
-REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, FRESH)
+REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4, FRESH)
 """The n-th most recent fitting value. Chains are what converters fuse, hence the bias towards the latest."""
 SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "shared", "value", "dequantized")
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
@@ -54,7 +86,7 @@ INPUT_ELEMENTS = 512
 """A fresh operand has no more elements, so that operators which multiply sizes mostly stay under `ELEMENTS`."""
 
 _BYTES = range(256)
-_CODES = {dtype: code for code, dtype in NUMPY.items()}
+_CODES = {dtype: code for code, dtype in STORAGE.items()}
 _DATA = Fill("data")
 
 
@@ -75,10 +107,11 @@ class Header:
     rank: int
     every_sink: bool
     annotated: bool
+    dtype: int
 
     @staticmethod
     def read(data: bytes) -> Header:
-        opset, dynamic, growth, batch, regime, rank, every_sink, annotated = data
+        opset, dynamic, growth, batch, regime, rank, every_sink, annotated, dtype = data
         axes = DYNAMIC[dynamic % len(DYNAMIC)]
         return Header(
             opset=OPSETS[opset % len(OPSETS)],
@@ -90,7 +123,24 @@ class Header:
             rank=PREFERRED_RANKS[rank % len(PREFERRED_RANKS)],
             every_sink=every_sink % 2 == 1,
             annotated=annotated % 2 == 1,
+            dtype=MODELDTYPE_ATS[dtype % len(MODELDTYPE_ATS)],
         )
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Where operands may come from, for a toolchain that wants some of them constant. The default allows everything.
+
+    weights  parameters: kernels, biases, scales, initial states
+    numbers  what decides a shape: axes, sizes, repeats, bounds of slices
+    """
+
+    weights: tuple[str, ...] = ("initializer", "constant", "input", "shared", "value", "dequantized")
+    numbers: tuple[str, ...] = ("initializer", "constant", "input")
+
+
+CONSTANT_NUMBERS = Profile(numbers=("initializer",))
+CONSTANT_OPERANDS = Profile(weights=("initializer", "shared"), numbers=("initializer",))
 
 
 class Chooser(Protocol):
@@ -126,12 +176,14 @@ def each(rule: Callable[..., Shape], *operands: Value) -> tuple[Shape, ...]:
 class Builder:
     """A graph under construction."""
 
-    def __init__(self, header: Header, opset: int) -> None:
+    def __init__(self, header: Header, opset: int, profile: Profile | None = None) -> None:
         self.header, self.opset, self.regime = header, opset, header.regime
+        self.profile = profile or Profile()
         self.values: list[Value] = []
         self.nodes: list[Node] = []
         self.givens: list[Given] = []
         self.candidates: list[Value] = []
+        self.empties: list[Value] = []
         self.extra: list[int] = []
         self.results: list[Value] = []
         self._isolated = False
@@ -142,12 +194,13 @@ class Builder:
 
     def add(self, function: Callable[[Builder], None], record: Callable[[], Chooser]) -> None:
         """Let an operator function add its node, decoding what `record` opens."""
-        before = len(self.values), len(self.nodes), len(self.givens), len(self.candidates)
+        lists: tuple[list[Any], ...] = (self.values, self.nodes, self.givens, self.candidates, self.empties)
+        before = [len(made) for made in lists]
         try:
             self._run(function, record(), isolated=False)
         except TooLarge:
-            for made, size in zip((self.values, self.nodes, self.givens, self.candidates), before):
-                del made[size:]  # type: ignore[attr-defined]
+            for made, size in zip(lists, before):
+                del made[size:]
             self._run(function, record(), isolated=True)
         if self._record.data[_FLAGS] % 8 == 7:
             self.extra.extend(value.index for value in self.results)
@@ -187,13 +240,14 @@ class Builder:
         name: str = "x",
         *,
         dtypes: Sequence[int] = (FLOAT,),
-        ranks: Sequence[int] = (0, 1, 2, 3, 4, 5),
+        ranks: Sequence[int] = (0, 1, 2, 3, 4, 5, 6),
         fixed: Sequence[int] | None = (),
         least: Shape = (),
         most: Shape = (),
         multiple: int = 1,
         fits: Callable[[Value], bool] = _anything,
         fill: Fill = _DATA,
+        empty: bool = False,
     ) -> Value:
         """An operand: a recent value of one of `dtypes` and `ranks`, else a fresh graph input.
 
@@ -203,26 +257,59 @@ class Builder:
         least, most  bounds on the sizes of a fresh input, from axis 0 on, so that it meets `fits` and nothing needs
                      clamping: a record should not depend on another one to have made room for it
         fill         the numbers of a fresh input, such that it meets `fits`
+        empty        whether a tensor without elements will do
         """
         reference, rank = self.choose(name, REFERENCES), self.choose(f"{name}_rank", RANKS)
+        wish = WISHES[self._record.data[DTYPE_AT] % len(WISHES)]
+        model = self.header.dtype
+        narrow = dtypes
+        if wish in dtypes:
+            narrow = (wish,)
+        elif wish == MODEL and model in dtypes:
+            narrow = (model,)
         if reference != FRESH and not self._isolated:
-            found = None
-            for value in reversed(self.candidates):
-                if (
-                    value.dtype in dtypes
-                    and value.rank in ranks
+
+            def suits(value: Value) -> bool:
+                return (
+                    value.rank in ranks
                     and _is_fixed(value, fixed)
                     and (multiple == 1 or value.shape[1] % multiple == 0)
                     and fits(value)
-                ):
-                    found = value
-                    if reference == 0:
-                        return value
-                    reference -= 1
+                )
+
+            if empty and self.empties and self._record.data[_FLAGS] // 16 >= 12:
+                found = self._recent(self.empties, dtypes, reference, suits)
+            else:
+                found = self._recent(self.candidates, narrow, reference, suits)
+                if found is None and wish == MODEL and narrow is not dtypes:
+                    found = self._recent(self.candidates, dtypes, reference, suits)
             if found is not None:
                 return found
         sizes = self._fresh_sizes(self._fresh_rank(rank, ranks), least, most, multiple)
-        return self.fresh(dtypes[0], self._per_feed(sizes, fixed, most), fill)
+        if empty and sizes and self._record.data[_FLAGS] // 16 == 15:
+            sizes[self._record.data[_FLAGS] // 8 % len(sizes)] = 0
+        return self.fresh(narrow[0], self._per_feed(sizes, fixed, most), fill)
+
+    @staticmethod
+    def _recent(
+        values: Sequence[Value], dtypes: Sequence[int], reference: int, suits: Callable[[Value], bool]
+    ) -> Value | None:
+        """The most recent value that suits but for `reference` of them, or the oldest if there are not so many."""
+        found = None
+        for value in reversed(values):
+            if value.dtype in dtypes and suits(value):
+                found = value
+                if reference == 0:
+                    break
+                reference -= 1
+        return found
+
+    def types(self, op_type: str, parameter: str = "T", *, inner: bool = False) -> tuple[int, ...]:
+        """The dtypes that `parameter` of `op_type` may have, as this opset and the engine have it.
+
+        inner  whether those that no graph input can have (bfloat16, float8, int4) are among them
+        """
+        return _types(op_type, self.opset, parameter, inner)
 
     def find(self, fits: Callable[[Value], bool]) -> Value | None:
         """The most recent value that fits, if there is one and this record may refer to others."""
@@ -230,39 +317,74 @@ class Builder:
             return None
         return next((value for value in reversed(self.candidates) if fits(value)), None)
 
-    def weight(self, name: str, shape: Shape, *, fill: str = "weight", sources: Sequence[str] = SOURCES) -> Value:
-        """A float parameter of this shape, from one of `sources`. fill: see Fill."""
-        return self.made(self.choose(name, sources), (shape,) * self.header.feeds, FLOAT, fill)
+    def weight(
+        self, name: str, shape: Shape, *, dtype: int = FLOAT, fill: str = "weight", sources: Sequence[str] = SOURCES
+    ) -> Value:
+        """A parameter of this shape, from one of `sources`. fill: see Fill."""
+        return self.made(self.choose(name, sources), (shape,) * self.header.feeds, dtype, fill)
 
-    def optional(self, name: str, shape: Shape, *, fill: str = "weight") -> Value | None:
-        """A float parameter that may be left out."""
+    def optional(self, name: str, shape: Shape, *, dtype: int = FLOAT, fill: str = "weight") -> Value | None:
+        """A parameter that may be left out."""
         source = self.choose(name, OPTIONAL_SOURCES)
-        return None if source == "absent" else self.made(source, (shape,) * self.header.feeds, FLOAT, fill)
+        return None if source == "absent" else self.made(source, (shape,) * self.header.feeds, dtype, fill)
 
     def scalar(
-        self, name: str, number: float | None, sources: Sequence[str] = ("initializer", "constant")
+        self,
+        name: str,
+        number: float | None,
+        sources: Sequence[str] = ("initializer", "constant"),
+        *,
+        dtype: int = FLOAT,
     ) -> Value | None:
-        """A 0-D float constant, or None for None."""
+        """A 0-D constant, or None for None."""
         source = self.choose(name, sources)
-        return None if number is None else self._fixed(source, np.array(number, np.float32))
+        return None if number is None else self.fixed(source, np.array(number, STORAGE[dtype]))
 
     def integers(
         self, name: str, numbers: Sequence[int], sources: Sequence[str] = ("initializer", "constant")
     ) -> Value:
         """A 1-D int64 constant (axes, a target shape, repeats)."""
-        return self._fixed(self.choose(name, sources), np.array(numbers, np.int64))
+        return self.fixed(self.choose(name, sources), np.array(numbers, np.int64))
+
+    def whole(
+        self,
+        name: str,
+        shapes: tuple[Shape, ...],
+        low: int,
+        high: int,
+        *,
+        dtype: int = INT64,
+        sources: Sequence[str] = ("initializer", "constant", "initializer", "input"),
+    ) -> Value:
+        """Integers low..high: indices, labels, codes, lengths."""
+        source, fill = self.choose(name, sources), Fill("range", self._next_offset(), low, high)
+        if any(shape != shapes[0] for shape in shapes):
+            source = "input"
+        elif source not in self.profile.numbers:
+            source = "initializer"
+        return self.given(source, dtype, shapes, fill)
 
     def constant(self, name: str, array: np.ndarray, sources: Sequence[str] = ("initializer", "constant")) -> Value:
         """A tensor of certain numbers."""
-        return self._fixed(self.choose(name, sources), array)
+        return self.fixed(self.choose(name, sources), array)
 
     def fresh(self, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
         """A new graph input that later records may refer to."""
         offset = self._next_offset() if fill.array is None else 0
         fill = Fill(fill.kind, offset, fill.low, fill.high, fill.array)
-        value = self.given("input", dtype, shapes, fill)
-        self.candidates.append(value)
-        return value
+        value = self.given("input", dtype if dtype in NUMPY else FLOAT, shapes, fill)
+        if fill.kind != "nonfinite":
+            self._offer(value)
+        return value if value.dtype == dtype else self.cast(value, dtype)
+
+    def cast(self, x: Value, dtype: int) -> Value:
+        """x in another dtype."""
+        return self.emit("Cast", (x,), x.shapes, {"to": dtype}, dtype=dtype)
+
+    def _offer(self, value: Value) -> None:
+        """Let later records refer to `value`."""
+        if not value.container:
+            (self.empties if value.empty else self.candidates).append(value)
 
     def made(self, source: str, shapes: tuple[Shape, ...], dtype: int, kind: str) -> Value:
         """An operand from `source`, by whatever else comes nearest where that has none.
@@ -270,6 +392,8 @@ class Builder:
         A shape that differs between the feeds forces a graph input.
         """
         fill = Fill(kind, self._next_offset())
+        if source not in self.profile.weights or (source == "input" and dtype not in NUMPY):
+            source = "initializer"
         if source == "shared" and not self._isolated:
             for given in reversed(self.givens):
                 if given.fill.kind == kind and given.value.shapes == shapes and given.value.dtype == dtype:
@@ -279,26 +403,35 @@ class Builder:
             if found is not None:
                 return found
         if source == "input" or any(shape != shapes[0] for shape in shapes):
+            if dtype not in NUMPY:
+                return self.cast(self.given("input", FLOAT, shapes, fill), dtype)
             return self.given("input", dtype, shapes, fill)
-        if source == "dequantized" and kind == "weight":
+        if source == "dequantized" and kind == "weight" and dtype == FLOAT:
             return self._dequantized(shapes[0], fill)
         return self.given("constant" if source == "constant" else "initializer", dtype, shapes, fill)
 
     def given(self, source: str, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
         """A tensor that no node computes: source is "input", "initializer" or "constant"."""
-        low, high = values.bounds(fill, self.regime)
+        if dtype == STRING:
+            low = high = 0.0
+        else:
+            low, high = values.bounds(fill, self.regime, dtype)
         value = self._value(dtype, shapes, low, high)
         self.givens.append(Given(value, source, fill))
         return value
 
-    def _fixed(self, source: str, array: np.ndarray) -> Value:
-        return self.given(source, _CODES[array.dtype], (array.shape,) * self.header.feeds, Fill(array=array))
+    def fixed(self, source: str, array: np.ndarray) -> Value:
+        """A tensor of certain numbers from a certain source, without a choice."""
+        dtype = STRING if array.dtype == object else _CODES[array.dtype]
+        if source not in self.profile.numbers or (source == "input" and dtype not in NUMPY):
+            source = "initializer"
+        return self.given(source, dtype, (array.shape,) * self.header.feeds, Fill(array=array))
 
     def _dequantized(self, shape: Shape, fill: Fill) -> Value:
         """int8 codes and a DequantizeLinear, per channel of axis 0 where the opset has that (13)."""
         per_channel = self.opset >= 13 and len(shape) > 1
         codes = self.given("initializer", INT8, (shape,) * self.header.feeds, Fill("range", fill.offset, -127, 127))
-        scale = self._fixed("initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
+        scale = self.fixed("initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
         value = self._value(FLOAT, codes.shapes, -4.0, 4.0)
         attributes = {"axis": 0} if per_channel else {}
         self.nodes.append(Node("DequantizeLinear", (codes.index, scale.index), (value.index,), attributes))
@@ -315,14 +448,15 @@ class Builder:
         *,
         dtype: int | None = None,
         bounds: tuple[float, float] | None = None,
+        container: str = "",
     ) -> Value:
         """Add a node with one output. Attributes that are None are left out; dtype defaults to that of the first input,
         bounds to the hull of the inputs' bounds."""
-        first = inputs[0]
+        first = inputs[0] if inputs else None
         if dtype is None:
             assert first is not None, "a node without a first input says its dtype"
             dtype = first.dtype
-        (value,) = self.emit_all(op_type, inputs, [(dtype, shapes)], attributes, bounds=bounds)
+        (value,) = self.emit_all(op_type, inputs, [(dtype, shapes)], attributes, bounds=bounds, container=container)
         assert value is not None
         return value
 
@@ -334,28 +468,45 @@ class Builder:
         attributes: Mapping[str, Attribute | None] | None = None,
         *,
         bounds: tuple[float, float] | None = None,
+        container: str = "",
     ) -> list[Value | None]:
         """Add a node with several outputs, each (dtype, shape in each feed), or None where it is left out."""
         if bounds is None:
             present = [v for v in inputs if v is not None]
             bounds = (min([v.low for v in present], default=0.0), max([v.high for v in present], default=0.0))
-        made = [None if output is None else self._value(*output, *bounds) for output in outputs]
+        made = [None if output is None else self._value(*output, *bounds, container) for output in outputs]
         arguments = [None if v is None else v.index for v in inputs]
         kept = {k: v for k, v in attributes.items() if v is not None} if attributes else {}
         indices = [None if v is None else v.index for v in made]
         self.nodes.append(Node(op_type, _trimmed(arguments), _trimmed(indices), kept))
         results = [v for v in made if v is not None]
-        self.candidates.extend(results)
-        self.results.extend(results)
+        for value in results:
+            self._offer(value)
+        self.results = results
         return made
+
+    def body(self, inputs: Sequence[Value], function: Callable[[], Sequence[Value]]) -> Body:
+        """A subgraph with these inputs (see `argument`). What `function` emits is in it; it returns the outputs."""
+        outside = self.nodes, self.candidates, self.empties, self.results
+        self.nodes, self.candidates, self.empties = [], [], []
+        try:
+            outputs = function()
+            return Body(tuple(v.index for v in inputs), tuple(v.index for v in outputs), tuple(self.nodes))
+        finally:
+            self.nodes, self.candidates, self.empties, self.results = outside
+
+    def argument(self, dtype: int, shapes: tuple[Shape, ...], bounds: tuple[float, float]) -> Value:
+        """A value that only a body has: its formal input."""
+        return self._value(dtype, shapes, *bounds)
 
     def spec(self, pool: bytes) -> GraphSpec:
         """What was built. Outputs: the last record's, those that asked for it, and every sink if the header says so."""
         outputs = [value.index for value in self.results]
         outputs.extend(self.extra)
         if self.header.every_sink:
-            used = {index for node in self.nodes for index in node.inputs}
+            used = {index for node in self.nodes for index in (*node.inputs, *node.reads())}
             outputs.extend(i for node in self.nodes for i in node.outputs if i is not None and i not in used)
+        outputs = [self._presentable(index) for index in dict.fromkeys(outputs) if self._is_output(index)]
         return GraphSpec(
             opset=self.opset,
             regime=self.regime,
@@ -366,6 +517,15 @@ class Builder:
             pool=pool,
             annotated=self.header.annotated,
         )
+
+    def _is_output(self, index: int) -> bool:
+        value = self.values[index]
+        return not value.container and value.dtype != STRING
+
+    def _presentable(self, index: int) -> int:
+        """The value itself, or it cast to a dtype that a graph output can have."""
+        value = self.values[index]
+        return index if value.dtype in NUMPY else self.cast(value, FLOAT).index
 
     # Shapes
 
@@ -403,17 +563,23 @@ class Builder:
                     growth[axis] = 0
         return tuple([tuple([n + feed * g for n, g in zip(sizes, growth)]) for feed in range(self.header.feeds)])
 
-    def _value(self, dtype: int, shapes: tuple[Shape, ...], low: float, high: float) -> Value:
+    def _value(self, dtype: int, shapes: tuple[Shape, ...], low: float, high: float, container: str = "") -> Value:
         for shape in shapes:
             if prod(shape) > ELEMENTS:
                 raise TooLarge
-        value = Value(len(self.values), dtype, shapes, low, high)
+        value = Value(len(self.values), dtype, shapes, *values.clamped(dtype, low, high), container)
         self.values.append(value)
         return value
 
     def _next_offset(self) -> int:
-        self._offset += 29
-        return self._offset
+        offset, self._offset = self._offset, self._offset + 29
+        return offset
+
+
+@lru_cache(maxsize=8192)
+def _types(op_type: str, opset: int, parameter: str, inner: bool) -> tuple[int, ...]:
+    usable = STORAGE if inner else NUMPY
+    return tuple([dtype for dtype in kernels.dtypes(op_type, opset, parameter) if dtype in usable])
 
 
 def _trimmed(indices: list[int | None]) -> tuple[int | None, ...]:

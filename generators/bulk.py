@@ -15,7 +15,7 @@ from itertools import accumulate
 from random import Random
 from types import MappingProxyType
 
-from generators.builder import HEADER, RECORD, SIZES_AT, Header
+from generators.builder import HEADER, RECORD, SIZES_AT, Header, Profile
 from generators.case import Case
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode, of_code, spliced
@@ -26,7 +26,7 @@ from generators.ops.table import CODES, OPERATORS
 __all__ = ["case", "genome", "known_focus"]
 
 POOL = 1024
-SHORTEST, LONGEST = 6, 13
+SHORTEST, LONGEST = 6, 17
 """Records of a case, before dead code is removed and motifs come in."""
 
 MOTIF_SHARE = 0.06
@@ -35,15 +35,23 @@ MOTIF_SHARE = 0.06
 _EVEN: Mapping[str, float] = MappingProxyType({})
 
 
-def case(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Case:
+def case(
+    seed: int,
+    index: int,
+    *,
+    focus: Sequence[str] = (),
+    weights: Mapping[str, float] = _EVEN,
+    profile: Profile | None = None,
+) -> Case:
     """Case number `index` of the stream `seed`.
 
     focus    names of operators, families or motifs (see `known_focus`); every case then is made around one of them
     weights  operator or motif -> factor on how often it is drawn (1 where absent, 0 never)
+    profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
 
     Raises ValueError for a name that does not exist, saying which do.
     """
-    spec = decode(genome(seed, index, focus=focus, weights=weights))
+    spec = decode(genome(seed, index, focus=focus, weights=weights), profile=profile)
     return build(replace(spec, origin={"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}))
 
 
@@ -82,7 +90,7 @@ def _menu(opset: int, weights: tuple[tuple[str, float], ...]) -> _Menu:
     if unknown := [name for name in factors if name not in CODES and name not in MOTIFS]:
         fragments(tuple(unknown))
         raise ValueError(f"weights are for operators and motifs, {unknown[0]!r} is a family")
-    operators = [o for o in OPERATORS if o.since <= opset]
+    operators = [o for o in OPERATORS if o.since <= opset <= o.until]
     share = MOTIF_SHARE * sum(o.weight for o in operators) / len(MOTIFS)
     entries: list[tuple[Fragment, float]] = [
         *[((of_code(CODES[o.name]),), o.weight * factors.get(o.name, 1.0)) for o in operators],

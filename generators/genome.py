@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from generators.builder import HEADER, RECORD, Builder, Header, Record
+from generators.builder import HEADER, RECORD, Builder, Header, Profile, Record
 from generators.graph import GraphSpec
+from generators.ops.registry import REGISTRY
 from generators.ops.table import OPERATORS
 
 
@@ -42,17 +43,19 @@ def of_code(code: int) -> Template:
     return Template(bytes([code, *bytes(RECORD - 1)]), bytes([255, *bytes(RECORD - 1)]))
 
 
-def decode(genome: Genome) -> GraphSpec:
+def decode(genome: Genome, *, profile: Profile | None = None) -> GraphSpec:
     """The graph that `genome` means. Total: any bytes mean some valid graph.
 
-    The opset is the header's, or the first that has every operator of the records where that is newer.
+    The opset is the header's, or the first that has every operator of the records where that is newer. profile: where
+    operands may come from, everywhere by default.
     """
     header = Header.read(genome.header[:HEADER].ljust(HEADER, b"\0"))
     records = [record[:RECORD].ljust(RECORD, b"\0") for record in genome.records or (b"",)]
     operators = [OPERATORS[record[0] % len(OPERATORS)] for record in records]
-    builder = Builder(header, max(header.opset, *[operator.since for operator in operators]))
+    builder = Builder(header, max(header.opset, *[operator.since for operator in operators]), profile)
     for operator, record in zip(operators, records):
-        builder.add(operator.function, partial(Record, record))
+        meant = operator if builder.opset <= operator.until else REGISTRY[operator.heir]
+        builder.add(meant.function, partial(Record, record))
     return builder.spec(genome.pool)
 
 

@@ -6,7 +6,7 @@ that tuple of sizes: equal names always mean equal sizes. So every shape rule is
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
@@ -17,17 +17,16 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from generators import values
 from generators.case import Case, Feed
-from generators.values import NUMPY, Fill, Regime, Shape
-
-Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray
+from generators.values import INT4, STORAGE, STRING, UINT4, Fill, Regime, Shape
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
     """One tensor.
 
-    shapes     its shape in each feed
+    shapes     its shape in each feed (of a sequence or an optional: that of what it holds)
     low, high  no element lies outside, as far as a coarse interval arithmetic tells
+    container  "" for a tensor, else "sequence", "optional" or "optional sequence"
     """
 
     index: int
@@ -35,6 +34,7 @@ class Value:
     shapes: tuple[Shape, ...]
     low: float
     high: float
+    container: str = ""
 
     @property
     def rank(self) -> int:
@@ -54,6 +54,27 @@ class Value:
         """Whether this axis has the same size in every feed."""
         return all(shape[axis] == self.shapes[0][axis] for shape in self.shapes)
 
+    @property
+    def empty(self) -> bool:
+        """Whether it has no element in some feed."""
+        return any(0 in shape for shape in self.shapes)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A subgraph: what is computed in a branch or a loop. It sees the values of the graph around it."""
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    nodes: tuple[Node, ...]
+
+    def reads(self) -> set[int | None]:
+        """Every value that its nodes and outputs refer to."""
+        return {i for node in self.nodes for i in (*node.inputs, *node.reads())} | set(self.outputs)
+
+
+Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray | Body | TypeProto
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -63,6 +84,14 @@ class Node:
     inputs: tuple[int | None, ...]
     outputs: tuple[int | None, ...]
     attributes: Mapping[str, Attribute]
+
+    def reads(self) -> set[int | None]:
+        """The values that its bodies refer to."""
+        found: set[int | None] = set()
+        for value in self.attributes.values():
+            if isinstance(value, Body):
+                found |= value.reads()
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +129,15 @@ def pruned(spec: GraphSpec) -> GraphSpec:
         if not needed.isdisjoint(node.outputs):
             nodes.append(node)
             needed.update(node.inputs)
+            needed.update(node.reads())
     needed.discard(None)
     return replace(
         spec, nodes=tuple(reversed(nodes)), givens=tuple(given for given in spec.givens if given.value.index in needed)
     )
 
+
+Symbols = dict[tuple[int, ...], str]
+"""The sizes of a dim in each feed -> its name."""
 
 CALIBRATION_SHIFT = 101
 FEED_SHIFT = 53
@@ -118,7 +151,7 @@ def build(spec: GraphSpec) -> Case:
     """
     spec = pruned(spec)
     names = _names(spec)
-    symbols: dict[tuple[int, ...], str] = {}
+    symbols: Symbols = {}
     model = onnx.ModelProto(
         ir_version=ir_version(spec.opset), opset_import=[onnx.OperatorSetIdProto(version=spec.opset)]
     )
@@ -132,7 +165,7 @@ def build(spec: GraphSpec) -> Case:
         if given.source != "input":
             _add_constant(graph, given, names[given.value.index], spec.regime, pool, period)
     for node in spec.nodes:
-        graph.node.append(_node(node, names))
+        graph.node.append(_node(node, spec, names, symbols))
     for index in spec.outputs:
         graph.output.append(_value_info(names[index], spec.values[index], symbols))
     if spec.annotated:
@@ -178,25 +211,39 @@ def _names(spec: GraphSpec) -> dict[int | None, str]:
             names[given.value.index], constants = f"w{constants}", constants + 1
     for k, index in enumerate(spec.outputs):
         names[index] = f"y{k}"
-    computed = 0
-    for node in spec.nodes:
-        for output in node.outputs:
-            if output not in names:
-                names[output], computed = f"t{computed}", computed + 1
+    _name_computed(spec.nodes, names)
     return names
 
 
-def _value_info(name: str, value: Value, symbols: dict[tuple[int, ...], str]) -> onnx.ValueInfoProto:
+def _name_computed(nodes: Iterable[Node], names: dict[int | None, str]) -> None:
+    for node in nodes:
+        for output in node.outputs:
+            if output not in names:
+                names[output] = f"t{len(names)}"
+        for value in node.attributes.values():
+            if isinstance(value, Body):
+                for index in value.inputs:
+                    names[index] = f"b{len(names)}"
+                _name_computed(value.nodes, names)
+
+
+def _value_info(name: str, value: Value, symbols: Symbols) -> onnx.ValueInfoProto:
     dims: list[int | str] = []
     for sizes in zip(*value.shapes):
         same = all(n == sizes[0] for n in sizes)
         dims.append(sizes[0] if same else symbols.setdefault(sizes, f"n{len(symbols)}"))
-    return onnx.ValueInfoProto(name=name, type=_type(value.dtype, tuple(dims)))
+    return onnx.ValueInfoProto(name=name, type=value_type(value.dtype, tuple(dims), value.container))
 
 
 @lru_cache(maxsize=4096)
-def _type(dtype: int, dims: tuple[int | str, ...]) -> TypeProto:
+def value_type(dtype: int, dims: tuple[int | str, ...], container: str = "") -> TypeProto:
+    """The type of a tensor, or of a container of such tensors. Shared: copy it before changing anything."""
     proto = TypeProto()
+    if container:
+        outer, _, inner = container.partition(" ")
+        kind = proto.sequence_type if outer == "sequence" else proto.optional_type
+        kind.elem_type.CopyFrom(value_type(dtype, dims, inner))
+        return proto
     proto.tensor_type.elem_type = dtype
     shape = proto.tensor_type.shape
     shape.SetInParent()
@@ -208,7 +255,7 @@ def _type(dtype: int, dims: tuple[int | str, ...]) -> TypeProto:
     return proto
 
 
-def _node(node: Node, names: Mapping[int | None, str]) -> onnx.NodeProto:
+def _node(node: Node, spec: GraphSpec, names: Mapping[int | None, str], symbols: Symbols) -> onnx.NodeProto:
     outputs = [names[o] for o in node.outputs]
     return onnx.NodeProto(
         name=f"{node.op_type}_{next(filter(None, outputs))}",
@@ -216,7 +263,9 @@ def _node(node: Node, names: Mapping[int | None, str]) -> onnx.NodeProto:
         input=[names[i] for i in node.inputs],
         output=outputs,
         attribute=[
-            attribute(name, value) if not isinstance(value, np.ndarray) else _tensor_attribute(name, value)
+            _large_attribute(name, value, spec, names, symbols)
+            if isinstance(value, (np.ndarray, Body, TypeProto))
+            else attribute(name, value)
             for name, value in node.attributes.items()
         ],
     )
@@ -240,8 +289,24 @@ def attribute(name: str, value: int | float | str | tuple[Any, ...]) -> Attribut
     return AttributeProto(name=name, type=AttributeProto.INTS, ints=value)
 
 
-def _tensor_attribute(name: str, value: np.ndarray) -> AttributeProto:
-    return AttributeProto(name=name, type=AttributeProto.TENSOR, t=numpy_helper.from_array(value))
+def _large_attribute(
+    name: str,
+    value: np.ndarray | Body | TypeProto,
+    spec: GraphSpec,
+    names: Mapping[int | None, str],
+    symbols: Symbols,
+) -> AttributeProto:
+    if isinstance(value, np.ndarray):
+        return AttributeProto(name=name, type=AttributeProto.TENSOR, t=numpy_helper.from_array(value))
+    if isinstance(value, TypeProto):
+        return AttributeProto(name=name, type=AttributeProto.TYPE_PROTO, tp=value)
+    graph = onnx.GraphProto(
+        name=name,
+        input=[_value_info(names[i], spec.values[i], symbols) for i in value.inputs],
+        node=[_node(node, spec, names, symbols) for node in value.nodes],
+        output=[_value_info(names[i], spec.values[i], symbols) for i in value.outputs],
+    )
+    return AttributeProto(name=name, type=AttributeProto.GRAPH, g=graph)
 
 
 def _add_constant(
@@ -249,14 +314,28 @@ def _add_constant(
 ) -> None:
     value = given.value
     numbers = values.materialise(given.fill, value.dtype, value.shape, regime, pool, period)
-    raw = np.ascontiguousarray(numbers, NUMPY[value.dtype]).tobytes()
+    if value.dtype == STRING:
+        strings = [text.encode() for text in numbers.reshape(-1).tolist()]
+        tensor = TensorProto(dims=value.shape, data_type=value.dtype, string_data=strings)
+    else:
+        tensor = TensorProto(dims=value.shape, data_type=value.dtype, raw_data=_raw(numbers, value.dtype))
     if given.source == "initializer":
-        graph.initializer.add(name=name, dims=value.shape, data_type=value.dtype, raw_data=raw)
+        tensor.name = name
+        graph.initializer.append(tensor)
         return
-    tensor = TensorProto(dims=value.shape, data_type=value.dtype, raw_data=raw)
     graph.node.add(
         name=f"Constant_{name}",
         op_type="Constant",
         output=[name],
         attribute=[AttributeProto(name="value", type=AttributeProto.TENSOR, t=tensor)],
     )
+
+
+def _raw(numbers: np.ndarray, dtype: int) -> bytes:
+    """Row-major little-endian bytes; two 4-bit integers share one, the first in its low half."""
+    if dtype not in (INT4, UINT4):
+        return np.ascontiguousarray(numbers, STORAGE[dtype]).tobytes()
+    nibbles = numbers.reshape(-1).astype(np.int8).view(np.uint8) & 15
+    padded = np.append(nibbles, np.zeros(nibbles.size % 2, np.uint8))
+    packed: np.ndarray = padded[::2] | padded[1::2] << 4
+    return packed.astype(np.uint8).tobytes()

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from generators.builder import CHOICES, FRESH, HEADER, RECORD, Builder, Header
+from generators.builder import ANY, CHOICES, DTYPE_AT, FRESH, HEADER, RECORD, WISHES, Builder, Header
 from generators.genome import Template
 from generators.ops.registry import REGISTRY
 from generators.ops.table import CODES
@@ -36,8 +36,8 @@ class _Encoder:
         return choice
 
 
-def step(name: str, **wanted: Any) -> Template:
-    """A record of operator `name` that makes the `wanted` choices.
+def step(name: str, *, latest: bool = False, **wanted: Any) -> Template:
+    """A record of operator `name` that makes the `wanted` choices; latest: on operands of whatever dtype came last.
 
     Raises ValueError for a choice or an option that the operator does not have.
     """
@@ -46,7 +46,8 @@ def step(name: str, **wanted: Any) -> Template:
     if encoder.missing:
         raise ValueError(f"{name} has no choice {', '.join(map(repr, encoder.missing))}")
     data, mask = bytearray(RECORD), bytearray(RECORD)
-    for position, byte in {0: CODES[name], **encoder.written}.items():
+    dtype = {DTYPE_AT: WISHES.index(ANY)} if latest else {}
+    for position, byte in {0: CODES[name], **dtype, **encoder.written}.items():
         data[position], mask[position] = byte, 255
     return Template(bytes(data), bytes(mask))
 
@@ -64,6 +65,21 @@ def _quantized() -> Fragment:
             for name in ("QuantizeLinear", "DequantizeLinear")
         ]
     )
+
+
+def _by_number(name: str, number: float, x: int = 0) -> Template:
+    return step(name, x=x, literal=number)
+
+
+def _with(name: str, x: int = 0) -> Template:
+    """Two computed values together."""
+    return step(name, x=x, y="value", literal=None)
+
+
+_AXES_LAST = 4  # the third axis of three
+_SAME_CONV = step("Conv", x=0, x_rank=4, kernel=(3, 3, 3), strides=(1, 1, 1), padding="same", multiplier=0)
+_POINT_CONV = step("Conv", x=0, x_rank=4, kernel=(1, 1, 1), strides=(1, 1, 1), padding="none", group=1)
+_SILU = (step("Sigmoid", x=0), _with("Mul", 1))
 
 
 MOTIFS: dict[str, Fragment] = {
@@ -117,6 +133,140 @@ MOTIFS: dict[str, Fragment] = {
         step("Conv", x=0, w="dequantized"),
         step("Relu", x=0),
         *_quantized(),
+    ),
+    "layer-norm-by-hand": (
+        step("ReduceMean", x_rank=3, axes=_AXES_LAST, keepdims=1),
+        _with("Sub", 1),
+        step("Pow", x=0, exponent=2.0),
+        step("ReduceMean", x=0, axes=_AXES_LAST, keepdims=1),
+        _by_number("Add", 1e-5),
+        step("Sqrt", x=0),
+        _with("Div", 4),
+        *_affine(),
+    ),
+    "gelu-by-hand": (
+        step("Identity"),
+        _by_number("Div", 2**0.5),
+        step("Erf", x=0),
+        _by_number("Add", 1.0),
+        _with("Mul", 3),
+        _by_number("Mul", 0.5),
+    ),
+    "gelu-by-tanh": (
+        step("Pow", exponent=3.0),
+        _by_number("Mul", 0.044715),
+        _with("Add", 2),
+        step("Tanh", x=0),
+        _by_number("Add", 1.0),
+        _with("Mul", 0),
+    ),
+    "softmax-by-hand": (
+        step("ReduceMax", x_rank=3, axes=_AXES_LAST, keepdims=1),
+        _with("Sub", 1),
+        step("Exp", x=0),
+        step("ReduceSum", x=0, axes=_AXES_LAST, keepdims=1),
+        _with("Div", 1),
+    ),
+    "attention-by-hand": (
+        step("MatMul", a_rank=4, form="matrix"),
+        step("Transpose", x=0, perm="swap first"),
+        step("MatMul", a=0, form="matrix"),
+        _by_number("Div", 2.0),
+        step("Softmax", x=0),
+        step("Dropout", x=0),
+        step("MatMul", a=0, form="matrix"),
+        step("Transpose", x=0, perm="middle"),
+        step("Reshape", x=0, form="merge"),
+    ),
+    "residual-block": (
+        _SAME_CONV,
+        step("BatchNormalization", x=0),
+        step("Relu", x=0),
+        _SAME_CONV,
+        step("BatchNormalization", x=0),
+        _with("Add", 0),
+        step("Relu", x=0),
+    ),
+    "separable-block": (
+        step("Conv", x=0, x_rank=4, kernel=(3, 3, 3), padding="same", group=0, multiplier=1),
+        step("BatchNormalization", x=0),
+        step("Clip", x=0, bounds=(0.0, 6.0)),
+        _POINT_CONV,
+        step("BatchNormalization", x=0),
+    ),
+    "silu": (step("Conv", x_rank=4), *_SILU),
+    "unet-down": (
+        _SAME_CONV,
+        step("GlobalAveragePool", x=0),
+        _with("Add", 1),
+        *_SILU,
+        step("MaxPool", x=0, kernel=(2, 2, 2), strides=(2, 2, 2)),
+    ),
+    "unet-up": (
+        _SAME_CONV,
+        step("Resize", x=0, mode="nearest", scales=(2.0, 2.0, 2.0)),
+        step("Relu", x=0),
+        step("Concat", x=0, y0="value", count=2),
+        _POINT_CONV,
+    ),
+    "quantized-matmul": (
+        *_quantized(),
+        step("MatMul", a=0, w="dequantized", form="matrix"),
+        _with("Add", 0),
+        *_quantized(),
+    ),
+    "quantized-per-channel": (
+        step("Conv", x_rank=4, w="dequantized"),
+        step("QuantizeLinear", x=0, per_channel=True, axis=1, scale=0.5, zero_point=3),
+        step("DequantizeLinear", x=0, per_channel=True, axis=1, scale=0.5, zero_point=3),
+        step("Relu", x=0),
+    ),
+    "padded-conv": (step("Pad", x_rank=4, mode="constant"), step("Conv", x=0), step("Relu", x=0)),
+    "conv-padded": (
+        step("Conv", x_rank=4, w="initializer", b="initializer"),
+        step("Pad", x=0, mode="constant", number=1.0),
+        step("Conv", x=0, w="initializer"),
+    ),
+    "embedding": (
+        step("Gather", table=True, table_source="initializer"),
+        step("MatMul", a=0, w="initializer", form="matrix"),
+        step("Softmax", x=0),
+    ),
+    "padded-pool": (step("Pad", x_rank=4, mode="constant"), step("AveragePool", x=0)),
+    "scaled-conv": (step("Conv"), *_affine(), step("BatchNormalization", x=0)),
+    "biased-matmul": (
+        step("MatMul", form="matrix"),
+        step("Add", x=0, y="made", y_form="last", y_source="initializer", literal=None),
+        step("Relu", x=0),
+    ),
+    "reshapes": tuple(step("Reshape", x=0, form=form) for form in ("rows", "unsqueezed", "squeezed", "flat")),
+    "transposes": tuple(step("Transpose", x=0, perm=perm) for perm in ("swap last", "rotate", "default", "swap last")),
+    "slices": (step("Slice"), step("Slice", x=0), step("Concat", x=0, y0="value"), step("Concat", x=0, y0="value")),
+    "casts": tuple(step("Cast", x=0, to=to, latest=True) for to in (1, 11, 1)),
+    "axes": (
+        step("Unsqueeze", axes=(0,)),
+        step("Unsqueeze", x=0, axes=(1,)),
+        step("ReduceSum", x=0, keepdims=0, axes=1),
+        step("Squeeze", x=0),
+        step("Unsqueeze", x=0),
+    ),
+    "identities": (
+        _by_number("Add", 0.0),
+        _by_number("Mul", 1.0),
+        step("Identity", x=0),
+        step("Transpose", x=0, perm="identity"),
+        step("Dropout", x=0),
+        _by_number("Sub", 0.0),
+        step("Cast", x=0, to=1),
+        step("Concat", x=0, count=1),
+        _by_number("Div", 1.0),
+    ),
+    "shape-arithmetic": (
+        step("Shape", start=0),
+        step("Gather", latest=True, x=0, indices=(0,)),
+        step("Concat", latest=True, x=0, y0="self"),
+        step("ReduceSum", latest=True, x=0),
+        step("Cast", latest=True, x=0, to=1),
     ),
 }
 """Name -> fragment."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 from hypothesis import strategies as st
 
-from generators.builder import HEADER, RECORD
+from generators.builder import HEADER, RECORD, Profile
 from generators.case import Case
 from generators.focus import fragments
 from generators.genome import Genome, decode, of_code
@@ -16,11 +17,12 @@ from generators.motifs import MOTIFS, Fragment
 from generators.ops.table import CODES, OPERATORS
 
 POOL = 64
-"""Bytes for numbers. They are read in a circle, so a larger tensor repeats itself."""
+"""Most bytes for numbers. They are read in a circle: a single one shrinks every tensor to equal numbers, whatever its
+size, so that sizes can shrink next."""
 
 _header = st.binary(min_size=HEADER, max_size=HEADER)
 _record = st.binary(min_size=RECORD, max_size=RECORD)
-_pool = st.binary(min_size=POOL, max_size=POOL)
+_pool = st.binary(min_size=1, max_size=POOL)
 
 MENU: tuple[Fragment, ...] = (
     *[(of_code(CODES[operator.name]),) for operator in OPERATORS for _ in range(round(5 * operator.weight))],
@@ -55,27 +57,46 @@ def _uses(draw: st.DrawFn, menu: Sequence[Fragment]) -> tuple[bytes, ...]:
 def genomes(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Genome]:
     """Genomes of up to `max_nodes` operators or motifs. focus: see `cases`."""
     wanted = fragments((focus,) if isinstance(focus, str) else tuple(focus))
-    menu = (*MENU, *wanted * (len(MENU) // (3 * len(wanted)))) if wanted else MENU
+    menu = (*MENU, *wanted * (len(MENU) // len(wanted) + 1)) if wanted else MENU
     # Hypothesis makes lists of about min_size + 5 elements whatever max_size is: two of them give graphs large enough.
     half = st.lists(_uses(menu), max_size=max_nodes // 2)
     last = _uses(wanted or MENU)
-    return st.builds(_genome, _header, half, half, last, _pool)
+    codes = frozenset(step.data[0] for fragment in wanted or MENU for step in fragment)
+    return st.builds(partial(_genome, codes), _header, half, half, st.booleans(), last, _pool)
 
 
 Records = tuple[bytes, ...]
 
 
-def _genome(header: bytes, first: Sequence[Records], second: Sequence[Records], last: Records, pool: bytes) -> Genome:
-    return Genome(header, (*chain(*first), *chain(*second), *last), pool)
+def _genome(
+    wanted: frozenset[int],
+    header: bytes,
+    first: Sequence[Records],
+    second: Sequence[Records],
+    ended: bool,
+    last: Records,
+    pool: bytes,
+) -> Genome:
+    """The records, and the last ones where they are wanted: without one of the operators there would be no focus.
+
+    (Were there always a last one, a failure in the middle could not get rid of it.)
+    """
+    records = (*chain(*first), *chain(*second))
+    if ended or not any(record[0] in wanted for record in records):
+        records = (*records, *last)
+    return Genome(header, records, pool)
 
 
-def cases(*, focus: str | Sequence[str] = (), max_nodes: int = 16) -> st.SearchStrategy[Case]:
+def cases(
+    *, focus: str | Sequence[str] = (), max_nodes: int = 16, profile: Profile | None = None
+) -> st.SearchStrategy[Case]:
     """Valid ONNX models with feeds, of up to `max_nodes` operators or motifs before dead code is removed.
 
-    focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case ends in
-           one of them, and has more of them than of others
+    focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case has one of
+           them, mostly more
+    profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
 
     Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown
     focus, saying which there are.
     """
-    return genomes(focus=focus, max_nodes=max_nodes).map(lambda genome: build(decode(genome)))
+    return genomes(focus=focus, max_nodes=max_nodes).map(lambda genome: build(decode(genome, profile=profile)))

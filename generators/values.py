@@ -7,18 +7,29 @@ pool is read in a circle: one non-zero byte makes a whole tensor non-zero.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 FLOAT, DOUBLE, FLOAT16 = int(TensorProto.FLOAT), int(TensorProto.DOUBLE), int(TensorProto.FLOAT16)
 INT8, UINT8, INT16, UINT16 = (
     int(t) for t in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16)
 )
 INT32, INT64, BOOL = int(TensorProto.INT32), int(TensorProto.INT64), int(TensorProto.BOOL)
-INTEGERS = (INT64, INT32, INT8, UINT8)
+UINT32, UINT64, STRING = int(TensorProto.UINT32), int(TensorProto.UINT64), int(TensorProto.STRING)
+BFLOAT16, INT4, UINT4 = int(TensorProto.BFLOAT16), int(TensorProto.INT4), int(TensorProto.UINT4)
+FLOAT8 = tuple(
+    int(t)
+    for t in (
+        TensorProto.FLOAT8E4M3FN,
+        TensorProto.FLOAT8E5M2,
+        TensorProto.FLOAT8E4M3FNUZ,
+        TensorProto.FLOAT8E5M2FNUZ,
+    )
+)
 
 NUMPY: dict[int, np.dtype[Any]] = {
     FLOAT: np.dtype(np.float32),
@@ -30,8 +41,23 @@ NUMPY: dict[int, np.dtype[Any]] = {
     UINT16: np.dtype(np.uint16),
     INT32: np.dtype(np.int32),
     INT64: np.dtype(np.int64),
+    UINT32: np.dtype(np.uint32),
+    UINT64: np.dtype(np.uint64),
     BOOL: np.dtype(np.bool_),
 }
+"""The dtypes of graph inputs and outputs. All others stay inside a graph."""
+
+STORAGE = NUMPY | {code: np.dtype(helper.tensor_dtype_to_np_dtype(code)) for code in (BFLOAT16, *FLOAT8, INT4, UINT4)}
+
+RANGES: dict[int, tuple[float, float]] = {
+    BOOL: (0.0, 1.0),
+    INT4: (-8.0, 7.0),
+    UINT4: (0.0, 15.0),
+    **{code: (float(np.iinfo(t).min), float(np.iinfo(t).max)) for code, t in NUMPY.items() if t.kind in "iu"},
+}
+"""The smallest and the largest number of each dtype of integers."""
+
+_TAME = {FLOAT16: 36.0, INT8: 8.0, UINT8: 12.0, INT16: 128.0, UINT16: 200.0, INT32: 2.0**15, UINT32: 2.0**15}
 
 ELEMENTS = 4096
 """No tensor of a generated graph has more elements than this."""
@@ -75,7 +101,8 @@ REGIMES = (CONSTRUCTED, RANDOM, CONSTRUCTED, RANDOM, CONSTRUCTED, RANDOM, CONSTR
 class Fill:
     """How a tensor that the graph is given gets its numbers.
 
-    kind    "data", "weight", "positive" (see Regime) or "range": the integers low..high, the smallest magnitude first
+    kind    "data", "weight", "positive" (see Regime); "range": the integers low..high, the smallest magnitude first;
+            "nonfinite": infinities and NaN among small numbers; "unit": numbers in -1..1, without the ends
     offset  where in the pool to start
     array   the numbers themselves, the same in every feed; then the other fields say nothing
     """
@@ -99,6 +126,7 @@ def _expanded(palette: tuple[float, ...]) -> np.ndarray | None:
     return np.resize(np.array(palette, np.float32), 256) if palette else None
 
 
+_NONFINITE = np.array((0.0, 1.0, np.nan, np.inf, -1.0, -np.inf, 0.5, np.nan), np.float32)
 _CONTINUOUS_BOUNDS = {"data": (-4.0, 4.0), "weight": (-1.0, 1.0), "positive": (0.125, 4.125)}
 _BY_REGIME = {
     r.name: _Tables(
@@ -112,13 +140,48 @@ _BY_REGIME = {
 }
 
 
-def bounds(fill: Fill, regime: Regime) -> tuple[float, float]:
+def limit(dtype: int, most: float) -> float:
+    """`most`, which suits float32, or how large operands may be in `dtype` that products of a few stay in range."""
+    return min(_TAME.get(dtype, 2.0**31 if dtype in RANGES else most), most)
+
+
+def clamped(dtype: int, low: float, high: float) -> tuple[float, float]:
+    """The bounds of numbers that lie in low..high before they are put into `dtype`; integers wrap around."""
+    if dtype not in RANGES:
+        return low, high
+    least, most = RANGES[dtype]
+    return (low, high) if least <= low and high <= most else (least, most)
+
+
+def bounds(fill: Fill, regime: Regime, dtype: int) -> tuple[float, float]:
     """The lowest and highest number that `fill` can give."""
     if fill.array is not None:
         return (float(fill.array.min()), float(fill.array.max())) if fill.array.size else (0.0, 0.0)
     if fill.kind == "range":
         return float(fill.low), float(fill.high)
-    return _BY_REGIME[regime.name].bounds[fill.kind]
+    if fill.kind == "nonfinite":
+        return -math.inf, math.inf
+    if fill.kind == "unit":
+        return -0.875, 0.875
+    low, high = _BY_REGIME[regime.name].bounds[fill.kind]
+    if dtype in (FLOAT, DOUBLE):
+        return low, high
+    if dtype in RANGES:
+        least, most = RANGES[dtype]
+        if fill.kind == "positive":
+            return 1.0, max(1.0, min(round(high), most))
+        low, high = _stretched(regime, fill.kind) * low, _stretched(regime, fill.kind) * high
+        return max(least, min(round(low), 0.0)), max(min(round(max(high, -low)), most), 0.0)
+    return max(low, -_LARGEST_HALF), min(high, _LARGEST_HALF)
+
+
+_LARGEST_HALF = 32.0
+"""float16 and smaller floats stay below this: their cubes are still finite."""
+
+
+def _stretched(regime: Regime, kind: str) -> float:
+    """Continuous weights lie in -1..1: as integers they would be nearly all zero."""
+    return 4.0 if kind == "weight" and not regime.weight else 1.0
 
 
 def circle(pool: bytes) -> np.ndarray:
@@ -137,7 +200,22 @@ def materialise(
         count *= n
     start = (fill.offset + shift) % period if period else 0
     numbers = _numbers(fill, pool[start : start + 2 * count], count, regime)
-    return np.asarray(numbers, NUMPY[dtype]).reshape(shape)
+    if dtype != FLOAT and fill.kind != "range":
+        numbers = _in_range(numbers, fill, dtype, regime)
+    return np.asarray(numbers, STORAGE[dtype]).reshape(shape)
+
+
+def _in_range(numbers: np.ndarray, fill: Fill, dtype: int, regime: Regime) -> np.ndarray:
+    """`numbers` as `dtype` can hold them: integers rounded, and without sign where there is none."""
+    if dtype == BOOL:
+        return numbers > 0
+    if dtype not in RANGES:
+        return numbers if dtype == DOUBLE else np.clip(numbers, -_LARGEST_HALF, _LARGEST_HALF)
+    least, most = RANGES[dtype]
+    whole = np.rint(numbers * np.float32(_stretched(regime, fill.kind))).astype(np.float64)
+    if fill.kind == "positive":
+        return np.clip(np.abs(whole), 1.0, most)
+    return np.clip(whole if least < 0 else np.abs(whole), least, min(most, 2.0**62))
 
 
 def _numbers(fill: Fill, raw: np.ndarray, count: int, regime: Regime) -> np.ndarray:
@@ -146,6 +224,10 @@ def _numbers(fill: Fill, raw: np.ndarray, count: int, regime: Regime) -> np.ndar
         size = fill.high - fill.low + 1
         whole = raw[:count].astype(np.int64) % size + max(fill.low, 0)
         return np.where(whole > fill.high, whole - size, whole)
+    if fill.kind == "nonfinite":
+        return np.take(_NONFINITE, raw[:count] % len(_NONFINITE))
+    if fill.kind == "unit":
+        return _numbers(Fill("weight"), raw, count, regime) * np.float32(0.125 if regime.weight else 0.875)
     table = _BY_REGIME[regime.name].tables[fill.kind]
     if table is not None:
         return np.take(table, raw[:count])

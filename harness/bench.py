@@ -5,13 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import statistics
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hypothesis import Phase, given, settings
+
 from generators import bulk
+from generators.quality import PLANTED, minimal, operators
+from generators.strategies import cases as drawn_cases
+from harness.case import Case, nodes
 from harness.environments import resolve
 from harness.errors import UserError
 from harness.laboratory import Laboratory
@@ -55,7 +61,47 @@ def cases(models: int = MODELS, targets: Sequence[str] = ("mnn", "onnxruntime-qu
     return {"cases per CPU second": count / total, **milliseconds}
 
 
-BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {"cases": cases}
+def generators(models: int = 1000, seeds: int = 5) -> dict[str, float]:
+    """CPU milliseconds per generated case, and how many nodes and CPU seconds shrinking takes for each planted bug."""
+    started, size = time.process_time(), 0
+    for index in range(models):
+        size += nodes(bulk.case(0, index))
+    milliseconds = 1000 * (time.process_time() - started) / models
+    drawn_milliseconds = _drawn(models)
+    extra, seconds = [], []
+    for planted in PLANTED.values():
+        for seed in range(seeds):
+            started = time.process_time()
+            found = minimal(planted.bug, focus=planted.focus or planted.necessary, seed=seed)
+            seconds.append(time.process_time() - started)
+            extra.append(len(operators(found)) - len(planted.necessary))
+    return {
+        "bulk, CPU ms per case": milliseconds,
+        "bulk, mean nodes": size / models,
+        "Hypothesis, CPU ms per case": drawn_milliseconds,
+        "planted bugs": float(len(PLANTED)),
+        "shrinking, median of extra nodes": statistics.median(extra),
+        "shrinking, share with at most one extra node": sum(n <= 1 for n in extra) / len(extra),
+        "shrinking, mean CPU s": statistics.mean(seconds),
+        "shrinking, share under 3 CPU s": sum(s < 3 for s in seconds) / len(seconds),
+        "shrinking, longest CPU s": max(seconds),
+    }
+
+
+def _drawn(models: int) -> float:
+    """CPU milliseconds per case that Hypothesis draws."""
+
+    @settings(max_examples=models, database=None, deadline=None, phases=[Phase.generate], derandomize=True)
+    @given(case=drawn_cases())
+    def draw(case: Case) -> None:
+        assert case.model
+
+    started = time.process_time()
+    draw()
+    return 1000 * (time.process_time() - started) / models
+
+
+BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {"cases": cases, "generators": generators}
 
 
 def run(name: str) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from math import prod
 
 from generators.builder import Builder, each
 from generators.graph import Value
-from generators.ops.elementwise import magnitude
+from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import Shape
+from generators.values import Fill, Shape
 
 KERNELS = ((1, 1, 1), (3, 3, 3), (2, 2, 2), (3, 1, 2), (1, 3, 3), (5, 3, 1), (4, 4, 1), (2, 5, 2))
 STRIDES = ((1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 2), (3, 2, 1))
@@ -18,6 +18,7 @@ DILATIONS = ((1, 1, 1), (1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 3))
 PADDINGS = ("none", "same", "lopsided", "SAME_UPPER", "one", "SAME_LOWER", "begin", "end", "VALID")
 GROUPS = (1, 2, 0, 3, 1, 4)
 """How many groups; 0 means one a channel."""
+DATA = Fill("data")
 LARGEST = 1e12
 """Linear operators take operands up to this magnitude, so that a few of them in a row stay finite."""
 
@@ -57,7 +58,14 @@ class Window:
 
 
 def window(
-    b: Builder, ranks: Sequence[int], *, fixed: Sequence[int] = (), multiple: int = 1, most: float = LARGEST
+    b: Builder,
+    dtypes: Sequence[int],
+    ranks: Sequence[int],
+    *,
+    fixed: Sequence[int] = (),
+    multiple: int = 1,
+    most: float = LARGEST,
+    fill: Fill = DATA,
 ) -> Window:
     """A window and the operand it slides over; the window is clamped to what fits in that operand."""
     kernel, strides = b.choose("kernel", KERNELS), b.choose("strides", STRIDES)
@@ -65,7 +73,7 @@ def window(
     if padding in ("SAME_UPPER", "SAME_LOWER"):
         dilations = (1, 1, 1)  # onnxruntime and the specification part ways on dilated SAME
     least = (1, 1, *[d * (k - 1) + 1 for k, d in zip(kernel, dilations)])
-    x = b.data(ranks=ranks, fixed=fixed, least=least, multiple=multiple, fits=lambda v: magnitude(v) < most)
+    x = b.data(dtypes=dtypes, ranks=ranks, fixed=fixed, least=least, multiple=multiple, fits=tame(most), fill=fill)
     return Window(x, *_clamped(kernel, dilations, x), strides[: x.rank - 2], padding)
 
 
@@ -85,13 +93,13 @@ def _spread(x: Value, w: Value, bias: Value | None, terms: int) -> tuple[float, 
 def conv(b: Builder) -> None:
     """Y = sum over channels of the group and the window of X W, plus B; spatial dims as `window_output`"""
     groups = b.choose("group", GROUPS)
-    slide = window(b, (4, 3, 5), fixed=(1,), multiple=max(groups, 1))
+    slide = window(b, b.types("Conv"), (4, 3, 5), fixed=(1,), multiple=max(groups, 1))
     x, kernel, strides, dilations, padding = slide.x, slide.kernel, slide.strides, slide.dilations, slide.padding
     group = groups or x.shape[1]
     multiplier = b.choose("multiplier", (1, 2, 3, 4, 0))
     outputs = group * multiplier or x.shape[1]
-    w = b.weight("w", (outputs, x.shape[1] // group, *kernel))
-    bias = b.optional("b", (outputs,))
+    w = b.weight("w", (outputs, x.shape[1] // group, *kernel), dtype=x.dtype)
+    bias = b.optional("b", (outputs,), dtype=x.dtype)
     pads = pads_for(padding, kernel, dilations)
     spatial = len(kernel)
 
@@ -114,7 +122,8 @@ def conv(b: Builder) -> None:
 def conv_transpose(b: Builder) -> None:
     """Y = the gradient of Conv by its input; a dim: stride (n - 1) + output_padding + (k - 1) dilation + 1 - pads"""
     groups = b.choose("group", GROUPS)
-    x = b.data(ranks=(4, 3, 5), fixed=(1,), multiple=max(groups, 1), fits=lambda v: magnitude(v) < LARGEST)
+    dtypes = b.types("ConvTranspose")
+    x = b.data(dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), multiple=max(groups, 1), fits=tame(LARGEST))
     group, spatial = groups or x.shape[1], x.rank - 2
     kernel, strides, dilations = (
         b.choose(name, options)[:spatial]
@@ -123,8 +132,8 @@ def conv_transpose(b: Builder) -> None:
     padding = b.choose("padding", ("none", "one", "none", "output_shape", "SAME_UPPER", "SAME_LOWER", "begin", "VALID"))
     extra = b.choose("output_padding", (0, 0, 1))
     per_group = b.choose("multiplier", (1, 2, 3, 1))
-    w = b.weight("w", (x.shape[1], per_group, *kernel))
-    bias = b.optional("b", (per_group * group,))
+    w = b.weight("w", (x.shape[1], per_group, *kernel), dtype=x.dtype)
+    bias = b.optional("b", (per_group * group,), dtype=x.dtype)
     if not _transposable(padding, x, kernel, strides, dilations):
         padding = "none"
     implied = padding in ("SAME_UPPER", "SAME_LOWER", "output_shape")
@@ -163,3 +172,29 @@ def _transposable(padding: str, x: Value, kernel: Shape, strides: Shape, dilatio
 def _least(x: Value) -> Shape:
     """The smallest size of each spatial dim over the feeds."""
     return tuple([min(sizes) for sizes in zip(*[shape[2:] for shape in x.shapes])])
+
+
+@operator("DeformConv", since=19, weight=0.3)
+def deform_conv(b: Builder) -> None:
+    """Conv whose taps each read the image at an offset of their own, times a mask"""
+    x = b.data(dtypes=b.types("DeformConv"), ranks=(4,), fixed=(1,), least=(1, 1, 2, 2), fits=_deformable)
+    kernel, outputs = b.choose("kernel", ((1, 1), (2, 2), (1, 2))), b.choose("outputs", (1, 2))
+    w = b.weight("w", (outputs, x.shape[1], *kernel), dtype=x.dtype)
+    taps = prod(kernel)
+
+    def image(s: Shape, channels: int) -> Shape:
+        return (s[0], channels, *[n - k + 1 for n, k in zip(s[2:], kernel)])
+
+    offset = b.made(
+        b.choose("offset", ("initializer", "input")), each(lambda s: image(s, 2 * taps), x), x.dtype, "unit"
+    )
+    bias = b.optional("b", (outputs,), dtype=x.dtype)
+    masked = b.flag("masked")
+    mask = b.made("initializer", each(lambda s: image(s, taps), x), x.dtype, "positive") if masked else None
+    bounds = _spread(x, w, bias, 5 * x.shape[1] * taps)
+    attributes = {"kernel_shape": b.unless(kernel, kernel)}
+    b.emit("DeformConv", (x, w, offset, bias, mask), each(lambda s: image(s, outputs), x), attributes, bounds=bounds)
+
+
+def _deformable(v: Value) -> bool:
+    return min(_least(v)) > 1 and tame(LARGEST)(v)

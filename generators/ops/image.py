@@ -1,4 +1,4 @@
-"""Resize."""
+"""Images: resizing, sampling, regions and columns."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 import numpy as np
 
 from generators.builder import Builder, each
+from generators.graph import Value
+from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import Shape
+from generators.values import DOUBLE, FLOAT, NUMPY, RANGES, Fill, Shape
 
 SCALES = ((2.0, 2.0, 2.0), (1.0, 2.0, 1.0), (0.5, 0.5, 0.5), (1.5, 1.5, 1.0), (2.0, 3.0, 1.0), (1.0, 0.5, 2.0))
 COORDINATES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
@@ -18,7 +20,8 @@ COORDINATES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"
 def resize(b: Builder) -> None:
     """The spatial dims scaled, floor(n scale) or to given sizes, by nearest, linear or cubic interpolation"""
     mode = b.choose("mode", ("nearest", "linear", "cubic"))
-    x = b.data(ranks=(4,) if mode == "cubic" else (4, 3))
+    dtypes = [d for d in b.types("Resize", "T1") if d not in RANGES or mode == "nearest"]
+    x = b.data(dtypes=dtypes, ranks=(4,) if mode == "cubic" else (4, 3))
     factors = b.choose("scales", SCALES)[: x.rank - 2]
     factors = tuple([f if all(s[axis] * f >= 1 for s in x.shapes) else 1.0 for axis, f in enumerate(factors, 2)])
     coordinates = b.choose("coordinate_transformation_mode", COORDINATES)
@@ -44,3 +47,104 @@ def resize(b: Builder) -> None:
 
 def _scaled(shape: Shape, factors: tuple[float, ...]) -> Shape:
     return (*shape[:2], *[math.floor(n * f) for n, f in zip(shape[2:], factors)])
+
+
+@operator("GridSample", since=16, weight=0.6)
+def grid_sample(b: Builder) -> None:
+    """X read at the positions of a grid in -1..1, interpolated, with one of three paddings; 3-D from opset 20"""
+    x = b.data(dtypes=b.types("GridSample", "T1"), ranks=(4, 5) if b.opset >= 20 else (4,), fits=tame(1e6))
+    kinds = ("linear", "nearest", "cubic") if b.opset >= 20 else ("bilinear", "nearest", "bicubic")
+    mode = kinds[b.choose("mode", (0, 1, 2))]
+    mode = mode if mode != "cubic" or x.rank == 4 else kinds[0]
+    padding, aligned = b.choose("padding_mode", ("zeros", "border", "reflection")), b.choose("align_corners", (0, 1))
+    size = b.choose("size", ((2, 2, 2), (1, 3, 2), (3, 1, 1), (4, 4, 1)))[: x.rank - 2]
+    source = b.choose("grid", ("input", "initializer", "constant"))
+    grid = b.made(source, each(lambda s: (s[0], *size, len(size)), x), x.dtype, "unit")
+    attributes = {
+        "mode": b.unless(mode, kinds[0]),
+        "padding_mode": b.unless(padding, "zeros"),
+        "align_corners": b.unless(aligned, 0),
+    }
+    top = 4.0 * magnitude(x)
+    b.emit("GridSample", (x, grid), each(lambda s: (*s[:2], *size), x), attributes, bounds=(-top, top))
+
+
+@operator("AffineGrid", since=20, weight=0.3)
+def affine_grid(b: Builder) -> None:
+    """For each sample, the grid of positions that an affine map takes the pixels of an image to"""
+    spatial, batch = b.choose("spatial", (2, 3)), b.choose("batch", (1, 2))
+    dtype = b.choose("dtype", (FLOAT, DOUBLE))
+    size = (batch, 1, *b.choose("size", ((2, 2, 2), (3, 2, 2), (2, 4, 3)))[:spatial])
+    theta = b.weight("theta", (batch, spatial, spatial + 1), dtype=dtype)
+    operand = b.integers("size_source", size)
+    attributes = {"align_corners": b.unless(b.choose("align_corners", (0, 1)), 0)}
+    shapes = ((batch, *size[2:], spatial),) * b.header.feeds
+    top = 4.0 * magnitude(theta)
+    b.emit("AffineGrid", (theta, operand), shapes, attributes, bounds=(-top, top))
+
+
+REGIONS = ((0.0, 0.0, 1.0, 1.0), (0.0, 0.0, 2.0, 1.0), (1.0, 0.0, 3.0, 3.0))
+POOLED = ((1, 1), (2, 2), (1, 2), (3, 1))
+
+
+@operator("RoiAlign", until=21, heir="GridSample", weight=0.4)
+def roi_align(b: Builder) -> None:
+    """Regions of X pooled to one size by the mean or the maximum of interpolated samples"""
+    x = b.data(dtypes=b.types("RoiAlign", "T1"), ranks=(4,), fits=tame(1e6))
+    count, (height, width) = b.choose("count", (1, 2, 3)), b.choose("pooled", POOLED)
+    mode, ratio = b.choose("mode", ("avg", "max")), b.choose("sampling_ratio", (1, 2, 0))
+    ratio = 1 if mode == "max" else ratio  # onnxruntime says that it gets others wrong
+    scale, transform = b.choose("spatial_scale", (1.0, 0.5)), b.choose("transform", ("half_pixel", "output_half_pixel"))
+    rois = b.constant("rois", np.array(REGIONS[:count], NUMPY[x.dtype]))
+    samples = b.whole("batch_indices", ((count,),) * len(x.shapes), 0, min(s[0] for s in x.shapes) - 1)
+    attributes = {
+        "mode": b.unless(mode, "avg"),
+        "output_height": b.unless(height, 1),
+        "output_width": b.unless(width, 1),
+        "sampling_ratio": b.unless(ratio, 0),
+        "spatial_scale": b.unless(scale, 1.0),
+        "coordinate_transformation_mode": b.unless(transform, "half_pixel") if b.opset >= 16 else None,
+    }
+    bounds = (min(x.low, 0.0), max(x.high, 0.0))
+    b.emit("RoiAlign", (x, rois, samples), each(lambda s: (count, s[1], height, width), x), attributes, bounds=bounds)
+
+
+@operator("MaxRoiPool", until=21, heir="MaxPool", weight=0.2)
+def max_roi_pool(b: Builder) -> None:
+    """The maximum of each cell of each region (batch index, x1, y1, x2, y2)"""
+    x = b.data(dtypes=b.types("MaxRoiPool"), ranks=(4,))
+    count, pooled = b.choose("count", (1, 2, 3)), b.choose("pooled", POOLED)
+    rois = b.constant("rois", np.array([(0.0, *region) for region in REGIONS[:count]], NUMPY[x.dtype]))
+    scale = b.choose("spatial_scale", (1.0, 0.5))
+    attributes = {"pooled_shape": pooled, "spatial_scale": b.unless(scale, 1.0)}
+    shapes = each(lambda s: (count, s[1], *pooled), x)
+    b.emit("MaxRoiPool", (x, rois), shapes, attributes, bounds=(min(x.low, 0.0), max(x.high, 0.0)))
+
+
+COLUMNS = (
+    # image, block, how many positions the block has in it
+    ((2, 2), (1, 1), 4),
+    ((3, 3), (2, 2), 4),
+    ((2, 4), (2, 1), 4),
+    ((4, 3), (3, 3), 2),
+    ((5,), (2,), 4),
+)
+
+
+@operator("Col2Im", since=18, weight=0.4)
+def col2im(b: Builder) -> None:
+    """Columns (N, C block, positions) added up where their blocks overlap in the image"""
+    image, block, positions = b.choose("image", COLUMNS)
+    rows = math.prod(block)
+    dtypes = b.types("Col2Im")
+    x = b.find(lambda v: v.dtype in dtypes and v.rank == 3 and _is_columns(v, rows, positions) and tame(1e6)(v))
+    if x is None:
+        shape = (b.header.batch, b.choose("channels", (1, 2)) * rows, positions)
+        x = b.fresh(FLOAT, (shape,) * b.header.feeds, Fill("data"))
+    operands = (x, b.integers("image_source", image), b.integers("block_source", block))
+    bounds = (9.0 * min(x.low, 0.0), 9.0 * max(x.high, 0.0))
+    b.emit("Col2Im", operands, each(lambda s: (s[0], s[1] // rows, *image), x), bounds=bounds)
+
+
+def _is_columns(v: Value, rows: int, positions: int) -> bool:
+    return all(s[1] % rows == 0 and s[2] == positions for s in v.shapes)

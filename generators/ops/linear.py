@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from generators.builder import Builder, each
 from generators.graph import Value
-from generators.ops.elementwise import broadcast, magnitude
+from generators.ops.elementwise import broadcast, magnitude, tame
 from generators.ops.registry import operator
-from generators.values import Shape
+from generators.values import Fill, Shape
 
 LARGEST = 1e12
 COLUMNS = (1, 2, 3, 4, 5, 8, 16, 0)
@@ -22,11 +24,11 @@ def gemm(b: Builder) -> None:
     """Y = alpha A' B' + beta C, A' (M, K) and B' (K, N) transposed on demand, C broadcast to (M, N)"""
     transposed_a, transposed_b = b.flag("transA"), b.flag("transB")
     inner, outer = (0, 1) if transposed_a else (1, 0)
-    a = b.data("a", ranks=(2,), fixed=(inner,), fits=lambda v: magnitude(v) < LARGEST)
+    a = b.data("a", dtypes=b.types("Gemm"), ranks=(2,), fixed=(inner,), fits=tame(LARGEST))
     k = a.shape[inner]
     n = b.choose("n", COLUMNS) or k
-    w = b.weight("w", (n, k) if transposed_b else (k, n))
-    c = b.optional("c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))))
+    w = b.weight("w", (n, k) if transposed_b else (k, n), dtype=a.dtype)
+    c = b.optional("c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))), dtype=a.dtype)
     alpha, beta = b.choose("alpha", (1.0, 1.0, 0.5, 2.0)), b.choose("beta", (1.0, 1.0, 0.5, -1.0))
     attributes = {
         "alpha": b.unless(alpha, 1.0),
@@ -41,12 +43,12 @@ def gemm(b: Builder) -> None:
 @operator("MatMul", weight=2.5)
 def matmul(b: Builder) -> None:
     """NumPy's matmul: the last two dims are matrices, those before broadcast; a 1-D operand is a vector"""
-    a = b.data("a", ranks=(2, 3, 4, 1), fixed=(-1,), fits=lambda v: magnitude(v) < LARGEST)
+    a = b.data("a", dtypes=b.types("MatMul"), ranks=(2, 3, 4, 1), fixed=(-1,), fits=tame(LARGEST))
     k = a.shape[-1]
     n = b.choose("n", COLUMNS) or k
     form = b.choose("form", ("matrix", "matrix", "batched", "vector"))
     batch = a.shape[:-2] if form == "batched" and all(a.fixed(axis) for axis in range(a.rank - 2)) else ()
-    w = b.weight("w", (k,) if form == "vector" else (*batch, k, n))
+    w = b.weight("w", (k,) if form == "vector" else (*batch, k, n), dtype=a.dtype)
     top = _top(a, w, k)
     b.emit("MatMul", (a, w), each(matmul_shape, a, w), bounds=(-top, top))
 
@@ -55,3 +57,45 @@ def matmul_shape(a: Shape, b: Shape) -> Shape:
     """The shape of NumPy's matmul."""
     rows, columns = a[-2:-1], b[-1:] if len(b) > 1 else ()
     return (*broadcast(a[:-2], b[:-2]), *rows, *columns)
+
+
+EQUATIONS = (
+    *("ij->ji", "ij,jk->ik", "ij->i", "ij,ij->ij", "ij,kj->ik", "ij->", "ij,j->i"),
+    *("bij,bjk->bik", "bij->bji", "bij,bij->b", "bij,kj->bik", "...ij->...ji", "bij,bkj->bik", "bij->ij"),
+    *("bhij,bhjk->bhik", "bhij,bhkj->bhik", "bhij->bhji", "bhij,hj->bi"),
+)
+
+
+@operator("Einsum", since=12, weight=0.8)
+def einsum(b: Builder) -> None:
+    """Products of operands summed over the letters that the result lacks"""
+    equation = b.choose("equation", EQUATIONS)
+    terms, result = equation.split("->")
+    first, _, other = terms.partition(",")
+    free = int(first.startswith("..."))
+    rank = 3 if free else len(first)
+    x = b.data(dtypes=b.types("Einsum"), ranks=(rank,), fits=tame(1e6), fixed=(-1,))
+    n = b.choose("n", (1, 2, 3, 4))
+
+    def sizes(s: Shape, letters: str) -> Shape:
+        known = dict(zip(first, s)) if not free else {".": s[0], "i": s[1], "j": s[2]}
+        return tuple([known.get(letter, n) for letter in letters.replace("...", ".")])
+
+    operands = [x]
+    if other:
+        source = b.choose("y", ("initializer", "input", "constant"))
+        operands.append(b.made(source, each(lambda s: sizes(s, other), x), x.dtype, "weight"))
+    count = max(prod(shape) for shape in x.shapes)
+    top = count * magnitude(x) * (magnitude(operands[-1]) if other else 1.0)
+    b.emit("Einsum", operands, each(lambda s: sizes(s, result), x), {"equation": equation}, bounds=(-top, top))
+
+
+@operator("Det", weight=0.2)
+def det(b: Builder) -> None:
+    """The determinant of each square matrix"""
+    n, batch = b.choose("n", (1, 2, 3)), b.choose("batch", ((), (2,), (1,)))
+    dtypes = b.types("Det")
+    x = b.find(lambda v: v.dtype in dtypes and v.rank > 1 and v.static and v.shape[-2:] == (n, n) and tame(1e3)(v))
+    x = x or b.fresh(dtypes[0], ((*batch, n, n),) * b.header.feeds, Fill("weight"))
+    top = 6.0 * max(magnitude(x), 1.0) ** n
+    b.emit("Det", (x,), each(lambda s: s[:-2], x), bounds=(-top, top))

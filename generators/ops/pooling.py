@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
 from generators.ops.convolution import LARGEST, Window, padding_attributes, pads_for, window, window_output
-from generators.ops.elementwise import magnitude
+from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import Shape
+from generators.values import INT64, Fill, Shape
 
 SPATIAL_RANKS = (4, 3, 5)
 
@@ -66,14 +66,14 @@ def _starts_inside(x: Value, kernel: Shape, strides: Shape, dilations: Shape, pa
 @operator("MaxPool", weight=2)
 def max_pool(b: Builder) -> None:
     """The maximum of each window; padding does not count"""
-    w = window(b, SPATIAL_RANKS, most=math.inf)
+    w = window(b, b.types("MaxPool"), SPATIAL_RANKS, most=math.inf)
     _pool(b, "MaxPool", w, {}, dilated=True, bounds=(w.x.low, w.x.high))
 
 
 @operator("AveragePool", weight=1.5)
 def average_pool(b: Builder) -> None:
     """The mean of each window, over the elements inside the tensor or over the padding too; dilations from opset 19"""
-    w = window(b, SPATIAL_RANKS)
+    w = window(b, b.types("AveragePool"), SPATIAL_RANKS)
     include = b.unless(b.choose("count_include_pad", (0, 1)), 0)
     bounds = (min(w.x.low, 0.0), max(w.x.high, 0.0))
     _pool(b, "AveragePool", w, {"count_include_pad": include}, dilated=b.opset >= 19, bounds=bounds)
@@ -82,7 +82,7 @@ def average_pool(b: Builder) -> None:
 @operator("LpPool", weight=0.5)
 def lp_pool(b: Builder) -> None:
     """The p-norm of each window; dilations and ceil_mode from opset 18"""
-    w = window(b, SPATIAL_RANKS, most=1e6)
+    w = window(b, b.types("LpPool"), SPATIAL_RANKS, most=1e6)
     p = b.choose("p", (None, 1, 3))
     bounds = (0.0, magnitude(w.x) * 128)
     _pool(b, "LpPool", w, {"p": p}, dilated=b.opset >= 18, ceil=b.opset >= 18, bounds=bounds)
@@ -91,9 +91,33 @@ def lp_pool(b: Builder) -> None:
 def _global(name: str, rule: str) -> None:
     @operator(name, rule=rule)
     def global_pool(b: Builder) -> None:
-        x = b.data(ranks=SPATIAL_RANKS, fits=lambda v: magnitude(v) < LARGEST)
+        x = b.data(dtypes=b.types(name), ranks=SPATIAL_RANKS, fits=tame(LARGEST))
         b.emit(name, (x,), each(lambda s: (*s[:2], *[1] * (len(s) - 2)), x))
 
 
 _global("GlobalAveragePool", "the mean over all spatial dims")
 _global("GlobalMaxPool", "the maximum over all spatial dims")
+
+
+@operator("GlobalLpPool", until=21, heir="LpPool", weight=0.3)
+def global_lp_pool(b: Builder) -> None:
+    """The p-norm over all spatial dims"""
+    x = b.data(dtypes=b.types("GlobalLpPool"), ranks=SPATIAL_RANKS, fits=tame(1e4), fill=Fill("weight"))
+    p = b.choose("p", (2, 1, 3))
+    bounds = (0.0, 512 * magnitude(x))
+    b.emit("GlobalLpPool", (x,), each(lambda s: (*s[:2], *[1] * (len(s) - 2)), x), {"p": b.unless(p, 2)}, bounds=bounds)
+
+
+@operator("MaxUnpool", weight=0.3)
+def max_unpool(b: Builder) -> None:
+    """The maxima that MaxPool found, each where it was, zeros elsewhere"""
+    x = b.data(ranks=(4,), fixed=None, least=(1, 1, 2, 2), fits=lambda v: min(v.shape[2:]) > 1)
+    kernel = b.choose("kernel", ((2, 2), (1, 2), (2, 1)))
+    pooled = tuple([n // k for n, k in zip(x.shape[2:], kernel)])
+    shapes = each(lambda s: (*s[:2], *pooled), x)
+    window_ = {"kernel_shape": kernel, "strides": kernel}
+    maxima, indices = b.emit_all("MaxPool", (x,), [(x.dtype, shapes), (INT64, shapes)], window_, bounds=(x.low, x.high))
+    exact = tuple([n * k for n, k in zip(pooled, kernel)]) == x.shape[2:]
+    shape = b.integers("output_shape", x.shape) if not exact or b.flag("explicit") else None
+    bounds = (min(x.low, 0.0), max(x.high, 0.0))
+    b.emit("MaxUnpool", (maxima, indices, shape), x.shapes, window_, bounds=bounds)

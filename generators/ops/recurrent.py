@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
-from generators.ops.elementwise import magnitude
+from generators.ops.elementwise import tame
 from generators.ops.registry import operator
-from generators.values import FLOAT, INT32, Fill, Shape
+from generators.values import INT32, Fill, Shape
 
 DIRECTIONS = ("forward", "bidirectional", "reverse")
 OUTPUTS = ((True, False), (True, True), (False, True))
@@ -24,7 +24,7 @@ def _layer(
     The alternative activations are bounded like the usual ones, since a state may be fed back 16 times. Batch-major
     data (layout) is left out: onnxruntime's CPU provider does not have it.
     """
-    x = b.data(ranks=(3,), fixed=(2,), fits=lambda v: magnitude(v) < 1e6, fill=Fill("weight"))
+    x = b.data(dtypes=b.types(name), ranks=(3,), fixed=(2,), fits=tame(1e6), fill=Fill("weight"))
     hidden = b.choose("hidden_size", (1, 2, 3, 4, 5, 8))
     direction = b.choose("direction", DIRECTIONS)
     sequence, last = b.choose("outputs", OUTPUTS)
@@ -32,17 +32,17 @@ def _layer(
     alternative = b.choose("activations", (False, False, True))
     directions = 2 if direction == "bidirectional" else 1
     weights = (
-        b.weight("w", (directions, gates * hidden, x.shape[2])),
-        b.weight("r", (directions, gates * hidden, hidden)),
-        b.optional("b", (directions, 2 * gates * hidden)),
+        b.weight("w", (directions, gates * hidden, x.shape[2]), dtype=x.dtype),
+        b.weight("r", (directions, gates * hidden, hidden), dtype=x.dtype),
+        b.optional("b", (directions, 2 * gates * hidden), dtype=x.dtype),
     )
     state = each(lambda s: (directions, s[1], hidden), x)
     lengths = _sequence_lens(b, x) if with_lengths else None
-    states = [_state(b, f"initial_{which}", state) for which in ("h", "c")[: 2 if name == "LSTM" else 1]]
-    peepholes = [b.optional("p", (directions, 3 * hidden))] if name == "LSTM" else []
+    states = [_state(b, f"initial_{which}", state, x.dtype) for which in ("h", "c")[: 2 if name == "LSTM" else 1]]
+    peepholes = [b.optional("p", (directions, 3 * hidden), dtype=x.dtype)] if name == "LSTM" else []
     outputs = [
-        (FLOAT, each(lambda s: (s[0], directions, s[1], hidden), x)) if sequence else None,
-        *[(FLOAT, state) if last else None for _ in states],
+        (x.dtype, each(lambda s: (s[0], directions, s[1], hidden), x)) if sequence else None,
+        *[(x.dtype, state) if last else None for _ in states],
     ]
     written = {
         "activations": activations * directions if alternative else None,
@@ -54,9 +54,9 @@ def _layer(
     b.emit_all(name, inputs, outputs, written, bounds=(-STATE_BOUND, STATE_BOUND))
 
 
-def _state(b: Builder, name: str, shapes: tuple[Shape, ...]) -> Value | None:
+def _state(b: Builder, name: str, shapes: tuple[Shape, ...], dtype: int) -> Value | None:
     source = b.choose(name, ("absent", "input", "absent", "initializer", "constant", "value"))
-    return None if source == "absent" else b.made(source, shapes, FLOAT, "weight")
+    return None if source == "absent" else b.made(source, shapes, dtype, "weight")
 
 
 def _sequence_lens(b: Builder, x: Value) -> Value:

@@ -8,25 +8,36 @@ from math import prod
 
 from generators.builder import Builder, each
 from generators.graph import Value
-from generators.ops.elementwise import magnitude
+from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import INT64, Fill, Shape
+from generators.values import INT64, RANGES, Fill, Shape
 
 RANKS = (3, 2, 4, 1, 5)
 Bounds = Callable[[Value, int], tuple[float, float]]
 
 
 def _reduction(
-    name: str, rule: str, bounds: Bounds, *, axes_input_since: int, most: float, positive: bool = False
+    name: str,
+    rule: str,
+    bounds: Bounds,
+    *,
+    axes_input_since: int,
+    most: float,
+    positive: bool = False,
+    whole: bool = True,
 ) -> None:
+    """whole: whether the result of integers is an integer; where it is not, rounding it is the engine's choice."""
+
     @operator(
         name, rule=f"{rule}, over axes (all when none are given); axes are an input from opset {axes_input_since}"
     )
     def reduction(b: Builder) -> None:
+        small = tame(most)
         x = b.data(
+            dtypes=[dtype for dtype in b.types(name) if dtype not in RANGES or whole],
             ranks=RANKS,
-            fits=lambda v: magnitude(v) < most and (v.low > 0 or not positive),
-            fill=Fill("positive" if positive else "weight"),
+            fits=lambda v: small(v) and (v.low > 0 or not positive),
+            fill=Fill("positive" if positive else "unit" if most < 2.0 else "weight"),
         )
         chosen, keep = b.choose("axes", range(64)), b.choose("keepdims", (1, 1, 0))
         negative = b.flag("negative")
@@ -60,16 +71,21 @@ def _hull(x: Value, count: int) -> tuple[float, float]:
 
 
 def _total(x: Value, count: int) -> tuple[float, float]:
-    return count * min(x.low, 0.0), count * max(x.high, 0.0)
+    return x.low if x.low > 0 else count * x.low, count * max(x.high, 0.0)
 
 
-_reduction("ReduceMean", "the mean", _hull, axes_input_since=18, most=1e12)
+_reduction("ReduceMean", "the mean", _hull, axes_input_since=18, most=1e12, whole=False)
 _reduction("ReduceSum", "the sum", _total, axes_input_since=13, most=1e12)
 _reduction("ReduceMax", "the maximum", _hull, axes_input_since=18, most=math.inf)
 _reduction("ReduceMin", "the minimum", _hull, axes_input_since=18, most=math.inf)
 _reduction("ReduceL1", "the sum of |x|", lambda x, n: (0.0, n * magnitude(x)), axes_input_since=18, most=1e12)
 _reduction(
-    "ReduceL2", "the root of the sum of squares", lambda x, n: (0.0, n * magnitude(x)), axes_input_since=18, most=1e9
+    "ReduceL2",
+    "the root of the sum of squares",
+    lambda x, n: (0.0, n * magnitude(x)),
+    axes_input_since=18,
+    most=1e9,
+    whole=False,
 )
 _reduction(
     "ReduceSumSquare", "the sum of squares", lambda x, n: (0.0, n * magnitude(x) ** 2), axes_input_since=18, most=1e6
@@ -87,6 +103,7 @@ _reduction(
     lambda x, n: (x.low, x.high + math.log(n)),
     axes_input_since=18,
     most=64.0,
+    whole=False,
 )
 _reduction(
     "ReduceLogSum",
@@ -95,13 +112,14 @@ _reduction(
     axes_input_since=18,
     most=1e12,
     positive=True,
+    whole=False,
 )
 
 
 def _arg(name: str, rule: str) -> None:
     @operator(name, rule=rule + " along an axis", weight=0.5)
     def arg(b: Builder) -> None:
-        x = b.data(ranks=RANKS)
+        x = b.data(dtypes=b.types(name), ranks=RANKS)
         axis, keep = b.axis("axis", x.rank), b.choose("keepdims", (1, 0))
         last = b.choose("select_last_index", (0, 0, 1)) if b.opset >= 12 else 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from math import prod
 
@@ -9,13 +10,12 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
-from generators.ops.elementwise import broadcast
+from generators.ops.elementwise import broadcast, magnitude, tame
 from generators.ops.reduction import axes_operands
 from generators.ops.registry import operator
-from generators.values import ELEMENTS, FLOAT, INT64, Shape
+from generators.values import ELEMENTS, FLOAT16, INT64, RANGES, Fill, Shape
 
-MOVABLE = (FLOAT, INT64)
-SHAPED = (3, 2, 4, 1, 5)
+SHAPED = (3, 2, 4, 1, 5, 6)
 
 
 @operator("Reshape", weight=3)
@@ -24,9 +24,9 @@ def reshape(b: Builder) -> None:
     form = b.choose("form", ("flat", "rows", "tail", "groups", "split", "like", "squeezed", "unsqueezed", "merge"))
     factor = b.choose("factor", (2, 3, 4, 8))
     if form == "groups":
-        x = b.data(ranks=(4, 3), fixed=(1,), multiple=factor)
+        x = b.data(dtypes=b.types("Reshape", inner=True), ranks=(4, 3), fixed=(1,), multiple=factor)
     else:
-        x = b.data(dtypes=MOVABLE, ranks=SHAPED)
+        x = b.data(dtypes=b.types("Reshape", inner=True), ranks=SHAPED)
     like = b.find(lambda v: v.shape != x.shape and list(map(prod, v.shapes)) == list(map(prod, x.shapes)))
     if form == "like" and like is not None:
         operand = b.emit("Shape", (like,), ((like.rank,),) * len(x.shapes), dtype=INT64, bounds=(1.0, 4096.0))
@@ -77,7 +77,7 @@ def _reshapes(shape: Shape, target: Shape) -> bool:
 @operator("Transpose", weight=3)
 def transpose(b: Builder) -> None:
     """The axes in another order; reversed when none is given"""
-    x = b.data(dtypes=MOVABLE, ranks=SHAPED)
+    x = b.data(dtypes=b.types("Transpose", inner=True), ranks=SHAPED, empty=True)
     form = b.choose(
         "perm", ("default", "swap last", "to last", "to first", "rotate", "identity", "swap first", "mixed", "middle")
     )
@@ -100,7 +100,7 @@ def transpose(b: Builder) -> None:
 @operator("Flatten")
 def flatten(b: Builder) -> None:
     """A matrix: the dims before `axis` as rows, the others as columns"""
-    x = b.data(ranks=SHAPED)
+    x = b.data(dtypes=b.types("Flatten", inner=True), ranks=SHAPED)
     axis = b.choose("axis", (1, 0, 2, -1, 3))
     axis = axis if axis <= x.rank else 1
     k = axis % x.rank if axis < 0 else axis
@@ -110,7 +110,7 @@ def flatten(b: Builder) -> None:
 @operator("Squeeze")
 def squeeze(b: Builder) -> None:
     """Without the given axes of size 1, or without all of them; axes are an input from opset 13"""
-    x = b.data(dtypes=MOVABLE, ranks=SHAPED, most=(1,), fits=lambda v: any(_ones(v)))
+    x = b.data(dtypes=b.types("Squeeze", inner=True), ranks=SHAPED, most=(1,), fits=lambda v: any(_ones(v)))
     every, mask = b.choose("every", (False, False, True)), b.choose("axes", range(64))
     ones = [axis for axis, one in enumerate(_ones(x)) if one]
     every = every and x.static  # with symbolic dims "all of size 1" would depend on the feed
@@ -127,7 +127,7 @@ def _ones(x: Value) -> list[bool]:
 @operator("Unsqueeze")
 def unsqueeze(b: Builder) -> None:
     """With new axes of size 1; axes are an input from opset 13"""
-    x = b.data(dtypes=MOVABLE, ranks=(2, 3, 1, 4, 0))
+    x = b.data(dtypes=b.types("Unsqueeze", inner=True), ranks=(2, 3, 1, 4, 0), empty=True)
     axes = b.choose("axes", ((0,), (1,), (-1,), (0, 1), (2,), (0, -1), (-2,), (2, 3)))
     rank = x.rank + len(axes)
     if len({axis % rank for axis in axes}) < len(axes) or any(not -rank <= axis < rank for axis in axes):
@@ -145,7 +145,7 @@ def unsqueeze(b: Builder) -> None:
 @operator("Concat", weight=2)
 def concat(b: Builder) -> None:
     """One or more tensors one after the other along an axis; the other dims agree"""
-    x = b.data(ranks=SHAPED)
+    x = b.data(dtypes=b.types("Concat", inner=True), ranks=SHAPED)
     count = b.choose("count", (2, 2, 1, 3))
     axis = b.axis("axis", x.rank)
     k = axis % x.rank
@@ -155,13 +155,13 @@ def concat(b: Builder) -> None:
         size = b.choose(f"y{n}_size", (1, 2, 3))
         if n >= count - 1:
             continue
-        other = b.find(lambda v: v.dtype == FLOAT and v.index != x.index and _beside(v, x, k))
+        other = b.find(lambda v: v.dtype == x.dtype and v.index != x.index and _beside(v, x, k))
         if source == "self":
             operands.append(x)
         elif source == "value" and other is not None:
             operands.append(other)
         else:
-            operands.append(b.made(source, each(lambda s, n=size: (*s[:k], n, *s[k + 1 :]), x), FLOAT, "weight"))
+            operands.append(b.made(source, each(lambda s, n=size: (*s[:k], n, *s[k + 1 :]), x), x.dtype, "weight"))
     shapes = each(lambda *s: (*s[0][:k], sum(t[k] for t in s), *s[0][k + 1 :]), *operands)
     b.emit("Concat", operands, shapes, {"axis": axis})
 
@@ -175,13 +175,13 @@ def _beside(a: Value, x: Value, axis: int) -> bool:
 @operator("Split")
 def split(b: Builder) -> None:
     """Pieces along an axis, equal or as given; the sizes are an input from opset 13, or num_outputs from 18"""
-    x = b.data(ranks=SHAPED)
+    x = b.data(dtypes=b.types("Split", inner=True), ranks=SHAPED)
     axis = b.axis("axis", x.rank)
     first, count, equal = b.choose("first", (1, 2, 3)), b.choose("count", (2, 3, 1)), b.flag("equal")
     k, smallest = axis % x.rank, min(shape[axis] for shape in x.shapes)
 
     def piece(size: Callable[[int], int]) -> tuple[int, tuple[Shape, ...]]:
-        return FLOAT, each(lambda s: (*s[:k], size(s[k]), *s[k + 1 :]), x)
+        return x.dtype, each(lambda s: (*s[:k], size(s[k]), *s[k + 1 :]), x)
 
     attributes: dict[str, int | Shape | None] = {"axis": b.unless(axis, 0)}
     operand = None
@@ -207,7 +207,7 @@ SLICES = ((0, 1, 1), (1, 2**31, 1), (0, 2**31, 2), (-1, -(2**31), -1), (0, -1, 1
 @operator("Slice", weight=2)
 def slice_(b: Builder) -> None:
     """x[start:end:step] along the given axes, out-of-range bounds clamped; Python's semantics"""
-    x = b.data(dtypes=MOVABLE, ranks=SHAPED)
+    x = b.data(dtypes=b.types("Slice", inner=True), ranks=SHAPED)
     mask, form = b.choose("axes", range(1, 16)), b.choose("form", (*SLICES, SLICES[1], SLICES[4]))
     other, negative = b.choose("other", SLICES), b.flag("negative")
     chosen = [axis for axis in range(x.rank) if mask >> axis & 1] or [0]
@@ -236,11 +236,13 @@ def _span(n: int, form: tuple[int, int, int]) -> range:
 @operator("Pad", weight=2)
 def pad(b: Builder) -> None:
     """More elements at both ends of axes, constant, edge or reflected; which axes may be said from opset 18"""
-    x = b.data(ranks=(4, 3, 2, 1, 5))
+    x = b.data(dtypes=b.types("Pad", inner=True), ranks=(4, 3, 2, 1, 5))
     mode = b.choose("mode", ("constant", "constant", "reflect", "edge"))
     mask, partial = b.choose("axes", range(64)), b.flag("partial")
     wanted = b.choose("before", (1, 0, 2)), b.choose("after", (0, 1, 2))
     number = b.choose("number", (None, 1.0, -1.0, 0.0, 0.5)) if mode == "constant" else None
+    if number is not None and x.dtype in RANGES:
+        number = abs(math.trunc(number))
     chosen = [axis for axis in range(x.rank) if mask >> (x.rank - 1 - axis) & 1] or [x.rank - 1]
     pads = [(0, 0)] * x.rank
     for axis in chosen:
@@ -250,7 +252,7 @@ def pad(b: Builder) -> None:
     written = chosen if partial and b.opset >= 18 else list(range(x.rank))
     operands = [
         b.integers("pads", [pads[axis][end] for end in (0, 1) for axis in written]),
-        b.scalar("number_source", number),
+        b.scalar("number_source", number, dtype=x.dtype),
         b.integers("axes_source", written) if len(written) < x.rank else None,
     ]
     shapes = each(lambda s: tuple([n + p + q for n, (p, q) in zip(s, pads)]), x)
@@ -261,7 +263,7 @@ def pad(b: Builder) -> None:
 @operator("Expand")
 def expand(b: Builder) -> None:
     """x broadcast with a shape"""
-    x = b.data(ranks=(3, 2, 4, 1, 0))
+    x = b.data(dtypes=b.types("Expand", inner=True), ranks=(3, 2, 4, 1, 0))
     size, higher = b.choose("size", (2, 3, 1, 4)), b.flag("higher")
     ones = _ones(x)
     target = tuple([size if one else 1 for one in ones])
@@ -273,7 +275,7 @@ def expand(b: Builder) -> None:
 @operator("Tile")
 def tile(b: Builder) -> None:
     """x repeated along each axis"""
-    x = b.data(ranks=SHAPED)
+    x = b.data(dtypes=b.types("Tile", inner=True), ranks=SHAPED)
     mask, times = b.choose("axes", range(1, 64)), b.choose("times", (2, 1, 3))
     repeats = tuple([times if mask >> axis & 1 else 1 for axis in range(x.rank)])
     operand = b.integers("repeats", repeats)
@@ -282,8 +284,11 @@ def tile(b: Builder) -> None:
 
 @operator("Gather", weight=1.5)
 def gather(b: Builder) -> None:
-    """x[..., indices, ...]: slices along an axis, negative indices counting from the end"""
-    x = b.data(ranks=SHAPED)
+    """x[..., indices, ...]: slices along an axis, negative indices counting from the end; x may be a table"""
+    if b.choose("table", (False, False, False, False, True)):
+        _embedding(b)
+        return
+    x = b.data(dtypes=b.types("Gather", inner=True), ranks=SHAPED)
     axis = b.axis("axis", x.rank)
     k = axis % x.rank
     smallest = min(shape[k] for shape in x.shapes)
@@ -295,11 +300,20 @@ def gather(b: Builder) -> None:
     b.emit("Gather", (x, operand), shapes, {"axis": b.unless(axis, 0)}, bounds=(x.low, x.high))
 
 
+def _embedding(b: Builder) -> None:
+    count, width, length = b.choose("rows", (4, 2, 9)), b.choose("width", (3, 1, 8)), b.choose("length", (2, 1, 5))
+    table = b.weight("table_source", (count, width))
+    shape = b.choose("form", ((length,), (b.header.batch, length)))
+    indices = b.whole("indices_source", (shape,) * b.header.feeds, -count, count - 1, sources=("input", "initializer"))
+    shapes = each(lambda s: (*s, width), indices)
+    b.emit("Gather", (table, indices), shapes, {"axis": b.unless(0, 0)}, bounds=(table.low, table.high))
+
+
 @operator("DepthToSpace")
 def depth_to_space(b: Builder) -> None:
     """Channels to blocks of rows and columns, in DCR or CRD order"""
     block = b.choose("blocksize", (2, 3, 1))
-    x = b.data(ranks=(4,), fixed=(1,), multiple=block**2)
+    x = b.data(dtypes=b.types("DepthToSpace", inner=True), ranks=(4,), fixed=(1,), multiple=block**2)
     mode = b.choose("mode", ("DCR", "CRD"))
     shapes = each(lambda s: (s[0], s[1] // block**2, s[2] * block, s[3] * block), x)
     b.emit("DepthToSpace", (x,), shapes, {"blocksize": block, "mode": b.unless(mode, "DCR")})
@@ -308,7 +322,7 @@ def depth_to_space(b: Builder) -> None:
 @operator("SpaceToDepth")
 def space_to_depth(b: Builder) -> None:
     """Blocks of rows and columns to channels"""
-    x = b.data(ranks=(4,))
+    x = b.data(dtypes=b.types("SpaceToDepth", inner=True), ranks=(4,))
     wanted = b.choose("blocksize", (2, 3, 1))
     block = wanted if all(n % wanted == 0 for shape in x.shapes for n in shape[2:]) else 1
     shapes = each(lambda s: (s[0], s[1] * block**2, s[2] // block, s[3] // block), x)
@@ -318,7 +332,7 @@ def space_to_depth(b: Builder) -> None:
 @operator("CumSum", weight=0.5)
 def cumsum(b: Builder) -> None:
     """y_i = x_0 + ... + x_i along an axis, optionally without x_i, optionally from the end"""
-    x = b.data(ranks=SHAPED, fits=lambda v: v.low > -1e12 and v.high < 1e12)
+    x = b.data(dtypes=b.types("CumSum", inner=True), ranks=SHAPED, fits=tame(1e12))
     axis = b.axis("axis", x.rank)
     exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
     operand = b.constant("axis_source", np.array(axis, np.int64))
@@ -331,9 +345,36 @@ def cumsum(b: Builder) -> None:
 @operator("Shape", weight=0.4)
 def shape_(b: Builder) -> None:
     """The shape of x as numbers; start and end from opset 15"""
-    x = b.data(ranks=SHAPED)
+    x = b.data(dtypes=b.types("Shape", inner=True), ranks=SHAPED, empty=True)
     start = b.choose("start", (0, 1, -1)) if b.opset >= 15 else 0
     start = start if -x.rank <= start < x.rank else 0
     attributes = {"start": b.unless(start, 0) if b.opset >= 15 else None}
     count = x.rank - (start % x.rank)
     b.emit("Shape", (x,), ((count,),) * len(x.shapes), attributes, dtype=INT64, bounds=(1.0, 4096.0))
+
+
+@operator("CumProd", since=26, weight=0.7)
+def cumprod(b: Builder) -> None:
+    """y_i = x_0 ... x_i along an axis, optionally without x_i, optionally from the end"""
+    dtypes = [dtype for dtype in b.types("CumProd") if dtype != FLOAT16]
+    x = b.data(dtypes=dtypes, ranks=SHAPED, fits=lambda v: magnitude(v) <= 1.0, fill=Fill("unit"))
+    axis = b.axis("axis", x.rank)
+    exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
+    operand = b.constant("axis_source", np.array(axis, np.int64))
+    attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
+    b.emit("CumProd", (x, operand), x.shapes, attributes, bounds=(-1.0, 1.0))
+
+
+@operator("CenterCropPad", since=18, weight=0.4)
+def center_crop_pad(b: Builder) -> None:
+    """Axes cropped or padded with zeros to given sizes, evenly on both ends"""
+    x = b.data(dtypes=b.types("CenterCropPad"), ranks=(3, 2, 4), fixed=None)
+    axes = b.choose("axes", (None, (-1,), (0,), (0, -1)))
+    sizes = b.choose("sizes", (2, 1, 3, 4)), b.choose("other", (2, 1, 3))
+    chosen = list(range(x.rank)) if axes is None else [axis % x.rank for axis in axes]
+    target = list(x.shape)
+    for n, axis in enumerate(chosen):
+        target[axis] = sizes[n % 2]
+    operand = b.integers("shape", [target[axis] for axis in chosen])
+    bounds = (min(x.low, 0.0), max(x.high, 0.0))
+    b.emit("CenterCropPad", (x, operand), (tuple(target),) * len(x.shapes), {"axes": axes}, bounds=bounds)

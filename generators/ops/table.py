@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from generators.ops import (
     activation,
+    attention,
+    control,
     convolution,
+    creation,
     elementwise,
     image,
+    indexing,
     linear,
+    loss,
     normalization,
     pooling,
     quantization,
     recurrent,
     reduction,
+    sequence,
     shape,
+    signal,
+    text,
 )
 from generators.ops.registry import REGISTRY, Operator
 
@@ -29,6 +37,14 @@ _SHRINK_ORDER = (
     recurrent,
     quantization,
     image,
+    indexing,
+    attention,
+    creation,
+    control,
+    sequence,
+    signal,
+    loss,
+    text,
 )
 
 

@@ -1,0 +1,45 @@
+"""Kernels: the dtypes that onnxruntime's CPU provider runs each operator with, by opset.
+
+The table beside this module (kernels.json) is what `tests/kernel_table.py` read from the release it names:
+operator -> type parameter of
+the specification -> first opset -> dtypes. It is data, not a question to the installed release, so that a case does not
+depend on which one that is.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import lru_cache
+from pathlib import Path
+
+from onnx import TensorProto
+
+OPSETS = range(11, 27)
+"""What onnxruntime 1.31.1 loads, from the oldest opset generated."""
+
+SHRINK_ORDER = (
+    *("float", "int64", "int32", "bool", "float16", "double", "uint8", "int8", "uint16", "int16", "uint32", "uint64"),
+    *("bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "int4", "uint4", "string"),
+)
+_FILE = Path(__file__).with_name("kernels.json")
+_CODES = {name: int(getattr(TensorProto, name.upper())) for name in SHRINK_ORDER}
+
+
+@lru_cache(maxsize=8192)
+def dtypes(op_type: str, opset: int, parameter: str = "T") -> tuple[int, ...]:
+    """What `parameter` of `op_type` may be in `opset`, in shrink order. Raises KeyError where the table has no such."""
+    versions: dict[str, str] = _table()[op_type][parameter]
+    since = max(int(version) for version in versions if int(version) <= opset)
+    return tuple([_CODES[name] for name in versions[str(since)].split()])
+
+
+def parameters(op_type: str, opset: int) -> tuple[str, ...]:
+    """The type parameters of `op_type` that the table has up to `opset`."""
+    found = _table().get(op_type, {})
+    return tuple([name for name, versions in found.items() if any(int(version) <= opset for version in versions)])
+
+
+@lru_cache(maxsize=1)
+def _table() -> dict[str, dict[str, dict[str, str]]]:
+    operators: dict[str, dict[str, dict[str, str]]] = json.loads(_FILE.read_text())["operators"]
+    return operators
