@@ -152,6 +152,9 @@ def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, f
     reference = lab.reference.run(case)
     if reference.error:
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {reference.error}")
+    names = [value.name for value in case.proto.graph.output]
+    if unsaveable := [name for name in names if any(name not in outputs for outputs in reference.outputs)]:
+        return Verdict(Word.INVALID, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")
     observation = lab.observe(case, installed, recipe, fresh=fresh)
     options = effective(installed.target, recipe)
     return judge(case, observation, target=installed.target, options=options, reference=lab.reference)
