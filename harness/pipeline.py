@@ -41,9 +41,11 @@ and a reduction that may use them slips from the bug it was started for into one
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a finding may cost: `seconds` of wall time for its reduction, and `stop` to end it early."""
+    """How much a finding may cost: `seconds` of wall time and `calls` of the target for its reduction, and `stop` to end
+    it early."""
 
     seconds: float = 20.0
+    calls: int = 500
     stop: Callable[[], bool] = lambda: False
 
 
@@ -154,7 +156,7 @@ def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, f
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {reference.error}")
     names = [value.name for value in case.proto.graph.output]
     if unsaveable := [name for name in names if any(name not in outputs for outputs in reference.outputs)]:
-        return Verdict(Word.INVALID, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")
+        return Verdict(Word.ABSTAINS, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")
     observation = lab.observe(case, installed, recipe, fresh=fresh)
     options = effective(installed.target, recipe)
     return judge(case, observation, target=installed.target, options=options, reference=lab.reference)
@@ -213,7 +215,7 @@ def pursue(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, ef
             weaker = found.tier in CLEAR and found.tier != verdict.tier
             return is_clear(found) and coarse(name, found) == wanted and not weaker
 
-        reduced = reduce(case, recipe, installed.target, reproduces, record, budget=effort.seconds)
+        reduced = reduce(case, recipe, installed.target, reproduces, record, budget=effort.seconds, calls=effort.calls)
         case, recipe = reduced.case, reduced.recipe
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
