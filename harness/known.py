@@ -157,11 +157,6 @@ def _stage(coarse: str) -> str:
     return coarse.split("/")[1] if "/" in coarse else ""
 
 
-def explains(mask: Mask, case: Case, failure: Callable[[Case], str], record: Record) -> bool:
-    """Whether one known bug alone accounts for the failure of `case`; arguments as of `explain`."""
-    return explain([mask], case, failure, record).rest is None
-
-
 def may_occur(mask: Mask, case: Case) -> bool:
     """Whether `case` has as many nodes of each operator or its siblings as the pattern: costs microseconds."""
     there = Counter(_family(node.op_type) for node in case.proto.graph.node)

@@ -41,8 +41,7 @@ and a reduction that may use them slips from the bug it was started for into one
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a finding may cost: `seconds` of wall time and `calls` of the target for its reduction, and `stop` to end
-    it early."""
+    """What a finding may cost: `seconds` of wall time and `calls` of the target for its reduction; `stop` ends it."""
 
     seconds: float = 20.0
     calls: int = 500

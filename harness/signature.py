@@ -62,11 +62,6 @@ def fine(coarse: str, case: Case) -> str:
     return f"{coarse} | {operators} | {' '.join(labels[i] for i in order)}"
 
 
-def same(a: str, b: str) -> bool:
-    """Whether two fine signatures name the same bug."""
-    return a == b
-
-
 def slug(signature: Signature) -> str:
     """A short name for people and folders: mnn_execute_wrong-values_convtranspose-batchnormalization."""
     target, *rest = signature.coarse.split("/")[:3]

@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 from harness.case import Case
 from harness.recipe import Recipe
 from harness.reference import ReferenceError
+from harness.targets.reference import NUMPY_TYPES
 from harness.wire import Option, Target
 
 Bug = Callable[[Case, Recipe], bool]
@@ -37,15 +38,17 @@ def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def record(case: Case) -> tuple[Mapping[str, np.ndarray], ...]:
-    """Every tensor of the main graph for every feed. Raises ReferenceError where onnxruntime refuses one."""
+    """Every tensor of the main graph for every feed, sequences left out. Raises ReferenceError where it fails."""
     model = onnx.ModelProto.FromString(case.model)
     there = {v.name for v in model.graph.output}
     made = dict.fromkeys(name for node in model.graph.node for name in node.output if name and name not in there)
     model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in made)
     try:
         running = session(model)
-        names = [v.name for v in running.get_outputs()]
-        return tuple({**feed, **dict(zip(names, running.run(names, dict(feed))))} for feed in case.feeds)
+        names = [v.name for v in running.get_outputs() if v.type in NUMPY_TYPES]
+        runs = (dict(zip(names, running.run(names, dict(feed)))) for feed in case.feeds)
+        tensors = ({k: x for k, x in made.items() if isinstance(x, np.ndarray)} for made in runs)
+        return tuple({**feed, **made} for feed, made in zip(case.feeds, tensors))
     except Exception as e:  # onnxruntime raises a dozen types
         raise ReferenceError(str(e)) from None
 

@@ -11,7 +11,7 @@ from onnx import helper
 
 from harness.case import Case
 from harness.corpus import SavedCase
-from harness.known import Explanation, Mask, explain, explains, mask_of, matches, may_occur
+from harness.known import Explanation, Mask, explain, mask_of, matches, may_occur
 from harness.reduce.reducer import reduce
 from harness.reduce.submodel import recording
 from tests import reduce_tools as tools
@@ -28,6 +28,10 @@ def floats(*shape: int) -> np.ndarray:
 
 def failure(bug: tools.Bug, coarse: str = COARSE) -> Failure:
     return lambda case: coarse if bug(case, {}) else ""
+
+
+def explains(known: Mask, case: Case, says: Callable[[Case], str], record: Any) -> bool:
+    return explain([known], case, says, record).rest is None
 
 
 def mask(case: Case, coarse: str = COARSE, **verdict: Any) -> Mask:

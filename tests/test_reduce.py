@@ -10,7 +10,7 @@ import pytest
 from onnx import helper
 
 from harness.case import Case, all_nodes, digest, elements, nodes
-from harness.reduce.problem import Problem, array_complexity, shrink
+from harness.reduce.problem import array_complexity, shrink
 from harness.reduce.reducer import Reduced, reduce
 from harness.reduce.submodel import reads
 from tests import reduce_tools as tools
@@ -75,12 +75,15 @@ def test_no_time_at_all_gives_the_case_back():
 
 def test_an_interrupt_keeps_the_best_so_far():
     case, bug = tools.cnn(5, planted=2), tools.on_valid(tools.folds_scale_by_group)
+    asked = []
 
-    def stop_after_ten(problem: Problem) -> None:
-        if problem.calls == 10:
+    def bug_until_interrupted(candidate: Case, recipe: object) -> bool:
+        asked.append(candidate)
+        if len(asked) == 10:
             raise KeyboardInterrupt
+        return bug(candidate, recipe)
 
-    result = reduced(case, bug, progress=stop_after_ten)
+    result = reduced(case, bug_until_interrupted)
     assert result.ended == "interrupted", f"the reduction ended as {result.ended}, should be interrupted"
     assert bug(result.case, result.recipe), "what the interrupt left does not show the bug"
     assert nodes(result.case) < nodes(case), "ten runs made nothing smaller"

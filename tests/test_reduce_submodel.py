@@ -215,7 +215,11 @@ def test_random_subsets_of_generated_cases_compute_the_recorded_values(block: in
         rng = random.Random(index)
         for _ in range(3):
             keep = rng.sample(operators(case), rng.randint(1, len(operators(case))))
-            assert_computes_the_recorded(submodel(case, keep, recorded), recorded)
+            try:
+                part = submodel(case, keep, recorded)
+            except UnrecordedError:  # a cut through a sequence
+                continue
+            assert_computes_the_recorded(part, recorded)
 
 
 def test_a_node_that_was_dead_can_be_kept():

@@ -41,7 +41,6 @@ class Problem:
     record: Record
     seconds: float
     limit: int
-    progress: Callable[[Problem], None] | None = None
     calls: int = 0
     start: float = field(default_factory=time.monotonic)
     tried: set[str] = field(default_factory=set)
@@ -66,8 +65,6 @@ class Problem:
         taken = self.reproduces(case, recipe) and self._can_calibrate(case)
         if taken:
             self.case, self.recipe = case, recipe
-        if self.progress:
-            self.progress(self)
         return taken
 
     def _can_calibrate(self, case: Case) -> bool:

@@ -60,7 +60,6 @@ def reduce(
     *,
     budget: float = 60.0,
     calls: int = 500,
-    progress: Callable[[Problem], None] | None = None,
 ) -> Reduced:
     """Apply the passes until none of them makes the model smaller. Deterministic when `reproduces` is.
 
@@ -68,10 +67,9 @@ def reduce(
     other ways (a dimension that no longer fits), so `reproduces` has to ask the reference first.
 
     budget, calls   limits in seconds of wall time and in invocations of `reproduces`
-    progress        is given the Problem after each invocation
     Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
-    problem = Problem(case, recipe, target, reproduces, record, budget, calls, progress)
+    problem = Problem(case, recipe, target, reproduces, record, budget, calls)
     ended = "minimal"
     try:
         before = None

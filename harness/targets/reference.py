@@ -36,6 +36,13 @@ FIRST_PARAMETER = {
 }
 
 
+NUMPY_TYPES = frozenset(
+    f"tensor({name})"
+    for name in ("float", "double", "float16", "bool", "string", "int8", "int16", "int32", "int64")
+    + ("uint8", "uint16", "uint32", "uint64")
+)
+
+
 def preload() -> None:
     """Import what every call needs, so that forked workers have it."""
     import onnxruntime
@@ -97,8 +104,10 @@ def _session(model: bytes) -> Any:
 
 
 def _outputs(session: Any, feed: Feed) -> Outputs:
-    """Every output that is a tensor: sequences and absent optionals are left out."""
-    names = [output.name for output in session.get_outputs()]
+    """Every output that numpy can hold: sequences, absent optionals, bfloat16 and the like are left out."""
+    names = [output.name for output in session.get_outputs() if output.type in NUMPY_TYPES]
+    if not names:
+        return {}
     values = _said(lambda: session.run(names, dict(feed)))
     return {name: x for name, x in zip(names, values) if isinstance(x, np.ndarray)}
 
