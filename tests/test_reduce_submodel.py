@@ -31,7 +31,8 @@ def floats(*shape: int) -> np.ndarray:
 def assert_computes_the_recorded(part: Case, recorded: Recording) -> None:
     for run, got in zip(recorded.runs, tools.outputs(part)):
         for name, y in got.items():
-            np.testing.assert_array_equal(y, run[name], err_msg=f"output {name} is not what was recorded")
+            if name in run:  # numpy cannot hold all types
+                np.testing.assert_array_equal(y, run[name], err_msg=f"output {name} is not what was recorded")
 
 
 DIAMOND = """
