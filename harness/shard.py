@@ -40,6 +40,7 @@ class Plan:
     targets   target words ("mnn", "mnn==3.4.1", ...);  focus  names the generator is restricted to
     steer     make what open cases already blame rarer (then the cases depend on what was found before)
     corpus    folder of known cases;   cases   folder into which new ones are written
+    python    the interpreter that holds the targets; None: this one, or one made for a release
     timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
     """
 
@@ -49,6 +50,7 @@ class Plan:
     cases: Path
     focus: tuple[str, ...] = ()
     steer: bool = True
+    python: str | None = None
     timeout: float = 5.0
     memory_gib: float = 4.0
     reduce_seconds: float = 20.0
@@ -71,7 +73,7 @@ class Shard:
     paths: dict[str, Path] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.installed = [resolve(word) for word in self.plan.targets]
+        self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
         self.learn(self.plan.corpus)
 
     def learn(self, folder: Path) -> None:
