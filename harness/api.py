@@ -183,7 +183,8 @@ def replay(
     for word in {target or saved.target for saved in loaded}:
         resolve(word, python=python)
     with Laboratory(timeout=timeout) as lab:
-        return {"cases": [replay_one(saved, target, runs, lab, python=python) for saved in loaded]}
+        cases = [replay_one(saved, target, runs, lab, python=python) for saved in loaded]
+        return {"cases": cases, "network_isolated": lab.network_isolated}
 
 
 def replay_status(result: Mapping[str, Any]) -> int:
@@ -268,7 +269,8 @@ def check(
     held = [resolve(word, python=python) for word in targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
     with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
-        return {"targets": [_check_one(case, one, chosen, lab, corpus_folder, out) for one, chosen in runs]}
+        results = [_check_one(case, one, chosen, lab, corpus_folder, out) for one, chosen in runs]
+        return {"targets": results, "network_isolated": lab.network_isolated}
 
 
 def check_status(result: Mapping[str, Any]) -> int:
@@ -390,6 +392,7 @@ def reduce(
             "elements": elements(result.finding.case),
             "target_runs": lab.target_runs,
             "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
+            "network_isolated": lab.network_isolated,
         }
 
 
@@ -425,7 +428,9 @@ def targets(*, prune: bool = False) -> dict[str, Any]:
     """Every registered target with its releases and options; `prune` deletes the environments of other releases."""
     if prune:
         environments.prune()
-    return {"targets": [_described(name) for name in environments.registered()]}
+    with Zygote() as zygote:
+        isolated = zygote.network_isolated
+    return {"targets": [_described(name) | {"network_isolated": isolated} for name in environments.registered()]}
 
 
 def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out: Path | None = None) -> dict[str, Any]:
@@ -447,12 +452,6 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
     return result
 
 
-def network_isolated() -> bool:
-    """Whether this system lets the sandbox cut its workers off the network."""
-    with Zygote() as zygote:
-        return zygote.network_isolated
-
-
 def _described(name: str) -> dict[str, Any]:
     installed = resolve(name)
     made = [e.release for e in environments.environments() if e.distribution == installed.target.distribution]
@@ -460,7 +459,6 @@ def _described(name: str) -> dict[str, Any]:
         "name": name,
         "installed": installed.release,
         "releases": made,
-        "network_isolated": network_isolated(),
         "stages": list(STAGES),
         "options": [
             {"name": o.name, "stage": o.stage, "values": list(o.values), "help": o.help, "when": dict(o.when)}

@@ -19,6 +19,7 @@ from rich.console import Console
 from harness import api, machine
 from harness.errors import UserError
 from harness.report import progress, tables, writers
+from harness.shard import NO_NETWORK_NAMESPACE
 
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
 _WIDTH = None if sys.stdout.isatty() else 160
@@ -92,7 +93,6 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
             "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
         )
     folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
-    _warn_of_the_network()
     with progress.shown(ERR, quiet=as_json) as show:
         summary = api.fuzz(
             targets=targets or api.DEFAULT_TARGETS,
@@ -127,8 +127,8 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
 
     Exit status: 3 when an open case reproduced, 0 when all behave and none did, 1 when one does not behave.
     """
-    _warn_of_the_network()
     result = api.replay(paths or (Path("corpus"),), target=target, runs=runs, python=python, timeout=timeout)
+    _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.replay(OUT, result))
     return api.replay_status(result)
 
@@ -160,7 +160,6 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     options = dict(_pair(text, "--option K=V") for text in given["options"])
     if given["quantize"]:
         options["quantize"] = given["quantize"]
-    _warn_of_the_network()
     with ERR.status(f"checking {model}"):
         result = api.check(
             model,
@@ -177,6 +176,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
             timeout=given["timeout"],
             memory_gib=given["memory"],
         )
+    _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.check(OUT, result))
     return api.check_status(result)
 
@@ -191,9 +191,9 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
 @_json
 def reduce(path: Path, as_json: bool, **given: Any) -> int:
     """Make a failing case or model as small as its failure allows."""
-    _warn_of_the_network()
     with ERR.status(f"reducing {path}"):
         result = api.reduce(path, **given)
+    _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
     return 0
 
@@ -279,6 +279,9 @@ def _terminated_like_interrupted() -> Iterator[None]:
     """While the block runs, SIGTERM ends it the way Ctrl-C does: workers are ended and temporary folders removed."""
 
     def interrupt(number: int, frame: object) -> None:
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # timeout(1) sends it twice: the second one would interrupt the cleaning up
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -288,9 +291,9 @@ def _terminated_like_interrupted() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _warn_of_the_network() -> None:
-    if not api.network_isolated():
-        ERR.print("warning: this system grants no network namespace; what is under test can reach the network")
+def _warn_of_the_network(result: Mapping[str, Any]) -> None:
+    if not result["network_isolated"]:
+        ERR.print(f"warning: {NO_NETWORK_NAMESPACE}")
 
 
 def _fail(error: UserError, as_json: bool) -> int:

@@ -30,6 +30,7 @@ from harness.recipe import Recipe
 RECIPES_PER_MODEL = 3
 LOSSLESS_SHARE = 0.5
 STEERED_WEIGHT = 0.25
+NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
 Event = Mapping[str, Any]
 
 
@@ -71,6 +72,7 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     masks: dict[str, Mask] = field(default_factory=dict)
     paths: dict[str, Path] = field(default_factory=dict)
+    warned: bool = False
 
     def __post_init__(self) -> None:
         self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
@@ -86,6 +88,9 @@ class Shard:
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events."""
+        if not (self.warned or self.lab.network_isolated):
+            self.warned = True
+            yield {"event": "warning", "message": NO_NETWORK_NAMESPACE}
         self.learn(self.plan.cases)
         favoured = self.installed[index % len(self.installed)].target.name
         case = bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))

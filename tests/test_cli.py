@@ -13,6 +13,7 @@ import pytest
 
 from harness import api, cli, corpus
 from harness import bench as benchmarks
+from harness.laboratory import Laboratory
 from harness.pipeline import Examination
 from harness.verdict import Verdict, Word
 from tests import models
@@ -234,6 +235,7 @@ def test_sigterm_ends_a_command_like_ctrl_c(driftnet, monkeypatch):
         try:
             signal.raise_signal(signal.SIGTERM)
         finally:
+            signal.raise_signal(signal.SIGTERM)
             ended.append("in order")
 
     monkeypatch.setattr(api, "targets", interrupted)
@@ -383,3 +385,18 @@ def test_an_interpreter_that_there_is_not_is_named(driftnet, model, tmp_path):
         ["fuzz", "--cases", "1", "--report", tmp_path / "report"],
     ):
         assert_one_clear_message(driftnet(*words, "--python", "/no/such/python"), says="no interpreter /no/such/python")
+
+
+def test_where_the_network_cannot_be_cut_off_a_warning_is_on_stderr(driftnet, model, monkeypatch):
+    monkeypatch.setattr(Laboratory, "network_isolated", False)
+    status, out, err = driftnet("check", model, "--target", "mnn", "--json")
+    assert (status, json.loads(out)["network_isolated"]) == (0, False)
+    assert err.startswith("warning: this system grants no network namespace")
+    monkeypatch.setattr(Laboratory, "network_isolated", True)
+    assert driftnet("check", model, "--target", "mnn", "--json")[2] == ""
+
+
+def test_targets_says_whether_the_network_is_cut_off(driftnet):
+    status, out, _ = driftnet("targets", "--json")
+    assert status == 0
+    assert all(isinstance(target["network_isolated"], bool) for target in json.loads(out)["targets"])
