@@ -58,7 +58,7 @@ class Laboratory:
         """What `installed` does with `case` under `recipe`; in a new process when `fresh`."""
         module, _, attribute = installed.spec.partition(":")
         worker = self._worker(installed.python, module)
-        if fresh or worker.folder.is_symlink() or not worker.folder.is_dir():
+        if fresh or worker.displaced:
             worker.renew()
         options = effective(installed.target, recipe)
         self._cases += 1

@@ -198,11 +198,13 @@ def share_memory_with_children(mib: int, children: int) -> None:
 
 
 def replace_folder(what: str) -> None:
-    """Put something else in the place of the working directory: nothing, "file", or "link"."""
+    """Put something else in the place of the working directory: "nothing", "file", "pipe", or "link"."""
     here = os.getcwd()
     shutil.rmtree(here)
     if what == "file":
         Path(here).touch()
+    if what == "pipe":
+        os.mkfifo(here)
     if what == "link":
         os.symlink("/proc", here)
 
@@ -235,7 +237,7 @@ def quantize(artifact: str, calibration: object, folder: str, options: wire.Opti
 
 
 def execute(artifact: str, feeds: list[wire.Feed], outputs: list[str], options: wire.Options) -> list[wire.Feed]:
-    if options["deed"] in ("nothing", "file", "link"):
+    if options["deed"] in ("nothing", "file", "pipe", "link"):
         replace_folder(options["deed"])
     return list(feeds)
 
@@ -243,7 +245,7 @@ def execute(artifact: str, feeds: list[wire.Feed], outputs: list[str], options: 
 DEEDS = (
     "none",
     *("nul", "long name", "surrogate", "circle of links", "folder", "outside", "out by a link"),
-    *("nothing", "file", "link", "file in the way", "surrogate in message"),
+    *("nothing", "file", "pipe", "link", "file in the way", "surrogate in message"),
 )
 HOSTILE = wire.Target(
     "hostile", "numpy", convert, quantize, execute, (wire.Option("deed", "convert", DEEDS, "what to do"),)

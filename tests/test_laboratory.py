@@ -35,7 +35,7 @@ def test_a_path_that_is_no_file_of_the_case_is_garbage(lab, deed):
     assert_goes_on(lab)
 
 
-@pytest.mark.parametrize("deed", ["nothing", "file", "link", "file in the way"])
+@pytest.mark.parametrize("deed", ["nothing", "file", "pipe", "link", "file in the way"])
 def test_a_target_that_replaces_its_folder_harms_no_later_case(lab, deed):
     observe(lab, deed)
     assert_goes_on(lab)
