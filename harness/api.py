@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -9,22 +10,25 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import onnx
+
 from generators import bulk
 from harness import bench as benchmarks
 from harness import campaign, corpus, environments, recipe
-from harness.case import Case, elements, nodes
+from harness.case import Case, elements, graph_inputs, nodes
 from harness.environments import Installed, resolve
 from harness.errors import UserError
 from harness.feeds import made_up, read_feeds
+from harness.files import replace_text
 from harness.known import mask_of
 from harness.laboratory import Laboratory
 from harness.machine import cpu_features
-from harness.pipeline import Effort, examine, look, reproduces
+from harness.pipeline import Effort, Examination, examine, look, reproduces
 from harness.recipe import Recipe
 from harness.sandbox.zygote import Zygote
 from harness.shard import Event, Plan, case_folders
 from harness.summary import Summary
-from harness.verdict import FAILURES, Kind, Word
+from harness.verdict import FAILURES, Kind, Verdict, Word
 from harness.wire import STAGES
 
 HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
@@ -45,6 +49,7 @@ def fuzz(
     report: Path,
     steer: bool = True,
     resume: bool = False,
+    python: str | None = None,
     timeout: float = 5.0,
     memory_gib: float = 4.0,
     listeners: Sequence[Listener] = (),
@@ -52,12 +57,15 @@ def fuzz(
     """Fuzz until `minutes` are over or `cases` (model x target x recipe) are examined; by default for two minutes.
 
     New cases are written below `report`/cases as they are found and, when `save`, into `corpus_folder` too. `resume`
-    goes on with the case indices after those of the summary.json in `report`. Listeners are called with the summary so
-    far and each event. Raises UserError for an unknown target or focus, for folders that cannot be written, for saved
-    cases that are not whole, and when there is nothing to resume.
+    goes on with the case indices after those of the summary.json in `report`. `python` is the interpreter that holds
+    the targets (None: this one, or one made for the release that a target names). Listeners are called with the summary
+    so far and each event.
+
+    Raises UserError for an unknown target or focus, for folders that cannot be written, for saved cases that are not
+    whole, and when there is nothing to resume.
     """
     for word in targets:
-        resolve(word)
+        resolve(word, python=python)
     _check_focus(focus)
     plan = Plan(
         targets=tuple(targets),
@@ -66,6 +74,7 @@ def fuzz(
         cases=report / "cases",
         focus=tuple(focus),
         steer=steer,
+        python=python,
         timeout=timeout,
         memory_gib=memory_gib,
     )
@@ -151,20 +160,31 @@ def _make_folder(folder: Path) -> None:
 
 
 def replay(
-    paths: Sequence[Path] = (Path("corpus"),), *, target: str = "", runs: int = 5, timeout: float = 20.0
+    paths: Sequence[Path] = (Path("corpus"),),
+    *,
+    target: str = "",
+    runs: int = 5,
+    python: str | None = None,
+    timeout: float = 20.0,
 ) -> dict[str, Any]:
     """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
 
     target  examine this target (release) instead of the one that each case names
+    python  the interpreter that holds the targets; None: this one, or one made for the release
+
+    Raises UserError, before anything is run, for a case that is not whole and for a target that there is not.
     """
     folders = corpus.folders(paths)
     if not folders:
         raise UserError(
             f"no saved case below {', '.join(map(str, paths))}", hint="driftnet fuzz finds some", kind="case"
         )
+    loaded = [corpus.load(folder) for folder in folders]
+    for word in {target or saved.target for saved in loaded}:
+        resolve(word, python=python)
     with Laboratory(timeout=timeout) as lab:
-        cases = [replay_one(corpus.load(folder), target, runs, lab) for folder in folders]
-    return {"cases": cases}
+        cases = [replay_one(saved, target, runs, lab, python=python) for saved in loaded]
+        return {"cases": cases, "network_isolated": lab.network_isolated}
 
 
 def replay_status(result: Mapping[str, Any]) -> int:
@@ -185,9 +205,11 @@ def behaves(saved: corpus.SavedCase, outcome: str) -> bool:
     return outcome == "agrees" and (saved.status != "open" or not same_machine)
 
 
-def replay_one(saved: corpus.SavedCase, target: str, runs: int, lab: Laboratory) -> dict[str, Any]:
-    """Run one saved case `runs` times in fresh workers; `target` as in `replay`."""
-    installed = resolve(target or saved.target)
+def replay_one(
+    saved: corpus.SavedCase, target: str, runs: int, lab: Laboratory, *, python: str | None = None
+) -> dict[str, Any]:
+    """Run one saved case `runs` times in fresh workers; `target` and `python` as in `replay`."""
+    installed = resolve(target or saved.target, python=python)
     patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
     with lab.hurried(patience):
         verdicts = [look(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
@@ -224,6 +246,7 @@ def check(
     dims: Mapping[str, int] | None = None,
     corpus_folder: Path = Path("corpus"),
     out: Path | None = None,
+    python: str | None = None,
     timeout: float = 60.0,
     memory_gib: float = 4.0,
 ) -> dict[str, Any]:
@@ -231,20 +254,23 @@ def check(
 
     recipe_json, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
     dims   sizes for symbolic dims of inputs that are made up
+    python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
 
-    Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options.
+    Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
+    dims, and when `out` cannot be written.
     """
     proto = corpus.read_onnx(model)
+    _check_dims(proto, dims or {})
+    if out:
+        _make_folder(out)
     feeds = read_feeds(inputs, proto, "inputs") if inputs else (made_up(proto, dims or {}),)
     samples = read_feeds(calibration, proto, "calibration") if calibration else ()
     case = Case(proto.SerializeToString(), feeds, samples, {"file": model.name})
-    results = []
+    held = [resolve(word, python=python) for word in targets]
+    runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
     with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
-        for word in targets:
-            installed = resolve(word)
-            recipes = _recipes(installed, recipe_json, options or {}, sweep)
-            results += [_check_one(case, installed, chosen, lab, corpus_folder, out) for chosen in recipes]
-    return {"targets": results}
+        results = [_check_one(case, one, chosen, lab, corpus_folder, out) for one, chosen in runs]
+        return {"targets": results, "network_isolated": lab.network_isolated}
 
 
 def check_status(result: Mapping[str, Any]) -> int:
@@ -253,6 +279,17 @@ def check_status(result: Mapping[str, Any]) -> int:
     if failures:
         return 3 if all(r["known"] for r in failures) else 1
     return 0 if all(r["verdict"] == Word.AGREES for r in result["targets"]) else 2
+
+
+def _check_dims(model: onnx.ModelProto, dims: Iterable[str]) -> None:
+    symbolic = {d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param}
+    for name in dims:
+        if name not in symbolic:
+            raise UserError(
+                f"no input of the model has a dim called {name!r}",
+                hint=f"symbolic dims of its inputs: {', '.join(sorted(symbolic)) or 'none'}",
+                kind="option",
+            )
 
 
 def _recipes(
@@ -271,7 +308,7 @@ def _check_one(
     runs_before, cpu_before = lab.target_runs, _cpu_seconds(lab)
     masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
     result = examine(case, installed, chosen, lab, masks)
-    verdict, finding, reduced = result.verdict, result.finding, None
+    verdict, finding, reduced = _final(result), result.finding, None
     if finding:
         folder = corpus.save(finding.to_save(), out) if out else None
         reduced = {
@@ -290,7 +327,8 @@ def _check_one(
         "tier": verdict.tier,
         "rule": verdict.rule,
         "known": result.known,
-        "blame": installed.target.name if verdict.failed else "model" if verdict.word is Word.INVALID else "",
+        "confirmed": result.confirmed,
+        "blame": _blame(verdict, installed),
         "message": verdict.message,
         "culprits": [{"node": name, "op_type": operator.rpartition("::")[2]} for name, operator in verdict.culprits],
         "vouched": 1.0 if judged else 0.0,
@@ -300,10 +338,35 @@ def _check_one(
     }
 
 
-def reduce(path: Path, *, target: str = "", budget: float = 60.0, out: Path, timeout: float = 20.0) -> dict[str, Any]:
+def _final(result: Examination) -> Verdict:
+    """The verdict of an examination. One whose failure did not come back is no agreement: nobody knows what it was."""
+    if not (failure := result.unconfirmed):
+        return result.verdict
+    message = f"failed once, but not again in fresh processes: {failure.word} in {failure.stage}: {failure.message}"
+    return dataclasses.replace(failure, word=Word.ABSTAINS, message=message)
+
+
+def _blame(verdict: Verdict, installed: Installed) -> str:
+    if verdict.failed:
+        return installed.target.name
+    if verdict.word is Word.INVALID:
+        return "model"
+    broke = verdict.word is Word.ABSTAINS and verdict.message.startswith("the reference")
+    return "reference" if broke else ""
+
+
+def reduce(
+    path: Path,
+    *,
+    target: str = "",
+    budget: float = 60.0,
+    out: Path,
+    python: str | None = None,
+    timeout: float = 20.0,
+) -> dict[str, Any]:
     """Reduce a saved case, or a model with made-up inputs, and write the result below `out`.
 
-    Raises UserError when the case does not fail: there is nothing to reduce then.
+    Raises UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
     """
     if path.is_dir():
         saved = corpus.load(path)
@@ -311,7 +374,8 @@ def reduce(path: Path, *, target: str = "", budget: float = 60.0, out: Path, tim
     else:
         proto = corpus.read_onnx(path)
         case, chosen, word = Case(proto.SerializeToString(), (made_up(proto, {}),)), {}, target or DEFAULT_TARGETS[0]
-    installed = resolve(word)
+    installed = resolve(word, python=python)
+    _make_folder(out)
     with Laboratory(timeout=timeout) as lab:
         cpu_before = _cpu_seconds(lab)
         result = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))
@@ -328,6 +392,7 @@ def reduce(path: Path, *, target: str = "", budget: float = 60.0, out: Path, tim
             "elements": elements(result.finding.case),
             "target_runs": lab.target_runs,
             "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
+            "network_isolated": lab.network_isolated,
         }
 
 
@@ -363,25 +428,28 @@ def targets(*, prune: bool = False) -> dict[str, Any]:
     """Every registered target with its releases and options; `prune` deletes the environments of other releases."""
     if prune:
         environments.prune()
-    return {"targets": [_described(name) for name in environments.registered()]}
+    with Zygote() as zygote:
+        isolated = zygote.network_isolated
+    return {"targets": [_described(name) | {"network_isolated": isolated} for name in environments.registered()]}
 
 
 def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out: Path | None = None) -> dict[str, Any]:
-    """Run one benchmark, or put two results beside each other (the second against the first)."""
-    if compare:
-        before, result = (benchmarks.read(path) for path in compare)
-        return result | {"before": before["measures"]}
-    result = benchmarks.run(name)
+    """Run one benchmark, or put two results beside each other (the second against the first).
+
+    Raises UserError for an unknown benchmark, a file that holds no result, and when `out` cannot be written.
+    """
     if out:
         _make_folder(out.parent)
-        out.write_text(json.dumps(result, indent=1) + "\n")
+        if out.is_dir():
+            raise UserError(f"cannot write {out}: it is a folder", hint="name a file in it", kind="disk")
+    if compare:
+        before, result = (benchmarks.read(path) for path in compare)
+        result["before"] = before["measures"]
+    else:
+        result = benchmarks.run(name)
+    if out:
+        replace_text(out, json.dumps(result, indent=1) + "\n")
     return result
-
-
-def network_isolated() -> bool:
-    """Whether this system lets the sandbox cut its workers off the network."""
-    with Zygote() as zygote:
-        return zygote.network_isolated
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -391,7 +459,6 @@ def _described(name: str) -> dict[str, Any]:
         "name": name,
         "installed": installed.release,
         "releases": made,
-        "network_isolated": network_isolated(),
         "stages": list(STAGES),
         "options": [
             {"name": o.name, "stage": o.stage, "values": list(o.values), "help": o.help, "when": dict(o.when)}

@@ -116,9 +116,15 @@ def read(path: Path) -> dict[str, Any]:
     """A result that was written before. Raises UserError when it is none."""
     try:
         result: dict[str, Any] = json.loads(path.read_text())
-        return {"name": result["name"], "measures": result["measures"], "machine": result["machine"]}
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise UserError(f"{path} is no benchmark result: {e}", hint="driftnet bench --out FILE writes one") from e
+        name, measures, machine = result["name"], result["measures"], result["machine"]
+        if not isinstance(name, str) or not isinstance(machine, dict):
+            raise TypeError("its name is no text, or its machine no object")
+        if not all(isinstance(value, int | float) for value in measures.values()):
+            raise TypeError("not every measure is a number")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
+        what = f"lacks {e}" if isinstance(e, KeyError) else str(e)
+        raise UserError(f"{path} is no benchmark result: {what}", hint="driftnet bench --out FILE writes one") from e
+    return {"name": name, "measures": measures, "machine": machine}
 
 
 @contextlib.contextmanager

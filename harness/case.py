@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,6 +21,7 @@ __all__ = [
     "digest",
     "elements",
     "graph_inputs",
+    "input_dtype",
     "nodes",
     "validate_feed",
 ]
@@ -29,6 +31,26 @@ def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     """The inputs that a feed must give: graph inputs without an initializer."""
     given = {t.name for t in model.graph.initializer}
     return [v for v in model.graph.input if v.name not in given]
+
+
+def input_dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
+    """The dtype of an array for the graph input `value`. Raises UserError (kind "feed") where there is none: no tensor,
+    no element type, or one that numpy lacks (bfloat16, float8, int4, ...) and a feed cannot carry."""
+    number = value.type.tensor_type.elem_type
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(number)
+    except KeyError:
+        said = f"element type {number}" if number else "no element type"
+    else:
+        if dtype.isbuiltin == 1:
+            return dtype
+        said = f"element type {dtype.name}"
+    what = said if value.type.HasField("tensor_type") else "a type that is no tensor"
+    raise UserError(
+        f"input {value.name!r} has {what}: driftnet cannot feed it",
+        hint="give the model inputs of a type that numpy has, with a Cast behind each where it needs another",
+        kind="feed",
+    )
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -88,7 +110,7 @@ def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:
     symbols: dict[str, tuple[int, str]] = {}
     for name, value in expected.items():
         x, tensor = np.asarray(feed[name]), value.type.tensor_type
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        dtype = input_dtype(value)
         declared = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in tensor.shape.dim]
         said = "[" + ", ".join(map(str, declared)) + "]"
         if x.dtype != dtype:

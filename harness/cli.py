@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import sys
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +19,20 @@ from rich.console import Console
 from harness import api, machine
 from harness.errors import UserError
 from harness.report import progress, tables, writers
+from harness.shard import NO_NETWORK_NAMESPACE
 
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
 _WIDTH = None if sys.stdout.isatty() else 160
 OUT = Console(highlight=False, soft_wrap=True, width=_WIDTH)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+_TABLES = "[tool.driftnet.COMMAND] holds defaults for the options of COMMAND, called as on the command line"
+_TOML_TYPES: Mapping[str, tuple[type, ...]] = {
+    "integer": (int,),
+    "integer range": (int,),
+    "float range": (int, float),
+    "path": (str,),
+    "text": (str, int),  # --workers is both
+}
 _PATH = click.Path(path_type=Path)
 _target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
@@ -32,6 +44,9 @@ _memory = click.option(
     show_default=True,
     metavar="GB",
     help="Memory one worker may use.",
+)
+_python = click.option(
+    "--python", metavar="INTERPRETER", help="The Python that holds the targets.  [default: this one]"
 )
 
 
@@ -67,6 +82,7 @@ def driftnet() -> None:
 @click.option("--report", type=_PATH, metavar="DIR", help="Where to write what is found.  [default: reports/<run>]")
 @click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
 @click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
+@_python
 @_timeout(5.0)
 @_memory
 @_json
@@ -77,7 +93,6 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
             "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
         )
     folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
-    _warn_of_the_network()
     with progress.shown(ERR, quiet=as_json) as show:
         summary = api.fuzz(
             targets=targets or api.DEFAULT_TARGETS,
@@ -93,6 +108,7 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
             timeout=given["timeout"],
             memory_gib=given["memory"],
             resume=resume,
+            python=given["python"],
             listeners=[writers.periodically(folder), show],
         )
     _print(summary.as_json(), as_json, lambda result: tables.fuzz(OUT, result, folder))
@@ -103,15 +119,16 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
 @click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
 @click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
+@_python
 @_timeout(20.0)
 @_json
-def replay(paths: Sequence[Path], target: str, runs: int, timeout: float, as_json: bool) -> int:
+def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, timeout: float, as_json: bool) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
     Exit status: 3 when an open case reproduced, 0 when all behave and none did, 1 when one does not behave.
     """
-    _warn_of_the_network()
-    result = api.replay(paths or (Path("corpus"),), target=target, runs=runs, timeout=timeout)
+    result = api.replay(paths or (Path("corpus"),), target=target, runs=runs, python=python, timeout=timeout)
+    _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.replay(OUT, result))
     return api.replay_status(result)
 
@@ -128,6 +145,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, timeout: float, as_jso
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus
+@_python
 @_timeout(60.0)
 @_memory
 @_json
@@ -142,7 +160,6 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     options = dict(_pair(text, "--option K=V") for text in given["options"])
     if given["quantize"]:
         options["quantize"] = given["quantize"]
-    _warn_of_the_network()
     with ERR.status(f"checking {model}"):
         result = api.check(
             model,
@@ -155,9 +172,11 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
             dims=dict(_dim(text) for text in given["dims"]),
             corpus_folder=given["corpus"],
             out=given["out"],
+            python=given["python"],
             timeout=given["timeout"],
             memory_gib=given["memory"],
         )
+    _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.check(OUT, result))
     return api.check_status(result)
 
@@ -167,13 +186,14 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
 @click.option("--budget", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
+@_python
 @_timeout(20.0)
 @_json
-def reduce(path: Path, target: str, budget: float, out: Path, timeout: float, as_json: bool) -> int:
+def reduce(path: Path, as_json: bool, **given: Any) -> int:
     """Make a failing case or model as small as its failure allows."""
-    _warn_of_the_network()
     with ERR.status(f"reducing {path}"):
-        result = api.reduce(path, target=target, budget=budget, out=out, timeout=timeout)
+        result = api.reduce(path, **given)
+    _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
     return 0
 
@@ -228,12 +248,16 @@ def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None,
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script: run one command and exit with its status; an error is one message and status 2."""
+    """The console script: run one command and exit with its status; an error is one message and status 2.
+
+    An error of driftnet itself is told with its traceback on stderr.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
     try:
         defaults = _defaults(Path("pyproject.toml"))
-        status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=defaults)
+        with _terminated_like_interrupted():
+            status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=defaults)
     except click.exceptions.Exit as e:
         status = e.exit_code
     except click.ClickException as e:
@@ -243,12 +267,33 @@ def main(arguments: Sequence[str] | None = None) -> None:
         status = _fail(e, as_json)
     except (KeyboardInterrupt, click.Abort):
         status = _fail(UserError("interrupted", kind="interrupted"), as_json)
+    except Exception as e:  # whatever it is, it is no finding: the status must not be Python's own, 1
+        traceback.print_exc()
+        hint = "this is an error of driftnet itself; please report it with what stands on stderr"
+        status = _fail(UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal"), as_json)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _warn_of_the_network() -> None:
-    if not api.network_isolated():
-        ERR.print("warning: this system grants no network namespace; what is under test can reach the network")
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """While the block runs, SIGTERM ends it the way Ctrl-C does: workers are ended and temporary folders removed."""
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # timeout(1) sends it twice: the second one would interrupt the cleaning up
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _warn_of_the_network(result: Mapping[str, Any]) -> None:
+    if not result["network_isolated"]:
+        ERR.print(f"warning: {NO_NETWORK_NAMESPACE}")
 
 
 def _fail(error: UserError, as_json: bool) -> int:
@@ -270,14 +315,49 @@ def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str
 
 
 def _defaults(path: Path) -> dict[str, Any]:
-    """`[tool.driftnet]` of a pyproject.toml: {command: {option: value}}."""
+    """`[tool.driftnet]` of a pyproject.toml, as click's default map: {command: {parameter: value}}.
+
+    Tables are called like commands, and keys like their long options. Raises UserError for any that there is not, and
+    for a value of the wrong type.
+    """
     try:
-        table = tomllib.loads(path.read_text()).get("tool", {}).get("driftnet", {})
+        tables = tomllib.loads(path.read_text()).get("tool", {}).get("driftnet", {})
     except FileNotFoundError:
         return {}
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
         raise UserError(f"{path} cannot be read: {e}", hint="driftnet takes its defaults from it") from e
-    return dict(table)
+    if not isinstance(tables, dict):
+        raise UserError(f"{path}: [tool.driftnet] is not a table", hint=_TABLES, kind="option")
+    for command in tables:
+        if command not in driftnet.commands or not isinstance(tables[command], dict):
+            what = f"{path}: [tool.driftnet.{command}] is not a table for one of {', '.join(driftnet.commands)}"
+            raise UserError(what, hint=_TABLES, kind="option")
+    return {name: _table_defaults(path, driftnet.commands[name], table) for name, table in tables.items()}
+
+
+def _table_defaults(path: Path, command: click.Command, table: Mapping[str, Any]) -> dict[str, Any]:
+    # --json is left out: what decides how an error is printed must stand on the command line.
+    options = {
+        option.opts[0].removeprefix("--"): option
+        for option in command.params
+        if isinstance(option, click.Option) and option.name != "as_json"
+    }
+    for name, value in table.items():
+        where = f"{path}: {name} in [tool.driftnet.{command.name}]"
+        if name not in options:
+            raise UserError(f"{where} is no option; there is {', '.join(options)}", hint=_TABLES, kind="option")
+        if not _fits(options[name], value):
+            raise UserError(f"{where} cannot be {value!r}", hint=f"driftnet {command.name} --help", kind="option")
+    return {str(options[name].name): value for name, value in table.items()}
+
+
+def _fits(option: click.Option, value: Any) -> bool:
+    """Whether a value of a TOML file has the type of `option`; click would make 1 of true, and letters of a text."""
+    if option.is_flag:
+        return isinstance(value, bool)
+    if option.multiple or option.nargs != 1:
+        return isinstance(value, list) and all(isinstance(item, str) for item in value)
+    return isinstance(value, _TOML_TYPES[option.type.name]) and not isinstance(value, bool)
 
 
 def _workers(text: str) -> int:

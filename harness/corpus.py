@@ -15,7 +15,6 @@ import dataclasses
 import errno
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,10 +27,12 @@ import onnx
 from onnx import external_data_helper, numpy_helper
 
 from harness.case import Case, Feed, graph_inputs, validate_feed
+from harness.environments import NAME
 from harness.errors import UserError
 
 SCHEMA = 1
 STATUSES = ("open", "fixed", "flaky", "expected")
+_WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number"}
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
 
 
@@ -44,7 +45,7 @@ class SavedCase:
     verdict    the verdict when it was saved, as JSON (word, tier, stage, kind, message, error, bound, ...)
     expected   the reference's outputs, one {name: array} a feed
     seen, not_seen   releases of the target that showed it and that did not
-    machine    {"cpu_features": [...], "threads": n} where it was seen
+    machine    {"arch": ..., "cpu_features": [...]} where it was seen; whatever else it holds is kept
     runs, reproduced   how often the saved case was run in fresh workers, and failed
     rule       for status "expected": the documented rule that explains it
     """
@@ -77,31 +78,59 @@ class SavedCase:
         return str(self.verdict.get("kind", ""))
 
 
-_IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name not in ("id", "case", "expected", "path"))
+_FORM: Mapping[str, type] = {
+    **dict.fromkeys(("target", "coarse", "fine", "status", "upstream", "note", "rule"), str),
+    **dict.fromkeys(("recipe", "verdict", "machine", "origin"), dict),
+    **dict.fromkeys(("seen", "not_seen"), list),
+    **dict.fromkeys(("schema", "runs", "reproduced"), int),
+}
+_IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name in _FORM)
+_VERDICT_TEXTS = ("word", "tier", "stage", "kind", "message", "output", "rule")
 
 
 def save(saved: SavedCase, root: Path) -> Path:
     """Write `saved` below `root`, whole or not at all; a case that already stands there is left alone.
 
-    Returns its folder. Raises UserError (kind "disk") when the folder cannot be written.
+    Returns its folder. Raises UserError: kind "disk" when the folder cannot be written, "case" when its target or id
+    cannot be the name of one.
     """
+    for name in (saved.target, saved.id):
+        if not NAME.fullmatch(name):
+            raise UserError(
+                f"{name!r} cannot name a folder of saved cases",
+                hint="names of targets and cases are letters, digits, '_', '-' and single dots",
+                kind="case",
+            )
     folder = Path(root) / saved.target / saved.id
-    if folder.exists():
-        return folder
-    with _writing(folder):
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{saved.id}.", dir=folder.parent))
-        try:
-            draft.chmod(0o755)
+    if not folder.exists():
+        with whole(folder) as draft:
             write_model(saved.case, saved.expected, draft)
             (draft / "case.json").write_text(_as_json(saved))
-            draft.rename(folder)
-        except BaseException as e:
-            shutil.rmtree(draft, ignore_errors=True)
-            if isinstance(e, OSError) and e.errno in (errno.ENOTEMPTY, errno.EEXIST):
-                return folder  # another process saved the same case first
-            raise
     return folder
+
+
+@contextmanager
+def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A draft to write into: it becomes `folder` when the block ends, and is gone when the block fails.
+
+    replace  put it in the place of what stands there; otherwise a folder that another process made meanwhile stays
+    Raises UserError (kind "disk") when the draft cannot be written.
+    """
+    with _writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
+        ) as scratch:
+            draft = Path(scratch) / "new"
+            draft.mkdir()
+            yield draft
+            if replace and folder.exists():
+                folder.rename(Path(scratch) / "old")
+            try:
+                draft.rename(folder)
+            except OSError as e:
+                if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
 
 
 def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:
@@ -138,27 +167,59 @@ def update(saved: SavedCase, **changes: Any) -> SavedCase:
 def load(folder: Path) -> SavedCase:
     """The case saved in `folder`. Raises UserError (kind "case") that says what is wrong with it."""
     folder = Path(folder)
-    case, expected = read_model(folder)
     path = folder / "case.json"
     try:
         fields = json.loads(path.read_text())
-        if fields["schema"] != SCHEMA:
-            raise UserError(
-                f"{path}: schema {fields['schema']}, this driftnet reads {SCHEMA}",
-                hint="use the driftnet release that wrote it",
-                kind="case",
-            )
-        if fields["status"] not in STATUSES:
-            raise ValueError(f"status {fields['status']!r} is none of {', '.join(STATUSES)}")
-        known: dict[str, Any] = {name: tuple(v) if isinstance(v := fields[name], list) else v for name in _IN_JSON}
-        origin = fields["origin"]
+        _check_form(fields, path)
     except FileNotFoundError:
-        raise UserError(f"{folder}: no case.json", hint=_HINT, kind="case") from None
-    except (ValueError, KeyError, TypeError) as e:
-        what = f"lacks {e}" if isinstance(e, KeyError) else str(e)
-        raise UserError(f"{path}: not a whole case.json: {what}", hint=_HINT, kind="case") from None
-    case = dataclasses.replace(case, origin=origin)
-    return SavedCase(id=folder.name, case=case, expected=expected, path=folder, **known)
+        raise _no_case_json(folder) from None
+    except OSError as e:
+        raise UserError(f"cannot read {path}: {e.strerror}", hint=_HINT, kind="case") from None
+    except (ValueError, RecursionError) as e:
+        raise UserError(f"{path}: not a whole case.json: {e}", hint=_HINT, kind="case") from None
+    case, expected = read_model(folder)
+    case = dataclasses.replace(case, origin=fields["origin"])
+    known: dict[str, Any] = {name: tuple(v) if isinstance(v := fields[name], list) else v for name in _IN_JSON}
+    return SavedCase(id=folder.resolve().name, case=case, expected=expected, path=folder, **known)
+
+
+def _check_form(fields: Any, path: Path) -> None:
+    """Raise ValueError unless `fields` is what `save` writes. A case is anybody's file, so its target must be a plain
+    name: a path would lead out of the corpus, and "module:attribute" would import, that is run, code of its choice."""
+    if not isinstance(fields, dict):
+        raise ValueError("it is no object")
+    if fields.get("schema", SCHEMA) != SCHEMA:
+        raise UserError(
+            f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}",
+            hint="use the driftnet release that wrote it",
+            kind="case",
+        )
+    for name, form in _FORM.items():
+        if name not in fields:
+            raise ValueError(f"lacks {name!r}")
+        if type(fields[name]) is not form:
+            raise ValueError(f"{name} is {fields[name]!r:.80}, not {_WORDS[form]}")
+    if not NAME.fullmatch(fields["target"]):
+        raise ValueError(f"target {fields['target']!r:.80} is not the plain name of a registered target")
+    if fields["status"] not in STATUSES:
+        raise ValueError(f"status {fields['status']!r:.80} is none of {', '.join(STATUSES)}")
+    texts = [fields["verdict"].get(name, "") for name in _VERDICT_TEXTS]
+    for value in (*texts, *fields["seen"], *fields["not_seen"]):
+        if not isinstance(value, str):
+            raise ValueError(f"{value!r:.80} in verdict, seen or not_seen is not a text")
+    for name, value in fields["recipe"].items():
+        if isinstance(value, dict | list):
+            raise ValueError(f"recipe option {name} is {value!r:.80}, not a single value")
+
+
+def _no_case_json(folder: Path) -> UserError:
+    if not (folder / "model.onnx").exists():
+        return UserError(f"{folder}: no case.json", hint=_HINT, kind="case")
+    return UserError(
+        f"{folder} is a generated or foreign backend test, not a saved case: it has no case.json",
+        hint=f"check its model: driftnet check {folder}/model.onnx --inputs {folder}/test_data_set_0",
+        kind="case",
+    )
 
 
 def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
@@ -273,6 +334,6 @@ def _writing(path: Path) -> Iterator[None]:
     except OSError as e:
         raise UserError(
             f"cannot write {path}: {e.strerror or e}; what was saved before is untouched",
-            hint="free some space, or name another folder with --corpus or --report",
+            hint="free some space, or name another folder",
             kind="disk",
         ) from e

@@ -22,6 +22,9 @@ from harness.wire import Target
 
 GROUP = "driftnet.targets"
 
+NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
+"""What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""
+
 # What a release needs beside itself and cannot run with when newer, by (distribution, "releases below", requirement).
 # onnxruntime's quantiser needs an onnx of its time without requiring one.
 COMPANIONS = (
@@ -144,10 +147,16 @@ def _load(name: str, spec: str) -> Target:
             found = importlib.import_module(module)
             for attribute in path.split("."):
                 found = getattr(found, attribute)
-        except (ImportError, AttributeError) as e:
+        except (ImportError, AttributeError, TypeError, ValueError) as e:
             raise UserError(f"target {name} cannot be loaded: {e}", hint=_hint(), kind="target") from None
     if not isinstance(found, Target):
         raise UserError(f"there is no target {name!r}", hint=_hint(), kind="target")
+    if not NAME.fullmatch(found.name):
+        raise UserError(
+            f"target {name} calls itself {found.name!r}",
+            hint="its name may have letters, digits, '_', '-' and single dots",
+            kind="target",
+        )
     return found
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import zipfile
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 
-from harness.case import Feed, graph_inputs, validate_feed
+from harness.case import Feed, graph_inputs, input_dtype, validate_feed
 from harness.errors import UserError
 
 _HINT = "give an .npz with one array per graph input, a folder of them, or an ONNX test_data_set folder"
+
+MOST_ELEMENTS = 2**28
+"""Elements of all inputs together that are made up: 1 GiB of float32, more than a worker's memory lets a model use."""
 
 
 def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...]:
@@ -41,26 +44,45 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
 def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:
     """A feed: floats uniform in [-1, 1), integers 0 or 1, bools at random; symbolic dims as `sizes` says, else 2.
 
-    Raises UserError (kind "feed") for an input that is no tensor or has an unknown rank.
+    Raises UserError (kind "feed") for an input that is no tensor of these or has an unknown rank, for a negative dim,
+    and for more than MOST_ELEMENTS elements in all.
     """
     rng = np.random.default_rng(seed)
+    inputs = {value.name: (_shape(value, sizes), input_dtype(value)) for value in graph_inputs(model)}
+    if (total := sum(math.prod(shape) for shape, _ in inputs.values())) > MOST_ELEMENTS:
+        shapes = ", ".join(f"{name} {list(shape)}" for name, (shape, _) in inputs.items())
+        raise _nothing_made_up(f"the inputs have {total} elements ({shapes:.200}), more than {MOST_ELEMENTS}")
     feed = {}
-    for value in graph_inputs(model):
-        tensor = value.type.tensor_type
-        if not value.type.HasField("tensor_type") or not tensor.HasField("shape"):
-            raise UserError(f"input {value.name!r} has no tensor shape to make up data for", hint=_HINT, kind="feed")
-        shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, 2) for d in tensor.shape.dim]
-        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
-        values = rng.uniform(-1, 1, shape) if np.issubdtype(dtype, np.floating) else rng.integers(0, 2, shape)
-        feed[value.name] = np.asarray(values).astype(dtype)
+    for name, (shape, dtype) in inputs.items():
+        if dtype.kind not in "fiub":
+            raise _nothing_made_up(f"input {name!r} holds {'strings' if dtype.kind == 'O' else dtype}")
+        values = rng.uniform(-1, 1, shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+        feed[name] = np.asarray(values).astype(dtype)
     return feed
+
+
+def _shape(value: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        raise _nothing_made_up(f"input {value.name!r} has no tensor shape")
+    shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, 2) for d in tensor.shape.dim]
+    if any(n < 0 for n in shape):
+        raise _nothing_made_up(f"input {value.name!r} has a negative dimension: {shape}")
+    return tuple(shape)
+
+
+def _nothing_made_up(why: str) -> UserError:
+    return UserError(f"{why}: no data can be made up", hint=_HINT, kind="feed")
 
 
 def _read_npz(path: Path, what: str) -> Feed:
     try:
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if isinstance(archive, np.ndarray):
+                raise ValueError("it holds a single array without a name, as .npy files do")
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, zipfile.BadZipFile, AttributeError) as e:
+    except Exception as e:  # zipfile, zlib and numpy raise a dozen types for bytes that are no archive of arrays
         raise UserError(f"{what}: {path} is not a whole .npz file: {e}", hint=_HINT, kind="feed") from e
 
 

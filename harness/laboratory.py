@@ -19,6 +19,7 @@ from harness.case import Case
 from harness.environments import Installed
 from harness.recipe import Recipe, effective
 from harness.reference import Reference
+from harness.sandbox.worker import make_empty
 from harness.sandbox.zygote import Limits, Reply, Worker, Zygote
 from harness.verdict import Observation, Outcome, StageRun
 from harness.wire import STAGES
@@ -45,7 +46,11 @@ class Laboratory:
         self._timeout = timeout
         self.target_runs = 0
         self.last_seconds = 0.0
-        self.reference = Reference(self._worker(sys.executable, REFERENCE))
+        try:
+            self.reference = Reference(self._worker(sys.executable, REFERENCE))
+        except BaseException:
+            self.close()
+            raise
 
     def observe(
         self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False, keep_artifact: bool = False
@@ -53,13 +58,13 @@ class Laboratory:
         """What `installed` does with `case` under `recipe`; in a new process when `fresh`."""
         module, _, attribute = installed.spec.partition(":")
         worker = self._worker(installed.python, module)
-        if fresh:
+        if fresh or worker.displaced:
             worker.renew()
         options = effective(installed.target, recipe)
         self._cases += 1
         self.target_runs += 1
-        folder = Path(worker.folder) / f"case_{self._cases}"
-        folder.mkdir()
+        folder = worker.folder / f"case_{self._cases}"
+        make_empty(folder)
         try:
             model = folder / "model.onnx"
             model.write_bytes(case.model)
@@ -83,6 +88,11 @@ class Laboratory:
     def cpu_seconds(self) -> float:
         """CPU seconds used so far in the workers, this process not included."""
         return sum(zygote.cpu_seconds for zygote in self._zygotes)
+
+    @property
+    def network_isolated(self) -> bool:
+        """Whether every worker so far is cut off from the network; there is one, the reference's, from the start."""
+        return all(zygote.network_isolated for zygote in self._zygotes)
 
     def close(self) -> None:
         """End every worker and remove what they left."""
@@ -153,9 +163,7 @@ def _run_stages(
 def _answers(value: Any, stage: str, case: Case, folder: Path) -> bool:
     """Whether a worker's answer is of the form that the interface of a target promises: workers are not trusted."""
     if stage != "execute":
-        return (
-            isinstance(value, str) and Path(value).resolve().is_relative_to(folder.resolve()) and Path(value).is_file()
-        )
+        return isinstance(value, str) and _is_file_in(folder, value)
     return (
         isinstance(value, list)
         and len(value) == len(case.feeds)
@@ -163,6 +171,15 @@ def _answers(value: Any, stage: str, case: Case, folder: Path) -> bool:
     )
 
 
+def _is_file_in(folder: Path, path: str) -> bool:
+    try:
+        return Path(path).resolve().is_relative_to(folder.resolve()) and Path(path).is_file()
+    except (OSError, ValueError, RuntimeError):  # a name too long, one with a NUL, a circle of links
+        return False
+
+
 def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:
-    message, log = (text.replace(f"{folder}/", "") for text in (reply.message, reply.log))
+    # Names in a model need not be text, and a system's message may quote them: a lone surrogate could not be written.
+    texts = (text.encode("utf-8", "replace").decode() for text in (reply.message, reply.log))
+    message, log = (text.replace(f"{folder}/", "") for text in texts)
     return StageRun(stage, reply.outcome, message, reply.signal, log, reply.seconds, reply.peak_mib)

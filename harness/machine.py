@@ -28,7 +28,7 @@ def cpu_features() -> tuple[str, ...]:
 
 def description() -> dict[str, Any]:
     """What a saved case says of the machine it was seen on."""
-    return {"arch": platform.machine(), "cpu_features": list(cpu_features()), "threads": 1}
+    return {"arch": platform.machine(), "cpu_features": list(cpu_features())}
 
 
 def available_cores() -> int:

@@ -84,12 +84,19 @@ class Finding:
 
 @dataclass(frozen=True, eq=False)
 class Examination:
-    """What came of one case; `known` names the open case that explains a failure, the unconfirmed have no finding."""
+    """What came of one case; `known` names the open case that explains a failure.
+
+    unconfirmed   a failure that fresh processes did not show again: it has no finding
+    """
 
     verdict: Verdict
     finding: Finding | None = None
     known: str = ""
-    confirmed: bool = True
+    unconfirmed: Verdict | None = None
+
+    @property
+    def confirmed(self) -> bool:
+        return self.unconfirmed is None
 
 
 def examine(
@@ -125,13 +132,13 @@ def _examine_failure(
 ) -> Examination:
     confirmed = look(case, installed, recipe, lab, fresh=True)
     if not confirmed.failed and not confirm(case, installed, recipe, lab)[1]:
-        return Examination(confirmed, confirmed=False)
+        return Examination(confirmed, unconfirmed=verdict)
     known = explanation(case, installed, recipe, verdict, lab, masks)
     if known.rest is None:
         return Examination(verdict, known=known.masks[0].id)
     finding = pursue(known.rest, installed, recipe, lab, effort)
     if finding is None:
-        return Examination(verdict, confirmed=False)
+        return Examination(verdict, unconfirmed=verdict)
     # Reduced, it may turn out to be one that the masks did not recognise in the whole model.
     if same := [mask.id for mask in masks if mask.id == folder_name(finding.signature)]:
         return Examination(verdict, finding, known=same[0])
@@ -153,6 +160,8 @@ def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, f
     reference = lab.reference.run(case)
     if reference.error:
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {reference.error}")
+    if reference.broken:
+        return Verdict(Word.ABSTAINS, message=reference.broken)
     names = [value.name for value in case.proto.graph.output]
     if unsaveable := [name for name in names if any(name not in outputs for outputs in reference.outputs)]:
         return Verdict(Word.ABSTAINS, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")

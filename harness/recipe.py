@@ -65,7 +65,8 @@ def swept(target: Target) -> list[dict[str, Any]]:
 
 
 def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
-    """`recipe` in canonical form. Raises UserError for an unknown option or value, naming what there is."""
+    """`recipe` in canonical form. Raises UserError for an unknown option or value, naming what there is, and for an
+    option without a meaning under the rest, naming what would give it one."""
     options = {option.name: option for option in target.options}
     for name, value in recipe.items():
         if name not in options:
@@ -81,6 +82,15 @@ def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
                 hint="driftnet targets lists every option with its values",
                 kind="option",
             )
+    meant = effective(target, recipe)
+    if idle := [name for name in recipe if name not in meant]:
+        name = idle[0]
+        when = " and ".join(f"{k} = {' or '.join(map(str, values))}" for k, values in options[name].when.items())
+        raise UserError(
+            f"option {name} of target {target.name} has a meaning only with {when}",
+            hint=f"set that too, or leave {name} out; driftnet targets lists every option with its values",
+            kind="option",
+        )
     return canonical(target, recipe)
 
 

@@ -22,10 +22,15 @@ class ReferenceError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class ReferenceRun:
-    """The outputs of a case, one mapping a feed; or, in `error`, why the checker or onnxruntime refuses it."""
+    """The outputs of a case, one mapping a feed; or why there are none.
+
+    error   why the checker or onnxruntime refuses the case, in their words;   broken  "the reference crashed: SIGSEGV"
+            and the like, where it is the reference that is at fault
+    """
 
     error: str
     outputs: tuple[Outputs, ...]
+    broken: str = ""
 
 
 class Reference:
@@ -43,7 +48,9 @@ class Reference:
         reply = self._ask("run", case)
         if reply.outcome is Outcome.OK:
             return ReferenceRun("", tuple(reply.value))
-        return ReferenceRun(_error(reply), ())
+        if reply.outcome is Outcome.ERROR:
+            return ReferenceRun(reply.message, ())
+        return ReferenceRun("", (), _failure(reply))
 
     def record(self, case: Case) -> tuple[Outputs, ...]:
         """Every tensor of the main graph (inputs, intermediates, outputs; initializers not), one mapping a feed.
@@ -62,7 +69,7 @@ class Reference:
     def _value(self, function: str, case: Case, *args: int) -> Any:
         reply = self._ask(function, case, *args)
         if reply.outcome is not Outcome.OK:
-            raise ReferenceError(_error(reply))
+            raise ReferenceError(_failure(reply))
         return reply.value
 
     def _ask(self, function: str, case: Case, *args: int) -> Reply:
@@ -77,7 +84,15 @@ class Reference:
         return self._replies[key]
 
 
-def _error(reply: Reply) -> str:
-    if reply.outcome is Outcome.ERROR:
-        return reply.message
-    return f"the reference {reply.outcome}: {reply.signal or reply.message}"
+def _failure(reply: Reply) -> str:
+    """Why there is no value, in words."""
+    match reply.outcome:
+        case Outcome.CRASH:
+            return f"the reference crashed: {reply.signal}"
+        case Outcome.HANG:
+            return f"the reference did not come back in {round(reply.seconds, 1):g} s"
+        case Outcome.MEMORY:
+            return f"the reference ran out of memory: {reply.message}"
+        case Outcome.GARBAGE:
+            return f"the reference gave no proper answer: {reply.message}"
+    return reply.message

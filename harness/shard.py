@@ -31,6 +31,7 @@ RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
 STEERED_WEIGHT = 0.25
 REDUCTION_CALLS = 60  # nine in ten reductions need fewer; the rest of one is worth less than ten other cases
+NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
 Event = Mapping[str, Any]
 
 
@@ -41,6 +42,7 @@ class Plan:
     targets   target words ("mnn", "mnn==3.4.1", ...);  focus  names the generator is restricted to
     steer     make what open cases already blame rarer (then the cases depend on what was found before)
     corpus    folder of known cases;   cases   folder into which new ones are written
+    python    the interpreter that holds the targets; None: this one, or one made for a release
     timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
     """
 
@@ -50,6 +52,7 @@ class Plan:
     cases: Path
     focus: tuple[str, ...] = ()
     steer: bool = True
+    python: str | None = None
     timeout: float = 5.0
     memory_gib: float = 4.0
     reduce_seconds: float = 20.0
@@ -70,9 +73,10 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     masks: dict[str, Mask] = field(default_factory=dict)
     paths: dict[str, Path] = field(default_factory=dict)
+    warned: bool = False
 
     def __post_init__(self) -> None:
-        self.installed = [resolve(word) for word in self.plan.targets]
+        self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
         self.learn(self.plan.corpus)
 
     def learn(self, folder: Path) -> None:
@@ -85,6 +89,9 @@ class Shard:
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events."""
+        if not (self.warned or self.lab.network_isolated):
+            self.warned = True
+            yield {"event": "warning", "message": NO_NETWORK_NAMESPACE}
         self.learn(self.plan.cases)
         favoured = self.installed[index % len(self.installed)].target.name
         case = bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))

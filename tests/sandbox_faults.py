@@ -158,14 +158,14 @@ def start_child_and_segfault() -> None:
 
 
 def start_daemon(seconds: float) -> int:
-    """Start a process that flees into a session of its own and burns `seconds` there, and return its pid."""
+    """Start a process that flees into a session of its own; return its pid once it has burnt `seconds` there."""
     reader, writer = os.pipe()
     if os.fork() == 0:
         os.setsid()
-        if daemon := os.fork():
-            os.write(writer, str(daemon).encode())
+        if os.fork():
             os._exit(0)
         burn(seconds)
+        os.write(writer, str(os.getpid()).encode())
         time.sleep(600)
     return int(os.read(reader, 16))
 
@@ -198,13 +198,58 @@ def share_memory_with_children(mib: int, children: int) -> None:
 
 
 def replace_folder(what: str) -> None:
-    """Put something else in the place of the working directory: nothing, "file", or "link"."""
+    """Put something else in the place of the working directory: "nothing", "file", "pipe", or "link"."""
     here = os.getcwd()
     shutil.rmtree(here)
     if what == "file":
         Path(here).touch()
+    if what == "pipe":
+        os.mkfifo(here)
     if what == "link":
         os.symlink("/proc", here)
+
+
+def convert(model: str, folder: str, options: wire.Options) -> str:
+    """Answer with no path of a file in `folder`, or fail."""
+    deed = options["deed"]
+    if deed == "surrogate in message":
+        print("log of", folder)
+        raise wire.StageError(f"{folder}/w: bad \udcff")
+    if deed == "circle of links":
+        os.symlink("circle", f"{folder}/circle")
+    if deed == "file in the way":
+        number = int(folder.rpartition("_")[2])
+        Path(folder).with_name(f"case_{number + 1}").touch()
+    answers = {
+        "nul": "a\0b",
+        "long name": "x" * 5000,
+        "surrogate": "\ud800",
+        "circle of links": f"{folder}/circle",
+        "folder": folder,
+        "outside": __file__,
+        "out by a link": f"{folder}/../../../../../../../../etc/passwd",
+    }
+    return answers.get(deed, model)
+
+
+def quantize(artifact: str, calibration: object, folder: str, options: wire.Options) -> str:
+    return artifact
+
+
+def execute(artifact: str, feeds: list[wire.Feed], outputs: list[str], options: wire.Options) -> list[wire.Feed]:
+    if options["deed"] in ("nothing", "file", "pipe", "link"):
+        replace_folder(options["deed"])
+    return list(feeds)
+
+
+DEEDS = (
+    "none",
+    *("nul", "long name", "surrogate", "circle of links", "folder", "outside", "out by a link"),
+    *("nothing", "file", "pipe", "link", "file in the way", "surrogate in message"),
+)
+HOSTILE = wire.Target(
+    "hostile", "numpy", convert, quantize, execute, (wire.Option("deed", "convert", DEEDS, "what to do"),)
+)
 
 
 def burn(seconds: float) -> None:

@@ -1,17 +1,21 @@
 """Campaigns: repeatable, interruptible, and nothing that was found is lost."""
 
+import io
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
 from harness import api, campaign, corpus
 from harness.errors import UserError
-from harness.report import writers
+from harness.report import progress, writers
+from harness.shard import Plan, Shard
 from harness.summary import Summary
 from tests.test_corpus import saved_relu
 
@@ -160,3 +164,21 @@ def test_signals_are_only_noted():
         signal.raise_signal(signal.SIGINT)
     assert noted == [signal.SIGTERM, signal.SIGINT]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_shard_warns_once_where_the_network_cannot_be_cut_off(tmp_path):
+    plan = Plan(("mnn",), seed=0, corpus=tmp_path / "corpus", cases=tmp_path / "cases")
+    shard = Shard(plan, SimpleNamespace(network_isolated=False), stopping=lambda: True)
+    events = [event for index in range(2) for event in shard.run(index, 1)]
+    assert [event["event"] for event in events] == ["warning"]
+    shard = Shard(plan, SimpleNamespace(network_isolated=True), stopping=lambda: True)
+    assert not list(shard.run(0, 1))
+
+
+@pytest.mark.parametrize(("quiet", "terminal"), [(True, False), (False, False), (False, True)])
+def test_the_warnings_of_all_shards_are_shown_once(tmp_path, quiet, terminal):
+    said = io.StringIO()
+    with progress.shown(Console(file=said, force_terminal=terminal, width=100), quiet=quiet) as show:
+        for _ in range(3):
+            show(Summary(run_cases=tmp_path), {"event": "warning", "message": "mind the gap"})
+    assert said.getvalue().count("warning: mind the gap") == 1

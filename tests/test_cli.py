@@ -1,12 +1,21 @@
 """The command line: bad input is one clear message with what to do, exit status 2, and never a traceback."""
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 
 import numpy as np
 import onnx
 import pytest
 
-from harness import cli, corpus
+from harness import api, cli, corpus
+from harness import bench as benchmarks
+from harness.laboratory import Laboratory
+from harness.pipeline import Examination
+from harness.verdict import Verdict, Word
 from tests import models
 from tests.test_corpus import saved_relu
 
@@ -175,3 +184,219 @@ def test_a_broken_pyproject_is_named(driftnet, tmp_path, monkeypatch):
     (tmp_path / "pyproject.toml").write_text("[tool.driftnet\n")
     monkeypatch.chdir(tmp_path)
     assert_one_clear_message(driftnet("targets"), says="pyproject.toml cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("[tool.driftnet.generat]\ncases = 1", "[tool.driftnet.generat] is not a table for one of fuzz, replay"),
+        ("[tool.driftnet]\ngenerate = 1", "[tool.driftnet.generate] is not a table"),
+        ("[tool]\ndriftnet = 1", "[tool.driftnet] is not a table"),
+        ("[tool.driftnet.generate]\ncase = 1", "case in [tool.driftnet.generate] is no option; there is cases, seed"),
+        ("[tool.driftnet.generate]\ncases = true", "cases in [tool.driftnet.generate] cannot be True"),
+        ("[tool.driftnet.generate]\ncases = '3'", "cases in [tool.driftnet.generate] cannot be '3'"),
+        ("[tool.driftnet.generate]\nfocus = 'Conv'", "focus in [tool.driftnet.generate] cannot be 'Conv'"),
+        ("[tool.driftnet.generate]\nout = 3", "out in [tool.driftnet.generate] cannot be 3"),
+        ("[tool.driftnet.fuzz]\nno-steer = 1", "no-steer in [tool.driftnet.fuzz] cannot be 1"),
+    ],
+)
+def test_defaults_that_mean_nothing_are_named(driftnet, tmp_path, monkeypatch, table, says):
+    (tmp_path / "pyproject.toml").write_text(table + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert_one_clear_message(driftnet("generate", "--cases", "1", "--out", "made"), says=says)
+
+
+def test_defaults_are_called_like_options(driftnet, tmp_path, monkeypatch):
+    table = "[tool.driftnet.fuzz]\ntarget = ['tensorrt']\nworkers = 1\nno-steer = true\nminutes = 1\n"
+    (tmp_path / "pyproject.toml").write_text(table)
+    monkeypatch.chdir(tmp_path)
+    assert_one_clear_message(driftnet("fuzz"), says="there is no target 'tensorrt'")
+
+
+def test_an_error_of_driftnet_itself_exits_2_with_its_traceback_on_stderr(driftnet, monkeypatch):
+    def slip(**options):
+        raise RuntimeError("a slip")
+
+    monkeypatch.setattr(api, "targets", slip)
+    status, out, err = driftnet("targets")
+    assert (status, out) == (2, "")
+    assert "Traceback" in err
+    status, out, err = driftnet("targets", "--json")
+    assert status == 2
+    assert json.loads(out)["error"]["kind"] == "internal"
+    assert json.loads(out)["error"]["message"] == "RuntimeError: a slip"
+    assert "Traceback" in err
+
+
+def test_sigterm_ends_a_command_like_ctrl_c(driftnet, monkeypatch):
+    ended = []
+
+    def interrupted(**options):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            ended.append("in order")
+
+    monkeypatch.setattr(api, "targets", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    assert_one_clear_message(driftnet("targets"), says="interrupted")
+    assert ended == ["in order"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_during_a_check_leaves_no_temporary_folder(tmp_path, model):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", "check", str(model), "--target", "tests.planted:HANGS", "--json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": os.getcwd()},
+    )
+    deadline = time.monotonic() + 60
+    while not list(temporary.glob("driftnet-*/*/worker-0/case_1/model.onnx")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(temporary.glob("driftnet-*")), process.communicate()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err.decode()
+    assert json.loads(out)["error"]["kind"] == "interrupted"
+    assert not list(temporary.iterdir()), "temporary files stay behind"
+
+
+def test_one_truncated_case_stops_a_replay_before_anything_runs(driftnet, tmp_path, monkeypatch):
+    corpus.save(saved_relu(), tmp_path)
+    broken = corpus.save(saved_relu(id="test_relu_89abcdef"), tmp_path)
+    (broken / "case.json").write_text('{"schema": 1,')
+    monkeypatch.setattr(api, "replay_one", lambda *args, **options: pytest.fail("a case was run"))
+    assert_one_clear_message(driftnet("replay", tmp_path), says="not a whole case.json")
+
+
+def test_a_fuzz_run_with_a_truncated_case_in_its_corpus_exits_2(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path / "corpus")
+    (folder / "case.json").write_text('{"schema": 1,')
+    result = driftnet("fuzz", "--cases", "1", "--report", tmp_path / "r", "--corpus", tmp_path / "corpus")
+    assert_one_clear_message(result, says="not a whole case.json")
+
+
+def examined(monkeypatch, examination):
+    monkeypatch.setattr(api, "examine", lambda *args, **options: examination)
+
+
+def test_a_failure_that_does_not_come_back_is_shown_and_is_no_agreement(driftnet, model, monkeypatch):
+    failure = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV", message="it fell over")
+    examined(monkeypatch, Examination(Verdict(Word.AGREES), unconfirmed=failure))
+    status, out, _ = driftnet("check", model, "--target", "mnn", "--json")
+    (result,) = json.loads(out)["targets"]
+    assert (status, result["verdict"], result["confirmed"]) == (2, "abstains", False)
+    assert (result["stage"], result["kind"], result["blame"], result["vouched"]) == ("execute", "SIGSEGV", "", 0.0)
+    assert result["message"] == ("failed once, but not again in fresh processes: crashes in execute: it fell over")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "blame"),
+    [
+        (Verdict(Word.ABSTAINS, message="the reference crashes: SIGSEGV"), "reference"),
+        (Verdict(Word.ABSTAINS, message="an operation may round"), ""),
+        (Verdict(Word.INVALID, message="the reference refuses the model: no"), "model"),
+        (Verdict(Word.CRASHES, stage="convert", kind="SIGSEGV"), "mnn"),
+        (Verdict(Word.AGREES), ""),
+    ],
+)
+def test_blame_is_put_where_it_belongs(driftnet, model, monkeypatch, verdict, blame):
+    examined(monkeypatch, Examination(verdict))
+    _, out, _ = driftnet("check", model, "--target", "mnn", "--json")
+    assert json.loads(out)["targets"][0]["blame"] == blame
+
+
+def test_a_dim_that_no_input_has_is_named_with_those_there_are(driftnet, model, tmp_path):
+    assert_one_clear_message(driftnet("check", model, "--dim", "Z=3"), says="symbolic dims of its inputs: none")
+    symbolic = models.case(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        {"x": models.grid((2, 4))},
+        outputs=[("y", onnx.TensorProto.FLOAT, ("N", "T"))],
+        shapes={"x": ("N", "T")},
+    )
+    path = tmp_path / "symbolic.onnx"
+    path.write_bytes(symbolic.model)
+    assert_one_clear_message(driftnet("check", path, "--dim", "Z=3"), says="symbolic dims of its inputs: N, T")
+
+
+def test_an_out_that_cannot_be_written_is_named_before_anything_runs(driftnet, model, tmp_path, monkeypatch):
+    blocked = tmp_path / "a file"
+    blocked.touch()
+    monkeypatch.setattr(api, "examine", lambda *args, **options: pytest.fail("the examination began"))
+    monkeypatch.setattr(benchmarks, "run", lambda name: pytest.fail("the benchmark began"))
+    assert_one_clear_message(driftnet("check", model, "--out", blocked / "x"), says="cannot write into")
+    assert_one_clear_message(driftnet("reduce", model, "--out", blocked / "x"), says="cannot write into")
+    assert_one_clear_message(driftnet("bench", "--out", blocked / "x"), says="cannot write into")
+    assert_one_clear_message(driftnet("bench", "--out", tmp_path), says="it is a folder")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "3",
+        '{"name": "cases"}',
+        *(
+            json.dumps(r)
+            for r in (
+                {"name": "cases", "measures": {"a": "fast"}, "machine": {}},
+                {"name": "cases", "measures": [1], "machine": {}},
+                {"name": 3, "measures": {}, "machine": {}},
+            )
+        ),
+    ],
+)
+def test_a_file_that_is_no_benchmark_result_is_named(driftnet, tmp_path, text):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps({"name": "cases", "measures": {"a": 2.0}, "machine": {}}))
+    bad.write_text(text)
+    assert_one_clear_message(driftnet("bench", "--compare", good, bad), says="bad.json is no benchmark result")
+    assert_one_clear_message(driftnet("bench", "--compare", bad, good), says="bad.json is no benchmark result")
+
+
+def test_a_comparison_of_benchmarks_can_be_written_too(driftnet, tmp_path):
+    for name, value in (("a", 2.0), ("b", 3.0)):
+        result = {"name": "cases", "measures": {"rate": value}, "machine": {}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    words = ["--compare", tmp_path / "a.json", tmp_path / "b.json", "--out", tmp_path / "c.json", "--json"]
+    status, out, _ = driftnet("bench", *words)
+    assert status == 0
+    assert json.loads(out) == json.loads((tmp_path / "c.json").read_text())
+    assert json.loads(out)["before"] == {"rate": 2.0}
+    assert not list(tmp_path.glob(".*")), "a draft stays behind"
+
+
+def test_an_interpreter_can_be_named(driftnet, model, tmp_path):
+    status, out, _ = driftnet("check", model, "--target", "mnn", "--python", sys.executable, "--json")
+    assert (status, json.loads(out)["targets"][0]["verdict"]) == (0, "agrees")
+
+
+def test_an_interpreter_that_there_is_not_is_named(driftnet, model, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path / "cases")
+    for words in (
+        ["check", model],
+        ["replay", folder],
+        ["reduce", folder, "--out", tmp_path / "out"],
+        ["fuzz", "--cases", "1", "--report", tmp_path / "report"],
+    ):
+        assert_one_clear_message(driftnet(*words, "--python", "/no/such/python"), says="no interpreter /no/such/python")
+
+
+def test_where_the_network_cannot_be_cut_off_a_warning_is_on_stderr(driftnet, model, monkeypatch):
+    monkeypatch.setattr(Laboratory, "network_isolated", False)
+    status, out, err = driftnet("check", model, "--target", "mnn", "--json")
+    assert (status, json.loads(out)["network_isolated"]) == (0, False)
+    assert err.startswith("warning: this system grants no network namespace")
+    monkeypatch.setattr(Laboratory, "network_isolated", True)
+    assert driftnet("check", model, "--target", "mnn", "--json")[2] == ""
+
+
+def test_targets_says_whether_the_network_is_cut_off(driftnet):
+    status, out, _ = driftnet("targets", "--json")
+    assert status == 0
+    assert all(isinstance(target["network_isolated"], bool) for target in json.loads(out)["targets"])

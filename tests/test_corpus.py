@@ -3,17 +3,19 @@
 import dataclasses
 import errno
 import json
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from harness import corpus
+from harness import api, corpus
 from harness.case import digest
 from harness.corpus import SavedCase
 from harness.errors import UserError
-from tests import models
+from harness.machine import description
+from tests import models, planted
 
 
 def saved_relu(**changes):
@@ -96,7 +98,29 @@ def test_a_truncated_case_json_is_named(folder, cut):
 
 @pytest.mark.parametrize(
     ("key", "value", "says"),
-    [("schema", 99, "schema 99"), ("status", "odd", "status 'odd'"), ("recipe", None, "lacks 'recipe'")],
+    [
+        ("schema", 99, "case.json: schema 99"),
+        ("status", "odd", "status 'odd'"),
+        ("recipe", None, "lacks 'recipe'"),
+        ("recipe", ["KL"], r"recipe is \['KL'\], not an object"),
+        ("recipe", {"method": ["KL"]}, "recipe option method"),
+        ("recipe", {"method": {"KL": 1}}, "recipe option method"),
+        ("verdict", "crashes", "verdict is 'crashes', not an object"),
+        ("verdict", {"word": "crashes", "message": 3}, "3 in verdict"),
+        ("target", 7, "target is 7, not a text"),
+        ("coarse", [], r"coarse is \[\], not a text"),
+        ("fine", 1.5, "fine is 1.5, not a text"),
+        ("status", {}, r"status is {}, not a text"),
+        ("upstream", 3, "upstream is 3, not a text"),
+        ("note", False, "note is False, not a text"),
+        ("rule", [1], r"rule is \[1\], not a text"),
+        ("seen", "3.6.1", "seen is '3.6.1', not a list"),
+        ("not_seen", [3.6], "3.6 in verdict, seen or not_seen is not a text"),
+        ("runs", "5", "runs is '5', not a whole number"),
+        ("reproduced", True, "reproduced is True, not a whole number"),
+        ("machine", [], r"machine is \[\], not an object"),
+        ("origin", "bulk", "origin is 'bulk', not an object"),
+    ],
 )
 def test_a_case_json_of_another_form_is_named(folder, key, value, says):
     path = folder / "case.json"
@@ -104,8 +128,111 @@ def test_a_case_json_of_another_form_is_named(folder, key, value, says):
     if value is None:
         del fields[key]
     path.write_text(json.dumps(fields))
-    with pytest.raises(UserError, match=says):
+    with pytest.raises(UserError, match=says) as error:
         corpus.load(folder)
+    assert error.value.kind == "case"
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null", "[" * 100_000], ids=["list", "number", "null", "deep"])
+def test_a_case_json_that_is_no_object_is_named(folder, content):
+    (folder / "case.json").write_text(content)
+    with pytest.raises(UserError, match=r"not a whole case\.json"):
+        corpus.load(folder)
+
+
+NO_NAMES = ["evilmod:X", "../../escape", "..", ".", "a/b", "/abs", "", "mnn==3.4.1", ".hidden", "a\n", "a..b"]
+
+
+@pytest.mark.parametrize("target", NO_NAMES)
+def test_a_case_cannot_name_code_or_a_path_as_its_target(folder, target):
+    path = folder / "case.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"target": target}))
+    with pytest.raises(UserError, match="is not the plain name of a registered target"):
+        corpus.load(folder)
+
+
+def test_replaying_a_case_never_imports_what_it_names(folder, tmp_path, monkeypatch):
+    (tmp_path / "evilmod.py").write_text("import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nX = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    path = folder / "case.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"target": "evilmod:X"}))
+    with pytest.raises(UserError, match="evilmod:X"):
+        api.replay([folder], runs=1)
+    assert not (tmp_path / "ran").exists(), "the case made the harness import its module"
+
+
+@pytest.mark.parametrize("name", NO_NAMES)
+@pytest.mark.parametrize("field", ["target", "id"])
+def test_a_case_is_never_saved_outside_the_corpus(tmp_path, field, name):
+    root = tmp_path / "deep" / "er" / "corpus"
+    with pytest.raises(UserError, match="cannot name a folder"):
+        corpus.save(saved_relu(**{field: name}), root)
+    assert list(tmp_path.iterdir()) == [], "something was written"
+
+
+def test_a_finding_on_an_unregistered_target_is_saved_and_read_back(tmp_path):
+    name = planted.LOSES_BIAS.name
+    loaded = corpus.load(corpus.save(saved_relu(target=name), tmp_path))
+    assert (loaded.target, loaded.path) == (name, tmp_path / name / loaded.id)
+
+
+def test_what_else_is_said_of_the_machine_does_not_matter(folder):
+    path = folder / "case.json"
+    machine = {"arch": "x86_64", "cpu_features": ["avx2"], "threads": 1}
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"machine": machine}))
+    assert corpus.load(folder).machine == machine
+    assert description().keys() == {"arch", "cpu_features"}
+
+
+def test_a_case_loaded_from_within_its_folder_keeps_its_id(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    assert corpus.load(Path(".")).id == folder.name
+
+
+def test_a_backend_test_that_is_no_saved_case_is_said_to_be_one(tmp_path):
+    api.generate(cases=1, seed=0, out=tmp_path)
+    folder = tmp_path / "test_000000"
+    with pytest.raises(UserError, match="generated or foreign backend test, not a saved case") as error:
+        corpus.load(folder)
+    assert f"driftnet check {folder}/model.onnx --inputs {folder}/test_data_set_0" in error.value.hint
+
+
+def contents(folder):
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_generating_again_leaves_nothing_of_the_earlier_run_in_a_case(tmp_path):
+    api.generate(cases=1, seed=1, out=tmp_path / "new")
+    stale = tmp_path / "out" / "test_000000" / "test_data_set_99"
+    stale.mkdir(parents=True)
+    (stale / "input_0.pb").write_bytes(b"stale")
+    api.generate(cases=1, seed=1, out=tmp_path / "out")
+    assert contents(tmp_path / "out") == contents(tmp_path / "new")
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["test_000000"], "a draft was left behind"
+
+
+def test_generating_onto_a_full_disk_is_a_user_error_and_leaves_nothing_partial(tmp_path, monkeypatch):
+    api.generate(cases=1, seed=1, out=tmp_path)
+    before = contents(tmp_path)
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(corpus, "_write_arrays", full)
+    with pytest.raises(UserError, match="No space left on device") as error:
+        api.generate(cases=2, seed=2, out=tmp_path)
+    assert error.value.kind == "disk"
+    assert contents(tmp_path) == before, "the earlier case was harmed, or a part of the new one stayed"
+
+
+def test_the_first_of_two_processes_that_save_one_case_wins(tmp_path):
+    folder = tmp_path / "test_x"
+    with corpus.whole(folder) as draft:
+        (draft / "whose").write_text("the second's")
+        folder.mkdir()
+        (folder / "whose").write_text("the first's")
+    assert (folder / "whose").read_text() == "the first's"
+    assert list(tmp_path.iterdir()) == [folder], "a draft was left behind"
 
 
 @pytest.mark.parametrize("content", [b"", b"hello world", b"\x08\x07\x12", bytes(range(256))])

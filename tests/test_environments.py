@@ -24,6 +24,7 @@ def _unused(*_: object) -> str:
 
 ARRAYS = Target("arrays", "numpy", _unused, _unused, lambda *_: [])
 TOY = Target("toy", "driftnet-toy", _unused, _unused, lambda *_: [])
+PATH = Target("../escape", "numpy", _unused, _unused, lambda *_: [])
 NO_TARGET = "words"
 
 
@@ -59,6 +60,10 @@ def test_our_targets_are_registered_as_anybody_elses() -> None:
         ("", "there is no target ''"),
         ("mmn==3.4.1", "there is no target 'mmn'"),
         ("no_such_module:TARGET", "No module named 'no_such_module'"),
+        ("..x:y", "cannot be loaded"),
+        (":x", "cannot be loaded"),
+        ("x:", "there is no target 'x:'"),
+        ("numpy:", "there is no target"),
         (spec("MISSING"), "no attribute 'MISSING'"),
         (spec("NO_TARGET"), "there is no target"),
     ],
@@ -69,6 +74,12 @@ def test_an_unknown_target_is_a_user_error_that_lists_what_there_is(word: str, m
     assert message in caught.value.message, f"the message is {caught.value.message!r}"
     assert "mnn" in caught.value.hint, f"the hint {caught.value.hint!r} does not list the targets"
     assert "onnxruntime-quant" in caught.value.hint, f"the hint {caught.value.hint!r} does not list the targets"
+    assert caught.value.kind == "target"
+
+
+def test_a_target_whose_name_is_a_path_is_a_user_error() -> None:
+    with pytest.raises(UserError, match=r"calls itself '\.\./escape'") as caught:
+        resolve(spec("PATH"))
     assert caught.value.kind == "target"
 
 

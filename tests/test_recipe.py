@@ -55,12 +55,19 @@ def test_a_sweep_holds_every_value_of_every_option():
     [
         ({"levl": 1}, "no option 'levl'; it has bits, level, quantize"),
         ({"level": 7}, "cannot be 7; it is one of 1, 0, 2"),
+        ({"bits": 4}, "option bits of target toy has a meaning only with quantize = kl or ema"),
+        ({"bits": 8, "quantize": "none"}, "has a meaning only with quantize = kl or ema"),
     ],
 )
 def test_bad_options_are_named_with_what_there_is(given, says):
     with pytest.raises(UserError, match=says) as error:
         recipe.validated(TARGET, given)
     assert error.value.kind == "option"
+
+
+def test_options_with_a_meaning_are_taken_in_any_order():
+    assert recipe.validated(TARGET, {"bits": 4, "quantize": "kl"}) == {"quantize": "kl", "bits": 4}
+    assert recipe.validated(TARGET, {"level": 1, "quantize": "ema", "bits": 8}) == {"quantize": "ema"}
 
 
 def test_texts_become_the_values_they_stand_for():

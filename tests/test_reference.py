@@ -7,8 +7,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from harness.environments import resolve
+from harness.laboratory import Laboratory
+from harness.oracle.judge import judge
+from harness.pipeline import look
 from harness.reference import Reference, ReferenceError
 from harness.sandbox.zygote import Limits, Zygote
+from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
+from harness.verdict import Word
 from tests import models
 
 FLOAT = TensorProto.FLOAT
@@ -147,11 +153,55 @@ def test_answers_are_remembered_for_equal_cases(reference):
     assert reference.run(other).outputs[0]["y"].shape[0] == 3
 
 
-def test_a_reference_over_its_time_is_an_error_and_comes_back():
+def test_a_reference_over_its_time_is_at_fault_itself_and_comes_back():
     with Zygote(preload=("harness.targets.reference",), limits=Limits(seconds=1.5)) as short:
         reference = Reference(short.worker())
-        assert "hang" in reference.run(_endless_loop()).error
-        assert reference.run(chain()).error == ""
+        run = reference.run(_endless_loop())
+        assert run.broken.startswith("the reference did not come back in 1."), run.broken
+        assert (run.error, run.outputs) == ("", ())
+        with pytest.raises(ReferenceError, match="the reference did not come back"):
+            reference.record(_endless_loop())
+        run = reference.run(chain())
+        assert (run.error, run.broken, len(run.outputs)) == ("", "", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "said"),
+    [
+        ("segfault", (), "the reference crashed: SIGSEGV"),
+        ("exit_at_once", (3,), "the reference crashed: exit-3"),
+        ("ask_for_memory", (1 << 30,), "the reference ran out of memory: MemoryError"),
+        ("write_to_pipe", (b"rubbish!",), "the reference gave no proper answer: not a message"),
+    ],
+)
+def test_what_breaks_the_reference_is_no_fault_of_the_model(name, args, said):
+    with Zygote(preload=("tests.sandbox_faults",)) as zygote:
+        run = Reference(Faulty(zygote.worker(), name, args)).run(chain())
+    assert run.broken.startswith(said), f"{run.broken!r} should be {said!r}"
+    assert (run.error, run.outputs) == ("", ())
+
+
+def test_a_broken_reference_is_an_abstention_that_says_so():
+    case = chain()
+    with Laboratory() as lab:
+        right = lab.observe(case, resolve("onnxruntime-quant"), {})
+        with Zygote(preload=("tests.sandbox_faults",)) as zygote:
+            lab.reference = Reference(Faulty(zygote.worker(), "segfault", ()))
+            looked = look(case, resolve("onnxruntime-quant"), {}, lab)
+            judged = judge(case, right, target=ONNXRUNTIME_QUANT, options={}, reference=lab.reference)
+    for found in looked, judged:
+        assert (found.word, found.stage) == (Word.ABSTAINS, "")
+        assert found.message == "the reference crashed: SIGSEGV"
+
+
+class Faulty:
+    """A worker that does something else than it is asked to."""
+
+    def __init__(self, worker, name, args):
+        self.worker, self.name, self.args = worker, name, args
+
+    def call(self, function, *args):
+        return self.worker.call(f"tests.sandbox_faults:{self.name}", *self.args)
 
 
 def _float(name, shape):

@@ -299,9 +299,6 @@ def test_children_of_a_worker_end_with_it(worker: Worker) -> None:
 def test_a_daemon_of_a_worker_ends_with_it(zygote: Zygote, worker: Worker) -> None:
     before = zygote.cpu_seconds
     daemon = call(worker, "start_daemon", 0.2).value
-    assert is_running(daemon)
-    time.sleep(0.5)
-    assert_works(zygote.worker())
     assert is_running(daemon), "it has ended before its worker"
     worker.renew()
     assert wait_until_gone(daemon) == [], "a child in a session of its own outlives the worker"
@@ -321,7 +318,10 @@ def test_a_daemon_of_another_worker_is_left_alone(zygote: Zygote, worker: Worker
     assert is_running(daemon), "reaping one worker ended what another one had started"
 
 
-@pytest.mark.parametrize("what", ["nothing", "file", "link"])
+FOLDERS = pytest.mark.parametrize("what", ["nothing", "file", "pipe", "link"])
+
+
+@FOLDERS
 def test_a_worker_that_replaces_its_folder_gets_it_back(worker: Worker, what: str) -> None:
     assert_outcome(call(worker, "replace_folder", what), Outcome.OK)
     worker.renew()
@@ -329,10 +329,11 @@ def test_a_worker_that_replaces_its_folder_gets_it_back(worker: Worker, what: st
     assert list(worker.folder.iterdir()) == [], "the folder is not empty"
 
 
-def test_a_worker_without_a_folder_starts_even_so(worker: Worker) -> None:
-    call(worker, "replace_folder", "nothing")
-    worker.close()
-    assert_works(worker)
+@FOLDERS
+def test_a_worker_without_a_folder_starts_even_so(worker: Worker, what: str) -> None:
+    call(worker, "replace_folder", what)
+    call(worker, "segfault")
+    assert call(worker, "folders").value[0] == str(worker.folder)
 
 
 def test_a_worker_that_dies_between_calls_is_replaced_unnoticed(worker: Worker) -> None:

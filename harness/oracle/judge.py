@@ -1,6 +1,7 @@
 """judge: the verdict on one observation. Which tier is asked when, and what is left undecided, stands here.
 
     reference refuses the model        INVALID
+    reference crashes, hangs, ...      ABSTAINS
     a stage failed                     structure: FAILS, CRASHES, HANGS or REJECTS
     outputs, shapes, dtypes            structure
     nothing quantised                  exact where no operation rounds, else sampling
@@ -35,6 +36,8 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
     expected = reference.run(case)
     if expected.error:
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {expected.error}")
+    if expected.broken:
+        return Verdict(Word.ABSTAINS, message=expected.broken)
     question = Question(
         case,
         tuple(observation.outputs),

@@ -34,14 +34,27 @@ def line(summary: Summary) -> str:
 
 @contextlib.contextmanager
 def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
-    """A listener that shows progress on `console` (stderr) while the block runs."""
+    """A listener that shows progress on `console` (stderr) while the block runs; when `quiet`, only warnings."""
     if quiet:
-        yield lambda summary, event: None
+        yield _warning(console, lambda summary, event: None)
     elif console.is_terminal:
         with Live(console=console, refresh_per_second=4, transient=True) as live:
-            yield lambda summary, event: live.update(_panel(summary))
+            yield _warning(console, lambda summary, event: live.update(_panel(summary)))
     else:
-        yield _plain(console)
+        yield _warning(console, _plain(console))
+
+
+def _warning(console: Console, show: Listener) -> Listener:
+    """`show`, and every warning in a line of its own: once, though each shard has it."""
+    said = set()
+
+    def update(summary: Summary, event: Event) -> None:
+        show(summary, event)
+        if event["event"] == "warning" and event["message"] not in said:
+            said.add(event["message"])
+            console.print(f"warning: {event['message']}", markup=False)
+
+    return update
 
 
 def _panel(summary: Summary) -> Table:

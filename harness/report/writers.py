@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import jinja2
 
 from harness.api import Listener
-from harness.errors import UserError
+from harness.files import replace_text
 from harness.shard import Event
 from harness.summary import Summary
 
@@ -38,13 +37,4 @@ def write_summary(result: Mapping[str, Any], folder: Path) -> None:
         resources.files("harness.report").joinpath("summary.md").read_text()
     )
     for name, text in (("summary.json", json.dumps(result, indent=1) + "\n"), ("summary.md", template.render(result))):
-        draft = folder / f".{name}"
-        try:
-            draft.write_text(text)
-            os.replace(draft, folder / name)
-        except OSError as e:
-            raise UserError(
-                f"cannot write {folder / name}: {e.strerror}; the cases in {folder / 'cases'} are untouched",
-                hint="free some space, or name another folder with --report",
-                kind="disk",
-            ) from e
+        replace_text(folder / name, text)

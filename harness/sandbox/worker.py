@@ -139,6 +139,11 @@ class Worker:
             self.close()
         return dataclasses.replace(reply, seconds=time.monotonic() - started)
 
+    @property
+    def displaced(self) -> bool:
+        """Whether `folder` is no directory any more."""
+        return self.folder.is_symlink() or not self.folder.is_dir()
+
     def renew(self) -> None:
         """Empty the folder, and let the next call run in a new process."""
         self.close()
@@ -158,7 +163,8 @@ class Worker:
         if self._process is not None and self._process.poll.poll(0):
             self.close()
         if self._process is None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            if self.displaced:
+                make_empty(self.folder)
             self._process = self._fork(self.folder)
         return self._process
 
@@ -179,7 +185,7 @@ class Worker:
 
 def make_empty(folder: Path) -> None:
     """Make `folder` an empty directory, whatever a worker has made of it."""
-    if folder.is_symlink() or folder.is_file():
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
         folder.unlink()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
@@ -275,9 +281,9 @@ def _resident(pid: int) -> float:
 
 def _proportional(pid: int) -> float:
     """Resident memory in MiB, of shared pages only this process's part; takes .4 ms a GiB."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/smaps_rollup") as file:
-        return next((int(line.split()[1]) for line in file if line.startswith("Pss:")), 0) / 1024
-    return 0.0
+    with contextlib.suppress(OSError, StopIteration), open(f"/proc/{pid}/smaps_rollup") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pss:")) / 1024
+    return _resident(pid)
 
 
 def _parse(message: bytearray, call: int, process: Process) -> Reply:
