@@ -114,11 +114,10 @@ def is_ranked(op_type: str) -> bool:
 
 
 def operand_class(x: np.ndarray, op_type: str) -> str:
-    """What counts of an operand of `op_type` that no node makes: float32 (or another float type), i, u or b; the rank
-    where it makes another operator; whether it is empty. Not: its sizes, and whether it is an input or a constant,
-    which reduction leaves to what was smaller."""
-    dtype = x.dtype.name if x.dtype.kind == "f" else x.dtype.kind
-    return f"{dtype}{np.ndim(x) if is_ranked(op_type) else ''}{'' if x.size else '[0]'}"
+    """What counts of an operand of `op_type` that no node makes: floating point, signed, unsigned or bool (f, i, u, b);
+    the rank where it makes another operator; whether it is empty. Not: its width, its sizes, and whether it is an input
+    or a constant, which reduction leaves to what was smaller."""
+    return f"{x.dtype.kind}{np.ndim(x) if is_ranked(op_type) else ''}{'' if x.size else '[0]'}"
 
 
 def attribute_classes(node: onnx.NodeProto) -> dict[str, str]:

@@ -38,21 +38,10 @@ FIRST_PARAMETER = {
 
 NUMPY_TYPES = frozenset(
     f"tensor({name})"
-    for name in [
-        "float",
-        "double",
-        "float16",
-        "bool",
-        "string",
-        "int8",
-        "int16",
-        "int32",
-        "int64",
-        "uint8",
-        "uint16",
-        "uint32",
-        "uint64",
-    ]
+    for name in (
+        *("float", "double", "float16", "bool", "string"),
+        *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+    )
 )
 
 
