@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from onnx import external_data_helper, numpy_helper
 from harness.case import Case, Feed, graph_inputs, validate_feed
 from harness.environments import NAME
 from harness.errors import UserError
+from harness.files import replace_text
 
 SCHEMA = 1
 STATUSES = ("open", "fixed", "flaky", "expected")
@@ -116,7 +116,7 @@ def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
     replace  put it in the place of what stands there; otherwise a folder that another process made meanwhile stays
     Raises UserError (kind "disk") when the draft cannot be written.
     """
-    with _writing(folder):
+    try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(
             prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
@@ -131,6 +131,12 @@ def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
             except OSError as e:
                 if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
+    except OSError as e:
+        raise UserError(
+            f"cannot write {folder}: {e.strerror or e}; what was saved before is untouched",
+            hint="free some space, or name another folder",
+            kind="disk",
+        ) from e
 
 
 def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:
@@ -151,16 +157,7 @@ def update(saved: SavedCase, **changes: Any) -> SavedCase:
     if saved.path is None:
         raise ValueError("only a case that was loaded from a folder can be updated")
     changed = dataclasses.replace(saved, **changes)
-    with _writing(saved.path / "case.json"):
-        handle, draft = tempfile.mkstemp(prefix=".case.", dir=saved.path)
-        try:
-            with os.fdopen(handle, "w") as f:
-                f.write(_as_json(changed))
-            os.chmod(draft, 0o644)
-            os.replace(draft, saved.path / "case.json")
-        except BaseException:
-            Path(draft).unlink(missing_ok=True)
-            raise
+    replace_text(saved.path / "case.json", _as_json(changed))
     return changed
 
 
@@ -325,15 +322,3 @@ def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 def _as_json(saved: SavedCase) -> str:
     fields = {"schema": SCHEMA, **{name: getattr(saved, name) for name in _IN_JSON}, "origin": saved.case.origin}
     return json.dumps(fields, indent=1, default=list) + "\n"
-
-
-@contextmanager
-def _writing(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as e:
-        raise UserError(
-            f"cannot write {path}: {e.strerror or e}; what was saved before is untouched",
-            hint="free some space, or name another folder",
-            kind="disk",
-        ) from e

@@ -65,6 +65,13 @@ def test_a_case_that_cannot_be_written_whole_is_not_written_at_all(tmp_path, mon
     assert [p.name for p in first.parent.iterdir()] == [first.name], "a draft was left behind"
 
 
+def test_a_file_where_a_folder_should_be_is_a_user_error(tmp_path):
+    (tmp_path / "mnn").touch()
+    with pytest.raises(UserError, match="cannot write") as error:
+        corpus.save(saved_relu(), tmp_path)
+    assert error.value.kind == "disk"
+
+
 def test_an_update_that_fails_leaves_the_case_as_it_was(folder, monkeypatch):
     before = (folder / "case.json").read_text()
 
