@@ -52,9 +52,7 @@ class Laboratory:
             self.close()
             raise
 
-    def observe(
-        self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False, keep_artifact: bool = False
-    ) -> Observation:
+    def observe(self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False) -> Observation:
         """What `installed` does with `case` under `recipe`; in a new process when `fresh`."""
         module, _, attribute = installed.spec.partition(":")
         worker = self._worker(installed.python, module)
@@ -69,7 +67,7 @@ class Laboratory:
             model = folder / "model.onnx"
             model.write_bytes(case.model)
             spec = f"{module}:{attribute}"
-            seen = _run_stages(worker, spec, case, str(model), folder, options, self._timeout, keep_artifact)
+            seen = _run_stages(worker, spec, case, str(model), folder, options, self._timeout)
             self.last_seconds = max(run.seconds for run in seen.stages)
             return seen
         finally:
@@ -131,7 +129,6 @@ def _run_stages(
     folder: Path,
     options: Mapping[str, Any],
     timeout: float,
-    keep_artifact: bool,
 ) -> Observation:
     outputs = [v.name for v in case.proto.graph.output]
     calibration = list(case.calibration or case.feeds)
@@ -143,10 +140,7 @@ def _run_stages(
     }
     runs: list[StageRun] = []
     value: Any = model
-    artifact = None
     for stage in STAGES:
-        if stage == "execute" and keep_artifact:
-            artifact = Path(value).read_bytes()
         reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
         value = reply.value
         if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder):
@@ -156,8 +150,8 @@ def _run_stages(
             reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
         runs.append(_stage_run(stage, reply, folder))
         if reply.outcome is not Outcome.OK:
-            return Observation(tuple(runs), (), artifact)
-    return Observation(tuple(runs), tuple(value), artifact)
+            return Observation(tuple(runs))
+    return Observation(tuple(runs), tuple(value))
 
 
 def _answers(value: Any, stage: str, case: Case, folder: Path) -> bool:

@@ -43,12 +43,10 @@ class Observation:
     """What a target did with one case: its stages in order, up to the first that was not ok, and what came out.
 
     outputs   one {name: array} a feed; empty when a stage failed
-    artifact  what `execute` was given (the bytes of a file), when it was asked for
     """
 
     stages: tuple[StageRun, ...]
     outputs: tuple[Mapping[str, np.ndarray], ...] = ()
-    artifact: bytes | None = None
 
     @property
     def last(self) -> StageRun:
