@@ -47,7 +47,7 @@ def cases(models: int = MODELS, targets: Sequence[str] = ("mnn", "onnxruntime-qu
                     count += 1
                     with _timed(spent, "reference", lab):
                         reference = lab.reference.run(variant)
-                    if reference.error:
+                    if reference.error or reference.broken:
                         continue
                     with _timed(spent, "target", lab):
                         observation = lab.observe(variant, one, chosen)
