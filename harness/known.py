@@ -46,7 +46,7 @@ SIBLINGS = (
     "Equal Greater GreaterOrEqual Less LessOrEqual",
     "GRU LSTM RNN",
     "GlobalAveragePool GlobalLpPool GlobalMaxPool",
-    "LogSoftmax Softmax",
+    "LogSoftmax Sigmoid Softmax Tanh",
     "Max Mean Min Sum",
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
     "ReduceSumSquare",

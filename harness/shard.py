@@ -30,7 +30,7 @@ from harness.recipe import Recipe
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
 STEERED_WEIGHT = 0.25
-REDUCTION_CALLS = 60  # nine in ten reductions need fewer; the rest of one is worth less than ten other cases
+REDUCTION_CALLS = 45  # nine in ten reductions need fewer; the rest of one is worth less than ten other cases
 NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
 Event = Mapping[str, Any]
 
