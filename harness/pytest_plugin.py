@@ -58,8 +58,10 @@ class Examiner:
         return Examiner(self.lab, [mask_of(saved) for saved in corpus.load_all(folder) if saved.status != "fixed"])
 
     def check(self, case: Case, target: str, recipe: Mapping[str, Any] | None = None) -> Word:
-        """The verdict on one run of `case`. Raises a subclass of Divergence for a failure that nothing explains and that
-        fresh processes show every time."""
+        """The verdict on one run of `case`.
+
+        Raises a subclass of Divergence for a failure that nothing explains and that fresh processes show every time.
+        """
         installed = resolve(target)
         verdict = look(case, installed, recipe or {}, self.lab)
         if not verdict.failed:
