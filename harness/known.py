@@ -159,6 +159,8 @@ def _stage(coarse: str) -> str:
 
 def may_occur(mask: Mask, case: Case) -> bool:
     """Whether `case` has as many nodes of each operator or its siblings as the pattern: costs microseconds."""
+    if not mask.pattern:  # a saved case of nothing but Constant nodes
+        return False
     there = Counter(_family(node.op_type) for node in case.proto.graph.node)
     return Counter(_family(node.op_type) for node in mask.pattern) <= there
 

@@ -6,6 +6,8 @@ Case + Installed target + Recipe  ->  Examination, with a Finding where the verd
 from __future__ import annotations
 
 import dataclasses
+import math
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -41,7 +43,7 @@ and a reduction that may use them slips from the bug it was started for into one
 
 @dataclass(frozen=True)
 class Effort:
-    """What a finding may cost: `seconds` of wall time and `calls` of the target for its reduction; `stop` ends it."""
+    """What a finding may cost: `seconds` of wall time, and `calls` of the target for its reduction; `stop` ends it."""
 
     seconds: float = 20.0
     calls: int = 500
@@ -130,19 +132,24 @@ def _examine_failure(
     masks: Sequence[Mask],
     effort: Effort,
 ) -> Examination:
+    deadline = time.monotonic() + effort.seconds
+
+    def spent() -> bool:
+        return effort.stop() or time.monotonic() > deadline
+
     confirmed = look(case, installed, recipe, lab, fresh=True)
     if not confirmed.failed and not confirm(case, installed, recipe, lab)[1]:
         return Examination(confirmed, unconfirmed=verdict)
-    known = explanation(case, installed, recipe, verdict, lab, masks)
+    known = explanation(case, installed, recipe, verdict, lab, masks, spent)
     if known.rest is None:
         return Examination(verdict, known=known.masks[0].id)
-    finding = pursue(known.rest, installed, recipe, lab, effort)
+    finding = pursue(known.rest, installed, recipe, lab, effort.calls, spent)
     if finding is None:
         return Examination(verdict, unconfirmed=verdict)
     # Reduced, it may turn out to be one that the masks did not recognise in the whole model.
     if same := [mask.id for mask in masks if mask.id == folder_name(finding.signature)]:
         return Examination(verdict, finding, known=same[0])
-    known = explanation(finding.case, installed, finding.recipe, finding.verdict, lab, masks)
+    known = explanation(finding.case, installed, finding.recipe, finding.verdict, lab, masks, spent)
     return Examination(verdict, finding, known="" if known.rest else known.masks[0].id)
 
 
@@ -187,46 +194,64 @@ def confirm(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory) -
 
 
 def explanation(
-    case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory, masks: Sequence[Mask]
+    case: Case,
+    installed: Installed,
+    recipe: Recipe,
+    verdict: Verdict,
+    lab: Laboratory,
+    masks: Sequence[Mask],
+    spent: Callable[[], bool] = lambda: False,
 ) -> Explanation:
-    """How far the saved cases account for `case` failing with `verdict`."""
+    """How far the saved cases account for `case` failing with `verdict`; not at all once the effort is `spent`."""
     name = installed.target.name
 
     def failure(part: Case) -> str:
+        if spent():
+            raise ExhaustedError
         found = verdict if part is case else look(part, installed, recipe, lab)
         return coarse(name, found) if found.failed else ""
 
     try:
         return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record)
-    except ReferenceError:
+    except (ReferenceError, ExhaustedError):
         return Explanation((), case)
 
 
-def pursue(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, effort: Effort) -> Finding | None:
+def pursue(
+    case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, calls: int, spent: Callable[[], bool]
+) -> Finding | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone."""
     name, record, symptom = installed.target.name, lab.reference.record, ""
     first_case, first_recipe = case, recipe
     verdict = look(case, installed, recipe, lab)
+
+    def examined(part: Case) -> Verdict:
+        if spent():
+            raise ExhaustedError
+        return look(part, installed, recipe, lab)
+
     try:
         surfaced_late = verdict.stage == "execute" and (verdict.word is not Word.DIVERGES or verdict.kind == Kind.NAN)
-        if surfaced_late and (source := trace(case, lambda part: look(part, installed, recipe, lab), record)):
+        if surfaced_late and (source := trace(case, examined, record)):
             if coarse(name, source.verdict) != coarse(name, verdict):
                 symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
             case, verdict = source.case, source.verdict
         wanted = coarse(name, verdict)
 
         def reproduces(candidate: Case, simpler: Recipe) -> bool:
-            if effort.stop():
+            if spent():
                 raise ExhaustedError
             # What a damaged heap leads to depends on what the process did before.
             found = look(candidate, installed, simpler, lab, fresh=verdict.kind == "SIGABRT")
             weaker = found.tier in CLEAR and found.tier != verdict.tier
             return is_clear(found) and coarse(name, found) == wanted and not weaker
 
-        reduced = reduce(case, recipe, installed.target, reproduces, record, budget=effort.seconds, calls=effort.calls)
+        reduced = reduce(case, recipe, installed.target, reproduces, record, budget=math.inf, calls=calls)
         case, recipe = reduced.case, reduced.recipe
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
+    except ExhaustedError:
+        symptom = "not reduced: no time was left"
     verdict, reproduced = confirm(case, installed, recipe, lab)
     if not reproduced:  # its failure needed what a worker had done before
         case, recipe = first_case, first_recipe

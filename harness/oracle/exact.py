@@ -38,6 +38,10 @@ class Grid:
 NOTHING = Grid(0.0, 0)
 
 
+class UnrecordedError(Exception):
+    """A value is a sequence, or of a type that numpy cannot hold."""
+
+
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Any differing bit diverges. A difference that an inexact kernel could make bears the rule of that name."""
     verdicts = {}
@@ -72,7 +76,10 @@ def grids(question: Question, feed: int) -> dict[str, Grid]:
         rule = RULES.get(node.op)
         if rule is None or any(name and name not in known for name in node.inputs):
             continue
-        grid = rule(Application(question, feed, node, known))
+        try:
+            grid = rule(Application(question, feed, node, known))
+        except UnrecordedError:
+            continue
         if grid is not None:
             known |= {name: grid for name in node.outputs if name}
     return known
@@ -120,8 +127,10 @@ class Application:
 
     def value(self, name: str) -> np.ndarray:
         """The recorded value of a tensor (a constant's own)."""
-        constants = self.question.graph.constants
-        return constants[name] if name in constants else self.question.records[self.feed][name]
+        known = {**self.question.records[self.feed], **self.question.graph.constants}
+        if name not in known:
+            raise UnrecordedError(name)
+        return known[name]
 
     def shape(self, k: int) -> tuple[int, ...]:
         return self.value(self.node.input(k)).shape
