@@ -50,7 +50,7 @@ def fuzz(
     steer: bool = True,
     resume: bool = False,
     python: str | None = None,
-    timeout: float = 5.0,
+    timeout: float = 3.0,
     memory_gib: float = 4.0,
     listeners: Sequence[Listener] = (),
 ) -> Summary:

@@ -83,7 +83,7 @@ def driftnet() -> None:
 @click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
 @click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
 @_python
-@_timeout(5.0)
+@_timeout(3.0)
 @_memory
 @_json
 def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool, as_json: bool, **given: Any) -> int:

@@ -33,6 +33,8 @@ CONFIRMING_RUNS = 5
 HURRIED = 0.1
 """The share of its time limit that a case which used it up is given from then on."""
 
+HANG_CALLS = 20  # each takes its whole time limit
+
 CLEAR = {"sampling": 3.0, "lossless": 1.5}
 """How many times its bound an error must be for a reduction step to count; other tiers are exact (1).
 
@@ -246,6 +248,8 @@ def pursue(
             weaker = found.tier in CLEAR and found.tier != verdict.tier
             return is_clear(found) and coarse(name, found) == wanted and not weaker
 
+        if verdict.word is Word.HANGS:
+            calls = min(calls, HANG_CALLS)
         reduced = reduce(case, recipe, installed.target, reproduces, record, budget=math.inf, calls=calls)
         case, recipe = reduced.case, reduced.recipe
     except ReferenceError as e:

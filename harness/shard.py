@@ -53,7 +53,7 @@ class Plan:
     focus: tuple[str, ...] = ()
     steer: bool = True
     python: str | None = None
-    timeout: float = 5.0
+    timeout: float = 3.0
     memory_gib: float = 4.0
     reduce_seconds: float = 20.0
 
