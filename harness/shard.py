@@ -55,7 +55,7 @@ class Plan:
     python: str | None = None
     timeout: float = 3.0
     memory_gib: float = 4.0
-    reduce_seconds: float = 20.0
+    reduce_seconds: float = 10.0
 
     @property
     def cases_per_model(self) -> int:
