@@ -196,13 +196,13 @@ def replay_status(result: Mapping[str, Any]) -> int:
 
 def behaves(saved: corpus.SavedCase, outcome: str) -> bool:
     """Whether `outcome` is what the status of `saved` promises. An open case is strict only where the CPU features are
-    those it was seen with; flaky and expected ones may do either."""
+    those it was seen with; flaky and expected ones may do anything but be invalid."""
     if saved.status == "fixed":
         return outcome == "agrees"
-    if outcome == "reproduces":
-        return True
+    if saved.status in ("flaky", "expected"):
+        return outcome != "error"
     same_machine = saved.machine.get("cpu_features") == list(cpu_features())
-    return outcome == "agrees" and (saved.status != "open" or not same_machine)
+    return outcome == "reproduces" or (outcome == "agrees" and not same_machine)
 
 
 def replay_one(

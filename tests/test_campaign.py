@@ -33,7 +33,12 @@ def fuzz(tmp_path, **options):
 
 
 def examined(events):
-    return [(e["index"], e["target"], e["recipe"], e["verdict"]) for e in events if e["event"] == "examined"]
+    """What was examined in which order; and the verdict, where the target is deterministic (MNN may read its heap)."""
+    return [
+        (e["index"], e["target"], e["recipe"], e["verdict"] if e["target"] == "onnxruntime-quant" else None)
+        for e in events
+        if e["event"] == "examined"
+    ]
 
 
 def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
@@ -45,12 +50,14 @@ def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
 
 
 def test_what_is_found_is_saved_and_then_known(tmp_path):
-    first, _ = fuzz(tmp_path, cases=24, seed=3, steer=False, workers=2, save=True)
+    # onnxruntime's quantiser is deterministic; what MNN does may depend on what its heap happens to hold
+    options = {"targets": ["onnxruntime-quant"], "cases": 60, "seed": 3, "steer": False, "workers": 2}
+    first, _ = fuzz(tmp_path, save=True, **options)
     assert first.new, "this seed is known to find something"
     assert first.exit_status == 1
     saved = corpus.load_all(tmp_path / "corpus")
     assert {case.id for case in saved} == set(first.findings)
-    again, _ = fuzz(tmp_path, cases=24, seed=3, steer=False, workers=2)
+    again, _ = fuzz(tmp_path, **options)
     assert not again.new, [finding["id"] for finding in again.new]
     assert again.exit_status == 3
 
