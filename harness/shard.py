@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import random
 import signal
-import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from harness.recipe import Recipe
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
 STEERED_WEIGHT = 0.25
-REDUCTION_CALLS = 45  # nine in ten reductions need fewer; the rest of one is worth less than ten other cases
+REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
 NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
 Event = Mapping[str, Any]
 
@@ -154,7 +153,6 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     global _shard
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what Ctrl-C and SIGTERM mean
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    threading.current_thread().name = "shard"
     lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
     util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
     _shard = Shard(plan, lab, stop.is_set)
