@@ -22,7 +22,7 @@ from harness.reference import Reference
 from harness.sandbox.worker import make_empty
 from harness.sandbox.zygote import Limits, Reply, Worker, Zygote
 from harness.verdict import Observation, Outcome, StageRun
-from harness.wire import STAGES
+from harness.wire import STAGES, Artifact
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
@@ -67,7 +67,8 @@ class Laboratory:
             model = folder / "model.onnx"
             model.write_bytes(case.model)
             spec = f"{module}:{attribute}"
-            seen = _run_stages(worker, spec, case, str(model), folder, options, self._timeout)
+            inspects = installed.target.inspect is not None and installed.target.scheme(options) is not None
+            seen = _run_stages(worker, spec, case, str(model), folder, options, self._timeout, inspects)
             self.last_seconds = max(run.seconds for run in seen.stages)
             return seen
         finally:
@@ -129,6 +130,7 @@ def _run_stages(
     folder: Path,
     options: Mapping[str, Any],
     timeout: float,
+    inspects: bool,
 ) -> Observation:
     outputs = [v.name for v in case.proto.graph.output]
     calibration = list(case.calibration or case.feeds)
@@ -140,7 +142,11 @@ def _run_stages(
     }
     runs: list[StageRun] = []
     value: Any = model
+    artifact: Artifact | None = None
     for stage in STAGES:
+        if inspects and stage == "execute":
+            inspection = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
+            artifact = inspection.value if isinstance(inspection.value, dict) else None
         reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
         value = reply.value
         if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder):
@@ -150,8 +156,8 @@ def _run_stages(
             reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
         runs.append(_stage_run(stage, reply, folder))
         if reply.outcome is not Outcome.OK:
-            return Observation(tuple(runs))
-    return Observation(tuple(runs), tuple(value))
+            return Observation(tuple(runs), artifact=artifact)
+    return Observation(tuple(runs), tuple(value), artifact)
 
 
 def _answers(value: Any, stage: str, case: Case, folder: Path) -> bool:

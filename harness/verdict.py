@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.wire import Artifact
+
 
 class Outcome(StrEnum):
     """How one stage of a target ended."""
@@ -43,10 +45,12 @@ class Observation:
     """What a target did with one case: its stages in order, up to the first that was not ok, and what came out.
 
     outputs   one {name: array} a feed; empty when a stage failed
+    artifact  of a recipe that quantises: what the target's `inspect` says of the artifact, if it has such a function
     """
 
     stages: tuple[StageRun, ...]
     outputs: tuple[Mapping[str, np.ndarray], ...] = ()
+    artifact: Artifact | None = None
 
     @property
     def last(self) -> StageRun:

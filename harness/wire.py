@@ -75,6 +75,13 @@ class Scheme:
     clips: bool = False
 
 
+Artifact = Mapping[str, Any]
+"""What a target made when it quantised, as data that may cross the pipe.
+
+{"model": bytes}   a quantised ONNX model, where the target writes one
+"""
+
+
 class StageError(Exception):
     """The system under test said that a stage failed. The message is the system's own words."""
 
@@ -93,6 +100,7 @@ class Target:
     convert(model, folder, options) -> artifact          paths; `options` are those of all stages
     quantize(artifact, calibration, folder, options) -> artifact
     execute(artifact, feeds, outputs, options) -> one {output name: array} a feed, all run in one session
+    inspect(artifact, options) -> what the oracle wants to know of a quantised artifact, see `Artifact`; may be missing
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception counts
     as one too, with its type in the message. A quantize that has nothing to do under `options` returns its input.
@@ -115,6 +123,7 @@ class Target:
     complaint: str = ""
     refusals: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
+    inspect: Callable[[str, Options], Artifact] | None = None
 
 
 class WireError(ValueError):

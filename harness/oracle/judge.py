@@ -45,6 +45,7 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
         reference,
         target.scheme(options),
         frozenset(rule.name for rule in target.exceptions),
+        observation.artifact,
     )
     try:
         return _uncontested(

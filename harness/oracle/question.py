@@ -18,7 +18,7 @@ from harness.oracle import graph
 from harness.oracle.graph import Graph, Values
 from harness.reference import Reference
 from harness.verdict import Kind, Verdict, Word
-from harness.wire import Scheme
+from harness.wire import Artifact, Scheme
 
 Place = tuple[int, str]
 """(index of the feed, name of the graph output)"""
@@ -30,6 +30,7 @@ class Question:
 
     scheme      how the target quantised, or None when it had to stay in floating point
     exceptions  names of the documented numerical behaviour that the target declares
+    artifact    what the target made when it quantised, if it can be told
     """
 
     case: Case
@@ -38,6 +39,7 @@ class Question:
     reference: Reference
     scheme: Scheme | None = None
     exceptions: frozenset[str] = frozenset()
+    artifact: Artifact | None = None
 
     @cached_property
     def graph(self) -> Graph:

@@ -86,6 +86,12 @@ def execute(
     return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
 
 
+def inspect(artifact: str, options: Options) -> dict[str, Any]:
+    """The quantised model."""
+    with open(artifact, "rb") as file:
+        return {"model": file.read()}
+
+
 def scheme(options: Options) -> Scheme:
     """The scheme that the options ask for. Dynamic: the ranges of activations come from the feed itself."""
     activations, weights = _types(options)
@@ -129,6 +135,7 @@ ONNXRUNTIME_QUANT = Target(
     quantize=quantize,
     execute=execute,
     scheme=scheme,
+    inspect=inspect,
     options=(
         Option("preprocess", "convert", (False, True), "optimise and infer shapes before quantising"),
         Option("quantize", "quantize", ("static", "dynamic"), "whether ranges of activations are calibrated"),
