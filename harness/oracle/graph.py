@@ -29,7 +29,7 @@ class Node:
 
 @dataclass(frozen=True)
 class Graph:
-    """The main graph of a model.
+    """The main graph of a model, or a subgraph.
 
     nodes      in topological order, without Constant
     constants  initializers and the results of Constant nodes
@@ -60,9 +60,15 @@ class Graph:
 
 def read(model: onnx.ModelProto) -> Graph:
     """The Graph of `model`. Subgraphs stay attributes of their node."""
-    constants = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    return read_graph(model.graph, opset)
+
+
+def read_graph(graph: onnx.GraphProto, opset: int) -> Graph:
+    """The Graph of a main graph or subgraph."""
+    constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
     nodes = []
-    for proto in model.graph.node:
+    for proto in graph.node:
         attributes = {a.name: _value(a) for a in proto.attribute}
         if proto.op_type == "Constant" and proto.domain == "" and "sparse_value" not in attributes:
             ((name, value),) = attributes.items()
@@ -73,10 +79,10 @@ def read(model: onnx.ModelProto) -> Graph:
     return Graph(
         tuple(nodes),
         constants,
-        frozenset(t.name for t in model.graph.initializer),
-        tuple(v.name for v in model.graph.input if v.name not in constants),
-        tuple(v.name for v in model.graph.output),
-        next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1),
+        frozenset(t.name for t in graph.initializer),
+        tuple(v.name for v in graph.input if v.name not in constants),
+        tuple(v.name for v in graph.output),
+        opset,
     )
 
 

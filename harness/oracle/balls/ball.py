@@ -1,0 +1,174 @@
+"""Ball: a tensor that is known up to rounding.
+
+Ball arithmetic: an element lies in [middle - radius, middle + radius]. The middle is computed in float64; the radius
+takes in the operands' radii and the roundings that a right implementation makes in the tensor's own dtype:
+
+    fl(a op b) = (a op b)(1 + d) + e,   |d| <= u, |e| <= eta
+
+with u the unit roundoff and eta the smallest normal number, because engines flush what is smaller to zero. For float64,
+whose rounding is also that of our own arithmetic, u is taken twice.
+
+Three kinds of elements:
+    finite middle, finite radius    a number in that interval
+    infinite or NaN middle, radius 0    that very infinity, or NaN
+    infinite radius (middle 0)    undecided: anything, NaN included. It stays so in whatever is computed from it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from numpy.typing import ArrayLike
+
+Array = np.ndarray
+NARROW = {np.dtype(ml_dtypes.int4): np.dtype(np.int8), np.dtype(ml_dtypes.uint4): np.dtype(np.uint8)}
+"""Integer dtypes that numpy does not compute in, and those that hold them here."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A floating-point format: unit roundoff, what may be lost to underflow, largest finite number."""
+
+    unit: float
+    tiny: float
+    largest: float
+
+
+@cache
+def format_of(dtype: np.dtype) -> Format:
+    """The format of a float dtype, numpy's or one of ml_dtypes."""
+    finfo: Any = ml_dtypes.finfo  # it has no annotations
+    info = finfo(dtype)
+    unit = float(info.eps) / 2 * (2 if dtype == np.float64 else 1)
+    tiny = float(info.smallest_normal if dtype.itemsize >= 4 else info.smallest_subnormal)
+    return Format(unit, tiny, float(info.max))
+
+
+@cache
+def is_float(dtype: np.dtype) -> bool:
+    """Whether numbers of `dtype` round: float16 to float64, bfloat16, the float8 formats."""
+    return dtype.kind == "f" or (dtype.kind == "V" and dtype not in NARROW)
+
+
+class Undecided(Exception):
+    """A rule has no answer; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class Ball:
+    """A tensor between middle - radius and middle + radius.
+
+    middle  float64; for exact integers, truth values and strings the array in its own dtype (int4 in int8)
+    radius  float64 of the same shape, or None: exactly the middle. Uncertain truth values are 0.5 +- 0.5
+    dtype   what the tensor has in the model
+    """
+
+    middle: Array
+    radius: Array | None
+    dtype: np.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.middle.shape
+
+    @property
+    def numbers(self) -> Array:
+        """The middle in float64."""
+        return self.middle if self.middle.dtype == np.float64 else self.middle.astype(np.float64)
+
+    @property
+    def error(self) -> Array:
+        """The radius, a single 0 where everything is exact."""
+        return _ZERO if self.radius is None else self.radius
+
+    @property
+    def low(self) -> Array:
+        return np.asarray(self.numbers - self.error)
+
+    @property
+    def high(self) -> Array:
+        return np.asarray(self.numbers + self.error)
+
+    @property
+    def undecided(self) -> Array:
+        """Where anything may stand; of the ball's shape, or a single False."""
+        return np.asarray(np.isinf(self.error))
+
+
+_ZERO = np.zeros(())
+
+
+def exact(x: Array) -> Ball:
+    """The ball that is `x` itself."""
+    if is_float(x.dtype):
+        return Ball(x.astype(np.float64), None, x.dtype)
+    return Ball(x.astype(NARROW.get(x.dtype, x.dtype), copy=False), None, x.dtype)
+
+
+def value(ball: Ball) -> Array:
+    """The array in its own dtype. Raises Undecided where it is not exactly known."""
+    if ball.radius is not None and ball.radius.any():
+        raise Undecided("a parameter depends on rounding")
+    return np.asarray(ball.middle.astype(ball.dtype if ball.dtype not in NARROW else ball.middle.dtype, copy=False))
+
+
+def rounded(
+    middle: ArrayLike, radius: ArrayLike, dtype: np.dtype, *, roundings: float = 2.0, size: ArrayLike | None = None
+) -> Ball:
+    """The ball around `middle`, known to `radius`, after `roundings` roundings of numbers as large as `size`.
+
+    size   |middle| by default; for a sum that of its terms together. An integer dtype does not round.
+    What may overflow is undecided, because an engine may keep more range on the way. An infinity or NaN is known where
+    radius is 0, and undecided otherwise.
+    """
+    middle, radius = np.asarray(middle, np.float64), np.asarray(radius, np.float64)
+    if not is_float(dtype):
+        return widened(middle, radius, dtype)
+    form = format_of(dtype)
+    size = np.abs(middle) if size is None else np.asarray(size)
+    error = radius + (roundings * form.unit) * (size + radius) + form.tiny
+    odd = ~(np.abs(middle) + error <= form.largest)
+    if odd.any():
+        known = odd & ~np.isfinite(middle) & (radius == 0)
+        error = np.where(odd, np.where(known, 0.0, np.inf), error)
+        middle = np.where(odd & ~known, 0.0, middle)
+    return Ball(middle, np.broadcast_to(error, middle.shape), dtype)
+
+
+def widened(middle: ArrayLike, radius: ArrayLike, dtype: np.dtype) -> Ball:
+    """The ball around `middle` with `radius`, no rounding added; undecided where either makes no sense."""
+    middle, radius = np.broadcast_arrays(np.asarray(middle, np.float64), np.asarray(radius, np.float64))
+    odd = ~np.isfinite(radius) | (~np.isfinite(middle) & (radius != 0))
+    if odd.any():
+        middle, radius = np.where(odd, 0.0, middle), np.where(odd, np.inf, radius)
+    return Ball(middle, radius, dtype)
+
+
+def between(low: ArrayLike, high: ArrayLike, dtype: np.dtype) -> Ball:
+    """The ball whose elements lie between two ends; undecided where an end is NaN or they are not both finite."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    same = low == high
+    radius = np.where(same, 0.0, (high - low) / 2)
+    return widened(np.where(same, low, low + radius), radius, dtype)
+
+
+def hull(balls: Sequence[Ball]) -> Ball:
+    """The smallest ball that holds every one of `balls`, which have one shape."""
+    low, high = balls[0].low, balls[0].high
+    for ball in balls[1:]:
+        low, high = np.minimum(low, ball.low), np.maximum(high, ball.high)
+    result = between(low, high, balls[0].dtype)
+    return undecided_where(np.logical_or.reduce([np.broadcast_to(b.undecided, result.shape) for b in balls]), result)
+
+
+def undecided_where(mask: Array, ball: Ball) -> Ball:
+    """`ball`, undecided where `mask` is set."""
+    if not mask.any():
+        return ball
+    radius = np.where(mask, np.inf, ball.error)
+    return Ball(np.where(mask, 0.0, ball.numbers), np.broadcast_to(radius, ball.shape), ball.dtype)

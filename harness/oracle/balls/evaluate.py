@@ -1,0 +1,70 @@
+"""Evaluate a graph in ball arithmetic, node by node, with the rules that the modules named below register."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+
+from harness.oracle import graph as graphs
+from harness.oracle.balls import elementwise  # noqa: F401
+from harness.oracle.balls.ball import Undecided, exact
+from harness.oracle.balls.rules import RULES, Context
+from harness.oracle.graph import Graph, Node, Values
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """balls: tensor -> Ball (or a tuple of balls, for a sequence); undecided: tensor -> operator that has no answer."""
+
+    balls: Mapping[str, Any]
+    undecided: Mapping[str, str]
+
+
+def evaluate(graph: Graph, feed: Values, *, lenient: bool = False) -> Evaluation:
+    """Every tensor of `graph`, given those that `feed` holds: its inputs, or recorded tensors to cut it at.
+
+    What `feed` holds is taken from there and not computed. lenient: allow each QuantizeLinear one step more.
+    """
+    with np.errstate(all="ignore"):
+        return _evaluate(graph, {name: exact(x) for name, x in feed.items()}, lenient)
+
+
+def _evaluate(graph: Graph, given: Mapping[str, Any], lenient: bool) -> Evaluation:
+    balls: dict[str, Any] = {**{name: exact(x) for name, x in graph.constants.items()}, **given}
+    undecided: dict[str, str] = {}
+
+    def subgraph(proto: onnx.GraphProto, operands: Sequence[Any]) -> list[Any]:
+        inner = graphs.read_graph(proto, graph.opset)
+        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, lenient)
+        if missing := [found.undecided[name] for name in inner.outputs if name in found.undecided]:
+            raise Undecided(f"{missing[0]} has no answer")
+        return [found.balls[name] for name in inner.outputs]
+
+    context = Context(graph.opset, lenient, subgraph)
+    for node in graph.nodes:
+        if all(name in balls for name in node.outputs if name):
+            continue
+        reason = next((undecided[name] for name in node.inputs if name in undecided), "")
+        results = [] if reason else _apply(node, [balls[name] if name else None for name in node.inputs], context)
+        for k, name in enumerate(node.outputs):
+            if name and name not in given:
+                if k < len(results) and results[k] is not None:
+                    balls[name] = results[k]
+                else:
+                    undecided[name] = reason or node.op
+    return Evaluation(balls, undecided)
+
+
+def _apply(node: Node, operands: Sequence[Any], context: Context) -> Sequence[Any]:
+    """The results of `node`; none when it has no rule, or its rule no answer."""
+    rule = RULES.get(node.op)
+    if rule is None:
+        return ()
+    try:
+        return rule(node, operands, context)
+    except Undecided:
+        return ()
