@@ -48,7 +48,7 @@ class Net:
     def integers(self, *values: int) -> str:
         return self.constant(values, np.int64, "shape")
 
-    def weight(self, *shape: int, fan: int, name: str = "weight") -> str:
+    def weight(self, *shape: int, fan: float, name: str = "weight") -> str:
         """Normally distributed, scaled so that `fan` inputs of unit variance give a result of unit variance."""
         return self.constant(self.rng.standard_normal(shape) / np.sqrt(fan), name=name)
 
@@ -95,10 +95,13 @@ def noise(rng: np.random.Generator, *shape: int) -> np.ndarray:
     return rng.standard_normal(shape).astype(np.float32)
 
 
-def conv(net: Net, x: str, into: int, out: int, kernel: Sequence[int], *, group: int = 1, **attributes: Any) -> str:
-    """A convolution with bias; padded to keep its size unless `pads` says otherwise."""
-    weight = net.weight(out, into // group, *kernel, fan=into // group * int(np.prod(kernel)))
+def conv(
+    net: Net, x: str, into: int, out: int, kernel: Sequence[int], *, group: int = 1, gain: float = 1, **attributes: Any
+) -> str:
+    """A convolution with bias; padded to keep its size unless `pads` says otherwise. gain: 2 after a Relu (He 2015)."""
+    fan = into // group * int(np.prod(kernel)) / gain
     attributes.setdefault("pads", [k // 2 for k in kernel] * 2)
+    weight = net.weight(out, into // group, *kernel, fan=fan)
     return net("Conv", x, weight, net.bias(out), group=group, kernel_shape=list(kernel), **attributes)
 
 

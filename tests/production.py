@@ -304,8 +304,8 @@ def mobilenet_v2(*, size: int = 224, width: float = 1.0, classes: int = 1000, se
             hidden, h = into * expansion, x
             if expansion != 1:
                 h = clipped(conv(net, h, into, hidden, (1, 1)))
-            h = clipped(conv(net, h, hidden, hidden, (3, 3), group=hidden, strides=[stride] * 2))
-            h = conv(net, h, hidden, out, (1, 1))
+            h = clipped(conv(net, h, hidden, hidden, (3, 3), group=hidden, strides=[stride] * 2, gain=2))
+            h = conv(net, h, hidden, out, (1, 1), gain=2)
             x, into = net("Add", x, h) if stride == 1 and into == out else h, out
     last = scaled(1280)
     with net.scope("classifier"):

@@ -40,6 +40,13 @@ def test_a_production_model_is_valid_and_its_outputs_are_as_declared(name):
 
 
 @pytest.mark.parametrize("name", production.SMALL)
+def test_another_feed_gives_another_result(name):
+    case = production.SMALL[name]()
+    for value, one, other in zip(case.proto.graph.output, run(case, case.feeds[0]), run(case, case.calibration[0])):
+        assert np.std(one - other) > 0.05 * np.std(one), f"{name}: {value.name} hardly depends on what is fed"
+
+
+@pytest.mark.parametrize("name", production.SMALL)
 def test_a_production_model_holds_the_operators_of_its_architecture(name):
     case = production.SMALL[name]()
     counts = Counter(node.op_type for node in case.proto.graph.node)
