@@ -75,15 +75,17 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
     frozen = [name for name in cut if name in fixed or _is_parameter([run[name] for run in recorded.runs])]
     fed = [name for name in cut if name not in frozen]
 
-    model = onnx.ModelProto()
-    model.CopyFrom(case.proto)
-    del model.graph.node[:]
+    # Only what is read is copied: a window of ten nodes of a model of 100 MB would cost .1 s otherwise.
+    model = onnx.ModelProto(ir_version=case.proto.ir_version, opset_import=case.proto.opset_import)
+    model.functions.extend(case.proto.functions)
     model.graph.node.extend(kept)
+    model.graph.input.extend(graph.input)
+    model.graph.initializer.extend(t for t in graph.initializer if t.name in read)
+    model.graph.sparse_initializer.extend(s for s in graph.sparse_initializer if s.values.name in read)
     model.graph.initializer.extend(numpy_helper.from_array(recorded.feeds[0][name], name) for name in frozen)
     declare = _declarer(case, recorded)
     model.graph.input.extend(declare(name) for name in fed)
     known = {v.name: v for v in (*graph.value_info, *graph.output)}
-    del model.graph.output[:]
     model.graph.output.extend(known[name] if name in known else declare(name) for name in outputs)
 
     def feed(given: Feed, run: Tensors) -> Feed:
