@@ -64,6 +64,7 @@ class Scheme:
     per_channel       one weight scale an output channel, else one a tensor
     per_tensor        operators that keep one weight scale a tensor even so
     clips             calibration may choose a range narrower than the data (KL, Entropy, ...)
+    nearest_weights   each weight gets the code nearest to it
     """
 
     weight_codes: tuple[int, int] | None = None
@@ -73,12 +74,15 @@ class Scheme:
     per_channel: bool = False
     per_tensor: frozenset[str] = frozenset()
     clips: bool = False
+    nearest_weights: bool = True
 
 
 Artifact = Mapping[str, Any]
 """What a target made when it quantised, as data that may cross the pipe.
 
-{"model": bytes}   a quantised ONNX model, where the target writes one
+{"model": bytes}   a quantised ONNX model, where the target writes one; else
+{"layers": [{"name", "weights", "scales"}]}   what the artifact says of its weighted operators: their weights as
+                   dequantised, float32 [channels, n], and their steps, float32 [channels, blocks of n / blocks weights]
 """
 
 

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from generators.case import Case
-from harness.oracle import contested, exact, lossless, sampling, structure
+from harness.oracle import contested, exact, layers, lossless, sampling, structure
 from harness.oracle.question import Place, Question, agrees, distance, identical
 from harness.reference import Reference, ReferenceError
 from harness.verdict import Kind, Observation, Verdict, Word
@@ -80,6 +80,10 @@ def _verdicts(question: Question) -> list[Verdict]:
         return [*verdicts, *_float(question, disputed).values()]
     if nonsense := structure.nonsense(question):
         return [nonsense]
+    if misquantised := layers.misquantised(question):
+        return [misquantised]
+    if (dequantised := layers.dequantised(question)) is not None:
+        return [*verdicts, *_float(dequantised, disputed).values()]
     return [*verdicts, *lossless.decide(question, disputed).values()]
 
 

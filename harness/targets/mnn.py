@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.targets import mnn_artifact
 from harness.wire import Feed, Option, Options, Rule, Scheme, StageError, Target
 
 # A model without operators has 132 bytes, one of a single Identity 372.
@@ -120,6 +121,11 @@ def execute(
     return [_forward(module, [feed[name] for name in names], outputs, declared) for feed in feeds]
 
 
+def inspect(artifact: str, options: Options) -> dict[str, Any]:
+    """The quantised weights and tensors of an artifact, see mnn_artifact.read."""
+    return mnn_artifact.read(artifact)
+
+
 def scheme(options: Options) -> Scheme | None:
     """Weights: one scale an output channel. Activations, offline only: symmetric but for EMA, in [-127, 127]."""
     if options["quantize"] == "none":
@@ -132,6 +138,7 @@ def scheme(options: Options) -> Scheme | None:
             symmetric_activations=options["method"] != "EMA",
             per_channel=True,
             clips=True,
+            nearest_weights=options["weight_method"] == "MAX_ABS",
         )
     highest = 2 ** (options["weight_bits"] - 1) - 1
     symmetric = not options["weight_asymmetric"]
@@ -338,6 +345,7 @@ MNN = Target(
     quantize=quantize,
     execute=execute,
     scheme=scheme,
+    inspect=inspect,
     complaint=(
         r"Check failed: .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
         r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"

@@ -1,0 +1,208 @@
+"""The artifact tier for artifacts that are no ONNX, but whose layers can be read: weights as they were quantised.
+
+Two questions, of which neither carries quantisation noise:
+parameters  each weight is dequantised to within half a step of what it was, |deq(Wq) - W| <= s/2 (1 + 2e-4)
+execution   with W := deq(Wq) in the float model, the outputs are those of a float model, and the tiers for floats
+            judge (only where nothing but weights is quantised)
+
+A layer belongs to the operator whose weights it holds, or, where its name says so, should hold. A converter may have
+multiplied them: by the factors of a BatchNormalization behind the operator, by Gemm's alpha.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import numpy_helper
+
+from harness.oracle import grid
+from harness.oracle.graph import Graph, Node
+from harness.oracle.question import Question
+from harness.verdict import Kind, Verdict, Word
+
+TIER = "artifact"
+HALF_STEP = 0.5 * (1 + 2e-4)
+FLOAT_ERROR = 1e-6
+"""of the largest weight: scales and folded factors are float32"""
+
+FOLDED = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
+"""operators whose constants a converter may work into the weights beside them"""
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """What an artifact says of one layer; weights and scales are float32 [channels, n] and [channels, blocks]."""
+
+    name: str
+    weights: np.ndarray
+    scales: np.ndarray
+
+    @property
+    def steps(self) -> np.ndarray:
+        """The step of each weight, [channels, n]."""
+        return np.repeat(self.scales, self.weights.shape[1] // self.scales.shape[1], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """The constant weights of one operator, float64 [channels, n] in the order that a layer holds them.
+
+    factors  [channels, 1]: what a converter may multiply them by
+    """
+
+    node: Node
+    matrix: np.ndarray
+    factors: np.ndarray
+
+
+def misquantised(question: Question) -> Verdict | None:
+    """The verdict on the first layer with a weight further than half a step from what it should be, if there is one.
+
+    Only a layer is accused whose name is that of an operator with so many weights, with nothing beside it to fold.
+    """
+    if question.scheme is None or not question.scheme.nearest_weights:
+        return None
+    layers = _layers(question)
+    weights = list(_weights(question.graph))
+    for layer in layers:
+        if any(_holds(layer, w) for w in weights):
+            continue
+        for candidate in weights:
+            if _is_named_after(layer, candidate.node, question.graph) and candidate.matrix.shape == layer.weights.shape:
+                return _accused(layer, candidate)
+    return None
+
+
+def dequantised(question: Question) -> Question | None:
+    """The same question of the float model with the weights of the artifact; None unless they say it all.
+
+    They do where only weights are quantised, and each layer holds the weights of an operator.
+    """
+    scheme, layers = question.scheme, _layers(question)
+    if scheme is None or scheme.activation_codes is not None or not layers:
+        return None
+    weights = list(_weights(question.graph))
+    users = Counter(node.inputs[1] for node in question.graph.nodes if grid.has_weights(question.graph, node))
+    replaced: dict[str, np.ndarray] = {}
+    for layer in layers:
+        found = next((w for w in weights if _holds(layer, w) and w.node.inputs[1] not in replaced), None)
+        if found is None or users[found.node.inputs[1]] > 1:
+            return None
+        shape = question.graph.constants[found.node.inputs[1]].shape
+        replaced[found.node.inputs[1]] = _in_place(found.node, layer.weights / found.factors, shape)
+    case = dataclasses.replace(question.case, model=_with_constants(question.case.proto, replaced).SerializeToString())
+    expected = question.reference.run(case)
+    if not expected.outputs:
+        return None
+    return dataclasses.replace(question, case=case, expected=expected.outputs, scheme=None, artifact=None)
+
+
+def _layers(question: Question) -> list[Layer]:
+    found = (question.artifact or {}).get("layers", ())
+    return [Layer(layer["name"], layer["weights"], layer["scales"]) for layer in found]
+
+
+def _weights(model: Graph) -> Iterator[Weights]:
+    """The constant weights of each operator, once for each factor that may have been multiplied into them."""
+    for node in model.nodes:
+        values = grid.weights_of(model, node) if grid.has_weights(model, node) else None
+        if values is None:
+            continue
+        matrix = _matrix(node, values.astype(np.float64))
+        plain = np.ones((len(matrix), 1))
+        yield Weights(node, matrix, plain)
+        if (alpha := float(node.attributes.get("alpha", 1.0))) != 1.0:
+            yield Weights(node, matrix, alpha * plain)
+        factors = _norm_factors(model, node)
+        if factors is not None and factors.size == len(matrix):
+            yield Weights(node, matrix, factors[:, None])
+
+
+def _matrix(node: Node, values: np.ndarray) -> np.ndarray:
+    """Weights as [channels of the output, n]."""
+    if node.op == "Conv" or (node.op == "Gemm" and node.attributes.get("transB", 0)):
+        return values.reshape(len(values), -1)
+    if node.op in ("Gemm", "MatMul"):
+        return values.T
+    # The engine cuts the weights of ConvTranspose, [inputs, outputs / group, ...], into equal pieces as they lie.
+    return values.reshape(values.shape[1] * int(node.attributes.get("group", 1)), -1)
+
+
+def _in_place(node: Node, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The inverse of `_matrix`."""
+    transposed = node.op == "MatMul" or (node.op == "Gemm" and not node.attributes.get("transB", 0))
+    return np.asarray((matrix.T if transposed else matrix.reshape(shape)).astype(np.float32))
+
+
+def _norm_factors(model: Graph, node: Node) -> np.ndarray | None:
+    """What the BatchNormalization that alone follows `node` multiplies each channel by, if one does."""
+    followers = [n for n in model.nodes if node.outputs[0] in n.inputs]
+    if len(followers) != 1 or followers[0].op != "BatchNormalization":
+        return None
+    norm = followers[0]
+    scale, variance = (model.constants.get(norm.inputs[k]) for k in (1, 4))
+    if scale is None or variance is None:
+        return None
+    epsilon = float(norm.attributes.get("epsilon", 1e-5))
+    return np.asarray(scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon))
+
+
+def _holds(layer: Layer, weights: Weights) -> bool:
+    return weights.matrix.shape == layer.weights.shape and bool((_distance(layer, weights) <= _bound(layer)).all())
+
+
+def _distance(layer: Layer, weights: Weights) -> np.ndarray:
+    return np.asarray(np.abs(layer.weights - weights.matrix * weights.factors))
+
+
+def _bound(layer: Layer) -> np.ndarray:
+    return HALF_STEP * layer.steps.astype(np.float64) + FLOAT_ERROR * float(np.abs(layer.weights).max(initial=0.0))
+
+
+def _is_named_after(layer: Layer, node: Node, model: Graph) -> bool:
+    """Whether the layer's name is that of the node's result, and nothing around it could be folded into the layer."""
+    if layer.name.split("__")[0] != node.outputs[0] or node.op == "ConvTranspose":
+        return False
+    neighbours = [n for n in model.nodes if node.outputs[0] in n.inputs or set(n.outputs) & set(node.inputs)]
+    return not any(n.op in FOLDED for n in neighbours)
+
+
+def _accused(layer: Layer, weights: Weights) -> Verdict:
+    distance, bound = _distance(layer, weights), _bound(layer)
+    channel, element = np.unravel_index(int(np.argmax(distance / np.maximum(bound, 1e-30))), distance.shape)
+    error, allowed = float(distance[channel, element]), float(bound[channel, element])
+    right = float((weights.matrix * weights.factors)[channel, element])
+    node = weights.node
+    return Verdict(
+        Word.DIVERGES,
+        TIER,
+        stage="quantize",
+        kind=Kind.WRONG_VALUES,
+        message=f"weight {element} of channel {channel} of {node.op} {node.outputs[0]!r} is dequantised to "
+        f"{layer.weights[channel, element]:.6g}, should be within half a step of {right:.6g}: "
+        f"error {error:.3g}, bound {allowed:.3g}",
+        output=node.outputs[0],
+        error=error,
+        bound=allowed,
+        culprits=((node.outputs[0], node.op),),
+    )
+
+
+def _with_constants(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """The model with initializers, or the results of Constant nodes, replaced."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for tensor in changed.graph.initializer:
+        if tensor.name in values:
+            tensor.CopyFrom(numpy_helper.from_array(values[tensor.name], tensor.name))
+    for node in changed.graph.node:
+        if node.op_type == "Constant" and node.output[0] in values:
+            node.attribute[0].CopyFrom(
+                onnx.helper.make_attribute("value", numpy_helper.from_array(values[node.output[0]]))
+            )
+    return changed

@@ -1,0 +1,180 @@
+"""What a converted MNN file holds: the quantised weights of its layers, and the scales of its tensors.
+
+A file is a flatbuffer of the schema of MNN's repository (schema/default/MNN.fbs and CaffeOp.fbs); fields are named here
+by their numbers there, which later releases keep. The converter can dump a file as JSON, but with six decimals.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+CONVOLUTION_2D = 9  # in the union OpParameter
+CODED = 1  # IDSTQuan.type of weights in a table of codes; others are sparse, float16, ...
+
+
+def read(path: str) -> dict[str, Any]:
+    """{"layers": [...], "tensors": {name: ...}} of a quantised file.
+
+    layer   {"name", "weights": float32 [channels, n] as dequantised, "scales": float32 [channels, blocks]}
+    tensor  {"scale", "zero_point", "low", "high"}: codes are clip(rint(x / scale) + zero_point, low, high)
+    """
+    with open(path, "rb") as file:
+        content = file.read()
+    net = Table(content, struct.unpack_from("<I", content)[0])
+    names = [name.decode("utf-8", "replace") for name in net.strings(7)]
+    return {
+        "layers": _joined([layer for op in net.tables(3) for layer in _layers(op)]),
+        "tensors": {
+            names[describe.integer(1)]: _tensor(describe.table(4))
+            for describe in net.tables(1)
+            if describe.has(4) and describe.integer(1) < len(names)
+        },
+    }
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a flatbuffer at `position`; fields are read by number (https://flatbuffers.dev/internals)."""
+
+    content: bytes
+    position: int
+
+    def has(self, field: int) -> bool:
+        """Whether the field is there; an absent one has its default."""
+        return self._at(field) != 0
+
+    def integer(self, field: int, default: int = 0, form: str = "<i") -> int:
+        """A scalar of the struct format `form`."""
+        at = self._at(field)
+        return int(struct.unpack_from(form, self.content, at)[0]) if at else default
+
+    def number(self, field: int, default: float = 0.0) -> float:
+        """A float."""
+        at = self._at(field)
+        return float(struct.unpack_from("<f", self.content, at)[0]) if at else default
+
+    def table(self, field: int) -> Table:
+        """A table that is there."""
+        return Table(self.content, self._follow(self._at(field)))
+
+    def array(self, field: int, dtype: str) -> np.ndarray:
+        """A vector of numbers, empty when absent."""
+        start, length = self._vector(field)
+        return np.frombuffer(self.content, np.dtype(dtype).newbyteorder("<"), length, start)
+
+    def tables(self, field: int) -> Iterator[Table]:
+        """The tables of a vector."""
+        for at in self._elements(field):
+            yield Table(self.content, self._follow(at))
+
+    def strings(self, field: int) -> Iterator[bytes]:
+        """The strings of a vector."""
+        for at in self._elements(field):
+            start = self._follow(at)
+            yield self.content[start + 4 : start + 4 + self._unsigned(start)]
+
+    def string(self, field: int) -> bytes:
+        """A string, empty when absent."""
+        start, length = self._vector(field)
+        return self.content[start : start + length]
+
+    def _at(self, field: int) -> int:
+        table = self.position - struct.unpack_from("<i", self.content, self.position)[0]
+        size = struct.unpack_from("<H", self.content, table)[0]
+        entry = 4 + 2 * field
+        offset = struct.unpack_from("<H", self.content, table + entry)[0] if entry < size else 0
+        return self.position + offset if offset else 0
+
+    def _unsigned(self, at: int) -> int:
+        return int(struct.unpack_from("<I", self.content, at)[0])
+
+    def _follow(self, at: int) -> int:
+        return at + self._unsigned(at)
+
+    def _vector(self, field: int) -> tuple[int, int]:
+        """(where the elements start, how many)"""
+        at = self._at(field)
+        if not at:
+            return 0, 0
+        start = self._follow(at)
+        return start + 4, self._unsigned(start)
+
+    def _elements(self, field: int) -> Iterator[int]:
+        start, length = self._vector(field)
+        return iter(range(start, start + 4 * length, 4))
+
+
+def _joined(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The layers, those that the converter split a grouped operator into joined again."""
+    parts: dict[str, list[dict[str, Any]]] = {}
+    for layer in layers:
+        parts.setdefault(layer["name"].split("__group__")[0], []).append(layer)
+    return [
+        {"name": name} | {key: np.concatenate([layer[key] for layer in group]) for key in ("weights", "scales")}
+        for name, group in parts.items()
+    ]
+
+
+def _layers(op: Table) -> Iterator[dict[str, Any]]:
+    """The layer that `op` is, if it is one with quantised weights."""
+    if op.integer(1, form="<B") != CONVOLUTION_2D:
+        return
+    convolution = op.table(2)
+    if not convolution.has(3):
+        return
+    quantisation = convolution.table(3)
+    codes = _codes(quantisation)
+    alpha = quantisation.array(1, "f4")
+    if codes is None or not alpha.size:
+        return
+    channels = convolution.table(0).integer(10)
+    pairs = quantisation.integer(9)  # readType: how many (minimum, scale) pairs; 0: scales alone
+    scales = alpha.reshape(-1, 2)[:, 1] if pairs else alpha
+    blocks = scales.size // channels
+    codes = codes.reshape(channels, blocks, -1).astype(np.float32)
+    weights = codes * scales.reshape(channels, blocks, 1)
+    if pairs:
+        lowest = np.float32(quantisation.integer(8))
+        weights = (codes - lowest) * scales.reshape(channels, blocks, 1) + alpha.reshape(channels, blocks, 2)[..., :1]
+    yield {
+        "name": op.string(3).decode("utf-8", "replace"),
+        "weights": weights.reshape(channels, -1),
+        "scales": scales.reshape(channels, blocks),
+    }
+
+
+def _codes(quantisation: Table) -> np.ndarray | None:
+    """The int8 codes of weights, flat; None in another form.
+
+    Dims (a count, then 16 or 32 bits each), how many codes there are (0: 256), these, and for each weight the index of
+    its code in as few bits as they need, the first in the highest.
+    """
+    if quantisation.integer(2) != CODED:
+        return None
+    content = quantisation.array(0, "u1")
+    wide = bool(quantisation.integer(11, form="<B"))
+    start = 1 + int(content[0]) * (4 if wide else 2)
+    count = math.prod(int(d) for d in content[1:start].view("<u4" if wide else "<u2"))
+    known = int(content[start]) or 256
+    table = content[start + 1 : start + 1 + known].view(np.int8)
+    width = max(1, (known - 1).bit_length())
+    packed = content[start + 1 + known :]
+    if width == 8:
+        return np.asarray(table[packed[:count]])
+    bits = np.unpackbits(packed)[: count * width].reshape(count, width)
+    return np.asarray(table[bits @ (1 << np.arange(width)[::-1])])
+
+
+def _tensor(quantisation: Table) -> dict[str, float]:
+    return {
+        "scale": quantisation.number(0),
+        "zero_point": quantisation.number(1),
+        "low": quantisation.number(2, -128.0),
+        "high": quantisation.number(3, 127.0),
+    }

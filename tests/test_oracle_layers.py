@@ -1,0 +1,94 @@
+"""The artifact tier where layers can be read: MNN's weights are read as they are, and wrong ones are seen."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from harness.environments import resolve
+from harness.oracle.judge import judge
+from harness.recipe import canonical, effective
+from harness.verdict import Word
+from tests import models
+
+WEIGHT_ONLY = {"quantize": "weight-only"}
+OFFLINE = {"quantize": "offline", "method": "EMA"}
+
+
+def weighted(op, shape, x, y, norm=False, **attributes):
+    """`op` with random weights of `shape`, from x to y (shapes), perhaps with a BatchNormalization behind it."""
+    rng = np.random.default_rng(3)
+    result = "c" if norm else "y"
+    nodes, constants = [helper.make_node(op, ["x", "w"], [result], **attributes)], {"w": rng.normal(size=shape)}
+    if norm:
+        nodes.append(helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"]))
+        constants |= {name: rng.uniform(0.5, 2, y[1]) for name in "sbmv"}
+    feed = {"x": rng.normal(size=x).astype(np.float32)}
+    values = {name: value.astype(np.float32) for name, value in constants.items()}
+    return models.case(nodes, feed, values, outputs=[("y", TensorProto.FLOAT, y)])
+
+
+CASES = {
+    "convolution": weighted("Conv", (8, 4, 2, 2), (1, 4, 4, 4), (1, 8, 3, 3)),
+    "grouped convolution": weighted("Conv", (8, 4, 2, 2), (1, 8, 4, 4), (1, 8, 3, 3), group=2),
+    "folded convolution": weighted("Conv", (8, 4, 2, 2), (1, 4, 4, 4), (1, 8, 3, 3), norm=True),
+    "transposed convolution": weighted("ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 6, 5, 5)),
+    "grouped transposed convolution": weighted("ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 12, 5, 5), group=2),
+    "matrix product": weighted("MatMul", (6, 5), (3, 6), (3, 5)),
+    "scaled product": weighted("Gemm", (5, 6), (3, 6), (3, 5), transB=1, alpha=0.5),
+}
+
+
+def seen(lab, case, recipe):
+    mnn = resolve("mnn")
+    observation = lab.observe(case, mnn, canonical(mnn.target, recipe))
+    assert observation.outputs, f"MNN did not run it: {observation.last.message}"
+    return observation
+
+
+def verdict(lab, case, recipe, observation):
+    target = resolve("mnn").target
+    options = effective(target, canonical(target, recipe))
+    return judge(case, observation, target=target, options=options, reference=lab.reference)
+
+
+def damaged(observation, **changes):
+    layer, *others = observation.artifact["layers"]
+    return dataclasses.replace(observation, artifact={**observation.artifact, "layers": [{**layer, **changes}, *others]})
+
+
+@pytest.mark.parametrize("bits", [8, 4])
+@pytest.mark.parametrize("asymmetric", [True, False])
+@pytest.mark.parametrize("name", CASES)
+def test_weight_only_models_are_judged_as_float_models_with_their_weights(lab, name, bits, asymmetric):
+    recipe = {**WEIGHT_ONLY, "weight_bits": bits, "weight_asymmetric": asymmetric}
+    found = verdict(lab, CASES[name], recipe, seen(lab, CASES[name], recipe))
+    assert found.word is Word.AGREES, f"{name}: {found.message}"
+
+
+@pytest.mark.parametrize("recipe", [WEIGHT_ONLY, OFFLINE], ids=["weight-only", "offline"])
+def test_a_weight_further_than_half_a_step_is_a_problem_of_the_quantiser(lab, recipe):
+    case = CASES["convolution"]
+    observation = seen(lab, case, recipe)
+    layer = observation.artifact["layers"][0]
+    weights = layer["weights"].copy()
+    weights[5, 7] += layer["scales"][5, 0]
+    found = verdict(lab, case, recipe, damaged(observation, weights=weights))
+    assert (found.word, found.stage) == (Word.DIVERGES, "quantize"), "a code that is one off went unseen"
+    assert "weight 7 of channel 5 of Conv 'y'" in found.message, found.message
+    assert found.culprits == (("y", "Conv"),)
+
+
+def test_outputs_that_the_weights_do_not_explain_are_a_problem_of_the_executor(lab):
+    case = CASES["folded convolution"]
+    observation = seen(lab, case, WEIGHT_ONLY)
+    outputs = observation.outputs[0]["y"] * np.float32(1.001)
+    found = verdict(lab, case, WEIGHT_ONLY, dataclasses.replace(observation, outputs=({"y": outputs},)))
+    assert (found.word, found.stage) == (Word.DIVERGES, "execute"), "outputs .1 % too large went unseen"
+
+
+def test_the_scales_of_tensors_are_read_too(lab):
+    tensors = seen(lab, CASES["convolution"], OFFLINE).artifact["tensors"]
+    assert all(tensor["scale"] > 0 for tensor in tensors.values())
+    assert len(tensors) >= 2, f"input and output are quantised, but only {sorted(tensors)} were read"
