@@ -16,12 +16,13 @@ Values = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Node:
-    """A node with its attributes as Python values (tensors as arrays). Absent optional inputs are ""."""
+    """A node with its attributes as Python values (tensors as arrays). Absent optional inputs are "", as is no name."""
 
     op: str
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     attributes: Mapping[str, Any]
+    name: str = ""
 
     def input(self, k: int) -> str:
         return self.inputs[k] if k < len(self.inputs) else ""
@@ -75,7 +76,7 @@ def read_graph(graph: onnx.GraphProto, opset: int) -> Graph:
             constants[proto.output[0]] = _constant(name, value)
         else:
             op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
-            nodes.append(Node(op, tuple(proto.input), tuple(proto.output), attributes))
+            nodes.append(Node(op, tuple(proto.input), tuple(proto.output), attributes, proto.name))
     return Graph(
         tuple(nodes),
         constants,
