@@ -65,7 +65,7 @@ class Ball:
 
     middle  float64; for exact integers, truth values and strings the array in its own dtype (int4 in int8)
     radius  float64 of the same shape, or None: exactly the middle. Uncertain truth values are 0.5 +- 0.5
-    dtype   what the tensor has in the model
+    dtype   what the tensor has in the model; int4 and uint4 included
     """
 
     middle: Array
@@ -141,12 +141,34 @@ def rounded(
 
 
 def widened(middle: ArrayLike, radius: ArrayLike, dtype: np.dtype) -> Ball:
-    """The ball around `middle` with `radius`, no rounding added; undecided where either makes no sense."""
+    """The ball around `middle` with `radius`, no rounding added; undecided where either makes no sense.
+
+    Integers that may lie beyond the range of their dtype, or that float64 does not hold, are undecided.
+    """
     middle, radius = np.broadcast_arrays(np.asarray(middle, np.float64), np.asarray(radius, np.float64))
     odd = ~np.isfinite(radius) | (~np.isfinite(middle) & (radius != 0))
+    if dtype.kind in "iu":
+        least, most = range_of(dtype)
+        odd |= ~((middle - radius >= least) & (middle + radius <= most))
     if odd.any():
         middle, radius = np.where(odd, 0.0, middle), np.where(odd, np.inf, radius)
     return Ball(middle, radius, dtype)
+
+
+@cache
+def range_of(dtype: np.dtype) -> tuple[float, float]:
+    """(least, largest) integer of `dtype` that float64 holds."""
+    iinfo: Any = ml_dtypes.iinfo
+    info = iinfo(dtype)
+    return max(float(info.min), -(2.0**53)), min(float(info.max), 2.0**53)
+
+
+def truth(surely: Array, possibly: Array) -> Ball:
+    """Truth values: true where `surely`, false where not even `possibly`, and either between."""
+    if np.array_equal(surely, possibly):
+        return Ball(np.asarray(surely), None, np.dtype(bool))
+    open_ = surely != possibly
+    return Ball(np.where(open_, 0.5, surely), np.where(open_, 0.5, 0.0), np.dtype(bool))
 
 
 def between(low: ArrayLike, high: ArrayLike, dtype: np.dtype) -> Ball:

@@ -10,7 +10,10 @@ import numpy as np
 import onnx
 
 from harness.oracle import graph as graphs
-from harness.oracle.balls import elementwise  # noqa: F401
+from harness.oracle.balls import (  # noqa: F401  (they register their rules)
+    elementwise,
+    functions,
+)
 from harness.oracle.balls.ball import Undecided, exact
 from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node, Values
