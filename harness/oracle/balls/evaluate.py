@@ -13,6 +13,9 @@ from harness.oracle import graph as graphs
 from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     elementwise,
     functions,
+    indexing,
+    movement,
+    sequence,
 )
 from harness.oracle.balls.ball import Undecided, exact
 from harness.oracle.balls.rules import RULES, Context
