@@ -21,12 +21,13 @@ def effective(target: Target, recipe: Recipe) -> dict[str, Any]:
     for option in target.options:
         if _applies(option, chosen):
             chosen[option.name] = recipe.get(option.name, option.values[0])
-    return chosen
+    return chosen | {name: list(recipe.get(name, ())) for name in target.switches}
 
 
 def canonical(target: Target, recipe: Recipe) -> dict[str, Any]:
     """`recipe` without defaults and without options that have no meaning under it."""
-    defaults = {option.name: option.values[0] for option in target.options}
+    defaults: dict[str, Any] = {option.name: option.values[0] for option in target.options}
+    defaults |= {name: [] for name in target.switches}
     return {name: value for name, value in effective(target, recipe).items() if value != defaults[name]}
 
 
@@ -68,10 +69,14 @@ def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
     """`recipe` in canonical form. Raises UserError for an unknown option or value, naming what there is, and for an
     option without a meaning under the rest, naming what would give it one."""
     options = {option.name: option for option in target.options}
+    there = ", ".join(sorted({*options, *target.switches}))
     for name, value in recipe.items():
+        if name in target.switches:
+            _check_switch(target, name, value)
+            continue
         if name not in options:
             raise UserError(
-                f"target {target.name} has no option {name!r}; it has {', '.join(sorted(options))}",
+                f"target {target.name} has no option {name!r}; it has {there}",
                 hint="driftnet targets lists every option with its values",
                 kind="option",
             )
@@ -94,8 +99,20 @@ def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
     return canonical(target, recipe)
 
 
+def _check_switch(target: Target, name: str, value: Any) -> None:
+    parts = target.switches[name]
+    if not isinstance(value, list) or any(part not in parts for part in value):
+        raise UserError(
+            f"option {name} of target {target.name} takes a list of {', '.join(parts)}; not {value!r}",
+            hint=f"--option {name}={','.join(parts[:2])}",
+            kind="option",
+        )
+
+
 def parsed(target: Target, name: str, text: str) -> Any:
     """The value of option `name` that a person wrote as `text`; unknown texts come back as they are."""
+    if name in target.switches:
+        return [part for part in text.split(",") if part]
     for option in target.options:
         if option.name == name:
             return next((value for value in option.values if str(value).lower() == text.lower()), text)

@@ -111,6 +111,8 @@ class Target:
 
     distribution  the package whose installed version is this target's release
     options       the recipe space, each default first
+    switches      names of options that take a list of parts of the system to do without, none by default, and those
+                  parts. Never drawn nor swept: they are there to find which part a failure needs
     scheme        the quantisation scheme under given options, or None when nothing is quantised
     complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
@@ -128,6 +130,7 @@ class Target:
     refusals: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
     inspect: Callable[[str, Options], Artifact] | None = None
+    switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class WireError(ValueError):

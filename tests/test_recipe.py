@@ -73,3 +73,21 @@ def test_options_with_a_meaning_are_taken_in_any_order():
 def test_texts_become_the_values_they_stand_for():
     assert recipe.parsed(TARGET, "level", "0") == 0
     assert recipe.parsed(TARGET, "quantize", "KL") == "kl"
+
+
+SWITCHED = Target(
+    "toy", "numpy", lambda *a: "", lambda *a: "", lambda *a: [], OPTIONS, switches={"without": ("folding", "fusing")}
+)
+
+
+def test_a_switch_is_empty_unless_it_is_given_and_never_drawn_nor_swept():
+    assert recipe.effective(SWITCHED, {})["without"] == []
+    assert recipe.validated(SWITCHED, {"without": ["fusing"]}) == {"without": ["fusing"]}
+    assert recipe.parsed(SWITCHED, "without", "folding,fusing") == ["folding", "fusing"]
+    assert recipe.swept(SWITCHED) == recipe.swept(TARGET)
+    assert not any("without" in recipe.draw(SWITCHED, random.Random(seed)) for seed in range(50))
+
+
+def test_a_switch_for_what_there_is_not_is_named():
+    with pytest.raises(UserError, match=r"option without of target toy takes a list of folding, fusing"):
+        recipe.validated(SWITCHED, {"without": ["unrolling"]})

@@ -4,12 +4,15 @@ import itertools
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+from onnx import helper
 
 from harness.environments import resolve
 from harness.recipe import effective
-from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
+from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT, OPTIMIZERS
 from harness.verdict import Outcome
+from tests import models
 from tests.test_targets_mnn import conv_net, name_of
 
 STATIC = [
@@ -78,3 +81,21 @@ def test_formats_differ_in_the_operators_written(tmp_path):
         operators[form] = {node.op_type for node in quantized({"format": form}, tmp_path / form).node}
     assert "Conv" in operators["QDQ"]
     assert "QLinearConv" in operators["QOperator"]
+
+
+def test_onnxruntime_knows_its_optimizers_by_these_names(tmp_path):
+    """Without FuseReluClip and its like a Relu before a Clip stays where it is."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Clip", ["r", "low", "high"], ["y"])]
+    constants = {"low": np.float32(-1), "high": np.float32(1)}
+    case = models.case(
+        nodes, {"x": models.grid((4,))}, {k: np.asarray(v) for k, v in constants.items()}, outputs=[("y", 1, (4,))]
+    )
+    optimised = {}
+    for disabled in ((), ("FuseReluClip",)):
+        settings = onnxruntime.SessionOptions()
+        settings.optimized_model_filepath = str(tmp_path / f"{len(disabled)}.onnx")
+        onnxruntime.InferenceSession(case.model, settings, disabled_optimizers=disabled)
+        optimised[disabled] = [n.op_type for n in onnx.load(settings.optimized_model_filepath).graph.node]
+    assert "FuseReluClip" in OPTIMIZERS
+    assert "Relu" not in optimised[()]
+    assert "Relu" in optimised[("FuseReluClip",)]

@@ -13,6 +13,24 @@ from harness.wire import Feed, Option, Options, Rule, Scheme, StageError, Target
 WEIGHT_CODES = {("s8", False): (-127, 127), ("s8", True): (-64, 64), ("u8", False): (0, 255), ("u8", True): (0, 127)}
 
 
+# What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
+OPTIMIZERS = (
+    *("EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination"),
+    *("CastElimination", "CastChainElimination", "PreShapeNodeElimination", "NoopElimination", "DivMulFusion"),
+    *("FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion"),
+    *("ConvBNFusion", "Pad_Fusion", "MatMul_BatchNormalization_Fusion", "LabelEncoderFusion", "ClipQuantRewrite"),
+    *("ReluQuantRewrite", "DoubleQDQPairsRemover", "ConstantSharing", "CommonSubexpressionElimination"),
+    *("ConstantFolding", "MatMulAddFusion", "ReshapeFusion", "GeluFusionL1", "GeluFusionL2", "LayerNormFusionL1"),
+    *("LayerNormFusionL2", "QDQPropagationTransformer", "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit"),
+    *("TransposeOptimizer", "QDQS8ToU8Transformer", "QDQSelectorActionTransformer", "QDQFinalCleanupTransformer"),
+    *("GemmActivationFusion", "MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
+    *("SimplifiedLayerNormFusion", "AttentionFusion", "EmbedLayerNormFusion", "GatherSliceToSplitFusion"),
+    *("GatherToSliceFusion", "MatmulTransposeFusion", "BiasGeluFusion", "SkipLayerNormFusion", "FastGeluFusion"),
+    *("QuickGeluFusion", "BiasSoftmaxFusion", "MatMulScaleFusion", "MatMulNBitsFusion", "NchwcTransformer"),
+    *("NhwcTransformer", "ConvAddActivationFusion"),
+)
+
+
 def preload() -> None:
     """Import the quantiser (.4 s), so that forked workers have it."""
     import onnxruntime
@@ -35,6 +53,8 @@ def convert(model: str, folder: str, options: Options) -> str:
 
 def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
     """Quantise to `folder`/quantized.onnx; static quantisation calibrates on `calibration`."""
+    if options["quantize"] == "none":
+        return artifact
     import onnxruntime.quantization as ort
 
     quantized = os.path.join(folder, "quantized.onnx")
@@ -82,7 +102,12 @@ def execute(
     settings.intra_op_num_threads = options["threads"]
     settings.inter_op_num_threads = 1
     settings.log_severity_level = 4
-    session = ort.InferenceSession(artifact, settings, providers=["CPUExecutionProvider"])
+    session = ort.InferenceSession(
+        artifact,
+        settings,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=options.get("disabled_optimizers"),
+    )
     return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
 
 
@@ -92,8 +117,10 @@ def inspect(artifact: str, options: Options) -> dict[str, Any]:
         return {"model": file.read()}
 
 
-def scheme(options: Options) -> Scheme:
+def scheme(options: Options) -> Scheme | None:
     """The scheme that the options ask for. Dynamic: the ranges of activations come from the feed itself."""
+    if options["quantize"] == "none":
+        return None
     activations, weights = _types(options)
     static, symmetric = options["quantize"] == "static", options.get("symmetric_activations", False)
     signed = static and activations == "s8"
@@ -125,7 +152,7 @@ def _types(options: Options) -> tuple[str, str]:
     return both[:2], both[2:]
 
 
-_STATIC = {"quantize": ("static",)}
+_STATIC, _QUANTISED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
 
 ONNXRUNTIME_QUANT = Target(
@@ -138,7 +165,7 @@ ONNXRUNTIME_QUANT = Target(
     inspect=inspect,
     options=(
         Option("preprocess", "convert", (False, True), "optimise and infer shapes before quantising"),
-        Option("quantize", "quantize", ("static", "dynamic"), "whether ranges of activations are calibrated"),
+        Option("quantize", "quantize", ("static", "dynamic", "none"), "ranges of activations: calibrated, live"),
         Option("format", "quantize", ("QDQ", "QOperator"), "how quantised operators are written", _STATIC),
         Option("calibration", "quantize", ("MinMax", "Entropy", "Percentile"), "how ranges are found", _STATIC),
         Option(
@@ -146,10 +173,11 @@ ONNXRUNTIME_QUANT = Target(
             "quantize",
             ("s8s8", "u8s8", "u8u8"),
             "types of activations and weights; dynamic quantisation has u8 activations whatever is said here",
+            _QUANTISED,
         ),
         # With u8 weights the zero points of channels would differ, which QLinearConv does not take.
         Option("per_channel", "quantize", (False, True), "one weight scale a channel", {"types": ("s8s8", "u8s8")}),
-        Option("reduce_range", "quantize", (False, True), "weights in 7 bits"),
+        Option("reduce_range", "quantize", (False, True), "weights in 7 bits", _QUANTISED),
         Option(
             "symmetric_activations",
             "quantize",
@@ -168,6 +196,7 @@ ONNXRUNTIME_QUANT = Target(
         Option("optimization", "execute", ("all", "off"), "graph optimisation level of the session"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
+    switches={"disabled_optimizers": OPTIMIZERS},
     refusals=(
         Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
         Rule(
