@@ -185,12 +185,15 @@ def hull(balls: Sequence[Ball]) -> Ball:
     for ball in balls[1:]:
         low, high = np.minimum(low, ball.low), np.maximum(high, ball.high)
     result = between(low, high, balls[0].dtype)
-    return undecided_where(np.logical_or.reduce([np.broadcast_to(b.undecided, result.shape) for b in balls]), result)
+    for ball in balls:
+        result = undecided_where(ball.undecided, result)
+    return result
 
 
 def undecided_where(mask: Array, ball: Ball) -> Ball:
-    """`ball`, undecided where `mask` is set."""
+    """`ball`, undecided where `mask`, which broadcasts to it, is set."""
     if not mask.any():
         return ball
+    mask = np.broadcast_to(mask, ball.shape)
     radius = np.where(mask, np.inf, ball.error)
-    return Ball(np.where(mask, 0.0, ball.numbers), np.broadcast_to(radius, ball.shape), ball.dtype)
+    return Ball(np.where(mask, 0.0, ball.numbers), radius, ball.dtype)

@@ -72,7 +72,7 @@ def _whole_quotient(x: Ball, y: Ball) -> Ball:
     divisor = np.where(y.middle == 0, 1, y.middle)
     quotient = x.middle // divisor
     quotient = quotient + ((quotient < 0) & (quotient * divisor != x.middle)).astype(x.middle.dtype)
-    return undecided_where(np.broadcast_to(y.middle == 0, quotient.shape), Ball(quotient, None, x.dtype))
+    return undecided_where(y.middle == 0, Ball(quotient, None, x.dtype))
 
 
 def is_wrapping(*balls: Ball) -> bool:
@@ -94,7 +94,7 @@ def _selected(x: Ball, y: Ball, choose: Callable[[Array, Array], Array]) -> Ball
     if is_wrapping(x, y):
         return Ball(np.asarray(choose(x.middle, y.middle)), None, x.dtype)
     chosen = between(choose(x.low, y.low), choose(x.high, y.high), x.dtype)
-    return undecided_where(np.broadcast_to(x.undecided | y.undecided, chosen.shape), chosen)
+    return undecided_where(x.undecided | y.undecided, chosen)
 
 
 def select(condition: Ball, x: Ball, y: Ball) -> Ball:
@@ -211,11 +211,11 @@ def _mod(node: Node, operands: Operands, context: Context) -> Results:
     if is_wrapping(x, y):
         divisor = np.where(y.middle == 0, 1, y.middle)
         remainder = (np.fmod if truncated else np.mod)(x.middle, divisor)
-        return [undecided_where(np.broadcast_to(y.middle == 0, remainder.shape), Ball(remainder, None, x.dtype))]
+        return [undecided_where(y.middle == 0, Ball(remainder, None, x.dtype))]
     quotient = divide(x, y)
     whole = (np.trunc if truncated else np.floor)(quotient.low)
     jump = whole != (np.trunc if truncated else np.floor)(quotient.high)
     divides = (x.error == 0) & (y.error == 0) & (np.fmod(x.numbers, y.numbers) == 0)
     remainder = (np.fmod if truncated else np.mod)(x.numbers, y.numbers)
     result = rounded(remainder, x.error + np.abs(whole) * y.error, x.dtype, size=np.abs(x.numbers))
-    return [undecided_where(np.broadcast_to(jump & ~divides, result.shape), result)]
+    return [undecided_where(jump & ~divides, result)]

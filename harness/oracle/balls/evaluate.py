@@ -11,10 +11,12 @@ import onnx
 
 from harness.oracle import graph as graphs
 from harness.oracle.balls import (  # noqa: F401  (they register their rules)
+    decisions,
     elementwise,
     functions,
     indexing,
     movement,
+    reduction,
     sequence,
 )
 from harness.oracle.balls.ball import Undecided, exact
