@@ -10,6 +10,8 @@ from harness.wire import Scheme
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 """operators whose second operand is quantised as weights where it is constant"""
 
+RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
+
 PLAIN = frozenset(
     {"Add", "AveragePool", "Concat", "DepthToSpace", "Flatten", "GlobalAveragePool", "Identity", "MaxPool", "Mul"}
     | {"ReduceMax", "ReduceMean", "ReduceMin", "Relu", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub"}

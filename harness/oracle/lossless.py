@@ -13,23 +13,20 @@ recognises one there, whoever made it.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from harness.machine import cpu_features
-from harness.oracle import grid
+from harness.oracle import calibration, grid
+from harness.oracle.calibration import Step
 from harness.oracle.graph import Node
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.verdict import Verdict
-from harness.wire import Scheme
 
 TIER = "lossless"
 HALF_STEP = 0.501
 SATURATION = "u8s8-saturation"
-RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 FOLDED = frozenset({"BatchNormalization", "Div", "Mul"})
 """operators that a converter may multiply into weights before it quantises them"""
 
@@ -41,7 +38,7 @@ def keeps_weights(question: Question) -> bool:
         return False
     model = question.graph
     operators = {node.op for node in model.nodes}
-    if operators & RECURRENT or (operators & grid.WEIGHTED and operators & FOLDED):
+    if operators & grid.RECURRENT or (operators & grid.WEIGHTED and operators & FOLDED):
         return False
     varying = set(model.inputs)
     for node in model.nodes:
@@ -60,7 +57,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     scheme, nodes = question.scheme, grid.chain(question.graph)
     steps: Mapping[str, Step] = {}
     if nodes and scheme and scheme.activation_codes and not scheme.clips:
-        steps = _steps(question, scheme, scheme.activation_codes)
+        steps = calibration.steps(question, scheme)
     on_grid = {feed: bool(steps) and _on_grid(question, nodes, steps, feed) for feed in {feed for feed, _ in places}}
     return {
         place: _judge(question, place, nodes, steps)
@@ -68,40 +65,6 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         else abstains(TIER, place, "quantising loses something", [n.op for n in question.graph.ancestors(place[1])])
         for place in places
     }
-
-
-@dataclass(frozen=True)
-class Step:
-    """How a tensor with values in [low, high] is quantised: in multiples of `scale`."""
-
-    low: float
-    high: float
-    scale: float
-
-    def holds(self, x: np.ndarray) -> bool:
-        """Whether quantising `x` is the identity."""
-        inside = bool(x.size == 0 or (x.min() >= self.low and x.max() <= self.high))
-        return inside and bool(grid.multiples(np.array([self.low, self.high, *x.flat]), np.asarray(self.scale)))
-
-
-def _steps(question: Question, scheme: Scheme, codes: tuple[int, int]) -> dict[str, Step]:
-    """The step of each float tensor that is quantised as an activation, by the calibration data."""
-    case = question.case
-    records = question.records
-    if case.calibration:
-        records = question.reference.record(dataclasses.replace(case, feeds=case.calibration, calibration=()))
-    model = question.graph
-    values = {name: [record[name] for record in records] for node in model.nodes for name in node.outputs if name}
-    values |= {name: [record[name] for record in records] for name in model.inputs}
-    steps = {}
-    for name, arrays in values.items():
-        if arrays[0].dtype != np.float32:
-            continue
-        low = min(min(float(x.min(initial=0.0)) for x in arrays), 0.0)
-        high = max(float(x.max(initial=0.0)) for x in arrays)
-        scale = grid.scales(np.asarray(low), np.asarray(high), codes, scheme.symmetric_activations)
-        steps[name] = Step(low, high, float(scale))
-    return steps
 
 
 def _on_grid(question: Question, nodes: Sequence[Node], steps: Mapping[str, Step], feed: int) -> bool:

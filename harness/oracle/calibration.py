@@ -1,0 +1,55 @@
+"""Calibration: the ranges that a quantiser sees, and the steps that the formula of its scheme makes of them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.oracle import grid
+from harness.oracle.graph import Values
+from harness.oracle.question import Question
+from harness.wire import Scheme
+
+
+@dataclass(frozen=True)
+class Step:
+    """How a tensor with values in [low, high] is quantised: in multiples of `scale`."""
+
+    low: float
+    high: float
+    scale: float
+
+    def holds(self, x: np.ndarray) -> bool:
+        """Whether quantising `x` is the identity."""
+        inside = bool(x.size == 0 or (x.min() >= self.low and x.max() <= self.high))
+        return inside and grid.multiples(np.array([self.low, self.high, *x.flat]), np.asarray(self.scale))
+
+
+def steps(question: Question, scheme: Scheme) -> dict[str, Step]:
+    """The step of each float tensor of the main graph as an activation, calibrated as the case says; constants not.
+
+    Empty when the scheme quantises no activations.
+    """
+    if scheme.activation_codes is None:
+        return {}
+    codes, symmetric, found = scheme.activation_codes, scheme.symmetric_activations, {}
+    for name, arrays in _calibrated(question).items():
+        low = min(0.0, *(float(x.min(initial=0.0)) for x in arrays))
+        high = max(0.0, *(float(x.max(initial=0.0)) for x in arrays))
+        if np.isfinite(high - low):
+            scale = grid.scales(np.asarray(low), np.asarray(high), codes, symmetric)
+            found[name] = Step(low, high, float(scale))
+    return found
+
+
+def _calibrated(question: Question) -> Mapping[str, Sequence[np.ndarray]]:
+    """Every float tensor that is computed or fed, in each calibration sample."""
+    case = question.case
+    records: Sequence[Values] = question.records
+    if case.calibration:
+        records = question.reference.record(dataclasses.replace(case, feeds=case.calibration, calibration=()))
+    names = [name for name, x in records[0].items() if x.dtype.kind == "f" and name not in question.graph.constants]
+    return {name: [record[name] for record in records if name in record] for name in names}
