@@ -80,9 +80,21 @@ def abstains(tier: str, place: Place, why: str, operators: Sequence[str]) -> Ver
     )
 
 
-def diverges(tier: str, question: Question, place: Place, wrong: np.ndarray, bound: np.ndarray) -> Verdict:
-    """The verdict on elements marked in `wrong`, where an error up to `bound` would have been right."""
+def diverges(
+    tier: str,
+    question: Question,
+    place: Place,
+    wrong: np.ndarray,
+    bound: np.ndarray,
+    *,
+    middle: np.ndarray | None = None,
+) -> Verdict:
+    """The verdict on elements marked in `wrong`, where an error up to `bound` would have been right.
+
+    middle   what the error is from, where that is not the reference's answer
+    """
     got, expected = question.pair(place)
+    expected = expected if middle is None else middle
     wrong = np.atleast_1d(wrong)
     bound = np.broadcast_to(bound, wrong.shape)
     a, b = np.atleast_1d(got), np.atleast_1d(expected)

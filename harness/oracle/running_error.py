@@ -1,0 +1,70 @@
+"""T2, running error: the output of any right implementation lies in the ball that float64 evaluation gives it.
+
+    harness.oracle.balls computes m and r, element by element: |y - m| <= r whatever the order of summation, with or
+    without fused multiply-add, with constants folded before or after
+
+An element outside is wrong. Where r is more than 10 % of max|m| over many elements, or an operator has no rule for what
+it was given, the ball cannot tell, and the tier abstains, naming the operator after which that is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from harness.oracle.balls.ball import Ball
+from harness.oracle.balls.evaluate import Evaluation, evaluate
+from harness.oracle.graph import Graph
+from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
+from harness.verdict import Verdict
+
+TIER = "running-error"
+ILL, ILL_SHARE = 0.1, 0.1
+
+
+def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
+    """Each feed is evaluated once."""
+    evaluations = {feed: evaluate(question.graph, question.case.feeds[feed]) for feed in {feed for feed, _ in places}}
+    return {place: _judge(question, place, evaluations[place[0]]) for place in places}
+
+
+def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
+    name = place[1]
+    if name in evaluation.undecided:
+        return abstains(TIER, place, "there is no rule for its error", [evaluation.undecided[name]])
+    got, ball = question.pair(place)[0], evaluation.balls[name]
+    if ball.shape != got.shape:
+        return abstains(TIER, place, "rounding changes the shape", [question.graph.producers[name].op])
+    wrong = outside(ball, got)
+    if wrong.any():
+        return diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
+    if is_ill(ball):
+        return abstains(TIER, place, "rounding moves it too far", [culprit(question.graph, evaluation, name)])
+    error = distance(got, ball.middle)
+    worst = int(np.argmax(error)) if error.size else 0
+    evidence = {"error": float(error.flat[worst]), "bound": float(np.broadcast_to(ball.error, error.shape).flat[worst])}
+    return agrees(TIER, place, **(evidence if error.size else {}))
+
+
+def outside(ball: Ball, x: np.ndarray) -> np.ndarray:
+    """Where `x`, of the ball's shape, is no right answer."""
+    return np.asarray(distance(x, ball.middle) > ball.error)
+
+
+def is_ill(ball: Ball) -> bool:
+    """Whether the ball is too wide, over too many elements, to vouch for an answer inside it."""
+    if ball.radius is None or not ball.radius.size:
+        return False
+    size = np.max(np.abs(ball.middle), initial=0.0, where=np.isfinite(ball.middle))
+    return bool(np.mean(ball.radius > ILL * size) > ILL_SHARE)
+
+
+def culprit(graph: Graph, evaluation: Evaluation, name: str) -> str:
+    """The first operator before tensor `name` whose result is ill."""
+    for node in graph.ancestors(name):
+        for output in node.outputs:
+            ball = evaluation.balls.get(output)
+            if isinstance(ball, Ball) and is_ill(ball):
+                return node.op
+    return graph.producers[name].op
