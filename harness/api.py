@@ -14,7 +14,7 @@ import onnx
 
 from generators import bulk
 from harness import bench as benchmarks
-from harness import campaign, corpus, environments, recipe
+from harness import campaign, corpus, environments, neighbours, recipe
 from harness.case import Case, elements, graph_inputs, nodes
 from harness.environments import Installed, resolve
 from harness.errors import UserError
@@ -49,6 +49,7 @@ def fuzz(
     report: Path,
     steer: bool = True,
     resume: bool = False,
+    seeds: Sequence[Path] = (),
     python: str | None = None,
     timeout: float = 3.0,
     memory_gib: float = 4.0,
@@ -57,7 +58,8 @@ def fuzz(
     """Fuzz until `minutes` are over or `cases` (model x target x recipe) are examined; by default for two minutes.
 
     New cases are written below `report`/cases as they are found and, when `save`, into `corpus_folder` too. `resume`
-    goes on with the case indices after those of the summary.json in `report`. `python` is the interpreter that holds
+    goes on with the case indices after those of the summary.json in `report`. With `seeds` (ONNX files, saved cases,
+    folders of them) the cases are neighbours of these. `python` is the interpreter that holds
     the targets (None: this one, or one made for the release that a target names). Listeners are called with the summary
     so far and each event.
 
@@ -67,6 +69,7 @@ def fuzz(
     for word in targets:
         resolve(word, python=python)
     _check_focus(focus)
+    neighbours.seeds(seeds)
     plan = Plan(
         targets=tuple(targets),
         seed=seed,
@@ -74,6 +77,7 @@ def fuzz(
         cases=report / "cases",
         focus=tuple(focus),
         steer=steer,
+        seeds=tuple(seeds),
         python=python,
         timeout=timeout,
         memory_gib=memory_gib,
@@ -103,20 +107,36 @@ def fuzz(
     return summary
 
 
-def generate(*, cases: int, seed: int, out: Path, focus: Sequence[str] = ()) -> dict[str, Any]:
+def generate(
+    *, cases: int, seed: int, out: Path, focus: Sequence[str] = (), seeds: Sequence[Path] = ()
+) -> dict[str, Any]:
     """Write `cases` generated cases as ONNX backend tests `out`/test_<index>/, expected outputs left out.
 
-    Each folder appears whole, in the place of what an earlier run left there. Raises UserError for an unknown focus and
-    (kind "disk") when a folder cannot be written.
+    With `seeds` (ONNX files, saved cases, folders of them) they are neighbours of these. Each folder appears whole, in
+    the place of what an earlier run left there. Raises UserError for an unknown focus, for seeds that cannot be used,
+    and (kind "disk") when a folder cannot be written.
     """
     _check_focus(focus)
     _make_folder(out)
     started = time.process_time()
+    if seeds:
+        return _generate_neighbours(cases, seed, out, neighbours.seeds(seeds))
     for index in range(cases):
-        case = bulk.case(seed, index, focus=tuple(focus))
-        with corpus.whole(out / f"test_{index:06d}", replace=True) as folder:
-            corpus.write_model(case, (), folder)
+        _write_case(bulk.case(seed, index, focus=tuple(focus)), out, index)
     return {"cases": cases, "cpu_seconds": round(time.process_time() - started, 3)}
+
+
+def _generate_neighbours(cases: int, seed: int, out: Path, seeds: Sequence[Case]) -> dict[str, Any]:
+    with Laboratory(small_models=True) as lab:
+        started = _cpu_seconds(lab)
+        for index in range(cases):
+            _write_case(neighbours.neighbour(seeds, seed, index, lab.reference), out, index)
+        return {"cases": cases, "cpu_seconds": round(_cpu_seconds(lab) - started, 3)}
+
+
+def _write_case(case: Case, out: Path, index: int) -> None:
+    with corpus.whole(out / f"test_{index:06d}", replace=True) as folder:
+        corpus.write_model(case, (), folder)
 
 
 def _cpu_seconds(lab: Laboratory) -> float:

@@ -45,6 +45,14 @@ _memory = click.option(
     metavar="GB",
     help="Memory one worker may use.",
 )
+_seeds = click.option(
+    "--from",
+    "seeds",
+    multiple=True,
+    type=_PATH,
+    metavar="MODEL|CASE|DIR",
+    help="Neighbours of these models in the place of generated graphs.",
+)
 _python = click.option(
     "--python", metavar="INTERPRETER", help="The Python that holds the targets.  [default: this one]"
 )
@@ -77,6 +85,7 @@ def driftnet() -> None:
 @click.option("--seed", type=int, default=0, help="Same seed, one worker, --no-steer: same cases in the same order.")
 @click.option("--workers", default="auto", metavar="N|auto", help="Processes; auto is one a core.")
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@_seeds
 @_corpus
 @click.option("--save", is_flag=True, help="Bring new cases into the corpus too.")
 @click.option("--report", type=_PATH, metavar="DIR", help="Where to write what is found.  [default: reports/<run>]")
@@ -108,6 +117,7 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
             timeout=given["timeout"],
             memory_gib=given["memory"],
             resume=resume,
+            seeds=given["seeds"],
             python=given["python"],
             listeners=[writers.periodically(folder), show],
         )
@@ -216,11 +226,12 @@ def triage(path: Path, status: str, upstream: str, note: str, corpus: Path, as_j
 @click.option("--cases", type=click.IntRange(min=1), required=True, metavar="N")
 @click.option("--seed", type=int, default=0)
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@_seeds
 @click.option("--out", type=_PATH, required=True, metavar="DIR")
 @_json
-def generate(cases: int, seed: int, focus: Sequence[str], out: Path, as_json: bool) -> int:
+def generate(cases: int, seed: int, focus: Sequence[str], seeds: Sequence[Path], out: Path, as_json: bool) -> int:
     """Write just the graphs, as ONNX backend-test folders DIR/test_<index>."""
-    result = api.generate(cases=cases, seed=seed, focus=focus, out=out)
+    result = api.generate(cases=cases, seed=seed, focus=focus, seeds=seeds, out=out)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
     return 0
 

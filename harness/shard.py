@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from generators import bulk
-from harness import corpus, recipe
+from harness import corpus, neighbours, recipe
 from harness.case import Case
 from harness.environments import Installed, resolve
 from harness.errors import UserError
@@ -41,6 +41,7 @@ class Plan:
     targets   target words ("mnn", "mnn==3.4.1", ...);  focus  names the generator is restricted to
     steer     make what open cases already blame rarer (then the cases depend on what was found before)
     corpus    folder of known cases;   cases   folder into which new ones are written
+    seeds     models whose neighbours are examined, in the place of generated graphs
     python    the interpreter that holds the targets; None: this one, or one made for a release
     timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
     """
@@ -51,6 +52,7 @@ class Plan:
     cases: Path
     focus: tuple[str, ...] = ()
     steer: bool = True
+    seeds: tuple[Path, ...] = ()
     python: str | None = None
     timeout: float = 3.0
     memory_gib: float = 4.0
@@ -70,12 +72,14 @@ class Shard:
     lab: Laboratory
     stopping: Callable[[], bool]
     installed: list[Installed] = field(default_factory=list)
+    seeds: list[Case] = field(default_factory=list)
     masks: dict[str, Mask] = field(default_factory=dict)
     paths: dict[str, Path] = field(default_factory=dict)
     warned: bool = False
 
     def __post_init__(self) -> None:
         self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
+        self.seeds = neighbours.seeds(self.plan.seeds)
         self.learn(self.plan.corpus)
 
     def learn(self, folder: Path) -> None:
@@ -93,7 +97,7 @@ class Shard:
             yield {"event": "warning", "message": NO_NETWORK_NAMESPACE}
         self.learn(self.plan.cases)
         favoured = self.installed[index % len(self.installed)].target.name
-        case = bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
+        case = self._case(index, favoured)
         pairs = [(one, pair) for one in self.installed for pair in drawn(case, one, self.plan.seed, index)]
         for installed, (variant, chosen) in pairs[:most]:
             if self.stopping():
@@ -107,6 +111,11 @@ class Shard:
                 path = corpus.save(result.finding.to_save(), self.plan.cases)
                 self.learn(self.plan.cases)
                 yield {"event": "found", "index": index, "path": str(path), "release": installed.release}
+
+    def _case(self, index: int, favoured: str) -> Case:
+        if self.seeds:
+            return neighbours.neighbour(self.seeds, self.plan.seed, index, self.lab.reference)
+        return bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
 
     def _examined(self, index: int, installed: Installed, chosen: Recipe, result: Examination) -> Event:
         return {
