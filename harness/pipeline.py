@@ -26,7 +26,7 @@ from harness.reduce.reducer import reduce
 from harness.reduce.trace import trace
 from harness.reference import ReferenceError
 from harness.signature import Signature, coarse, fine, folder_name
-from harness.verdict import Kind, Verdict, Word
+from harness.verdict import Kind, Observation, Verdict, Word
 
 CONFIRMING_RUNS = 5
 
@@ -157,6 +157,22 @@ def _examine_failure(
 
 def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, fresh: bool = False) -> Verdict:
     """The verdict on one run of `case`, without confirmation; in a new process when `fresh`."""
+    return watch(case, installed, recipe, lab, fresh=fresh)[0]
+
+
+def watch(
+    case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, fresh: bool = False
+) -> tuple[Verdict, Observation | None]:
+    """What `look` says, and what was observed; None where there was no need to ask the target."""
+    if refused := _refused(case, lab):
+        return refused, None
+    observation = lab.observe(case, installed, recipe, fresh=fresh)
+    options = effective(installed.target, recipe)
+    return judge(case, observation, target=installed.target, options=options, reference=lab.reference), observation
+
+
+def _refused(case: Case, lab: Laboratory) -> Verdict | None:
+    """The verdict on a case that no target is to blame for."""
     if custom := custom_operators(case.proto):
         node, op = custom[0]
         message = f"operator {op} (node {node!r}) is a custom operator that nobody registered: its shape is unknown"
@@ -174,9 +190,7 @@ def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, f
     names = [value.name for value in case.proto.graph.output]
     if unsaveable := [name for name in names if any(name not in outputs for outputs in reference.outputs)]:
         return Verdict(Word.ABSTAINS, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")
-    observation = lab.observe(case, installed, recipe, fresh=fresh)
-    options = effective(installed.target, recipe)
-    return judge(case, observation, target=installed.target, options=options, reference=lab.reference)
+    return None
 
 
 def confirm(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory) -> tuple[Verdict, int]:
@@ -233,8 +247,7 @@ def pursue(
         return look(part, installed, recipe, lab)
 
     try:
-        surfaced_late = verdict.stage == "execute" and (verdict.word is not Word.DIVERGES or verdict.kind == Kind.NAN)
-        if surfaced_late and (source := trace(case, examined, record)):
+        if verdict.surfaces_late and (source := trace(case, examined, record)):
             if coarse(name, source.verdict) != coarse(name, verdict):
                 symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
             case, verdict = source.case, source.verdict

@@ -122,6 +122,11 @@ class Verdict:
     def failed(self) -> bool:
         return self.word in FAILURES
 
+    @property
+    def surfaces_late(self) -> bool:
+        """Whether what is at fault may stand before the node where it shows: no output, an error of a consumer, NaN."""
+        return self.stage == "execute" and (self.word is not Word.DIVERGES or self.kind == Kind.NAN)
+
     def as_json(self) -> dict[str, Any]:
         """The verdict as a JSON value, fields at their default left out."""
         return {
