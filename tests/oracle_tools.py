@@ -9,7 +9,8 @@ import numpy as np
 from generators.case import Case
 from harness.laboratory import Laboratory
 from harness.oracle.judge import judge
-from harness.verdict import Observation, Outcome, StageRun, Verdict
+from harness.oracle.question import Question, Tier
+from harness.verdict import Observation, Outcome, StageRun, Verdict, Word
 from harness.wire import Rule, Scheme, StageError, Target
 
 
@@ -40,3 +41,10 @@ def observed(*outputs: Mapping[str, np.ndarray]) -> Observation:
 def verdict(lab: Laboratory, case: Case, *outputs: Mapping[str, np.ndarray], scheme: Scheme | None = None) -> Verdict:
     """What the oracle says where a target gave `outputs` for `case`."""
     return judge(case, observed(*outputs), target=target(scheme), options={}, reference=lab.reference)
+
+
+def asked(tier: Tier, lab: Laboratory, case: Case, *outputs: Mapping[str, np.ndarray]) -> Verdict:
+    """What one tier alone says of the output that is furthest from right."""
+    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference)
+    verdicts = list(tier(question, question.places).values())
+    return max(verdicts, key=lambda v: (v.word is Word.DIVERGES, v.word is Word.ABSTAINS, v.error / (v.bound or 1)))

@@ -34,7 +34,7 @@ def test_each_output_has_the_tier_that_can_tell(lab):
     said = verdict(lab, model, {"r": one_bit, "s": right["s"]})
     assert (said.word, said.tier, said.output) == (Word.DIVERGES, "exact", "r")
     said = verdict(lab, model, {"r": right["r"], "s": np.nextafter(right["s"], np.float32(9), dtype=np.float32)})
-    assert (said.word, said.tier, said.output) == (Word.AGREES, "sampling", "s")
+    assert (said.word, said.tier, said.output) == (Word.AGREES, "running-error", "s")
 
 
 def test_one_output_that_nobody_can_judge_makes_the_whole_abstain(lab):

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from harness.oracle import sampling
 from harness.verdict import Kind, Word
 from tests.models import case
-from tests.oracle_tools import verdict
+from tests.oracle_tools import asked
 
 FLOAT = TensorProto.FLOAT
 
@@ -31,7 +32,7 @@ def in_float64(w):
 
 def test_another_order_of_summation_is_no_bug(lab):
     w = normal(4, 4, 3, 3, seed=1)
-    said = verdict(lab, convolution(w), {"y": in_float64(w)})
+    said = asked(sampling.decide, lab, convolution(w), {"y": in_float64(w)})
     assert (said.word, said.tier) == (Word.AGREES, "sampling")
     assert 0 < said.error <= said.bound
 
@@ -47,7 +48,7 @@ def test_another_order_of_summation_is_no_bug(lab):
 )
 def test_wrong_weights_are_seen(lab, damage):
     w = normal(4, 4, 3, 3, seed=1)
-    said = verdict(lab, convolution(w), {"y": in_float64(damage(w))})
+    said = asked(sampling.decide, lab, convolution(w), {"y": in_float64(damage(w))})
     assert (said.word, said.kind, said.tier) == (Word.DIVERGES, Kind.WRONG_VALUES, "sampling")
     assert said.error > 3 * said.bound
 
@@ -57,7 +58,7 @@ def test_a_message_says_what_where_got_and_should_be(lab):
     right = lab.reference.run(model).outputs[0]["y"]
     wrong = right.copy()
     wrong[1, 2] = 7
-    said = verdict(lab, model, {"y": wrong})
+    said = asked(sampling.decide, lab, model, {"y": wrong})
     assert said.message.startswith(f"output 'y' at [1, 2] is 7.0, should be {right[1, 2]}: error ")
     assert said.message.endswith("1 of 6 elements are wrong")
 
@@ -74,9 +75,9 @@ def test_a_long_sum_in_sequence_is_no_bug(lab, terms):
             outputs=[("y", FLOAT, (2, 1))],
         )
         sequential = x.cumsum(1, dtype=np.float32)[:, -1:]
-        said = verdict(lab, model, {"y": sequential})
+        said = asked(sampling.decide, lab, model, {"y": sequential})
         assert said.word is not Word.DIVERGES, said.message
-        said = verdict(lab, model, {"y": x[:, 1:].sum(1, dtype=np.float32, keepdims=True)})
+        said = asked(sampling.decide, lab, model, {"y": x[:, 1:].sum(1, dtype=np.float32, keepdims=True)})
         assert said.word is not Word.AGREES, "a term is missing"
 
 
@@ -89,7 +90,7 @@ def test_a_hundred_matrix_products_another_way_are_no_bugs(lab):
             [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}, outputs=[("y", FLOAT, (3, 4))]
         )
         y = (x[:, None, :] * w.T).cumsum(-1, dtype=np.float32)[..., -1]
-        said = verdict(lab, model, {"y": y})
+        said = asked(sampling.decide, lab, model, {"y": y})
         assert said.word is Word.AGREES, f"seed {seed}, {k} terms: {said.message}"
 
 
@@ -97,8 +98,8 @@ def test_the_tanh_of_another_library_is_no_bug(lab):
     x = np.linspace(-3, 3, 64, dtype=np.float32)
     model = case([helper.make_node("Tanh", ["x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (64,))])
     exact = np.tanh(x.astype(np.float64))
-    assert verdict(lab, model, {"y": (exact + 2e-7).astype(np.float32)}).word is Word.AGREES
-    assert verdict(lab, model, {"y": (exact + 2e-5).astype(np.float32)}).word is Word.DIVERGES
+    assert asked(sampling.decide, lab, model, {"y": (exact + 2e-7).astype(np.float32)}).word is Word.AGREES
+    assert asked(sampling.decide, lab, model, {"y": (exact + 2e-5).astype(np.float32)}).word is Word.DIVERGES
 
 
 def test_the_allowance_of_tanh_follows_its_error_through_the_graph(lab):
@@ -108,8 +109,8 @@ def test_the_allowance_of_tanh_follows_its_error_through_the_graph(lab):
     model = case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 8))])
     right = lab.reference.run(model).outputs[0]["y"]
     assert abs(right).max() < 0.2
-    assert verdict(lab, model, {"y": right + np.float32(2e-4)}).word is Word.AGREES
-    assert verdict(lab, model, {"y": right + np.float32(2e-2)}).word is not Word.AGREES
+    assert asked(sampling.decide, lab, model, {"y": right + np.float32(2e-4)}).word is Word.AGREES
+    assert asked(sampling.decide, lab, model, {"y": right + np.float32(2e-2)}).word is not Word.AGREES
 
 
 def test_a_decision_that_rounding_flips_is_masked(lab):
@@ -122,9 +123,9 @@ def test_a_decision_that_rounding_flips_is_masked(lab):
     right = lab.reference.run(model).outputs[0]["y"]
     flipped = right.copy()
     flipped[0, 0] ^= True
-    assert verdict(lab, model, {"y": flipped}).word is Word.AGREES
+    assert asked(sampling.decide, lab, model, {"y": flipped}).word is Word.AGREES
     flipped[0, 30] ^= True
-    said = verdict(lab, model, {"y": flipped})
+    said = asked(sampling.decide, lab, model, {"y": flipped})
     assert (said.word, said.bound) == (Word.DIVERGES, 0)
     assert "at [0, 30]" in said.message
 
@@ -134,7 +135,7 @@ def test_what_is_ill_conditioned_is_left_open_with_its_operators(lab):
     nodes.append(helper.make_node("Sub", ["l", "x"], ["y"]))
     model = case(nodes, {"x": normal(4, 4)}, outputs=[("y", FLOAT, (4, 4))])
     residue = lab.reference.run(model).outputs[0]["y"]
-    said = verdict(lab, model, {"y": residue[::-1] * 3})
+    said = asked(sampling.decide, lab, model, {"y": residue[::-1] * 3})
     assert (said.word, said.tier, said.abstained) == (Word.ABSTAINS, "sampling", ("Exp", "Log", "Sub"))
 
 
@@ -142,7 +143,7 @@ def test_nan_where_the_reference_is_finite_is_named(lab):
     model = case([helper.make_node("Exp", ["x"], ["y"])], {"x": normal(2, 3)}, outputs=[("y", FLOAT, (2, 3))])
     wrong = lab.reference.run(model).outputs[0]["y"].copy()
     wrong[0, 1] = np.nan
-    said = verdict(lab, model, {"y": wrong})
+    said = asked(sampling.decide, lab, model, {"y": wrong})
     assert (said.word, said.kind) == (Word.DIVERGES, Kind.NAN)
     assert "at [0, 1] is nan" in said.message
 
@@ -151,5 +152,5 @@ def test_the_worst_of_several_outputs_speaks(lab):
     nodes = [helper.make_node("Exp", ["x"], ["y"]), helper.make_node("Neg", ["y"], ["z"])]
     model = case(nodes, {"x": normal(2, 3)}, outputs=[("y", FLOAT, (2, 3)), ("z", FLOAT, (2, 3))])
     right = lab.reference.run(model).outputs[0]
-    said = verdict(lab, model, {"y": right["y"] * np.float32(1.01), "z": right["z"] * np.float32(2)})
+    said = asked(sampling.decide, lab, model, {"y": right["y"] * np.float32(1.01), "z": right["z"] * np.float32(2)})
     assert (said.word, said.output) == (Word.DIVERGES, "z")

@@ -24,7 +24,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from generators.case import Case
-from harness.oracle import contested, exact, layers, lossless, sampling, structure
+from harness.oracle import contested, exact, layers, lossless, running_error, sampling, structure
 from harness.oracle.question import Place, Question, agrees, distance, identical
 from harness.reference import Reference, ReferenceError
 from harness.verdict import Kind, Observation, Verdict, Word
@@ -88,10 +88,10 @@ def _verdicts(question: Question) -> list[Verdict]:
 
 
 def _float(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
-    """Exact has the word where it has one. Sampling has it elsewhere, and may excuse an inexact kernel."""
+    """Exact has the word where it has one. Bounds have it elsewhere, and may excuse an inexact kernel."""
     verdicts = dict(exact.decide(question, places))
     doubtful = [p for p in places if verdicts[p].word is Word.ABSTAINS or verdicts[p].rule]
-    for place, second in sampling.decide(question, doubtful).items():
+    for place, second in _bounded(question, doubtful).items():
         if verdicts[place].word is Word.ABSTAINS:
             verdicts[place] = second
         elif second.word is Word.AGREES:
@@ -99,6 +99,13 @@ def _float(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
         else:
             verdicts[place] = dataclasses.replace(verdicts[place], rule="")
     return {place: _one_step(question, place, verdict) for place, verdict in verdicts.items()}
+
+
+def _bounded(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
+    """Running error, and sampling where an operator has no rule for it or its ball says nothing."""
+    verdicts = dict(running_error.decide(question, places))
+    unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS]
+    return {**verdicts, **sampling.decide(question, unknown)}
 
 
 def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:

@@ -103,8 +103,9 @@ def diverges(
         excess = np.where(wrong, error / np.maximum(bound, 1e-30), -1.0)
     worst = np.unravel_index(int(np.argmax(excess)), wrong.shape)
     where = f" at [{', '.join(map(str, worst))}]" if got.ndim else ""
+    should = b.astype(a.dtype)[worst]
     message = (
-        f"{question.describe(place)}{where} is {a[worst]}, should be {b[worst]}: error {error[worst]:.3g}, "
+        f"{question.describe(place)}{where} is {a[worst]}, should be {should}: error {error[worst]:.3g}, "
         f"bound {bound[worst]:.3g}; {int(wrong.sum())} of {wrong.size} elements are wrong"
     )
     nonsense = bool((wrong & ~same_kind(a, b)).any())
