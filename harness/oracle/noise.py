@@ -1,0 +1,161 @@
+"""Noise: the float model with quantisation as sampled noise, in one session whose graph inputs are what is drawn.
+
+A float tensor x with range [low, high] and step s becomes s (round(clip(x) / s + d) - d), a weight w + s_w U(-.5, .5).
+d is independent U(-.5, .5) in odd samples and one common shift in even ones, because the codes of equal values move
+together.
+
+Where calibration may clip, each sample has ranges and steps smaller by a factor of its own for each tensor. Where a
+feed leaves the calibrated range or calibration clips, it matters which consumers of a tensor read it quantised (those
+in integers do, others may not), so each draws that for itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from onnx import NodeProto, helper, numpy_helper
+
+from generators.case import Case
+from harness.oracle import calibration, grid
+from harness.oracle.graph import Graph, Values
+from harness.oracle.question import Question
+from harness.wire import Scheme
+
+DEEPEST_CLIP = 1 / 16  # of the range: 128 of 2048 bins is the least that KL keeps
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is quantised: activations -> their steps, weights -> the step of each element.
+
+    clips  calibration may choose any narrower range;  partly  consumers may read a tensor unquantised
+    """
+
+    activations: Mapping[str, calibration.Step]
+    weights: Mapping[str, np.ndarray]
+    clips: bool
+    partly: bool
+
+
+def of_scheme(question: Question, scheme: Scheme) -> Noise:
+    """By the scheme: every float tensor of the main graph but its constants, and the weights."""
+    activations = {name: step for name, step in calibration.steps(question, scheme).items() if step.low < step.high}
+    strays = any(
+        record[name].min(initial=0.0) < step.low or record[name].max(initial=0.0) > step.high
+        for record in question.records
+        for name, step in activations.items()
+    )
+    return Noise(activations, weight_steps(question.graph, scheme), scheme.clips, scheme.clips or strays)
+
+
+def weight_steps(model: Graph, scheme: Scheme) -> dict[str, np.ndarray]:
+    """The step of each constant that `scheme` quantises as weights, the largest that anybody might take."""
+    if scheme.weight_codes is None:
+        return {}
+    names = {node.inputs[1]: node for node in model.nodes if grid.has_weights(model, node)}
+    names |= {name: node for node in model.nodes if node.op in grid.RECURRENT for name in node.inputs[1:3]}
+    found = {}
+    for name, node in names.items():
+        w = model.constants.get(name)
+        if w is None or w.dtype.kind != "f" or not w.size or not np.isfinite(w).all():
+            continue
+        kept = grid.channel_axes(node, scheme) if node.op in ("Conv", "Gemm") or w.ndim == 2 else ()
+        axes = tuple(k for k in range(w.ndim) if len(kept) != 1 or k not in kept)
+        low, high = (f(w, axis=axes, keepdims=True).astype(np.float64) for f in (np.min, np.max))
+        step = grid.scales(low, high, scheme.weight_codes, scheme.symmetric_weights)
+        found[name] = np.where((low == 0) & (high == 0), 0.0, step) * (1 if scheme.nearest_weights else 2)
+    return found
+
+
+def sampled(noise: Noise, question: Question, numbers: range) -> list[Sequence[Values]]:
+    """[sample][feed][output]; sample k is the same whenever it is drawn. Empty when the reference refuses the model."""
+    case, graph, first = question.case, question.graph, question.records[0]
+    values = {**graph.constants, **first}
+    model, choices = _instrumented(
+        case.proto, noise, {name: values[name] for name in (*noise.activations, *noise.weights)}
+    )
+    feeds = []
+    for number in numbers:
+        rng = np.random.default_rng(number)
+        drawn = {f"{name}~use": np.asarray(number % 4 == 0 or rng.random() < 0.5) for name in choices}
+        for name, steps in noise.weights.items():
+            w = values[name]
+            drawn[f"{name}~noise"] = (steps * rng.uniform(-0.5, 0.5, w.shape)).astype(w.dtype)
+        for name in noise.activations if noise.clips else ():
+            drawn[f"{name}~kept"] = np.asarray(DEEPEST_CLIP ** rng.uniform() if number % 3 else 1.0, values[name].dtype)
+        for feed, record in zip(case.feeds, question.records):
+            exact = {f"{name}~exact" if name in noise.activations else name: x for name, x in feed.items()}
+            shifts = {f"{name}~shift": _shift(rng, record[name], number) for name in noise.activations}
+            feeds.append({**exact, **drawn, **shifts})
+    runs = question.reference.run(Case(model, tuple(feeds))).outputs
+    return [runs[k : k + len(case.feeds)] for k in range(0, len(runs), len(case.feeds))]
+
+
+def _shift(rng: np.random.Generator, x: np.ndarray, number: int) -> np.ndarray:
+    return np.asarray(rng.uniform(-0.5, 0.5, x.shape if number % 2 else (1,) * x.ndim), x.dtype)
+
+
+def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[bytes, list[str]]:
+    """(`model` with `noise`, the names of the reads that choose). What makes x makes x~exact instead.
+
+    like   an array of the dtype and rank of each tensor
+    """
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    graph = changed.graph
+    inserted = {name: _rounding(name, noise) for name in noise.activations}
+    inserted |= {name: [helper.make_node("Add", [f"{name}~exact", f"{name}~noise"], [name])] for name in noise.weights}
+    choices = [name for name in noise.activations if noise.partly]
+    nodes: list[NodeProto] = []
+    for value in (*graph.input, *graph.initializer):
+        if value.name in inserted:
+            nodes += inserted[value.name]
+            value.name = f"{value.name}~exact"
+    for number, node in enumerate(model.graph.node):
+        copy = NodeProto()
+        copy.CopyFrom(node)
+        for k, name in enumerate(node.input):
+            if noise.partly and name in noise.activations:
+                copy.input[k] = f"{name}~{number}~{k}"
+                nodes.append(_choice(name, copy.input[k]))
+                choices.append(copy.input[k])
+        copy.output[:] = [f"{name}~exact" if name in inserted else name for name in node.output]
+        nodes += [copy, *(after for name in node.output for after in inserted.get(name, ()))]
+    del graph.node[:]
+    graph.node.extend(nodes)
+    for name, step in noise.activations.items():
+        for part, value in (("low", step.low), ("high", step.high), ("step", step.scale)):
+            graph.initializer.append(numpy_helper.from_array(np.asarray(value, like[name].dtype), f"{name}~{part}"))
+    given: dict[str, np.ndarray | np.generic] = {f"{name}~use": np.bool_() for name in choices}
+    given |= {f"{name}~kept": like[name].dtype.type() for name in noise.activations if noise.clips}
+    given |= {f"{name}~shift": like[name] for name in noise.activations}
+    given |= {f"{name}~noise": like[name] for name in noise.weights}
+    for name, x in given.items():
+        dims = [f"{name}{axis}" for axis in range(x.ndim)]
+        graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), dims))
+    return bytes(changed.SerializeToString()), choices
+
+
+def _rounding(x: str, noise: Noise) -> list[NodeProto]:
+    """Nodes that make `x` of x~exact."""
+    steps = [
+        ("Max", f"{x}~low"),
+        ("Min", f"{x}~high"),
+        ("Div", f"{x}~step"),
+        ("Add", f"{x}~shift"),
+        ("Round",),
+        ("Sub", f"{x}~shift"),
+        ("Mul", f"{x}~step"),
+    ]
+    if noise.clips:
+        steps = [("Div", f"{x}~kept"), *steps, ("Mul", f"{x}~kept")]
+    names = [f"{x}~exact", *(f"{x}~after{k}" for k in range(1, len(steps))), f"{x}~rounded" if noise.partly else x]
+    nodes = [helper.make_node(op, [names[k], *other], [names[k + 1]]) for k, (op, *other) in enumerate(steps)]
+    return [*nodes, _choice(x, x)] if noise.partly else nodes
+
+
+def _choice(x: str, result: str) -> NodeProto:
+    return helper.make_node("Where", [f"{result}~use", f"{x}~rounded", f"{x}~exact"], [result])
