@@ -172,11 +172,14 @@ def truth(surely: Array, possibly: Array) -> Ball:
 
 
 def between(low: ArrayLike, high: ArrayLike, dtype: np.dtype) -> Ball:
-    """The ball whose elements lie between two ends; undecided where an end is NaN or they are not both finite."""
+    """The ball whose elements lie between two ends; undecided where an end is NaN, or only one is an infinity."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     same = low == high
-    radius = np.where(same, 0.0, (high - low) / 2)
-    return widened(np.where(same, low, low + radius), radius, dtype)
+    ours = 2.0**-52 if is_float(dtype) else 0.0  # our own rounding; halves of codes have none
+    slack = ours * np.maximum(np.abs(low), np.abs(high))
+    radius = np.where(same, 0.0, (high - low) / 2 + slack)
+    middle = np.where(same, low, low + (high - low) / 2)
+    return widened(middle, radius, dtype)
 
 
 def hull(balls: Sequence[Ball]) -> Ball:

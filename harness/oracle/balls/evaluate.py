@@ -15,9 +15,13 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     elementwise,
     functions,
     indexing,
+    linear,
     movement,
+    normalization,
+    quantized,
     reduction,
     sequence,
+    softmax,
 )
 from harness.oracle.balls.ball import Undecided, exact
 from harness.oracle.balls.rules import RULES, Context

@@ -16,7 +16,7 @@ import numpy as np
 from harness.oracle.approximations import APPROXIMATIONS
 from harness.oracle.balls.ball import Array, Ball, between, is_float, rounded, undecided_where, value, widened
 from harness.oracle.balls.elementwise import add, divide, larger, multiply, smaller
-from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
+from harness.oracle.balls.rules import Context, Operands, Results, attribute, number, rule
 from harness.oracle.graph import Node
 
 Function = Callable[[Array], Array]
@@ -151,14 +151,14 @@ def _gelu(node: Node, operands: Operands, context: Context) -> Results:
 @rule("Swish", "com.microsoft.QuickGelu")
 def _swish(node: Node, operands: Operands, context: Context) -> Results:
     """x / (1 + exp(-alpha x))"""
-    alpha = float(attribute(node, "alpha", 1.0 if node.op == "Swish" else 1.702))
+    alpha = number(node, "alpha", 1.0 if node.op == "Swish" else 1.702)
     turns = ((-1.2784645 / alpha, -0.2784645 / alpha),) if alpha else ()
     return [through(lambda x: x * sigmoid(alpha * x), operands[0], "Mish", turns)]
 
 
 @rule("LeakyRelu")
 def _leaky_relu(node: Node, operands: Operands, context: Context) -> Results:
-    alpha = float(attribute(node, "alpha", 0.01))
+    alpha = number(node, "alpha", 0.01)
     return [through(lambda x: np.where(x >= 0, x, alpha * x), operands[0], "LeakyRelu", ((0.0, 0.0),))]
 
 
@@ -173,8 +173,8 @@ def _prelu(node: Node, operands: Operands, context: Context) -> Results:
 def _exponential_unit(node: Node, operands: Operands, context: Context) -> Results:
     """x where x >= 0, else alpha (exp(x) - 1); Celu takes exp(x / alpha), and Selu multiplies by gamma"""
     selu = node.op == "Selu"
-    alpha = float(attribute(node, "alpha", 1.6732632 if selu else 1.0))
-    gamma = float(attribute(node, "gamma", 1.0507010)) if selu else 1.0
+    alpha = number(node, "alpha", 1.6732632 if selu else 1.0)
+    gamma = number(node, "gamma", 1.0507010) if selu else 1.0
     stretch = alpha if node.op == "Celu" else 1.0
 
     def unit(x: Array) -> Array:
@@ -185,21 +185,21 @@ def _exponential_unit(node: Node, operands: Operands, context: Context) -> Resul
 
 @rule("HardSigmoid")
 def _hard_sigmoid(node: Node, operands: Operands, context: Context) -> Results:
-    alpha, beta = float(attribute(node, "alpha", 0.2)), float(attribute(node, "beta", 0.5))
+    alpha, beta = number(node, "alpha", 0.2), number(node, "beta", 0.5)
     return [through(lambda x: np.clip(alpha * x + beta, 0, 1), operands[0], node.op)]
 
 
 @rule("ThresholdedRelu")
 def _thresholded_relu(node: Node, operands: Operands, context: Context) -> Results:
     """x where x > alpha, else 0"""
-    alpha = float(attribute(node, "alpha", 1.0))
+    alpha = number(node, "alpha", 1.0)
     return [through(lambda x: np.where(x > alpha, x, 0.0), operands[0], node.op, ((alpha, 0.0, alpha),))]
 
 
 @rule("Shrink")
 def _shrink(node: Node, operands: Operands, context: Context) -> Results:
     """x + bias where x < -lambd, x - bias where x > lambd, else 0"""
-    edge, bias = float(attribute(node, "lambd", 0.5)), float(attribute(node, "bias", 0.0))
+    edge, bias = number(node, "lambd", 0.5), number(node, "bias", 0.0)
     x = operands[0]
 
     def shrink(x: Array) -> Array:

@@ -1,7 +1,7 @@
 """Reductions and running sums along axes, and the index of the largest element.
 
-A sum of n terms in any order: r = sum r_i + gamma_{n+2} sum (|m_i| + r_i). A mean, a norm or a logarithm of one follows
-by the interval's ends.
+A sum of n terms in any order: r = sum r_i + gamma_n' sum (|m_i| + r_i), n' as in harness.oracle.balls.linear. A mean, a
+norm or a logarithm of one follows by the interval's ends.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from harness.oracle.balls.ball import (
     exact,
     is_float,
     rounded,
-    widened,
 )
 from harness.oracle.balls.elementwise import absolute, is_wrapping, multiply
 from harness.oracle.balls.functions import approximated, through
+from harness.oracle.balls.linear import Sum
 from harness.oracle.balls.operands import integers, moved, parameter
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
 from harness.oracle.graph import Node
@@ -33,10 +33,11 @@ def total(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     """The sum over `axes`, in any order."""
     if is_wrapping(x):
         return Ball(np.asarray(np.sum(x.middle, axes, x.middle.dtype, keepdims=keepdims)), None, x.dtype)
-    middle = np.sum(x.numbers, axes, keepdims=keepdims)
-    size = np.sum(np.abs(x.numbers), axes, keepdims=keepdims)
-    radius = 0.0 if x.radius is None else np.sum(x.radius, axes, keepdims=keepdims)
-    return rounded(middle, radius, x.dtype, roundings=count(x, axes) + 2, size=size)
+    if count(x, axes) == 1:
+        return moved(x, lambda a: np.sum(a, axes, keepdims=keepdims))
+    radius = 0.0 if x.radius is None else np.asarray(np.sum(x.radius, axes, keepdims=keepdims))
+    middle, size = np.sum(x.numbers, axes, keepdims=keepdims), np.sum(np.abs(x.numbers), axes, keepdims=keepdims)
+    return Sum(middle, radius, size, count(x, axes)).ball(x.dtype)
 
 
 def count(x: Ball, axes: Axes) -> int:
@@ -46,7 +47,9 @@ def count(x: Ball, axes: Axes) -> int:
 
 def mean(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     """The mean over `axes`."""
-    return scaled(total(x, axes, keepdims=keepdims), 1 / count(x, axes) if count(x, axes) else np.nan)
+    n = count(x, axes)
+    sums = total(x, axes, keepdims=keepdims)
+    return sums if n == 1 else scaled(sums, 1 / n if n else np.nan)
 
 
 def scaled(x: Ball, factor: float) -> Ball:
@@ -192,30 +195,3 @@ def _arg(node: Node, operands: Operands, context: Context) -> Results:
     if np.array_equal(first, final):
         return [exact(first.astype(np.int64))]
     return [between(first, final, np.dtype(np.int64))]
-
-
-@rule("Hardmax")
-def _hardmax(node: Node, operands: Operands, context: Context) -> Results:
-    """1 at the first maximum, 0 elsewhere, along the axes of Softmax"""
-    x = operands[0]
-    flat = moved(x, lambda a: flattened(a, node, context))
-    first, final = position(flat, -1)
-    places = np.arange(flat.shape[-1])
-    middle = np.where(first == final, places == first, 0.5 * ((first <= places) & (places <= final)))
-    radius = np.where(first == final, 0.0, middle)
-    return [moved(widened(middle, radius, x.dtype), lambda a: unflattened(a, x, node, context))]
-
-
-def flattened(x: Array, node: Node, context: Context) -> Array:
-    """`x` with the axis that a Softmax goes along last. Before opset 13 that is `axis` and all axes after it as one."""
-    if context.opset >= 13:
-        return np.moveaxis(x, int(attribute(node, "axis", -1)), -1)
-    axis = int(attribute(node, "axis", 1)) % max(x.ndim, 1)
-    return x.reshape(*x.shape[:axis], int(np.prod(x.shape[axis:], dtype=int)))
-
-
-def unflattened(x: Array, like: Ball, node: Node, context: Context) -> Array:
-    """What `flattened` did undone, for a tensor of the shape of `like`."""
-    if context.opset >= 13:
-        return np.moveaxis(x, -1, int(attribute(node, "axis", -1)))
-    return x.reshape(like.shape)

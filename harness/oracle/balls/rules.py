@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import onnx
 
 from harness.oracle.balls.ball import Ball
@@ -58,3 +59,8 @@ def attribute(node: Node, name: str, default: Any) -> Any:
     """An attribute of `node`, or what it is when left out."""
     attributes: Mapping[str, Any] = node.attributes
     return attributes.get(name, default)
+
+
+def number(node: Node, name: str, default: float) -> float:
+    """A float attribute, or what it is when left out: both are float32 in the model."""
+    return float(np.float32(attribute(node, name, default)))
