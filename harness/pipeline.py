@@ -19,7 +19,7 @@ from harness.errors import UserError
 from harness.known import Explanation, Mask, explain
 from harness.laboratory import Laboratory
 from harness.machine import description
-from harness.oracle.judge import judge
+from harness.oracle.judge import judge, who_is_wrong
 from harness.recipe import Recipe, canonical, effective
 from harness.reduce.problem import ExhaustedError
 from harness.reduce.reducer import reduce
@@ -277,10 +277,21 @@ def pursue(
         return None
     if is_stale_state(case, installed, recipe, verdict, lab):
         verdict = dataclasses.replace(verdict, kind=Kind.STALE_STATE)
+    verdict = blamed(case, installed, recipe, verdict, lab)
     sign = coarse(name, verdict)
     signature = Signature(sign, fine(sign, case))
     expected = lab.reference.run(case).outputs
     return Finding(case, expected, installed, recipe, verdict, signature, CONFIRMING_RUNS, reproduced, symptom)
+
+
+def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> Verdict:
+    """A confirmed failure, with who is wrong: the target, or the reference."""
+    found, observation = watch(case, installed, recipe, lab, fresh=True)
+    if observation is None or not found.failed:
+        return verdict
+    options = effective(installed.target, recipe)
+    wrong = who_is_wrong(found, case, observation, target=installed.target, options=options, reference=lab.reference)
+    return dataclasses.replace(verdict, blame=wrong)
 
 
 def is_clear(verdict: Verdict) -> bool:

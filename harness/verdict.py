@@ -102,6 +102,7 @@ class Verdict:
     error, bound   the worst error and what was allowed there, in the unit that the tier states; error > bound fails
     rule     the documented Rule behind a rejection or a tolerated difference
     abstained  operator types because of which no tier could tell
+    blame    who is wrong: "target", "reference" or "undecided"; "" where nobody asked
     culprits   (name, operator) of the nodes at fault, where the verdict by itself knows them
     """
 
@@ -115,6 +116,7 @@ class Verdict:
     error: float = 0.0
     bound: float = 0.0
     rule: str = ""
+    blame: str = ""
     abstained: tuple[str, ...] = ()
     culprits: tuple[tuple[str, str], ...] = ()
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from generators.case import Case
 from harness.oracle import contested, exact, layers, lossless, running_error, sampling, structure
+from harness.oracle.opinion import Blame, blame
 from harness.oracle.question import Place, Question, agrees, distance, identical
 from harness.reference import Reference, ReferenceError
 from harness.verdict import Kind, Observation, Verdict, Word
@@ -38,15 +39,7 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {expected.error}")
     if expected.broken:
         return Verdict(Word.ABSTAINS, message=expected.broken)
-    question = Question(
-        case,
-        tuple(observation.outputs),
-        expected.outputs,
-        reference,
-        target.scheme(options),
-        frozenset(rule.name for rule in target.exceptions),
-        observation.artifact,
-    )
+    question = _question(case, observation, target, options, reference)
     try:
         return _uncontested(
             question,
@@ -57,6 +50,29 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
     except ReferenceError as e:
         operators = tuple(sorted({node.op for node in question.graph.nodes}))
         return Verdict(Word.ABSTAINS, message=f"the reference cannot be asked further: {e}", abstained=operators)
+
+
+def who_is_wrong(
+    verdict: Verdict, case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference
+) -> Blame:
+    """Whether the target or the reference is, where `judge` said `verdict`, a failure, of the same observation."""
+    if verdict.word is not Word.DIVERGES or verdict.kind not in (Kind.WRONG_VALUES, Kind.NAN, Kind.OFF_BY_ONE_STEP):
+        return Blame.TARGET
+    if not observation.outputs or verdict.output not in observation.outputs[verdict.feed]:
+        return Blame.TARGET  # a weight is wrong, whatever the outputs are
+    return blame(_question(case, observation, target, options, reference), (verdict.feed, verdict.output))
+
+
+def _question(case: Case, observation: Observation, target: Target, options: Options, reference: Reference) -> Question:
+    return Question(
+        case,
+        tuple(observation.outputs),
+        reference.run(case).outputs,
+        reference,
+        target.scheme(options),
+        frozenset(rule.name for rule in target.exceptions),
+        observation.artifact,
+    )
 
 
 def _uncontested(question: Question, verdict: Verdict) -> Verdict:
