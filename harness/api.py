@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import time
@@ -14,16 +13,17 @@ import onnx
 
 from generators import bulk
 from harness import bench as benchmarks
-from harness import campaign, corpus, environments, neighbours, recipe
+from harness import campaign, corpus, environments, handover, neighbours, recipe
+from harness import check as checks
 from harness.case import Case, elements, graph_inputs, nodes
 from harness.environments import Installed, resolve
 from harness.errors import UserError
 from harness.feeds import made_up, read_feeds
 from harness.files import replace_text
-from harness.known import mask_of
+from harness.known import Mask, mask_of
 from harness.laboratory import Laboratory
 from harness.machine import cpu_features
-from harness.pipeline import Effort, Examination, examine, look, reproduces
+from harness.pipeline import Effort, examine, look, reproduces
 from harness.recipe import Recipe
 from harness.sandbox.zygote import Zygote
 from harness.shard import Event, Plan, case_folders
@@ -269,12 +269,16 @@ def check(
     python: str | None = None,
     timeout: float = 60.0,
     memory_gib: float = 4.0,
+    budget: float = 300.0,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
     """Examine one real model on `targets`, and reduce what fails; reduced cases are written below `out`.
 
     recipe_json, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
     dims   sizes for symbolic dims of inputs that are made up
     python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
+    budget   seconds for each target and recipe after which nothing new is begun, and what was found so far is told
+    tell     hears what is being done, for people
 
     Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
     dims, and when `out` cannot be written.
@@ -288,8 +292,9 @@ def check(
     case = Case(proto.SerializeToString(), feeds, samples, {"file": model.name})
     held = [resolve(word, python=python) for word in targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
+    masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
     with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
-        results = [_check_one(case, one, chosen, lab, corpus_folder, out) for one, chosen in runs]
+        results = [_check_one(case, one, chosen, lab, masks, out, budget, tell) for one, chosen in runs]
         return {"targets": results, "network_isolated": lab.network_isolated}
 
 
@@ -323,47 +328,37 @@ def _recipes(
 
 
 def _check_one(
-    case: Case, installed: Installed, chosen: Recipe, lab: Laboratory, corpus_folder: Path, out: Path | None
+    case: Case,
+    installed: Installed,
+    chosen: Recipe,
+    lab: Laboratory,
+    masks: Sequence[Mask],
+    out: Path | None,
+    seconds: float,
+    tell: Callable[[str], None],
 ) -> dict[str, Any]:
     runs_before, cpu_before = lab.target_runs, _cpu_seconds(lab)
-    masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
-    result = examine(case, installed, chosen, lab, masks)
-    verdict, finding, reduced = _final(result), result.finding, None
-    if finding:
-        folder = corpus.save(finding.to_save(), out) if out else None
-        reduced = {
-            "path": str(folder) if folder else "",
-            "nodes": nodes(finding.case),
-            "elements": elements(finding.case),
-        }
-    judged = verdict.word is Word.AGREES
+    named = f"{installed.target.name}: "
+    checked = checks.check(case, installed, chosen, lab, masks, seconds=seconds, tell=lambda text: tell(named + text))
+    result = checked.as_json()
+    for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
+        if out and (finding := diagnosis.examination.finding):
+            folder = corpus.save(finding.to_save(), out)
+            cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
+            handover.write(folder, installed, lab, remedies=cures)
+            fault["reduced"]["path"] = str(folder)
+    faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
     return {
         "target": installed.target.name,
         "release": installed.release,
         "recipe": dict(chosen),
-        "verdict": str(verdict.word),
-        "stage": verdict.stage,
-        "kind": verdict.kind,
-        "tier": verdict.tier,
-        "rule": verdict.rule,
-        "known": result.known,
-        "confirmed": result.confirmed,
-        "blame": _blame(verdict, installed),
-        "message": verdict.message,
-        "culprits": [{"node": name, "op_type": operator.rpartition("::")[2]} for name, operator in verdict.culprits],
-        "vouched": 1.0 if judged else 0.0,
-        "reduced": reduced,
+        **result,
+        "blame": _blame(checked.verdict, installed),
+        "goes_away_with": faults[0]["goes_away_with"] if faults else [],
+        "reduced": next((fault["reduced"] for fault in faults if fault["reduced"]), None),
         "target_runs": lab.target_runs - runs_before,
         "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
     }
-
-
-def _final(result: Examination) -> Verdict:
-    """The verdict of an examination. One whose failure did not come back is no agreement: nobody knows what it was."""
-    if not (failure := result.unconfirmed):
-        return result.verdict
-    message = f"failed once, but not again in fresh processes: {failure.word} in {failure.stage}: {failure.message}"
-    return dataclasses.replace(failure, word=Word.ABSTAINS, message=message)
 
 
 def _blame(verdict: Verdict, installed: Installed) -> str:
@@ -406,6 +401,7 @@ def reduce(
                 kind="case",
             )
         folder = corpus.save(result.finding.to_save(), out)
+        handover.write(folder, installed, lab)
         return {
             "path": str(folder),
             "nodes": nodes(result.finding.case),

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from generators import bulk
-from harness import corpus, neighbours, recipe
+from harness import corpus, handover, neighbours, recipe
 from harness.case import Case
 from harness.environments import Installed, resolve
 from harness.errors import UserError
@@ -109,6 +109,7 @@ class Shard:
             yield self._examined(index, installed, chosen, result)
             if result.finding and not result.known:
                 path = corpus.save(result.finding.to_save(), self.plan.cases)
+                handover.write(path, installed, self.lab)
                 self.learn(self.plan.cases)
                 yield {"event": "found", "index": index, "path": str(path), "release": installed.release}
 

@@ -117,6 +117,10 @@ class Target:
     complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
     exceptions    documented numerical behaviour that the oracle must not report
+    snippet       Jinja template, over the options in effect, of Python source for people without driftnet: a function
+                  run(model, feeds, calibration, {output: dtype}) -> one {output: array} a feed, that does what the
+                  three functions do. It may use os, np (numpy) and the system's own package, and works in the current
+                  folder; a system that fails raises any exception
     """
 
     name: str
@@ -131,6 +135,7 @@ class Target:
     exceptions: tuple[Rule, ...] = ()
     inspect: Callable[[str, Options], Artifact] | None = None
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    snippet: str = ""
 
 
 class WireError(ValueError):

@@ -14,6 +14,7 @@ import struct
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -370,6 +371,7 @@ MNN = Target(
         Option("memory", "execute", ("normal", "low"), "low keeps quantised weights quantised in memory"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
+    snippet=Path(__file__).with_name("mnn.py.jinja").read_text(encoding="utf-8"),
     refusals=(
         Rule(
             "operator not supported",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,7 @@ ONNXRUNTIME_QUANT = Target(
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     switches={"disabled_optimizers": OPTIMIZERS},
+    snippet=Path(__file__).with_name("onnxruntime_quant.py.jinja").read_text(encoding="utf-8"),
     refusals=(
         Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
         Rule(

@@ -1,0 +1,175 @@
+"""Hand-over: what a maintainer needs to see a saved case fail, written into its folder.
+
+reproduce.py   a script that needs the target's own package, onnx, numpy and onnxruntime, and nothing of driftnet
+ISSUE.md       the report: versions, the graph, expected and actual, releases, what makes it go away
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import onnx
+
+from harness import corpus, picture
+from harness.case import Feed, elements, nodes
+from harness.corpus import SavedCase
+from harness.environments import Installed
+from harness.files import replace_text
+from harness.laboratory import Laboratory
+from harness.oracle.question import distance
+from harness.recipe import effective, validated
+from harness.verdict import Kind, Observation, Outcome
+
+SECONDS, HANGING_SECONDS = 60, 5
+SURE = 0.999
+"""The probability with which reproduce.py shows a flaky case, by trying as often as its rate asks for."""
+
+LOG_LINES, SHOWN_ELEMENTS, MOST_TEXT = 20, 64, 20_000
+HOW_JUDGED: Mapping[str, str] = {
+    "structure": "whether every stage ran, and the shapes, types and finiteness of the outputs",
+    "exact": "on data for which every partial sum can be represented exactly, so any differing bit is an error",
+    "lossless": "on data on the quantiser's own grid, so that quantising loses nothing before the last rounding",
+    "sampling": "against the spread of results when every tensor is perturbed in its last bits",
+}
+
+
+def write(folder: Path, installed: Installed, lab: Laboratory, *, remedies: Sequence[str] = ()) -> None:
+    """Write ISSUE.md and, where the target declares a snippet, reproduce.py into the saved case `folder`.
+
+    The target is run once more, to show what it does. remedies: what makes the failure go away, in words.
+    Raises UserError when the case is not whole or the folder cannot be written.
+    """
+    saved = corpus.load(folder)
+    with lab.hurried(HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS):
+        observation = lab.observe(saved.case, installed, saved.recipe, fresh=True)
+    if installed.target.snippet:
+        replace_text(folder / "reproduce.py", script(saved, installed, observation))
+    replace_text(folder / "ISSUE.md", issue(saved, installed, observation, remedies))
+
+
+def script(saved: SavedCase, installed: Installed, observation: Observation) -> str:
+    """The text of reproduce.py. Nothing of the case's own text is in it but as Python literals."""
+    tries = 1
+    if saved.status == "flaky":
+        rate = max(saved.reproduced, 1) / max(saved.runs, 1)
+        tries = math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE)))
+    return _rendered(
+        "reproduce.py.jinja",
+        {
+            "distribution": installed.target.distribution,
+            "release": installed.release,
+            "snippet": _snippet(saved, installed),
+            "what": _first_line(saved),
+            "seen": ", ".join(saved.seen),
+            "tolerance": tolerance(saved, observation),
+            "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS,
+            "tries": tries,
+            "runs": saved.runs,
+            "reproduced": saved.reproduced,
+        },
+    )
+
+
+def issue(saved: SavedCase, installed: Installed, observation: Observation, remedies: Sequence[str] = ()) -> str:
+    """The text of ISSUE.md."""
+    proto = saved.case.proto
+    text, drawn = onnx.printer.to_text(proto), picture.picture(proto)
+    last = observation.last
+    return _rendered(
+        "ISSUE.md.jinja",
+        {
+            "saved": saved,
+            "target": installed.target.name,
+            "distribution": installed.target.distribution,
+            "release": installed.release,
+            "title": _first_line(saved),
+            "message": saved.verdict.get("message", ""),
+            "versions": {name: metadata.version(name) for name in ("onnx", "numpy", "onnxruntime")},
+            "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
+            "python": platform.python_version(),
+            "features": saved.machine.get("cpu_features", []),
+            "nodes": nodes(saved.case),
+            "elements": elements(saved.case),
+            "text": text if len(text) <= MOST_TEXT else "",
+            "mermaid": picture.mermaid(drawn) if drawn else "",
+            "calls": _snippet(saved, installed) if installed.target.snippet else "",
+            "inputs": [_values(feed) for feed in saved.case.feeds],
+            "expected": [_values(outputs) for outputs in saved.expected],
+            "actual": [_values(outputs) for outputs in observation.outputs],
+            "ended": "" if last.outcome is Outcome.OK else _ending(observation),
+            "log": last.log.splitlines()[-LOG_LINES:],
+            "how": HOW_JUDGED.get(str(saved.verdict.get("tier", "")), ""),
+            "remedies": remedies,
+        },
+    )
+
+
+def tolerance(saved: SavedCase, observation: Observation) -> float:
+    """How far an element may be from onnxruntime's in reproduce.py: the geometric mean of what is wrong and what would
+    be right, so that rounding elsewhere does not count, nor does a failure that is a little smaller. 0: bit for bit."""
+    error, bound = float(saved.verdict.get("error", 0.0)), float(saved.verdict.get("bound", 0.0))
+    if not (0 < bound < error < math.inf):
+        return 0.0
+    feed, name = int(saved.verdict.get("feed", 0)), str(saved.verdict.get("output", ""))
+    if len(observation.outputs) > feed and name in observation.outputs[feed]:
+        seen, expected = observation.outputs[feed][name], saved.expected[feed][name]
+        if seen.shape == expected.shape and math.isfinite(worst := float(distance(seen, expected).max(initial=0.0))):
+            error, bound = worst, worst * bound / error  # the tier may have counted in steps
+    return float(f"{math.sqrt(error * bound):.3g}")
+
+
+def _snippet(saved: SavedCase, installed: Installed) -> str:
+    options = effective(installed.target, validated(installed.target, saved.recipe))
+    return _environment().from_string(installed.target.snippet).render(options)
+
+
+def _first_line(saved: SavedCase) -> str:
+    text = saved.note or str(saved.verdict.get("message", "")) or saved.coarse
+    return text.splitlines()[0] if text else saved.id
+
+
+def _ending(observation: Observation) -> str:
+    last = observation.last
+    what = {
+        Outcome.CRASH: f"ended by {last.signal}",
+        Outcome.HANG: f"did not come back in {last.seconds:.0f} s",
+        Outcome.MEMORY: f"went over its memory limit ({last.peak_mib:.0f} MiB)",
+    }.get(last.outcome, "failed")
+    return f"{last.stage} {what}" + (f": {last.message}" if last.message else "")
+
+
+def _values(arrays: Feed) -> dict[str, str]:
+    """Arrays in words: dtype, shape, and the values of small ones."""
+    return {name: _array(np.asarray(x)) for name, x in arrays.items()}
+
+
+def _array(x: np.ndarray) -> str:
+    said = f"{x.dtype}{list(x.shape)}"
+    if x.size == 0:
+        return said
+    if x.size > 1 and (x.ravel() == x.ravel()[0]).all():
+        return f"{said} all {x.ravel()[0]}"
+    with np.printoptions(threshold=SHOWN_ELEMENTS, linewidth=110, floatmode="unique"):
+        return f"{said}\n{x}" if x.ndim > 1 else f"{said} {x}"
+
+
+def _rendered(name: str, values: Mapping[str, Any]) -> str:
+    template = resources.files("harness").joinpath("templates", name).read_text()
+    return _environment().from_string(template).render(values)
+
+
+@functools.cache
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["repr"] = repr
+    return environment

@@ -1,0 +1,156 @@
+"""What is handed over shows the failure to somebody who has no driftnet."""
+
+import ast
+import dataclasses
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import corpus, handover
+from harness.case import digest
+from harness.corpus import SavedCase
+from harness.environments import resolve
+from harness.recipe import effective, swept
+from harness.verdict import Observation, Outcome, StageRun
+from tests import models
+
+CORPUS = Path(__file__).parent.parent / "corpus"
+RAN = Observation((StageRun("execute", Outcome.OK),), ({"y": np.ones((1, 4), np.float32)},))
+TARGETS = ("mnn", "onnxruntime-quant")
+
+
+def saved_relu(**changes):
+    case = models.relu()
+    expected = ({"y": np.maximum(case.feeds[0]["x"], 0)},)
+    verdict = {"word": "diverges", "stage": "execute", "kind": "wrong-values", "message": "y is wrong", "output": "y"}
+    saved = SavedCase("test_relu_01234567", case, expected, "mnn", {}, "coarse", "fine", verdict, seen=("3.6.1",))
+    return dataclasses.replace(saved, **changes)
+
+
+def handed_over(lab, tmp_path, name):
+    """A copy of a case of the corpus, with what is handed over."""
+    (source,) = CORPUS.glob(f"*/{name}")
+    folder = tmp_path / name
+    shutil.copytree(source, folder)
+    handover.write(folder, resolve(source.parent.name), lab)
+    return folder
+
+
+def run(folder):
+    """The script in an interpreter that sees neither this checkout nor the environment's variables."""
+    command = [sys.executable, "-I", str(folder / "reproduce.py")]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, env={})
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("test_mnn_execute_wrong-values_gemm_2e0d4ad6", "elements are wrong"),
+        ("test_onnxruntime-quant_quantize_error_gemm_10a8112e", "IndexError"),
+    ],
+)
+def test_the_script_reproduces_a_saved_case_by_itself(lab, tmp_path, name, said):
+    folder = handed_over(lab, tmp_path, name)
+    result = run(folder)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert said in result.stdout
+    assert "REPRODUCED" in result.stdout
+    imports = [
+        node for node in ast.walk(ast.parse((folder / "reproduce.py").read_text())) if isinstance(node, ast.Import)
+    ]
+    assert not [
+        alias.name for node in imports for alias in node.names if alias.name.startswith(("harness", "MNN.tools"))
+    ]
+
+
+def test_the_script_says_no_where_nothing_is_wrong(lab, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path)
+    handover.write(folder, resolve("mnn"), lab)
+    result = run(folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "not reproduced" in result.stdout
+
+
+def test_a_case_with_what_is_handed_over_still_loads_as_it_was(lab, tmp_path):
+    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_2e0d4ad6")
+    assert {"reproduce.py", "ISSUE.md", "case.json", "model.onnx"} <= {path.name for path in folder.iterdir()}
+    before = corpus.load(CORPUS / "mnn" / folder.name)
+    assert digest(corpus.load(folder).case) == digest(before.case)
+    assert corpus.folders([tmp_path]) == [folder]
+
+
+def test_the_issue_says_what_a_maintainer_asks_for(lab, tmp_path):
+    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_2e0d4ad6")
+    text = (folder / "ISSUE.md").read_text()
+    assert text.startswith("# mnn 3.6.1: Gemm with transA")
+    for part in (
+        "| seen on | 3.0.0,",
+        "python -m pip install onnx numpy onnxruntime mnn==3.6.1",
+        "```mermaid\nflowchart TD",
+        "y = Gemm <",
+        "expected y: float32",
+        "actual y: float32",
+        "5 of 5 runs in fresh processes failed",
+        "_tools.mnnconvert(arguments)",
+    ):
+        assert part in text, f"{part!r} is missing in:\n{text}"
+
+
+def test_the_issue_says_what_makes_it_go_away():
+    saved = saved_relu(recipe={"optimize_level": 2}, not_seen=("3.0.0",))
+    text = handover.issue(saved, resolve("mnn"), RAN, ["--optimizeLevel 0"])
+    _, _, cure = text.partition("## What makes it go away")
+    assert "* --optimizeLevel 0" in cure
+    assert "mnn 3.0.0" in cure
+    assert "optimize_level = 2" in text
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_snippet_is_python_under_every_recipe(name):
+    installed = resolve(name)
+    scripts = [
+        handover.script(saved_relu(recipe=recipe, target=name), installed, RAN) for recipe in swept(installed.target)
+    ]
+    for text in scripts:
+        functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+        assert functions[0] == "run", "the calls of the target come first"
+    assert len({*scripts}) > len(scripts) // 2, "options change the script"
+
+
+def test_the_flags_of_the_recipe_stand_in_the_script():
+    saved = saved_relu(recipe={"quantize": "weight-only", "weight_bits": 4, "optimize_level": 2})
+    text = handover.script(saved, resolve("mnn"), RAN)
+    assert '"--optimizeLevel", "2"' in text
+    assert '"--weightQuantBits", "4", "--weightQuantAsymmetric=1"' in text
+    assert effective(resolve("mnn").target, saved.recipe)["weight_bits"] == 4
+
+
+def test_the_text_of_a_case_cannot_become_code():
+    note = '"""\' + __import__("os").system("touch /tmp/owned") + \'"""'
+    text = handover.script(saved_relu(note=note, seen=(note,)), resolve("mnn"), RAN)
+    values = {
+        node.targets[0].id: ast.literal_eval(node.value)
+        for node in ast.parse(text).body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+    }
+    assert values["WHAT"] == values["SEEN"] == note
+
+
+def test_a_tolerance_lies_between_what_is_wrong_and_what_is_right():
+    def of(**verdict):
+        saved = saved_relu()
+        return handover.tolerance(dataclasses.replace(saved, verdict={**saved.verdict, **verdict}), RAN)
+
+    worst = float(np.abs(1 - saved_relu().expected[0]["y"]).max())
+    assert of(tier="exact", error=1.0) == 0, "bit for bit where there is no bound"
+    assert 1e-6 * worst < of(error=1.0, bound=1e-6) < worst
+    assert of(error=3.0, bound=1.0) == pytest.approx(worst / 3**0.5, rel=1e-2), "a tier may count in steps"
+
+
+def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():
+    text = handover.script(saved_relu(status="flaky", runs=5, reproduced=2), resolve("mnn"), RAN)
+    assert "TRIES = 14  # it failed in 2 of 5 runs" in text
