@@ -18,6 +18,7 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     linear,
     movement,
     normalization,
+    pooling,
     quantized,
     reduction,
     sequence,
