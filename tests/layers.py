@@ -115,7 +115,8 @@ def group_norm(net: Net, x: str, groups: int, shape: Sequence[int]) -> str:
     channels, ones = shape[1], [1] * (len(shape) - 2)
     with net.scope("norm"):
         flat = net("Reshape", x, net.integers(0, groups, -1))
-        norm = net("InstanceNormalization", flat, net.constant(np.ones(groups)), net.constant(np.zeros(groups)))
+        ones_and_zeros = net.constant(np.ones(groups)), net.constant(np.zeros(groups))
+        norm = net("InstanceNormalization", flat, *ones_and_zeros, epsilon=1e-5)
         back = net("Reshape", norm, net.integers(*shape))
         return net("Add", net("Mul", back, net.gain(channels, *ones)), net.bias(channels, *ones))
 
@@ -123,7 +124,8 @@ def group_norm(net: Net, x: str, groups: int, shape: Sequence[int]) -> str:
 def batch_norm(net: Net, x: str, channels: int) -> str:
     """torch.nn.BatchNorm2d in evaluation, not folded."""
     variance = net.constant(net.rng.uniform(0.5, 1.5, channels), name="running_var")
-    return net("BatchNormalization", x, net.gain(channels), net.bias(channels), net.bias(channels), variance)
+    statistics = net.gain(channels), net.bias(channels), net.bias(channels), variance
+    return net("BatchNormalization", x, *statistics, epsilon=1e-5, momentum=0.9)
 
 
 def layer_norm(net: Net, x: str, shape: Sequence[int]) -> str:
