@@ -153,6 +153,13 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
 @click.option("--option", "options", multiple=True, metavar="K=V", help="One option of the target.")
 @click.option("--sweep", is_flag=True, help="Every value of every option in turn.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
+@click.option(
+    "--budget",
+    type=click.FloatRange(min=0),
+    default=300.0,
+    metavar="SECONDS",
+    help="Of each target and recipe, after which nothing new is begun.",
+)
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus
 @_python
@@ -170,7 +177,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     options = dict(_pair(text, "--option K=V") for text in given["options"])
     if given["quantize"]:
         options["quantize"] = given["quantize"]
-    with ERR.status(f"checking {model}"):
+    with progress.told(ERR, f"checking {model}") as tell:
         result = api.check(
             model,
             targets=targets or api.DEFAULT_TARGETS,
@@ -185,6 +192,8 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
             python=given["python"],
             timeout=given["timeout"],
             memory_gib=given["memory"],
+            budget=given["budget"],
+            tell=tell,
         )
     _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.check(OUT, result))

@@ -125,6 +125,11 @@ class Verdict:
         return self.word in FAILURES
 
     @property
+    def in_values(self) -> bool:
+        """Whether every stage ran and gave outputs of the right form, with wrong values in them."""
+        return self.word is Word.DIVERGES and self.kind not in (Kind.WRONG_SHAPE, Kind.WRONG_DTYPE)
+
+    @property
     def surfaces_late(self) -> bool:
         """Whether what is at fault may stand before the node where it shows: no output, an error of a consumer, NaN."""
         return self.stage == "execute" and (self.word is not Word.DIVERGES or self.kind == Kind.NAN)

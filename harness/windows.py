@@ -98,12 +98,9 @@ def seams(case: Case, windows: Sequence[Window]) -> list[Window]:
 
 
 def survey(
-    case: Case, recorded: Recording, look: Callable[[Case], Verdict], wrong: Callable[[Verdict], bool], runs: int
+    case: Case, recorded: Recording, look: Callable[[Case], Verdict], wrong: Callable[[Verdict], bool]
 ) -> Iterator[Judged]:
-    """Judge every window and seam; then, while no verdict is `wrong`, halves of what nobody could judge.
-
-    runs   how often `look` may be asked in all
-    """
+    """Judge every window and seam; then, while no verdict is `wrong`, halves of what nobody could judge."""
     windows = split(case, recorded)
     waiting, asked, affirmed, clean = [*windows, *seams(case, windows)], set[Window](), set[int](), True
     while waiting and clean:
@@ -114,9 +111,6 @@ def survey(
             if judged is None:
                 continue
             yield judged
-            runs -= 1
-            if runs <= 0:
-                return
             if judged.verdict.word is Word.AGREES:
                 affirmed.update(judged.nodes)
             else:

@@ -1,14 +1,16 @@
-"""Live progress of a campaign: a panel on a terminal, one plain line every ten seconds elsewhere."""
+"""Live progress: a panel on a terminal, one plain line every ten seconds elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from harness.api import Listener
@@ -30,6 +32,25 @@ def line(summary: Summary) -> str:
         f"{summary.wall_seconds:.0f} s: {summary.cases} cases, {rate:.1f}/s ({counts}); "
         f"{len(summary.new)} new and {known} known findings{errors}{left}"
     )
+
+
+@contextlib.contextmanager
+def told(console: Console, what: str) -> Iterator[Callable[[str], None]]:
+    """A function that shows what is being done on `console` (stderr) while the block runs: always the last thing said
+    on a terminal, elsewhere a line every ten seconds."""
+    if console.is_terminal:
+        with console.status(escape(what)) as status:
+            yield lambda text: status.update(escape(f"{what}: {text}"))
+        return
+    started = said = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said >= PLAIN_SECONDS:
+            said = now
+            console.print(f"{now - started:.0f} s: {text}", markup=False)
+
+    yield tell
 
 
 @contextlib.contextmanager

@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 Result = Mapping[str, Any]
+OUTPUTS = 5  # of a model, the worst, that are shown
 MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
@@ -64,15 +65,37 @@ def check(console: Console, result: Result) -> None:
         )
         if r["message"]:
             console.print(f"  {r['message']}", markup=False)
-        if r["known"]:
-            console.print(f"  known: {r['known']}", markup=False)
+        if r["stages"]:
+            console.print("  stages: " + ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"]), markup=False)
+        for output in sorted(r["outputs"], key=lambda o: o["error"], reverse=True)[:OUTPUTS]:
+            console.print(
+                f"  output {output['name']}: error {output['error']:.3g}, largest value {output['largest']:.3g}",
+                markup=False,
+            )
+        if r["windows"]["judged"] or r["vouched"]:
+            doubtful = ", ".join(f"{count} {op}" for op, count in r["doubtful"].items())
+            rest = f"; not for {doubtful}" if doubtful else ""
+            console.print(f"  vouched for {r['vouched']:.1%} of the nodes{rest}", markup=False)
         if r["culprits"]:
             console.print("  nodes: " + ", ".join(f"{c['op_type']} {c['node']}" for c in r["culprits"]), markup=False)
-        if r["reduced"] and r["reduced"]["path"]:
-            reduced = r["reduced"]
-            console.print(
-                f"  reduced: {reduced['path']} ({reduced['nodes']} nodes, {reduced['elements']} elements)", markup=False
-            )
+        for fault in r["faults"]:
+            _fault(console, fault)
+
+
+def _fault(console: Console, fault: Mapping[str, Any]) -> None:
+    """One fault of a model: which nodes, how badly, what is known of it."""
+    where = " with ".join(f"{c['op_type']} {c['node']}" for c in fault["nodes"]) or "the model as a whole"
+    stage = f" in {fault['stage']}" if fault["stage"] else ""
+    console.print(f"  [bold]fault[/] {escape(where)}: {fault['verdict']}{stage} ({fault['kind']}, {fault['tier']})")
+    console.print(f"    {fault['message']}", markup=False)
+    if fault["goes_away_with"]:
+        cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
+        console.print(f"    goes away with {cures}", markup=False)
+    if fault["known"]:
+        console.print(f"    known: {fault['known']}", markup=False)
+    if reduced := fault["reduced"]:
+        path = reduced["path"] or "give --out DIR to keep it"
+        console.print(f"    reduced: {reduced['nodes']} nodes, {reduced['elements']} elements: {path}", markup=False)
 
 
 def targets(console: Console, result: Result) -> None:

@@ -1,0 +1,71 @@
+"""What a failure hangs on: the options that make it go away, each alone, and with them the stage at fault.
+
+Asked of reduced cases, where a run costs milliseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from harness.case import Case
+from harness.recipe import Recipe, canonical, effective
+from harness.reduce.problem import shrink
+from harness.verdict import Observation, Verdict, Word
+from harness.wire import Target
+
+Watch = Callable[[Case, Recipe], tuple[Verdict, Observation | None]]
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One option set to another value, with which a failure is gone."""
+
+    option: str
+    value: Any
+    stage: str
+
+
+def remedies(case: Case, recipe: Recipe, verdict: Verdict, target: Target, watch: Watch) -> Iterator[Remedy]:
+    """Every change of a single option that makes `verdict` on `case` go away; of a switch, the fewest parts."""
+
+    def cures(name: str, value: Any) -> bool:
+        found, _ = watch(case, canonical(target, {**recipe, name: value}))
+        return found.word is Word.AGREES or (found.word is Word.ABSTAINS and verdict.word is not Word.DIVERGES)
+
+    chosen = effective(target, recipe)
+    for option in target.options:
+        for value in option.values:
+            if option.name in chosen and value != chosen[option.name] and cures(option.name, value):
+                yield Remedy(option.name, value, option.stage)
+    for name, parts in target.switches.items():
+        if not chosen[name] and cures(name, list(parts)):
+            yield Remedy(name, shrink(parts, partial(cures, name), least=1), "execute")
+
+
+def stage_at_fault(
+    case: Case, recipe: Recipe, verdict: Verdict, found: Sequence[Remedy], target: Target, watch: Watch
+) -> str:
+    """The stage that goes wrong, as far as it can be told from outside; "" where it cannot.
+
+    A stage that reports a failure is the one. A wrong result is the quantiser's where the quantised model, executed
+    for what it is, is executed rightly; the executor's where it is not; else that of the stage whose options cure it.
+    """
+    if verdict.stage != "execute":
+        return verdict.stage
+    if target.scheme(effective(target, recipe)):
+        unquantised = [r for r in found if target.scheme(effective(target, {**recipe, r.option: r.value})) is None]
+        for remedy in unquantised:
+            executed = {option.name for option in target.options if option.stage == "execute"}
+            plain = {name: value for name, value in recipe.items() if name in executed} | {remedy.option: remedy.value}
+            _, observation = watch(case, recipe)
+            if observation and observation.artifact and "model" in observation.artifact:
+                artifact = replace(case, model=observation.artifact["model"], calibration=())
+                again, _ = watch(artifact, canonical(target, plain))
+                return "execute" if again.failed else "quantize" if again.word is Word.AGREES else ""
+        if unquantised:
+            return "quantize"
+    stages = {remedy.stage for remedy in found} - {"quantize"}
+    return stages.pop() if len(stages) == 1 else ""

@@ -1,0 +1,340 @@
+"""One real model on one target: what is wrong, which nodes do it, and a small case that shows it.
+
+The model as a whole tells whether every stage runs, and whether what comes out can be right at all; its windows tell
+where it goes wrong, and vouch for the rest. Each fault is then examined as any other case: confirmed, known or reduced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from harness.attribution import Remedy, remedies, stage_at_fault
+from harness.case import Case, elements
+from harness.case import nodes as size
+from harness.environments import Installed
+from harness.known import Mask
+from harness.laboratory import Laboratory
+from harness.localize import Fault, Search, locate
+from harness.oracle import exact
+from harness.oracle.question import distance
+from harness.pipeline import HURRIED, Effort, Examination, examine, watch
+from harness.recipe import Recipe
+from harness.reduce.problem import ExhaustedError
+from harness.reduce.submodel import Recording, recording
+from harness.reference import ReferenceError
+from harness.verdict import Observation, Verdict, Word
+from harness.windows import Judged, live_nodes, survey
+
+ENOUGH = 0.95
+"""Share of nodes that have to be vouched for where no tier can judge a model end to end."""
+
+RUNS, RUNS_A_NODE = 240, 1.4
+"""How often a target may be run for one model and recipe: whichever is more."""
+
+SURVEYED, NARROWED = 0.75, 0.9
+"""The shares of these runs after which no further window is judged, and after which no fault is looked for."""
+
+RESERVED = 60
+"""Runs that a reduction leaves for confirming it and for trying options."""
+
+DIAGNOSED = 3
+"""Faults of different operators that are examined, each; of the others the nodes are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """One fault examined.
+
+    nodes    (name, operator) of the nodes in the model that fail together; empty where it is the model as a whole
+    stage    the stage that goes wrong, "" where that cannot be told
+    """
+
+    nodes: tuple[tuple[str, str], ...]
+    examination: Examination
+    remedies: tuple[Remedy, ...] = ()
+    stage: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The fault as a JSON value; `reduced` where there is a finding, its path left open."""
+        verdict, finding = self.examination.verdict, self.examination.finding
+        reduced = finding and {"path": "", "nodes": size(finding.case), "elements": elements(finding.case)}
+        return {
+            "nodes": [_node(pair) for pair in self.nodes],
+            "verdict": str(verdict.word),
+            "kind": verdict.kind,
+            "tier": verdict.tier,
+            "error": verdict.error,
+            "bound": verdict.bound,
+            "message": verdict.message,
+            "stage": self.stage,
+            "known": self.examination.known,
+            "goes_away_with": [{"option": r.option, "value": r.value} for r in self.remedies],
+            "reduced": reduced,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """What a check found.
+
+    verdict   on the model; observation of the run of the whole model, None when the target was not asked
+    judged    the windows and the verdicts on them
+    vouched   share of the nodes that some tier affirmed;   doubtful   operator -> how many nodes it did not
+    culprits  (name, operator) of every node found at fault, those of faults that were not examined too
+    outputs   of each graph output the largest error over all feeds, and the largest magnitude it should have
+    """
+
+    verdict: Verdict
+    observation: Observation | None = None
+    judged: tuple[Judged, ...] = ()
+    vouched: float = 0.0
+    doubtful: Mapping[str, int] = field(default_factory=dict)
+    culprits: tuple[tuple[str, str], ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    outputs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def known(self) -> str:
+        """The open case that explains everything found; "" where one of the faults is new."""
+        names = [d.examination.known for d in self.diagnoses]
+        return names[0] if names and all(names) else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The check as a JSON value; of the windows those that no tier affirmed, the worst first."""
+        verdict, observation = self.verdict, self.observation
+        return {
+            "verdict": str(verdict.word),
+            "stage": verdict.stage,
+            "kind": verdict.kind,
+            "tier": verdict.tier,
+            "rule": verdict.rule,
+            "known": self.known,
+            "message": verdict.message,
+            "stages": [
+                {"stage": run.stage, "outcome": str(run.outcome), "seconds": round(run.seconds, 3)}
+                for run in (observation.stages if observation else ())
+            ],
+            "outputs": [
+                {"name": name, "error": error, "largest": largest} for name, (error, largest) in self.outputs.items()
+            ],
+            "culprits": [_node(pair) for pair in self.culprits],
+            "vouched": round(self.vouched, 4),
+            "doubtful": dict(self.doubtful),
+            "windows": {"judged": len(self.judged), **Counter(str(j.verdict.word) for j in self.judged)},
+            "faults": [diagnosis.as_json() for diagnosis in self.diagnoses],
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Inquiry:
+    """One model, where it is run, and what that may cost.
+
+    deadline  monotonic seconds after which nothing new is begun;   limit  runs of the target in all
+    tell      hears what is being done, for people
+    """
+
+    case: Case
+    installed: Installed
+    recipe: Recipe
+    lab: Laboratory
+    masks: Sequence[Mask]
+    deadline: float
+    tell: Callable[[str], None]
+    started: int
+    limit: int
+
+    @property
+    def left(self) -> int:
+        """Runs that are left."""
+        return self.limit - (self.lab.target_runs - self.started)
+
+    def watch(self, case: Case, recipe: Recipe | None = None) -> tuple[Verdict, Observation | None]:
+        """One run of a part of the model."""
+        return watch(case, self.installed, self.recipe if recipe is None else recipe, self.lab)
+
+    def look(self, case: Case, share: float = 1.0) -> Verdict:
+        """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
+        if self.left <= (1 - share) * self.limit or time.monotonic() > self.deadline:
+            raise ExhaustedError
+        return self.watch(case)[0]
+
+
+def check(
+    case: Case,
+    installed: Installed,
+    recipe: Recipe,
+    lab: Laboratory,
+    masks: Sequence[Mask],
+    *,
+    seconds: float = math.inf,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Checked:
+    """Check one model. Raises nothing on account of the target or of the reference.
+
+    seconds   wall time after which nothing new is begun;   tell   hears what is being done, for people
+    """
+    limit = max(RUNS, int(RUNS_A_NODE * len(case.proto.graph.node)))
+    deadline = time.monotonic() + seconds
+    inquiry = Inquiry(case, installed, recipe, lab, masks, deadline, tell, lab.target_runs, limit)
+    tell("the whole model")
+    verdict, observation = inquiry.watch(case)
+    if observation is None:
+        return Checked(verdict, culprits=verdict.culprits)
+    checked = Checked(verdict, observation, outputs=_errors(case, observation, lab))
+    if verdict.word is Word.AGREES and verdict.tier == exact.TIER and not verdict.rule:
+        return dataclasses.replace(checked, vouched=1.0)
+    if verdict.word is Word.REJECTS:
+        return checked
+    with lab.hurried(HURRIED * lab.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * lab.last_seconds)):
+        return _localised(inquiry, checked)
+
+
+def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
+    """`checked` with what the windows say, and the faults."""
+    case, whole = inquiry.case, checked.verdict
+    judged: list[Judged] = []
+    faults: list[Fault] = []
+    try:
+        recorded = recording(case, inquiry.lab.reference.record)
+    except ReferenceError as e:
+        inquiry.tell(f"no windows: {e}")
+    else:
+        judged = _survey(inquiry, recorded, whole)
+        faults = _locate(inquiry, recorded, _failing(judged, whole), whole)
+    affirmed = {node for j in judged if j.verdict.word is Word.AGREES for node in j.nodes}
+    live, graph = live_nodes(case), case.proto.graph
+    doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
+    vouched = 1 - doubtful.total() / max(1, len(live))
+    diagnoses, unconfirmed = _diagnose(inquiry, faults, whole)
+    return dataclasses.replace(
+        checked,
+        verdict=_overall(whole, diagnoses, unconfirmed, vouched),
+        judged=tuple(judged),
+        vouched=vouched,
+        doubtful=dict(doubtful.most_common()),
+        culprits=tuple(dict.fromkeys(pair for fault in faults for pair in _named(case, fault))),
+        diagnoses=tuple(diagnoses),
+    )
+
+
+def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict) -> list[Judged]:
+    live = len(live_nodes(inquiry.case))
+    judged: list[Judged] = []
+    try:
+        for one in survey(
+            inquiry.case, recorded, lambda part: inquiry.look(part, SURVEYED), lambda v: _is_wrong(v, whole)
+        ):
+            judged.append(one)
+            seen = {node for j in judged for node in j.nodes}
+            inquiry.tell(f"windows: {len(seen)} of {live} nodes")
+    except ExhaustedError:
+        inquiry.tell("windows: the budget is spent")
+    return judged
+
+
+def _is_wrong(verdict: Verdict, whole: Verdict) -> bool:
+    """Whether a window's failure is one of the model's. A part may fail to run for being cut out; then it says nothing
+    where the whole runs."""
+    return verdict.failed and (whole.failed or verdict.in_values)
+
+
+def _failing(judged: Sequence[Judged], whole: Verdict) -> list[Judged]:
+    """The windows to be narrowed: where the model gives wrong values those that do too, if there are any."""
+    wrong = [j for j in judged if _is_wrong(j.verdict, whole)]
+    return [j for j in wrong if whole.in_values and j.verdict.in_values] or wrong
+
+
+def _locate(inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict) -> list[Fault]:
+    search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.installed.target.name)
+    faults: list[Fault] = []
+    try:
+        for fault in locate(search, failing, whole):
+            faults.append(fault)
+            inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
+    except ExhaustedError:
+        inquiry.tell("localisation: the budget is spent")
+    return faults
+
+
+def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict) -> tuple[list[Diagnosis], Verdict | None]:
+    """What came of examining one fault of each sort, and a failure that fresh processes did not show again.
+
+    Where the model fails and no part of it does, the model is examined.
+    """
+    sorts: dict[tuple[str, ...], Fault] = {}
+    for fault in faults:
+        sorts.setdefault((fault.verdict.kind, *(op for _, op in _named(inquiry.case, fault))), fault)
+    diagnoses, unconfirmed = [], None
+    for number, fault in enumerate(list(sorts.values())[:DIAGNOSED]):
+        examined = _examined(inquiry, fault.case, min(DIAGNOSED, len(sorts)) - number)
+        unconfirmed = examined.unconfirmed or unconfirmed
+        if examined.unconfirmed is None and examined.verdict.failed:
+            diagnoses.append(_attributed(inquiry, _named(inquiry.case, fault), examined))
+    if whole.failed and not diagnoses:
+        examined = _examined(inquiry, inquiry.case, 1)
+        unconfirmed = examined.unconfirmed
+        if examined.unconfirmed is None:
+            diagnoses.append(_attributed(inquiry, (), examined))
+    return diagnoses, unconfirmed
+
+
+def _examined(inquiry: Inquiry, case: Case, shares: int) -> Examination:
+    inquiry.tell("reducing")
+    seconds = max(0.0, inquiry.deadline - time.monotonic()) / shares
+    effort = Effort(seconds=seconds, calls=max(0, (inquiry.left - RESERVED) // shares))
+    return examine(case, inquiry.installed, inquiry.recipe, inquiry.lab, inquiry.masks, effort=effort)
+
+
+def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], examined: Examination) -> Diagnosis:
+    finding = examined.finding
+    if finding is None or finding.verdict.word is Word.HANGS or time.monotonic() > inquiry.deadline:
+        return Diagnosis(nodes, examined)
+    inquiry.tell("trying options")
+    about = (finding.case, finding.recipe, finding.verdict)
+    target = inquiry.installed.target
+    found = tuple(remedies(*about, target, inquiry.watch))
+    return Diagnosis(nodes, examined, found, stage_at_fault(*about, found, target, inquiry.watch))
+
+
+def _overall(whole: Verdict, diagnoses: Sequence[Diagnosis], unconfirmed: Verdict | None, vouched: float) -> Verdict:
+    if diagnoses:
+        return whole if whole.failed else diagnoses[0].examination.verdict
+    if unconfirmed:
+        message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
+        return dataclasses.replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
+    if whole.word is Word.ABSTAINS and vouched >= ENOUGH:
+        return Verdict(Word.AGREES, "windows", message=f"in windows; end to end nobody can tell: {whole.message}")
+    return whole
+
+
+def _node(pair: tuple[str, str]) -> dict[str, str]:
+    name, operator = pair
+    return {"node": name, "op_type": operator.rpartition("::")[2]}
+
+
+def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
+    """(name, operator) of its nodes; nodes without a name are called after what they make."""
+    nodes = [case.proto.graph.node[i] for i in fault.nodes]
+    return tuple((node.name or next(name for name in node.output if name), node.op_type) for node in nodes)
+
+
+def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:
+    """Of each output the largest error over all feeds, and the largest magnitude it should have."""
+    errors: dict[str, tuple[float, float]] = {}
+    for got, expected in zip(observation.outputs, lab.reference.run(case).outputs):
+        for name, right in expected.items():
+            error = math.inf
+            if name in got and got[name].shape == right.shape:
+                error = float(distance(got[name], right).max(initial=0.0))
+            size = float(distance(right, np.zeros_like(right)).max(initial=0.0)) if right.dtype.kind in "biuf" else 0.0
+            before = errors.get(name, (0.0, 0.0))
+            errors[name] = (max(before[0], error), max(before[1], size))
+    return errors
