@@ -1,0 +1,198 @@
+"""The operators of com.microsoft that quantisers write, and those that fuse what they wrote.
+
+Most are a float operator between a DequantizeLinear and a QuantizeLinear, and are followed just so. Kernels that look a
+function up in a table of 256 codes, or that fold zero points into the sum, round once or twice more before they decide.
+
+https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.oracle.balls.ball import Ball, Undecided, format_of, value
+from harness.oracle.balls.linear import Sum, products
+from harness.oracle.balls.operands import moved, operand
+from harness.oracle.balls.quantized import (
+    FLOAT,
+    centred,
+    codes,
+    columns,
+    dynamic_quantize_linear,
+    in_steps,
+    matrix_product,
+    no_zero,
+    requantized,
+    scaled,
+    scales,
+)
+from harness.oracle.balls.rules import RULES, Context, Operands, Results, attribute, rule
+from harness.oracle.graph import Node
+
+U = format_of(FLOAT).unit
+
+
+def dequantized(operands: Operands, k: int) -> Ball:
+    """Operands k, k + 1, k + 2: codes, one scale, one zero point (or none), as numbers."""
+    zero = operand(operands, k + 2)
+    return scaled(centred(operands[k], None if zero is None else _scalar(zero)), _scalar(operands[k + 1]))
+
+
+def _scalar(parameter: Ball) -> Ball:
+    return moved(parameter, lambda p: p.reshape(()))
+
+
+def quantized(x: Ball, scale: Ball, zero: Ball | None, like: Ball, context: Context, *, extra: float = 0.0) -> Ball:
+    """x as codes of the dtype of `zero`, or where that is absent of `like`.
+
+    extra   what a kernel may lose in units of the scale beside the rounding of the quotient
+    """
+    zero = no_zero(like.dtype) if zero is None else _scalar(zero)
+    v, d = in_steps(x, _scalar(scale))
+    return codes(v, d + extra + 2 * U * np.abs(zero.numbers), zero, zero.dtype, context)
+
+
+def _followed(op: str, node: Node, operands: Sequence[Ball], context: Context) -> Ball:
+    """What the default domain's `op` makes of `operands`, with the attributes of `node`."""
+    (result,) = RULES[op](dataclasses.replace(node, op=op), operands, context)
+    return result  # type: ignore[no-any-return]
+
+
+def _between(op: str) -> None:
+    """QLinear-op: `op` of one tensor of codes (x, scale, zero, y_scale, y_zero)."""
+
+    @rule(f"com.microsoft.QLinear{op}")
+    def follow(node: Node, operands: Operands, context: Context) -> Results:
+        result = _followed(op, node, [dequantized(operands, 0)], context)
+        return [quantized(result, operands[3], operand(operands, 4), operands[0], context)]
+
+
+for _op in ("Sigmoid", "LeakyRelu", "ReduceMean"):
+    _between(_op)
+
+
+@rule("com.microsoft.QLinearSoftmax")
+def qlinear_softmax(node: Node, operands: Operands, context: Context) -> Results:
+    """Softmax of codes, as the default opset that the attribute names defines it"""
+    context = dataclasses.replace(context, opset=attribute(node, "opset", context.opset))
+    result = _followed("Softmax", node, [dequantized(operands, 0)], context)
+    return [quantized(result, operands[3], operand(operands, 4), operands[0], context)]
+
+
+@rule("com.microsoft.QLinearAveragePool", "com.microsoft.QLinearGlobalAveragePool")
+def qlinear_average_pool(node: Node, operands: Operands, context: Context) -> Results:
+    """The mean of codes, channels second or last"""
+    last = attribute(node, "channels_last", 0)
+    x = dequantized(operands, 0)
+    x = moved(x, lambda values: np.moveaxis(values, -1, 1)) if last else x
+    result = _followed(node.op.removeprefix("com.microsoft.QLinear"), node, [x], context)
+    result = moved(result, lambda values: np.moveaxis(values, 1, -1)) if last else result
+    return [quantized(result, operands[3], operand(operands, 4), operands[0], context)]
+
+
+@rule("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul")
+def qlinear_binary(node: Node, operands: Operands, context: Context) -> Results:
+    """Sum or product of codes"""
+    op = node.op.removeprefix("com.microsoft.QLinear")
+    result = _followed(op, node, [dequantized(operands, 0), dequantized(operands, 3)], context)
+    # Zero points times scales are summed beforehand: the terms are as large as 255 scales of either operand.
+    s_a, s_b, s_c = scales(operands[1], operands[4], operands[6])
+    extra = 8 * U * 255 * float((s_a + s_b) / s_c) if op == "Add" else 0.0
+    return [quantized(result, operands[6], operand(operands, 7), operands[0], context, extra=extra)]
+
+
+@rule("com.microsoft.QLinearConcat")
+def qlinear_concat(node: Node, operands: Operands, context: Context) -> Results:
+    """Concat of codes, each with its scale and zero point"""
+    parts = [dequantized(operands, k) for k in range(2, len(operands), 3)]
+    scale, zero = operands[0], operands[1]
+    return [_followed("Concat", node, [quantized(x, scale, zero, zero, context) for x in parts], context)]
+
+
+@rule("com.microsoft.QLinearWhere")
+def qlinear_where(node: Node, operands: Operands, context: Context) -> Results:
+    """Where of codes"""
+    choice = [operands[0], dequantized(operands, 1), dequantized(operands, 4)]
+    return [quantized(_followed("Where", node, choice, context), operands[7], operands[8], operands[8], context)]
+
+
+@rule("com.microsoft.QGemm")
+def qgemm(node: Node, operands: Operands, context: Context) -> Results:
+    """alpha s_a s_b (A' B' + C), C int32 in units of s_a s_b; in codes where a scale of Y is given, else in float32"""
+    a, b = centred(operands[0], _scalar(operands[2])), operands[3]
+    transposed_b = attribute(node, "transB", 0)
+    zero, scale = (columns(operands[k]) for k in (5, 4))
+    b = moved(b, np.transpose) if transposed_b else b
+    a = moved(a, np.transpose) if attribute(node, "transA", 0) else a
+    total = products(np.matmul, a, centred(b, zero), a.shape[1]).plus(operand(operands, 6))
+    s_a, s_b = scales(_scalar(operands[1]), scale)
+    factor = attribute(node, "alpha", 1.0) * s_a * s_b
+    if operand(operands, 7) is None:
+        return [total.each(lambda y: y * factor).ball(FLOAT)]
+    y_zero = no_zero(operands[0].dtype) if operand(operands, 8) is None else operands[8]
+    return [requantized(total, factor / value(operands[7]), y_zero, y_zero.dtype, context)]
+
+
+@rule("com.microsoft.MatMulIntegerToFloat")
+def matmul_integer_to_float(node: Node, operands: Operands, context: Context) -> Results:
+    """s_a s_b (A - zero) (B - zero) + bias, in float32"""
+    a_zero, b_zero = operand(operands, 4), operand(operands, 5)
+    a = centred(operands[0], None if a_zero is None else _scalar(a_zero))
+    b = centred(operands[1], None if b_zero is None else columns(b_zero))
+    return [_to_float(matrix_product(a, b), operands[2], operands[3], operand(operands, 6))]
+
+
+def _to_float(total: Sum, a_scale: Ball, b_scale: Ball, bias: Ball | None) -> Ball:
+    """s_a s_b total + bias."""
+    s_a, s_b = _scalar(a_scale), columns(b_scale)
+    step = s_a.numbers * s_b.numbers
+    slack = s_a.error * (s_b.numbers + s_b.error) + s_a.numbers * s_b.error
+    size = total.size * step
+    radius = total.radius * (step + slack) + np.abs(total.middle) * slack
+    return Sum(total.middle * step, radius, size, total.terms).plus(bias).ball(FLOAT)
+
+
+@rule("com.microsoft.DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(node: Node, operands: Operands, context: Context) -> Results:
+    """MatMulIntegerToFloat of what DynamicQuantizeLinear makes of A"""
+    a, s_a, zero = dynamic_quantize_linear(node, operands[:1], context)
+    b, s_b, b_zero, bias = (operand(operands, k) for k in (1, 2, 3, 4))
+    return matmul_integer_to_float(node, [a, b, s_a, s_b, zero, b_zero, bias], context)
+
+
+@rule("com.microsoft.FusedMatMul")
+def fused_matmul(node: Node, operands: Operands, context: Context) -> Results:
+    """alpha A' B', the last two dims of A and B exchanged on demand"""
+    if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
+        raise Undecided("batch dims that are exchanged too")
+    a, b = (
+        moved(x, lambda values: values.swapaxes(-1, -2)) if attribute(node, name, 0) and x.middle.ndim > 1 else x
+        for x, name in zip(operands, ("transA", "transB"))
+    )
+    return [products(np.matmul, a, b, a.shape[-1]).times(attribute(node, "alpha", 1.0)).ball(a.dtype)]
+
+
+@rule("com.microsoft.MatMulNBits")
+def matmul_nbits(node: Node, operands: Operands, context: Context) -> Results:
+    """A W', W (N, K) in codes of a few bits, one scale and zero point a block of K"""
+    if attribute(node, "accuracy_level", 0) == 4 or operand(operands, 4) is not None:
+        raise Undecided("an operand that is quantised on the way, or blocks in another order")
+    n, k, block = (int(node.attributes[name]) for name in ("N", "K", "block_size"))
+    bits, blocks = int(attribute(node, "bits", 4)), -(-k // block)
+    x, steps, given = operands[0], value(operands[2]).reshape(n, blocks, 1), operand(operands, 3)
+    numbers = _unpacked(value(operands[1]).reshape(n, blocks, -1), bits)[..., :block]
+    zero = np.asarray(2.0 ** (bits - 1))
+    if given is not None:
+        zero = value(given).reshape(n, -1)
+        zero = (_unpacked(zero, bits) if zero.dtype == np.uint8 else zero)[:, :blocks, None]
+    weights = ((numbers - zero.astype(np.float64)) * steps.astype(np.float64)).reshape(n, -1)[:, :k]
+    return [products(np.matmul, x, Ball(weights.T, None, x.dtype), k).plus(operand(operands, 5)).ball(x.dtype)]
+
+
+def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Codes of `bits` bits out of bytes, the lowest bits first, along the last axis."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return np.asarray((packed[..., None] >> shifts & (2**bits - 1)).reshape(*packed.shape[:-1], -1))
