@@ -91,6 +91,8 @@ def _value(attribute: onnx.AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode(errors="replace")
+    if isinstance(value, list) and value and isinstance(value[0], bytes):
+        return [item.decode(errors="replace") for item in value]
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 

@@ -11,6 +11,8 @@ import onnx
 
 from harness.oracle import graph as graphs
 from harness.oracle.balls import (  # noqa: F401  (they register their rules)
+    control,
+    contrib,
     decisions,
     elementwise,
     functions,
@@ -20,6 +22,7 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     normalization,
     pooling,
     quantized,
+    recurrent,
     reduction,
     sequence,
     softmax,
@@ -43,16 +46,18 @@ def evaluate(graph: Graph, feed: Values, *, lenient: bool = False) -> Evaluation
     What `feed` holds is taken from there and not computed. lenient: allow each QuantizeLinear one step more.
     """
     with np.errstate(all="ignore"):
-        return _evaluate(graph, {name: exact(x) for name, x in feed.items()}, lenient)
+        return _evaluate(graph, {name: exact(x) for name, x in feed.items()}, {}, lenient)
 
 
-def _evaluate(graph: Graph, given: Mapping[str, Any], lenient: bool) -> Evaluation:
+def _evaluate(graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool) -> Evaluation:
+    """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
     balls: dict[str, Any] = {**{name: exact(x) for name, x in graph.constants.items()}, **given}
-    undecided: dict[str, str] = {}
+    undecided = dict(unknown)
+    bodies: dict[int, Graph] = {}
 
     def subgraph(proto: onnx.GraphProto, operands: Sequence[Any]) -> list[Any]:
-        inner = graphs.read_graph(proto, graph.opset)
-        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, lenient)
+        inner = bodies.get(id(proto)) or bodies.setdefault(id(proto), graphs.read_graph(proto, graph.opset))
+        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient)
         if missing := [found.undecided[name] for name in inner.outputs if name in found.undecided]:
             raise Undecided(f"{missing[0]} has no answer")
         return [found.balls[name] for name in inner.outputs]

@@ -87,7 +87,8 @@ def erf(x: Array) -> Array:
     return np.asarray(_ERF(x), np.float64)
 
 
-def _softsign(x: Array) -> Array:
+def softsign(x: Array) -> Array:
+    """x / (1 + |x|)"""
     return np.asarray(x / (1 + np.abs(x)))
 
 
@@ -107,7 +108,7 @@ SIMPLE: dict[str, tuple[Function, tuple[Turn, ...]]] = {
     "Sigmoid": (sigmoid, ()),
     "Sinh": (np.sinh, ()),
     "Softplus": (softplus, ()),
-    "Softsign": (_softsign, ()),
+    "Softsign": (softsign, ()),
     "Sqrt": (np.sqrt, ()),
     "Tanh": (np.tanh, ()),
 }
