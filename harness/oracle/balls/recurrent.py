@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, exact, rounded, value
+from harness.oracle.balls.ball import Array, Ball, exact, hull, rounded, value
 from harness.oracle.balls.elementwise import add, larger, multiply, negated, select, smaller
 from harness.oracle.balls.functions import sigmoid, softplus, softsign, through
 from harness.oracle.balls.linear import Sum, products
@@ -126,7 +126,8 @@ def _lstm_step(layer: Layer, wx: Sum, state: State) -> State:
     cell = add(multiply(f, c), multiply(i, layer.activate(1, layer.gate(sums, 3))))
     if layer.peepholes is not None:
         o = layer.activate(0, _peeping(layer, sums, 1, cell))
-    return multiply(o, layer.activate(2, cell)), cell
+    # "applied to the input of activations", says the specification of clip; onnxruntime leaves the cell alone.
+    return multiply(o, hull([layer.activate(2, cell), layer.activations[2](cell)])), cell
 
 
 def _peeping(layer: Layer, sums: Ball, k: int, cell: Ball) -> Ball:
