@@ -15,6 +15,7 @@ from generators import bulk
 from harness import bench as benchmarks
 from harness import campaign, corpus, environments, handover, neighbours, recipe
 from harness import check as checks
+from harness.anonymise import anonymised
 from harness.case import Case, elements, graph_inputs, nodes
 from harness.environments import Installed, resolve
 from harness.errors import UserError
@@ -271,6 +272,7 @@ def check(
     memory_gib: float = 4.0,
     budget: float = 300.0,
     tell: Callable[[str], None] = lambda text: None,
+    anonymous: bool = False,
 ) -> dict[str, Any]:
     """Examine one real model on `targets`, and reduce what fails; reduced cases are written below `out`.
 
@@ -279,6 +281,7 @@ def check(
     python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
     budget   seconds for each target and recipe after which nothing new is begun, and what was found so far is told
     tell     hears what is being done, for people
+    anonymous   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
 
     Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
     dims, and when `out` cannot be written.
@@ -294,7 +297,7 @@ def check(
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
     masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
     with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
-        results = [_check_one(case, one, chosen, lab, masks, out, budget, tell) for one, chosen in runs]
+        results = [_check_one(case, one, chosen, lab, masks, out, budget, tell, anonymous) for one, chosen in runs]
         return {"targets": results, "network_isolated": lab.network_isolated}
 
 
@@ -336,13 +339,17 @@ def _check_one(
     out: Path | None,
     seconds: float,
     tell: Callable[[str], None],
+    anonymous: bool,
 ) -> dict[str, Any]:
     runs_before, cpu_before = lab.target_runs, _cpu_seconds(lab)
     named = f"{installed.target.name}: "
     checked = checks.check(case, installed, chosen, lab, masks, seconds=seconds, tell=lambda text: tell(named + text))
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
-        if out and (finding := diagnosis.examination.finding):
+        finding = diagnosis.examination.finding
+        if finding and anonymous:
+            finding, fault["reduced"]["remained"] = anonymised(finding, lab)
+        if out and finding:
             folder = corpus.save(finding.to_save(), out)
             cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
             handover.write(folder, installed, lab, remedies=cures)

@@ -160,6 +160,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
     metavar="SECONDS",
     help="Of each target and recipe, after which nothing new is begun.",
 )
+@click.option("--anonymise", is_flag=True, help="Write nothing of the model that the failure does not need.")
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus
 @_python
@@ -174,6 +175,8 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     """
     if sum([given["sweep"], bool(given["recipe_json"]), bool(given["quantize"] or given["options"])]) > 1:
         raise UserError("--recipe, --sweep and --quantize/--option exclude each other", hint="driftnet check --help")
+    if given["anonymise"] and not given["out"]:
+        raise UserError("--anonymise says how to write a reduced case, not where", hint="give --out DIR too")
     options = dict(_pair(text, "--option K=V") for text in given["options"])
     if given["quantize"]:
         options["quantize"] = given["quantize"]
@@ -194,6 +197,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
             memory_gib=given["memory"],
             budget=given["budget"],
             tell=tell,
+            anonymous=given["anonymise"],
         )
     _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.check(OUT, result))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -104,18 +104,22 @@ def simpler_attributes(problem: Problem) -> None:
 
 
 def readable_names(problem: Problem) -> None:
-    """x… for inputs, w… for initializers, y… for outputs, t… between; nodes need no names."""
-    model = copied(problem.case)
+    """Names that say what a value is; nodes need none."""
+    problem.attempt(plainly_named(problem.case))
+
+
+def plainly_named(case: Case, keep: Collection[str] = ()) -> Case:
+    """x… for inputs, w… for initializers, y… for outputs, t… between; values in `keep` are called what they are."""
+    model = copied(case)
     graph = model.graph
-    inputs = [v.name for v in graph_inputs(problem.case.proto)]
+    inputs = [v.name for v in graph_inputs(case.proto)]
     outputs = [v.name for v in graph.output if v.name not in inputs]
     weights = [t.name for t in graph.initializer if t.name not in outputs]
     names = {**_numbered("x", inputs), **_numbered("y", outputs), **_numbered("w", weights)}
-    inner = count()
-    _rename(graph, names, inner)
-    case = replace(problem.case, feeds=_renamed(problem.case.feeds, names))
-    case = replace(case, calibration=_renamed(case.calibration, names))
-    problem.attempt(rebuilt(case, model))
+    names.update((name, name) for name in keep)
+    _rename(graph, names, count())
+    feeds, calibration = _renamed(case.feeds, names), _renamed(case.calibration, names)
+    return rebuilt(replace(case, feeds=feeds, calibration=calibration), model)
 
 
 def _inlined(case: Case, index: int, taken: bool) -> Case:

@@ -96,6 +96,9 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
     if reduced := fault["reduced"]:
         path = reduced["path"] or "give --out DIR to keep it"
         console.print(f"    reduced: {reduced['nodes']} nodes, {reduced['elements']} elements: {path}", markup=False)
+        if "remained" in reduced:
+            left = "; ".join(reduced["remained"]) or "nothing but operators, attributes and shapes"
+            console.print(f"    of the original there remained: {left}", markup=False)
 
 
 def targets(console: Console, result: Result) -> None:
