@@ -14,7 +14,7 @@ APPROXIMATIONS: Mapping[str, tuple[float, float, float]] = {
     "Gelu": (2e-7, 2e-7, 0),
     "GRU": (1e-6, 0, 0),
     "HardSigmoid": (1e-7, 0, 0),
-    "HardSwish": (3e-7, 0, 0),
+    "HardSwish": (3e-7, 2e-7, 0),
     "InstanceNormalization": (5e-7, 5e-7, 0),
     "LayerNormalization": (5e-7, 5e-7, 0),
     "Log": (1e-7, 3e-7, 0),

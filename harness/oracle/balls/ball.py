@@ -5,8 +5,8 @@ takes in the operands' radii and the roundings that a right implementation makes
 
     fl(a op b) = (a op b)(1 + d) + e,   |d| <= u, |e| <= eta
 
-with u the unit roundoff and eta the smallest normal number, because engines flush what is smaller to zero. For float64,
-whose rounding is also that of our own arithmetic, u is taken twice.
+with u the unit roundoff and eta the smallest normal number, because engines flush what is smaller to zero (for formats
+of less than 32 bits the smallest subnormal one). A tensor of float64 may be computed in float32: mobile engines do.
 
 Three kinds of elements:
     finite middle, finite radius    a number in that interval
@@ -41,12 +41,11 @@ class Format:
 
 @cache
 def format_of(dtype: np.dtype) -> Format:
-    """The format of a float dtype, numpy's or one of ml_dtypes."""
+    """What a float dtype, numpy's or one of ml_dtypes, may be computed in: float64 in float32, any other in itself."""
     finfo: Any = ml_dtypes.finfo  # it has no annotations
-    info = finfo(dtype)
-    unit = float(info.eps) / 2 * (2 if dtype == np.float64 else 1)
+    info = finfo(np.float32 if dtype == np.float64 else dtype)
     tiny = float(info.smallest_normal if dtype.itemsize >= 4 else info.smallest_subnormal)
-    return Format(unit, tiny, float(info.max))
+    return Format(float(info.eps) / 2, tiny, float(info.max))
 
 
 @cache

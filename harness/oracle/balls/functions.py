@@ -154,7 +154,10 @@ def _swish(node: Node, operands: Operands, context: Context) -> Results:
     """x / (1 + exp(-alpha x))"""
     alpha = number(node, "alpha", 1.0 if node.op == "Swish" else 1.702)
     turns = ((-1.2784645 / alpha, -0.2784645 / alpha),) if alpha else ()
-    return [through(lambda x: x * sigmoid(alpha * x), operands[0], "Mish", turns)]
+    x = operands[0]
+    y = through(lambda x: x * sigmoid(alpha * x), x, "Mish", turns)
+    off = APPROXIMATIONS["Sigmoid"][0] / UNIT * (np.abs(x.numbers) + x.error)  # the error of the sigmoid, times x
+    return [rounded(y.numbers, y.error, x.dtype, roundings=1, size=off)]
 
 
 @rule("LeakyRelu")
