@@ -11,8 +11,9 @@ import onnx
 
 from harness.oracle import graph as graphs
 from harness.oracle.balls import (  # noqa: F401  (they register their rules)
-    control,
+    attention,
     contrib,
+    control,
     decisions,
     elementwise,
     functions,

@@ -151,7 +151,10 @@ def _lp_normalization(node: Node, operands: Operands, context: Context) -> Resul
 
 @rule("LRN")
 def _lrn(node: Node, operands: Operands, context: Context) -> Results:
-    """x / (bias + alpha / size sum of squares over `size` neighbouring channels) ** beta"""
+    """x / (bias + alpha / size sum of squares over `size` neighbouring channels) ** beta
+
+    An engine may keep a running sum, from which it subtracts what leaves the window.
+    """
     x, size = operands[0], int(node.attributes["size"])
     alpha, beta = number(node, "alpha", 1e-4), number(node, "beta", 0.75)
 
@@ -161,6 +164,7 @@ def _lrn(node: Node, operands: Operands, context: Context) -> Results:
         return np.asarray(np.lib.stride_tricks.sliding_window_view(np.pad(squares, pads), size, 1).sum(-1))
 
     squares = multiply(x, x)
-    sums = Sum(neighbours(squares.numbers), neighbours(squares.error), neighbours(squares.numbers), size).ball(x.dtype)
+    running = np.sum(squares.numbers, 1, keepdims=True)
+    sums = Sum(neighbours(squares.numbers), neighbours(squares.error), running, 2 * x.shape[1]).ball(x.dtype)
     base = add(scaled(sums, alpha / size), constant(number(node, "bias", 1.0), x.dtype))
     return [divide(x, through(lambda b: np.power(b, beta), base, "Pow"))]

@@ -1,0 +1,100 @@
+"""Attention, and the rotation of positions into it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from harness.oracle.balls.ball import Array, Ball, Undecided, exact, value
+from harness.oracle.balls.elementwise import add, multiply, negated, select
+from harness.oracle.balls.functions import through
+from harness.oracle.balls.linear import products
+from harness.oracle.balls.operands import joined, moved, operand
+from harness.oracle.balls.rules import Context, Operands, Results, attribute, number, rule
+from harness.oracle.balls.softmax import softmax
+from harness.oracle.graph import Node
+
+
+@rule("Attention")
+def _attention(node: Node, operands: Operands, context: Context) -> Results:
+    """softmax(scale Q K' + mask) V for each head, and the keys and values with those of the past before them"""
+    if operand(operands, 6) is not None:
+        raise Undecided("padded keys")
+    q = _by_head(operands[0], attribute(node, "q_num_heads", 1))
+    k, v = (_by_head(x, attribute(node, "kv_num_heads", 1)) for x in operands[1:3])
+    past = [operand(operands, 4), operand(operands, 5)]
+    k, v = (x if p is None else joined([p, x], lambda both: np.concatenate(both, 2)) for p, x in zip(past, (k, v)))
+    shared = q.shape[1] // k.shape[1]
+    keys, values = (moved(x, lambda a: np.repeat(a, shared, 1)) for x in (k, v))
+    scale = number(node, "scale", 1 / math.sqrt(q.shape[-1]))
+    product = products(np.matmul, q, moved(keys, lambda a: np.swapaxes(a, -1, -2)), q.shape[-1])
+    scores = product.times(scale).ball(q.dtype)
+    weights = softmax(_masked(node, _capped(node, scores), operand(operands, 3)))
+    y = products(np.matmul, weights, values, values.shape[-2]).ball(q.dtype)
+    if operands[0].middle.ndim == 3:
+        y = moved(y, lambda a: np.swapaxes(a, 1, 2).reshape(a.shape[0], a.shape[2], -1))
+    return [y, k, v, None]
+
+
+def _by_head(x: Ball, heads: int) -> Ball:
+    """(B, H, S, D), of (B, S, H D) too."""
+    if x.middle.ndim == 4:
+        return x
+    return moved(x, lambda a: np.swapaxes(a.reshape(*a.shape[:2], heads, -1), 1, 2))
+
+
+def _capped(node: Node, scores: Ball) -> Ball:
+    """softcap tanh(scores / softcap)"""
+    cap = number(node, "softcap", 0.0)
+    return through(lambda x: cap * np.tanh(x / cap), scores, "Tanh") if cap else scores
+
+
+def _masked(node: Node, scores: Ball, mask: Ball | None) -> Ball:
+    """With the mask added, and -inf where it forbids, or where a causal one lets no query see a later key."""
+    *_, queries, keys = scores.shape
+    allowed = np.tri(queries, keys, keys - queries, dtype=bool) if attribute(node, "is_causal", 0) else np.array(True)
+    if mask is not None and mask.dtype == bool:
+        allowed = allowed & value(mask)
+    elif mask is not None:
+        forbidding = np.isneginf(mask.numbers)
+        allowed = allowed & ~forbidding
+        scores = add(scores, moved(mask, lambda a: np.where(forbidding, 0, a)))
+    if allowed.all():
+        return scores
+    return select(exact(allowed), scores, Ball(np.asarray(-np.inf), None, scores.dtype))
+
+
+@rule("RotaryEmbedding")
+def _rotary_embedding(node: Node, operands: Operands, context: Context) -> Results:
+    """(x1 cos - x2 sin, x1 sin + x2 cos) for pairs of features, neighbours or from the two halves"""
+    x = operands[0]
+    whole = _by_head(x, attribute(node, "num_heads", 0) or 1)
+    turned = int(attribute(node, "rotary_embedding_dim", 0)) or whole.shape[-1]
+    cosines, sines = (_at_positions(cache, operand(operands, 3)) for cache in operands[1:3])
+    if attribute(node, "interleaved", 0):
+        first, second = slice(0, turned, 2), slice(1, turned, 2)
+    else:
+        first, second = slice(0, turned // 2), slice(turned // 2, turned)
+    a, b = moved(whole, lambda v: v[..., first]), moved(whole, lambda v: v[..., second])
+    real = add(multiply(a, cosines), negated(multiply(b, sines)))
+    imaginary = add(multiply(a, sines), multiply(b, cosines))
+
+    def placed(parts: Sequence[Array]) -> Array:
+        result = parts[0].copy()
+        result[..., first], result[..., second] = parts[1:]
+        return result
+
+    y = joined([whole, real, imaginary], placed)
+    if x.middle.ndim == 3:
+        y = moved(y, lambda v: np.swapaxes(v, 1, 2).reshape(x.shape))
+    return [y]
+
+
+def _at_positions(cache: Ball, positions: Ball | None) -> Ball:
+    """(B, 1, S, D / 2), to broadcast over heads."""
+    if positions is not None:
+        at = value(positions)
+        cache = moved(cache, lambda a: a[at])
+    return moved(cache, lambda a: a[:, None])
