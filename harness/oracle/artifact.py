@@ -1,0 +1,173 @@
+"""The artifact tier: questions to a quantised ONNX model itself, none of which carries quantisation noise.
+
+    D1 execution    are the outputs those of the artifact, evaluated as it is written?
+    D2 topology     is its graph the float graph, but for roundings?
+    D3 parameters   is each weight, bias and range within half a step of what the float model and its data say?
+
+Where all three are answered with yes, the output is as near to the float model's as this quantisation can bring it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from harness.oracle import artifact_parameters, artifact_topology
+from harness.oracle import graph as graphs
+from harness.oracle.artifact_execution import Execution, execution, saturates
+from harness.oracle.artifact_matching import match
+from harness.oracle.artifact_parameters import Calibration
+from harness.oracle.artifact_reading import QUANTISED, read_artifact
+from harness.oracle.artifact_topology import Topology
+from harness.oracle.artifact_values import Numbers, Problem, folded
+from harness.oracle.balls.evaluate import Evaluation, evaluate
+from harness.oracle.graph import Graph, Node, Values
+from harness.oracle.question import Place, Question, abstains, agrees
+from harness.verdict import Kind, Verdict, Word
+
+TIER = "artifact"
+SATURATION = "u8s8-saturation"
+ONE_STEP = 1.5
+"""bound of an error in steps, for a reduction to stay clear of the edge"""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An artifact against its float model: what is wrong with it, and how many nodes are vouched for."""
+
+    topology: Topology
+    parameters: tuple[Problem, ...]
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        return (*self.parameters, *self.topology.problems)
+
+
+def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
+    """Judge places of a run whose artifact is a quantised ONNX model; abstain where there is none."""
+    data = (question.artifact or {}).get("model")
+    if not isinstance(data, bytes):
+        return {place: abstains(TIER, place, "the artifact cannot be read", []) for place in places}
+    graph = graphs.read(onnx.ModelProto.FromString(data))
+    feeds = sorted({feed for feed, _ in places})
+    evaluations = {feed: evaluate(graph, question.case.feeds[feed]) for feed in feeds}
+    problems: list[Problem] = []
+    for feed in feeds:
+        found = compare(question.graph, graph, evaluations[feed].balls, calibration_of(question), _span(question))
+        problems += found.problems
+    if problems:
+        worst = max(problems, key=lambda p: (p.question == "parameter", _excess(p)))
+        return {place: _misquantised(place, worst) for place in places}
+    return _executed(question, graph, evaluations, places)
+
+
+def compare(
+    model: Graph,
+    graph: Graph,
+    balls: Mapping[str, object],
+    calibration: Calibration | None,
+    span: int | None = None,
+) -> Comparison:
+    """D2 and D3 of the artifact `graph` against the float `model`.
+
+    balls   every tensor of the artifact as far as it is known, under one feed
+    calibration, span   as for artifact_parameters.check
+    """
+    constants = folded(model)
+    numbers = Numbers(read_artifact(graph, kept_by(model)), balls)
+    matching = match(model, constants, numbers)
+    topology = artifact_topology.compare(model, constants, matching, numbers)
+    return Comparison(topology, artifact_parameters.check(model, constants, matching, numbers, calibration, span))
+
+
+def kept_by(model: Graph) -> Callable[[Node], bool]:
+    """Whether a node that quantises, casts or acts on integers stood in the float model already."""
+    own = QUANTISED | {"Cast"}
+    makers = {name: node.op for node in model.nodes if node.op in own for name in node.outputs if name}
+    return lambda node: any(makers.get(name) == node.op for name in node.outputs)
+
+
+def calibration_of(question: Question) -> Calibration | None:
+    """What calibration saw of the float model; None where the target's scheme is not known."""
+    scheme, case = question.scheme, question.case
+    if scheme is None or scheme.activation_codes is None:
+        return None
+    records = question.records
+    if case.calibration:
+        records = question.reference.record(dataclasses.replace(case, feeds=case.calibration, calibration=()))
+    return Calibration(ranges_of(records), scheme.clips)
+
+
+def ranges_of(records: Sequence[Values]) -> dict[str, tuple[float, float]]:
+    """[min, max] of each float tensor over several feeds; an empty tensor has none."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for record in records:
+        for name, x in record.items():
+            if x.dtype.kind == "f" and x.size:
+                low, high = ranges.get(name, (np.inf, -np.inf))
+                ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
+    return ranges
+
+
+def _span(question: Question) -> int | None:
+    codes = question.scheme.weight_codes if question.scheme else None
+    return codes[1] - codes[0] if codes else None
+
+
+def _executed(
+    question: Question, graph: Graph, evaluations: Mapping[int, Evaluation], places: Sequence[Place]
+) -> dict[Place, Verdict]:
+    runs: dict[int, Execution] = {
+        feed: execution(graph, evaluation, question.case.feeds[feed], question.observed[feed])
+        for feed, evaluation in evaluations.items()
+    }
+    verdicts = {}
+    for place in places:
+        feed, name = place
+        problem, unknown = runs[feed].problems.get(name), runs[feed].undecided.get(name)
+        if problem:
+            numbers = Numbers(read_artifact(graph), evaluations[feed].balls)
+            rule = SATURATION if SATURATION in question.exceptions and saturates(numbers.artifact, numbers) else ""
+            verdicts[place] = agrees(TIER, place, rule=rule) if rule else _misexecuted(question, place, problem)
+        elif unknown is not None:
+            verdicts[place] = abstains(TIER, place, "the artifact cannot be evaluated", [unknown] if unknown else [])
+        else:
+            verdicts[place] = agrees(TIER, place)
+    return verdicts
+
+
+def _misquantised(place: Place, problem: Problem) -> Verdict:
+    return Verdict(
+        Word.DIVERGES,
+        TIER,
+        stage="quantize",
+        kind=Kind.WRONG_VALUES,
+        message=f"{problem.question} {problem.where}: {problem.message}",
+        feed=place[0],
+        output=place[1],
+        error=problem.error,
+        bound=problem.bound,
+        culprits=(problem.culprit,),
+    )
+
+
+def _misexecuted(question: Question, place: Place, problem: Problem) -> Verdict:
+    return Verdict(
+        Word.DIVERGES,
+        TIER,
+        stage="execute",
+        kind=Kind.OFF_BY_ONE_STEP if problem.mild else Kind.WRONG_VALUES,
+        message=f"the artifact is not executed as written: {question.describe(place)}: {problem.message}",
+        feed=place[0],
+        output=place[1],
+        error=problem.error,
+        bound=problem.bound,
+    )
+
+
+def _excess(problem: Problem) -> float:
+    return problem.error / problem.bound if problem.bound else np.inf

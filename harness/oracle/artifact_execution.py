@@ -1,0 +1,113 @@
+"""D1, execution: is a quantised ONNX model executed as it is written?
+
+The artifact is evaluated in ball arithmetic. A rounding to integers makes its ball a single code, or two at a tie, so
+what is behind it is known exactly and nothing of a wrong kernel hides in quantisation noise. Fused integer kernels
+round once where the written model rounds twice; what is outside only until each rounding is allowed one step more is
+of a milder kind, off-by-one-step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.machine import cpu_features
+from harness.oracle.artifact_reading import Artifact, Piece, Use
+from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.balls.ball import Ball, Undecided
+from harness.oracle.balls.evaluate import Evaluation, evaluate
+from harness.oracle.graph import Graph, Values
+from harness.oracle.question import distance
+from harness.oracle.running_error import is_ill, outside
+
+SATURATING = frozenset({"Conv", "Gemm", "MatMul"})
+WIDE_KERNELS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimd"})
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What came of one feed: problems by output, and for outputs that cannot be judged the operator that is why."""
+
+    problems: Mapping[str, Problem]
+    undecided: Mapping[str, str]
+
+
+def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Values) -> Execution:
+    """Whether the `observed` outputs are what `graph`, evaluated as `evaluation` on `feed`, makes."""
+    problems, undecided = {}, {}
+    lenient: Evaluation | None = None
+    for name in graph.outputs:
+        if name not in observed:
+            continue
+        ball = evaluation.balls.get(name)
+        if not isinstance(ball, Ball):
+            undecided[name] = evaluation.undecided.get(name, "")
+            continue
+        problem = difference(ball, observed[name], name)
+        if problem is None:
+            if is_ill(ball):
+                undecided[name] = graph.producers[name].op if name in graph.producers else ""
+            continue
+        lenient = lenient or evaluate(graph, feed, lenient=True)
+        wider = lenient.balls.get(name)
+        if not isinstance(wider, Ball):
+            undecided[name] = lenient.undecided.get(name, "")
+            continue
+        problems[name] = difference(wider, observed[name], name) or _mild(problem)
+    return Execution(problems, undecided)
+
+
+def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
+    """The problem of `x`, called `name`, with where it is farthest outside its ball; None when it is inside."""
+    if ball.shape != x.shape:
+        message = f"{name!r} has shape {list(x.shape)}, as written {list(ball.shape)}"
+        return Problem("execution", name, np.inf, 0.0, message)
+    wrong = outside(ball, x)
+    if not wrong.any():
+        return None
+    error = np.asarray(distance(x, ball.middle))
+    bound = np.broadcast_to(ball.error, error.shape)
+    where = np.unravel_index(
+        int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, posinf=1e300), -1))), error.shape
+    )
+    message = (
+        f"{name!r} is {x[where]}{_at(where)}, as written {ball.middle[where]:.9g}: error {error[where]:.3g}, "
+        f"bound {bound[where]:.3g}; {int(wrong.sum())} of {wrong.size} elements"
+    )
+    return Problem("execution", name, float(error[where]), float(bound[where]), message)
+
+
+def saturates(artifact: Artifact, numbers: Numbers) -> bool:
+    """Whether products of u8 activations and s8 weights may leave int16, on a machine that adds pairs of them so."""
+    if not WIDE_KERNELS.isdisjoint(cpu_features()):
+        return False
+    return any(_saturates(piece, numbers) for piece in artifact.pieces if piece.node.op in SATURATING)
+
+
+def _saturates(piece: Piece, numbers: Numbers) -> bool:
+    """max |a0 w0 + a1 w1| > 32767 over pairs of codes, with the largest weights of all for any pair."""
+    try:
+        a, w = (_codes(use, numbers) for use in piece.uses[:2])
+    except (Undecided, ValueError):
+        return False
+    if a is None or w is None or a.dtype != np.uint8 or w.dtype != np.int8:
+        return False
+    return bool(2 * np.abs(w.numbers).max(initial=0) * a.high.max(initial=0) > np.iinfo(np.int16).max)
+
+
+def _codes(use: Use | None, numbers: Numbers) -> Ball | None:
+    if use is None or use.format is None:
+        return None
+    maker = numbers.artifact.graph.producers.get(use.tensor)
+    return numbers.ball(use.tensor if use.integer or maker is None else maker.inputs[0])
+
+
+def _mild(problem: Problem) -> Problem:
+    return Problem(**{**vars(problem), "mild": True})
+
+
+def _at(where: Sequence[Any]) -> str:
+    return f" at [{', '.join(map(str, where))}]" if len(where) else ""

@@ -1,0 +1,206 @@
+"""Find, for each node of the float model, what became of it in a quantised artifact.
+
+Node by node in topological order. A piece of the artifact is a node's counterpart when it is the same operator on the
+counterparts of its operands; where several are (parallel branches), names and then weights decide. What has none may be
+found by the name of its result (several nodes were fused, or one split), or may have been absorbed by the node before
+it: a Relu into a quantised range, an Identity by nothing, a BatchNormalization into weights. All else stands alone: its
+value is computed where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+import numpy as np
+import onnx
+
+from harness.oracle.artifact_reading import Artifact, Piece, Use
+from harness.oracle.artifact_values import Numbers
+from harness.oracle.balls.ball import Undecided
+from harness.oracle.graph import Graph, Node
+
+COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal"})
+RANGES = frozenset({"Clip", "Relu"})
+IDENTITIES = frozenset({"Cast", "Dropout", "Identity"})
+AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
+LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
+SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output")
+"""what quantisers append to the name of a tensor"""
+
+
+class How(StrEnum):
+    """In which way a node of the float model is found in an artifact."""
+
+    SAME = "same"  # the same operator
+    NAMED = "named"  # only its first result, by name
+    ABSORBED = "absorbed"  # by the node that makes its first operand
+    ALONE = "alone"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A float node and what became of it.
+
+    piece    its counterpart, for SAME; what it was absorbed into, for ABSORBED, if that is a float operation
+    operands the counterpart of each operand of the node, by position: the piece's use of it
+    bias     an Add behind the piece, where that adds the node's bias
+    """
+
+    node: Node
+    how: How
+    piece: Piece | None = None
+    operands: tuple[Use | None, ...] = ()
+    bias: Piece | None = None
+
+    @property
+    def first(self) -> str:
+        """The node's first result that is read."""
+        return next(name for name in self.node.outputs if name)
+
+
+@dataclass(frozen=True)
+class Matching:
+    """pairs in the order of the float graph; at: float tensor -> the real tensor of the artifact that it is."""
+
+    pairs: tuple[Pair, ...]
+    at: Mapping[str, str]
+
+
+def match(model: Graph, constants: Mapping[str, np.ndarray], numbers: Numbers) -> Matching:
+    """Pair the nodes of `model`, those that depend on its inputs, with the pieces of an artifact.
+
+    constants  of the float model, those computed from constants included
+    """
+    matcher = _Matcher(model, constants, numbers)
+    pairs = [matcher.pair(node) for node in model.nodes if not all(n in constants for n in node.outputs if n)]
+    return Matching(tuple(pairs), matcher.at)
+
+
+def named(artifact: Artifact, names: Container[str], tensor: str) -> str:
+    """The real tensor that is called like `tensor` of the float model; "" when there is none."""
+    return next((artifact.stands_for(tensor + end) for end in SUFFIXES if tensor + end in names), "")
+
+
+def same_attributes(a: Node, b: Node) -> bool:
+    """Whether two nodes have equal attributes; those left out count as other than those given."""
+    if a.attributes.keys() != b.attributes.keys():
+        return False
+    return all(_equal(value, b.attributes[name]) for name, value in a.attributes.items())
+
+
+def _equal(a: object, b: object) -> bool:
+    if isinstance(a, onnx.GraphProto) and isinstance(b, onnx.GraphProto):
+        return a.SerializeToString() == b.SerializeToString()
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        return bool(np.array_equal(np.asarray(a), np.asarray(b)))
+    return bool(type(a) is type(b) and a == b)
+
+
+@dataclass
+class _Matcher:
+    model: Graph
+    constants: Mapping[str, np.ndarray]
+    numbers: Numbers
+    at: dict[str, str] = field(default_factory=dict)
+    taken: set[int] = field(default_factory=set)
+    owner: dict[str, Piece] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        artifact = self.numbers.artifact
+        self.by_operator: dict[str, list[Piece]] = defaultdict(list)
+        self.makers: dict[str, Piece] = {}
+        self.names = set(artifact.graph.inputs) | set(artifact.real) | set(artifact.real.values())
+        for piece in artifact.pieces:
+            if not all(use is None or use.tensor in artifact.constant for use in piece.results):
+                self.by_operator[piece.node.op].append(piece)
+                self.makers.update((use.real, piece) for use in piece.results if use)
+        self.names.update(self.makers)
+        self.at.update((name, artifact.stands_for(name)) for name in self.model.inputs)
+
+    def pair(self, node: Node) -> Pair:
+        fits = [(self.fit(node, piece), piece) for piece in self.by_operator[node.op]]
+        best = max((score for score, _ in fits if score is not None), default=None)
+        if best is not None:
+            piece = next(piece for score, piece in fits if score == best)
+            self.taken.add(id(piece))
+            self.at.update((name, use.real) for name, use in zip(node.outputs, piece.results) if name and use)
+            pair = Pair(node, How.SAME, piece, self.aligned(node, piece) or piece.uses)
+            return self.with_bias(pair)
+        first = next(name for name in node.outputs if name)
+        before = next((self.at[name] for name in node.inputs if name in self.at), "")
+        real = named(self.numbers.artifact, self.names, first)
+        if real and real != before:
+            self.at[first] = real
+            return Pair(node, How.NAMED, self.makers.get(real))
+        if before and self.absorbable(node, before):
+            self.at[first] = before
+            return Pair(node, How.ABSORBED, self.makers.get(before))
+        return Pair(node, How.ALONE)
+
+    def with_bias(self, pair: Pair) -> Pair:
+        """The pair with the Add behind it, where the node has a bias that the piece has not."""
+        if pair.node.op not in LINEAR or pair.node.input(2) not in self.constants or pair.operands[2]:
+            return pair
+        for piece in self.by_operator["Add"]:
+            constant = next((u for u in piece.uses if u and u.tensor in self.numbers.artifact.constant), None)
+            if constant and self.at[pair.node.outputs[0]] in piece.node.inputs:
+                self.taken.add(id(piece))
+                self.at[pair.node.outputs[0]] = piece.node.outputs[0]
+                return replace(pair, operands=(*pair.operands[:2], constant), bias=piece)
+        return pair
+
+    def absorbable(self, node: Node, real: str) -> bool:
+        maker = self.makers.get(real)
+        if node.op in AFFINE:
+            varying = [name for name in node.inputs if name and name not in self.constants]
+            return maker is not None and maker.node.op in LINEAR and len(varying) == 1
+        return node.op in RANGES | IDENTITIES
+
+    def fit(self, node: Node, piece: Piece) -> float | None:
+        """How well `piece` is the counterpart of `node`; None when it is not."""
+        uses = None if id(piece) in self.taken else self.aligned(node, piece)
+        if uses is None:
+            return None
+        results = [use.real for use in piece.results if use]
+        called = named(self.numbers.artifact, self.names, next(name for name in node.outputs if name))
+        score = 0.0 if not called else 4.0 if called in results else -4.0
+        known = [self.at.get(name) for name in node.inputs if name and name not in self.constants]
+        if called not in results and known and not any(known):
+            return None
+        score += 1.0 * same_attributes(node, piece.node)
+        return score + sum(self.closeness(name, use) for name, use in zip(node.inputs, uses) if name and use)
+
+    def aligned(self, node: Node, piece: Piece) -> tuple[Use | None, ...] | None:
+        """The uses of `piece` in the order of the operands of `node`; None when they cannot be the same."""
+        orders: Sequence[Sequence[Use | None]] = [piece.uses]
+        if node.op in COMMUTATIVE and len(piece.uses) == 2:
+            orders = [piece.uses, piece.uses[::-1]]
+        for uses in orders:
+            padded = tuple(uses) + (None,) * (len(node.inputs) - len(uses))
+            names = node.inputs + ("",) * (len(padded) - len(node.inputs))
+            if all(self.agrees(name, use) for name, use in zip(names, padded)):
+                return padded
+        return None
+
+    def agrees(self, name: str, use: Use | None) -> bool:
+        constant = use is not None and use.tensor in self.numbers.artifact.constant
+        if not name or name in self.constants:
+            return use is None or constant
+        return use is not None and not constant and self.at.get(name, use.real) == use.real
+
+    def closeness(self, name: str, use: Use) -> float:
+        """Between 0 and 1 for a constant operand, 1 where the values are the same; 0 for others."""
+        if name not in self.constants or len(self.by_operator) == 0:
+            return 0.0
+        try:
+            found = self.numbers.real(use)
+        except Undecided:
+            return 0.0
+        wanted = self.constants[name]
+        if found.shape != wanted.shape or wanted.dtype.kind not in "fiu":
+            return 0.0
+        error = float(np.abs(found.numbers - wanted).sum())
+        return 1.0 / (1.0 + error / (float(np.abs(wanted).sum()) + 1e-30))

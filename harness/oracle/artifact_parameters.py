@@ -1,0 +1,328 @@
+"""D3, parameters: does each weight, bias and range of an artifact say what the float model and its data say?
+
+    weights   |deq(Wq) - W| <= s/2 (1 + 2e-4), and the extreme code is used: a scale twice too big hides in the former
+    bias      the same with s = s_x s_w, and its scale is that product: a stale one is right until kernels fuse
+    ranges    [lowest, highest] code cover the calibrated [min, 0, max] within 1.01 s, and no more than they
+    scales    positive, finite, and the same where integers are written and where they are read
+
+Where calibration clips (Entropy, Percentile), a range only has to be a part of the data's. A tensor may have the range
+of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone. Where affine operators
+were folded into weights, W is the folded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.oracle.artifact_matching import AFFINE, LINEAR, RANGES, How, Matching, Pair
+from harness.oracle.artifact_reading import MOVEMENT, Format, Rounding, Use
+from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.balls.ball import Undecided, is_float
+from harness.oracle.folding import Folding, fold
+from harness.oracle.graph import Graph, Node
+
+HALF = 0.5 * (1 + 2e-4)
+COVER = 1.01
+FLOAT_ERROR = 2.0**-21
+"""of a value: what computing a code, or folding, in float32 may cost"""
+FULL = 0.98
+"""share of the codes that weights use at least: rounding may leave out the last one of few"""
+UNUSUAL = 0.55
+"""share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of how ranges were chosen: each float tensor's [min, max], and whether calibration may clip."""
+
+    ranges: Mapping[str, Range]
+    clips: bool = False
+
+
+def check(
+    model: Graph,
+    constants: Mapping[str, np.ndarray],
+    matching: Matching,
+    numbers: Numbers,
+    calibration: Calibration | None,
+    span: int | None = None,
+) -> tuple[Problem, ...]:
+    """The problems with parameters.
+
+    calibration  None: nothing is known of it, and ranges are not judged
+    span         highest less lowest code of weights, where the scheme is known
+    """
+    checker = _Checker(model, constants, matching, numbers, calibration is not None and calibration.clips)
+    checker.scales()
+    checker.constants_of_pairs(span)
+    if calibration:
+        checker.ranges(calibration)
+    return tuple(checker.problems)
+
+
+@dataclass
+class _Checker:
+    model: Graph
+    constants: Mapping[str, np.ndarray]
+    matching: Matching
+    numbers: Numbers
+    clips: bool
+    problems: list[Problem] = field(default_factory=list)
+
+    def add(self, where: str, error: float, bound: float, message: str, node: Node) -> None:
+        culprit = (node.name or node.outputs[0], node.op)
+        self.problems.append(Problem("parameter", where, error, bound, message, culprit))
+
+    def scales(self) -> None:
+        artifact = self.numbers.artifact
+        for node, a, b in artifact.rereads:
+            scales = [_said(self.numbers, format) for format in (a, b)]
+            self.add(b.scale, 1.0, 0.0, f"integers are written with {scales[0]}, but read with {scales[1]}", node)
+        for rounding in artifact.roundings:
+            try:
+                scale = self.numbers.scale(rounding.format)
+            except Undecided:
+                continue
+            if not rounding.dynamic and not (np.isfinite(scale) & (scale > 0)).all():
+                message = f"scale {rounding.format.scale!r} of {rounding.real!r} holds {scale.min():g}: not positive"
+                self.add(rounding.format.scale, float(scale.min()), 0.0, message, rounding.node)
+
+    def constants_of_pairs(self, span: int | None) -> None:
+        foldings: dict[int, list[Folding]] = {}
+        for pair in self.matching.pairs:
+            if pair.how is How.ABSORBED and pair.node.op in AFFINE and pair.piece:
+                foldings.setdefault(id(pair.piece), []).append(Folding(pair.node, self.constants))
+        used: list[tuple[float, Use, Node, np.ndarray]] = []
+        seen: set[tuple[str, str]] = set()
+        for pair in self.matching.pairs:
+            if pair.how is not How.SAME or pair.piece is None:
+                continue
+            for k, wanted in self.wanted(pair, foldings.get(id(pair.piece), [])):
+                use = pair.operands[k] if k < len(pair.operands) else None
+                if use is None or (use.tensor, pair.node.input(k)) in seen:
+                    continue
+                seen.add((use.tensor, pair.node.input(k)))
+                try:
+                    if self.constant(pair, k, use, wanted) and k == 1 and pair.node.op in LINEAR:
+                        used += [(share, use, pair.node, wanted) for share in self.shares(use)]
+                except Undecided:
+                    continue
+        self.unused(used, span)
+
+    def wanted(self, pair: Pair, foldings: Sequence[Folding]) -> Iterator[tuple[int, np.ndarray]]:
+        """(position, value that the artifact should have there) for the float constants of a node."""
+        operands = {
+            k: self.constants[name]
+            for k, name in enumerate(pair.node.inputs)
+            if name in self.constants and is_float(self.constants[name].dtype)
+        }
+        if pair.node.op == "Gemm" and pair.piece:
+            for position, name in ((1, "alpha"), (2, "beta")):  # either may have been multiplied into its operand
+                factor = pair.node.attributes.get(name, 1.0) / (pair.piece.node.attributes.get(name, 1.0) or 1.0)
+                if position in operands and factor != 1:
+                    operands[position] = operands[position] * factor
+        if foldings:
+            operands = fold(pair.node, operands, foldings)
+        return iter(operands.items())
+
+    def constant(self, pair: Pair, position: int, use: Use, wanted: np.ndarray) -> bool:
+        """Judge one constant; whether it is right so far."""
+        found = self.numbers.real(use).numbers
+        if pair.bias is not None and position == 2 and found.size == wanted.size:
+            found = found.reshape(wanted.shape)
+        name = pair.node.input(position) or use.tensor
+        if found.shape != wanted.shape:
+            return False
+        step = self.numbers.step(use.tensor)
+        if position == 2 and use.format and not self.bias_scale(pair, use):
+            return False
+        unit = np.zeros(()) if step is None else step
+        wanted = wanted.astype(np.float64)
+        if self.clips and use.format and self.is_calibrated(use):
+            wanted = np.clip(wanted, *self.numbers.limits(use.format))
+        with np.errstate(invalid="ignore"):
+            error, bound = np.abs(found - wanted), HALF * unit + FLOAT_ERROR * np.abs(wanted) + 1e-37
+        wrong = ~(error <= bound) & ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
+        if not wrong.any():
+            return True
+        where = np.unravel_index(int(np.argmax(np.where(wrong, error / bound, 0))), wrong.shape)
+        index = ", ".join(map(str, where))
+        message = (
+            f"{name!r} of {pair.node.op} holds {found[where]:.6g} at [{index}], the float model {wanted[where]:.6g}: "
+            f"{_distance(error[where], np.broadcast_to(unit, wrong.shape)[where])}; "
+            f"{int(wrong.sum())} of {wrong.size} elements{_channels(wrong, found, wanted)}"
+        )
+        self.add(name, float(error[where]), float(bound[where]), message, pair.node)
+        return False
+
+    def bias_scale(self, pair: Pair, use: Use) -> bool:
+        """Whether an int32 bias has the scale that kernels assume, that of the product."""
+        uses, format = pair.operands, use.format
+        integers = self.numbers.ball(self.integers_of(use))
+        if format is None or format.unit or integers.dtype != np.int32 or not uses[0] or not uses[1]:
+            return True
+        if uses[0].format is None or uses[1].format is None:
+            return True
+        scale = self.numbers.scale(format).ravel()
+        product = (self.numbers.scale(uses[0].format) * self.numbers.scale(uses[1].format)).ravel()
+        factors = {float(pair.node.attributes.get(name, 1.0)) for name in ("alpha", "beta")} | {1.0}
+        if any(np.allclose(scale, product * f, rtol=1e-5, atol=0) for f in factors if len(scale) == len(product)):
+            return True
+        if len(scale) != len(product) and np.allclose(scale, product, rtol=1e-5, atol=0):
+            return True
+        worst = float(np.abs(np.resize(scale, product.shape) / product - 1).max())
+        message = (
+            f"scale {format.scale!r} of the bias is off the product of the scales of input and weights by a factor of "
+            f"up to {1 + worst:.6g}: kernels take it for that product"
+        )
+        self.add(format.scale, worst, 1e-5, message, pair.node)
+        return False
+
+    def is_calibrated(self, use: Use) -> bool:
+        """Whether a constant is rounded at run time, as activations are, so that calibration chose its range."""
+        return any(rounding.tensor == self.integers_of(use) for rounding in self.numbers.artifact.roundings)
+
+    def integers_of(self, use: Use) -> str:
+        maker = self.numbers.artifact.graph.producers.get(use.tensor)
+        return maker.inputs[0] if maker and not use.integer else use.tensor
+
+    def shares(self, use: Use) -> list[float]:
+        """For each scale of quantised weights, the share of the codes that its weights use; none where they are 0."""
+        ball = self.numbers.ball(self.integers_of(use))
+        if use.format is None or use.format.block or ball.dtype.kind not in "iu":
+            return []
+        codes = ball.numbers - self.numbers.zero_point(use.format, ball.shape)
+        scale = self.numbers.spread_scale(use.format, ball.shape)
+        axes = tuple(k for k in range(codes.ndim) if scale.ndim == 0 or scale.shape[k] == 1)
+        low, high = np.minimum(codes.min(axes), 0), np.maximum(codes.max(axes), 0)
+        width = float(np.iinfo(ball.middle.dtype).max) - float(np.iinfo(ball.middle.dtype).min)
+        span = np.maximum(
+            high - low, 2 * np.maximum(high, -low) if _is_symmetric(self.numbers, use.format, ball.dtype) else 0
+        )
+        return [float(x) / width for x in np.ravel(span) if x > 0]
+
+    def unused(self, used: Sequence[tuple[float, Use, Node, np.ndarray]], span: int | None) -> None:
+        if not used:
+            return
+        usual = float(np.median([share for share, *_ in used]))
+        said: set[str] = set()
+        for share, use, node, _ in used:
+            least = UNUSUAL * usual if span is None else FULL * span / 255
+            if share < least and use.tensor not in said and self.integers_are_bytes(use):
+                said.add(use.tensor)
+                message = (
+                    f"{node.input(1)!r} of {node.op} uses {share:.0%} of its codes where {max(usual, least):.0%} are "
+                    "usual: its scale is too big"
+                )
+                self.add(node.input(1), share, least, message, node)
+
+    def integers_are_bytes(self, use: Use) -> bool:
+        return self.numbers.ball(self.integers_of(use)).dtype.itemsize == 1
+
+    def ranges(self, calibration: Calibration) -> None:
+        tensors: dict[str, list[str]] = {}
+        for name, real in self.matching.at.items():
+            tensors.setdefault(real, []).append(name)
+        shared: dict[tuple[float, ...], list[str]] = {}
+        judged = []
+        unknown = set()
+        for rounding in self.numbers.artifact.roundings:
+            if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
+                continue
+            try:
+                key = self.key(rounding.format)
+            except Undecided:
+                continue
+            if rounding.real not in tensors:
+                unknown.add(key)
+                continue
+            shared.setdefault(key, []).extend(tensors[rounding.real])
+            judged.append((rounding, key))
+        for rounding, key in judged:
+            if key in unknown:  # of a tensor that the float model has not
+                continue
+            self.range(rounding, shared[key], tensors[rounding.real], calibration)
+
+    def key(self, format: Format) -> tuple[float, ...]:
+        return (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
+
+    def range(self, rounding: Rounding, shared: Sequence[str], own: Sequence[str], calibration: Calibration) -> None:
+        try:
+            low, high = (float(end[0]) for end in self.numbers.limits(rounding.format))
+        except Undecided:
+            return
+        scale = self.numbers.scale(rounding.format)
+        names = dict.fromkeys([*own, *shared, *self.neighbours(own)])
+        known = [calibration.ranges[name] for name in names if name in calibration.ranges]
+        if not known or not np.isfinite(known).all() or not np.any(known):
+            return
+        if any(self.fits(candidate, (low, high), float(scale), calibration.clips) for candidate in _candidates(known)):
+            return
+        least, most = known[0]
+        error = max(abs(min(least, 0) - low), abs(max(most, 0) - high)) / float(scale)
+        message = (
+            f"{rounding.real!r} is rounded within [{low:.6g}, {high:.6g}], but calibration saw "
+            f"[{least:.6g}, {most:.6g}]: {error:.3g} steps off"
+        )
+        self.add(rounding.format.scale, error, COVER, message, rounding.node)
+
+    def fits(self, wanted: Range, found: Range, scale: float, clips: bool) -> bool:
+        slack = COVER * scale
+        if clips:
+            return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
+        return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
+
+    def neighbours(self, own: Sequence[str]) -> Iterator[str]:
+        """Tensors whose range the one called `own` may have: through data movement, and of a Relu or Clip."""
+        reached = set(own)
+        for node in self.model.nodes:  # forward
+            if node.op in MOVEMENT | RANGES and node.inputs[0] in reached:
+                reached.update(node.outputs)
+        for node in reversed(self.model.nodes):
+            if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):
+                reached.add(node.inputs[0])
+        return iter(sorted(reached))
+
+
+def _candidates(known: Sequence[Range]) -> Iterator[Range]:
+    """The ranges that data in one of `known`, or in all of them, may give: [min, 0, max], symmetric, of a Softmax."""
+    union = (min(low for low, _ in known), max(high for _, high in known))
+    for low, high in [*known, union]:
+        low, high = min(low, 0.0), max(high, 0.0)
+        yield low, high
+        yield -max(-low, high), max(-low, high)
+    if all(low >= 0 and high <= 1 + 1e-6 for low, high in known):
+        yield 0.0, 1.0
+
+
+def _is_symmetric(numbers: Numbers, format: Format, dtype: np.dtype) -> bool:
+    zero = numbers.zero_point(format, (1, 1))
+    middle = 0 if np.iinfo(dtype).min < 0 else 128
+    return bool((zero == middle).all())
+
+
+def _said(numbers: Numbers, format: Format) -> str:
+    try:
+        scale, zero = numbers.scale(format).ravel(), numbers.zero_point(format, (1,)).ravel()
+    except (Undecided, ValueError):
+        return f"scale {format.scale!r}"
+    return f"scale {format.scale!r} ({scale[0]:.6g}, zero point {zero[0]:g}{', ...' if scale.size > 1 else ''})"
+
+
+def _distance(error: float, step: float) -> str:
+    return f"{error / step:.3g} steps off" if step > 0 else f"off by {error:.3g}"
+
+
+def _channels(wrong: np.ndarray, found: np.ndarray, wanted: np.ndarray) -> str:
+    """Where the wrong elements are, if they fill some indices of one axis only."""
+    for axis in range(wrong.ndim):
+        others = tuple(k for k in range(wrong.ndim) if k != axis)
+        hit = np.flatnonzero(wrong.any(axis=others))
+        if len(hit) <= max(2, wrong.shape[axis] // 4):
+            return f", all in {', '.join(map(str, hit[:4]))} of axis {axis}"
+    return ""

@@ -1,0 +1,398 @@
+"""Read a quantised ONNX model: which float operations it stands for, and where integers stand for real numbers.
+
+QDQ, QOperator and dynamic models say the same thing in three ways: real tensors pass through roundings, and float
+operations act on them. Reading lifts all three to that. Tensors that differ only by rounding (what a QuantizeLinear
+reads, its integers, what a DequantizeLinear or a Cast to floats makes of them) stand for one *real* tensor, called by
+the name of its first member; a QLinearConv, or a MatMulInteger with the Cast and Mul behind it, is a Conv or MatMul on
+real tensors.
+
+    x ─ QuantizeLinear ─ x_q ─ DequantizeLinear ─ x' ─ Conv     x_q ─ QLinearConv ─ y_q
+    real: x            x     x                  x      Piece        real: x      Piece    y_q
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto
+
+from harness.oracle.graph import Graph, Node
+
+CONTRIB = "com.microsoft."
+QUANTIZE = frozenset({"QuantizeLinear", CONTRIB + "QuantizeLinear"})
+DEQUANTIZE = frozenset({"DequantizeLinear", CONTRIB + "DequantizeLinear"})
+INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger"})
+FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
+MOVEMENT = frozenset(
+    {"DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool", "Pad"}
+    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
+)
+"""operators that act on integers as on the reals they stand for, and keep scale and zero point"""
+
+
+@dataclass(frozen=True)
+class Format:
+    """How integers stand for reals: (integer - zero point) * scale.
+
+    scale, zero_point  names of tensors; no zero point is ""
+    axis, block        along which scales differ where there are several; elements that share one there, 0 all
+    unit               an int32 bias: the product of the scales of these two tensors, instead of `scale`
+    """
+
+    scale: str
+    zero_point: str = ""
+    axis: int = 1
+    block: int = 0
+    unit: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Use:
+    """`tensor` of the artifact, which stands for the real tensor `real`.
+
+    format   of its integers, or of those that a DequantizeLinear made it of; None for any other float
+    """
+
+    tensor: str
+    real: str
+    format: Format | None = None
+    integer: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """A float operation that the artifact performs.
+
+    node     the operation on real tensors: its inputs and outputs are names of reals
+    uses, results   what it reads and writes, by position
+    source   the node of the artifact it was read from
+    """
+
+    node: Node
+    uses: tuple[Use | None, ...]
+    results: tuple[Use | None, ...]
+    source: Node
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """A place where a real tensor is rounded to integers by `node`; dynamic where the scale comes from the data."""
+
+    real: str
+    format: Format
+    node: Node
+    tensor: str
+    dynamic: bool = False
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A quantised model as it was read.
+
+    pieces     float operations, in order
+    real       tensor -> the real tensor it stands for, where that has another name
+    formats    of integer tensors, and of the floats that a DequantizeLinear makes of them
+    roundings  every place where a real is rounded
+    rereads    DequantizeLinear nodes that read with another format than the integers were written with
+    constant   tensors that do not depend on the inputs
+    integers   tensors of integers that stand for reals
+    """
+
+    graph: Graph
+    pieces: tuple[Piece, ...]
+    real: Mapping[str, str]
+    formats: Mapping[str, Format]
+    roundings: tuple[Rounding, ...]
+    rereads: tuple[tuple[Node, Format, Format], ...]
+    constant: frozenset[str]
+    integers: frozenset[str]
+
+    def use(self, tensor: str) -> Use:
+        """`tensor` with what it stands for."""
+        return Use(tensor, self.stands_for(tensor), self.formats.get(tensor), tensor in self.integers)
+
+    def stands_for(self, tensor: str) -> str:
+        """The real tensor that `tensor` stands for."""
+        return self.real.get(tensor, tensor)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Which inputs of a quantised operator are what: (value, scale, zero point) triples by position.
+
+    scale or zero point -1: none there.
+    bias      position of an int32 bias whose scale is the product of the first two operands' scales
+    result    positions of the result's scale and zero point; None: the result is a float
+    plain     positions of float or other inputs that the float operator takes as they are, after the operands
+    """
+
+    op: str
+    operands: tuple[tuple[int, int, int], ...]
+    result: tuple[int, int] | None
+    bias: int = -1
+    plain: tuple[int, ...] = ()
+
+
+_ONE = (((0, 1, 2),), (3, 4))
+_TWO = (((0, 1, 2), (3, 4, 5)), (6, 7))
+LAYOUTS = {
+    "QLinearConv": Layout("Conv", *_TWO, bias=8),
+    "QLinearMatMul": Layout("MatMul", *_TWO),
+    CONTRIB + "QGemm": Layout("Gemm", ((0, 1, 2), (3, 4, 5)), (7, 8), bias=6),
+    CONTRIB + "QLinearAdd": Layout("Add", *_TWO),
+    CONTRIB + "QLinearMul": Layout("Mul", *_TWO),
+    CONTRIB + "QLinearLeakyRelu": Layout("LeakyRelu", *_ONE),
+    CONTRIB + "QLinearSigmoid": Layout("Sigmoid", *_ONE),
+    CONTRIB + "QLinearSoftmax": Layout("Softmax", *_ONE),
+    CONTRIB + "QLinearAveragePool": Layout("AveragePool", *_ONE),
+    CONTRIB + "QLinearGlobalAveragePool": Layout("GlobalAveragePool", *_ONE),
+    CONTRIB + "QLinearReduceMean": Layout("ReduceMean", *_ONE),
+    CONTRIB + "MatMulIntegerToFloat": Layout("MatMul", ((0, 2, 4), (1, 3, 5)), None),
+}
+"""operators with fixed positions; of the attributes, those in _OWN_ATTRIBUTES are not the float operator's"""
+
+QUANTISED = (
+    QUANTIZE
+    | DEQUANTIZE
+    | LAYOUTS.keys()
+    | INTEGER_PRODUCTS
+    | {"DynamicQuantizeLinear", CONTRIB + "QLinearConcat", CONTRIB + "QLinearWhere"}
+)
+"""operators that a float model has only where it is quantised already"""
+
+_OWN_ATTRIBUTES = frozenset({"channels_last", "opset"})
+
+
+def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: False) -> Artifact:
+    """Lift `graph`. kept: whether a node that quantises or acts on integers stands in the float model too."""
+    reader = _Reader(graph, kept)
+    for k, node in enumerate(graph.nodes):
+        if k not in reader.done:
+            reader.read(node)
+    return Artifact(
+        graph,
+        tuple(reader.pieces),
+        reader.real,
+        reader.formats,
+        tuple(reader.roundings),
+        tuple(reader.rereads),
+        frozenset(reader.constant),
+        frozenset(reader.integers),
+    )
+
+
+def spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:
+    """Scales or zero points in a shape that broadcasts to that of the integers, [] to [1, C, 1, 1] or blocks."""
+    if values.size == 1:
+        return values.reshape(())
+    if format.block:
+        whole = np.repeat(values, format.block, axis=format.axis)
+        return np.take(whole, np.arange(shape[format.axis]), axis=format.axis)
+    if values.ndim > 1:
+        return values
+    return values.reshape([-1 if k == format.axis % len(shape) else 1 for k in range(len(shape))])
+
+
+class _Reader:
+    """The state of one reading, node after node."""
+
+    def __init__(self, graph: Graph, kept: Callable[[Node], bool]) -> None:
+        self.graph, self.kept = graph, kept
+        self.pieces: list[Piece] = []
+        self.real: dict[str, str] = {}
+        self.formats: dict[str, Format] = {}
+        self.roundings: list[Rounding] = []
+        self.rereads: list[tuple[Node, Format, Format]] = []
+        self.constant = set(graph.constants)
+        self.done: set[int] = set()
+        self.integers: set[str] = set()
+        self.look_ahead()
+
+    def read(self, node: Node) -> None:
+        if all(name in self.constant for name in node.inputs if name) and not node.op.startswith("Random"):
+            self.constant.update(name for name in node.outputs if name)
+        if self.kept(node):
+            self.plain(node)
+        elif node.op in QUANTIZE:
+            self.round(node, node.outputs[0], _format(node))
+        elif node.op in DEQUANTIZE:
+            self.integer(node, node.inputs[0], _format(node))
+            self.join(node.outputs[0], node.inputs[0])
+            self.formats[node.outputs[0]] = _format(node)
+        elif node.op == "DynamicQuantizeLinear":
+            self.round(node, node.outputs[0], Format(node.outputs[1], node.outputs[2]), dynamic=True)
+        elif node.op in INTEGER_PRODUCTS:
+            self.integer_product(node)
+        elif node.op in LAYOUTS:
+            self.quantised(node, LAYOUTS[node.op])
+        elif node.op == CONTRIB + "QLinearConcat":
+            triples = [(k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)]
+            self.quantised(node, Layout("Concat", tuple(triples), (0, 1)))
+        elif node.op == CONTRIB + "QLinearWhere":
+            self.where(node)
+        elif node.op == "Cast" and node.attributes["to"] in FLOATS:
+            self.join(node.outputs[0], node.inputs[0])
+            if node.inputs[0] in self.formats:
+                self.formats[node.outputs[0]] = self.formats[node.inputs[0]]
+        elif node.op in MOVEMENT and node.inputs[0] in self.integers:
+            self.movement(node)
+        else:
+            self.plain(node)
+
+    def plain(self, node: Node) -> None:
+        self.piece(node, node.op, [self.use(name) for name in node.inputs], [self.use(name) for name in node.outputs])
+
+    def look_ahead(self) -> None:
+        """The formats of integer constants that are moved (a Gather from an embedding) before they are dequantised."""
+        for node in reversed(self.graph.nodes):
+            if self.kept(node):
+                continue
+            if node.op in LAYOUTS:
+                for value, scale, zero in LAYOUTS[node.op].operands:
+                    format = Format(node.input(scale), node.input(zero), axis=_channel_axis(node, value))
+                    self.formats.setdefault(node.input(value), format)
+            elif node.op in INTEGER_PRODUCTS and (scaled := self.scaled(node)):
+                for k, scale in enumerate(scaled[1]):
+                    format = Format(scale, node.input(k + 2), axis=_channel_axis(node, k))
+                    self.formats.setdefault(node.inputs[k], format)
+            elif node.op in DEQUANTIZE:
+                self.formats.setdefault(node.inputs[0], _format(node))
+            elif node.op in MOVEMENT and node.outputs[0] in self.formats and node.inputs[0] not in self.formats:
+                self.formats[node.inputs[0]] = self.formats[node.outputs[0]]
+        self.formats = {name: format for name, format in self.formats.items() if name in self.constant}
+        self.integers.update(self.formats)
+
+    def use(self, name: str, format: Format | None = None) -> Use | None:
+        if not name:
+            return None
+        return Use(name, self.real.get(name, name), format or self.formats.get(name), name in self.integers)
+
+    def join(self, tensor: str, other: str) -> None:
+        self.real[tensor] = self.real.get(other, other)
+
+    def round(self, node: Node, integers: str, format: Format, dynamic: bool = False) -> None:
+        self.join(integers, node.inputs[0])
+        self.integer(node, integers, format)
+        self.roundings.append(Rounding(self.real[integers], format, node, integers, dynamic))
+
+    def integer(self, node: Node, name: str, format: Format) -> None:
+        """`name` holds integers of `format`, says `node`."""
+        self.integers.add(name)
+        written = self.formats.setdefault(name, format)
+        if not self.same(written, format):
+            self.rereads.append((node, written, format))
+
+    def same(self, a: Format, b: Format) -> bool:
+        if a == b or a.unit or b.unit:
+            return True
+        values = self.graph.constants
+        known = all(name in values for name in (a.scale, b.scale))
+        if not known:
+            return a.scale == b.scale
+        zero = [values[f.zero_point].astype(np.int64) if f.zero_point in values else np.zeros(1) for f in (a, b)]
+        return np.array_equal(np.ravel(values[a.scale]), np.ravel(values[b.scale])) and (
+            np.array_equal(np.ravel(zero[0]), np.ravel(zero[1])) or not (zero[0].any() or zero[1].any())
+        )
+
+    def piece(
+        self,
+        source: Node,
+        op: str,
+        uses: Sequence[Use | None],
+        results: Sequence[Use | None],
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        inputs, outputs = (tuple(use.real if use else "" for use in side) for side in (uses, results))
+        node = Node(op, inputs, outputs, source.attributes if attributes is None else attributes, source.name)
+        self.pieces.append(Piece(node, tuple(uses), tuple(results), source))
+
+    def quantised(self, node: Node, layout: Layout) -> None:
+        uses = [self.operand(node, *where) for where in layout.operands]
+        if name := node.input(layout.bias) if layout.bias >= 0 else "":
+            a, b = (use.format for use in uses if use)
+            format = Format("", unit=(a.scale, b.scale)) if a and b else None
+            self.integer(node, name, format or Format(""))
+            uses.append(self.use(name))
+        self.written(node, node.outputs[0], layout.result)
+        attributes = {k: v for k, v in node.attributes.items() if k not in _OWN_ATTRIBUTES}
+        self.piece(node, layout.op, uses, [self.use(node.outputs[0])], attributes)
+
+    def operand(self, node: Node, value: int, scale: int, zero: int) -> Use | None:
+        name = node.input(value)
+        format = Format(node.input(scale), node.input(zero), axis=_channel_axis(node, value))
+        self.integer(node, name, format)
+        return self.use(name, format)
+
+    def written(self, node: Node, name: str, where: tuple[int, int] | None) -> None:
+        if where and node.input(where[0]):
+            self.integer(node, name, Format(node.input(where[0]), node.input(where[1])))
+            self.roundings.append(Rounding(name, self.formats[name], node, name))
+
+    def where(self, node: Node) -> None:
+        self.written(node, node.outputs[0], (7, 8))
+        uses = [self.use(node.input(0)), self.operand(node, 1, 2, 3), self.operand(node, 4, 5, 6)]
+        self.piece(node, "Where", uses, [self.use(node.outputs[0])], {})
+
+    def movement(self, node: Node) -> None:
+        format = self.formats[node.inputs[0]]
+        values = [name for k, name in enumerate(node.inputs) if k == 2 and node.op == "Pad" and name]
+        for name in values:
+            self.integer(node, name, format)
+        for name in node.outputs[: None if node.op == "Split" else 1]:
+            self.integer(node, name, format)
+        self.plain(node)
+
+    def integer_product(self, node: Node) -> None:
+        """MatMulInteger or ConvInteger, with the Cast and the Mul by both scales behind it, as one float operation."""
+        scaled = self.scaled(node)
+        if scaled is None:
+            self.plain(node)
+            return
+        output, scales, nodes = scaled
+        self.done.update(nodes)
+        formats = [Format(scale, node.input(k + 2), axis=_channel_axis(node, k)) for k, scale in enumerate(scales)]
+        for name, format in zip(node.inputs, formats):
+            self.integer(node, name, format)
+        uses = [self.use(name, format) for name, format in zip(node.inputs, formats)]
+        self.piece(node, node.op.removesuffix("Integer"), uses, [self.use(output)])
+
+    def scaled(self, node: Node) -> tuple[str, list[str], list[int]] | None:
+        """(the real result, the scales of both operands, indices of the nodes that scale the integers)"""
+        cast = self.only_reader(node.outputs[0], "Cast")
+        scale = self.only_reader(cast[1].outputs[0], "Mul") if cast else None
+        if cast is None or scale is None:
+            return None
+        factor = next((name for name in scale[1].inputs if name != cast[1].outputs[0]), "")
+        product = self.graph.producers.get(factor)
+        if product is None or product.op != "Mul":
+            return None
+        given = self.formats.get(node.inputs[0])
+        swapped = given is not None and given.scale == product.inputs[1]
+        scales = [*product.inputs[::-1]] if swapped else [*product.inputs]
+        return scale[1].outputs[0], scales, [cast[0], scale[0], *self.indices(product)]
+
+    def only_reader(self, name: str, op: str) -> tuple[int, Node] | None:
+        found = [(k, node) for k, node in enumerate(self.graph.nodes) if name in node.inputs]
+        return found[0] if len(found) == 1 and found[0][1].op == op and name not in self.graph.outputs else None
+
+    def indices(self, wanted: Node) -> Iterator[int]:
+        return (k for k, node in enumerate(self.graph.nodes) if node is wanted)
+
+
+def _format(node: Node) -> Format:
+    """That of a QuantizeLinear or DequantizeLinear."""
+    axis, block = node.attributes.get("axis", 1), node.attributes.get("block_size", 0)
+    return Format(node.input(1), node.input(2), axis, block)
+
+
+def _channel_axis(node: Node, position: int) -> int:
+    """Along which axis of a quantised operator's operand scales differ, where there are several."""
+    if node.op in ("QLinearConv", "ConvInteger"):
+        return 0
+    if node.op == CONTRIB + "QGemm":
+        return 0 if position and node.attributes.get("transB", 0) else 1
+    # A row scale for the first operand of a product, a column scale for the second.
+    return -1 if position else -2

@@ -1,0 +1,289 @@
+"""D2, topology: is the artifact's graph the float graph, but for roundings?
+
+With every QuantizeLinear taken for a clip to its range, and the float model given the artifact's weights, both compute
+the same up to float rounding. That is asked node by node: a float node and its counterpart, on the very values that the
+artifact has there, so nothing accumulates and a wrong node is named. Counterparts with the same attributes need no
+arithmetic. A Relu or Clip may have been absorbed into a range: then that range has to do what it did, up to 0.51 of a
+step at its bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from harness.oracle.artifact_matching import AFFINE, RANGES, SUFFIXES, How, Matching, Pair, same_attributes
+from harness.oracle.artifact_reading import Use
+from harness.oracle.artifact_values import Numbers, Problem, apply
+from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
+from harness.oracle.graph import Graph, Node
+
+MOVED_BOUND = 0.51
+"""of a step: how far the bound of an absorbed Relu or Clip may move"""
+REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
+"""operators whose attributes mean something else in another opset"""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """problems, and of how many nodes of the float model it can be told that they are right."""
+
+    problems: tuple[Problem, ...]
+    vouched: int
+    nodes: int
+
+
+def compare(model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers) -> Topology:
+    """Whether each node of `model` is in the artifact, on the values that `numbers` has."""
+    walk = _Walk(model, constants, matching, numbers)
+    vouched = sum(walk.step(pair) for pair in matching.pairs)
+    walk.ends()
+    return Topology(tuple(walk.problems), vouched, len(matching.pairs))
+
+
+@dataclass
+class _Walk:
+    model: Graph
+    constants: Mapping[str, np.ndarray]
+    matching: Matching
+    numbers: Numbers
+    problems: list[Problem] = field(default_factory=list)
+    carried: dict[str, Any] = field(default_factory=dict)
+    alone: list[Node] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        absorbed = [pair for pair in self.matching.pairs if pair.how is How.ABSORBED and pair.node.op in AFFINE]
+        self.folded = {id(pair.piece) for pair in absorbed if pair.piece}
+        self.anchored, self.opset = set(self.matching.at.values()), self.numbers.artifact.graph.opset
+        self.makers = {use.real: piece for piece in self.numbers.artifact.pieces for use in piece.results if use}
+        self.lifted: dict[str, Any] = {}
+        self.views: dict[str, list[Use]] = {}
+        for piece in self.numbers.artifact.pieces:
+            for use in piece.uses:
+                if use and use.tensor not in self.numbers.artifact.constant:
+                    self.views.setdefault(use.real, []).append(use)
+
+    def step(self, pair: Pair) -> bool:
+        """Judge one node; whether it could be told that it is right or wrong."""
+        try:
+            match pair.how:
+                case How.SAME:
+                    return self.is_identical(pair) or self.compared(pair)
+                case How.NAMED:
+                    return self.compared(pair)
+                case How.ABSORBED:
+                    return self.absorbed(pair)
+            self.alone.append(pair.node)
+            results = apply(pair.node, self.operands(pair), self.model.opset)
+            self.carried.update(zip(pair.node.outputs, results))
+        except Undecided:
+            return False
+        return True
+
+    def is_identical(self, pair: Pair) -> bool:
+        """Whether the counterpart is the same operation by its form."""
+        artifact, node = self.numbers.artifact, pair.node
+        if pair.piece is None or not same_attributes(node, pair.piece.node):
+            return False
+        if node.op in REDEFINED and self.model.opset != artifact.graph.opset:
+            return False
+        names = node.inputs + ("",) * (len(pair.operands) - len(node.inputs))
+        if id(pair.piece) in self.folded:  # D3 looks after the bias that this may have made
+            names = names[:2]
+        return all(self.is_same_operand(name, use) for name, use in zip(names, pair.operands))
+
+    def is_same_operand(self, name: str, use: Use | None) -> bool:
+        if not name or use is None:
+            return not name and use is None
+        if name not in self.constants:
+            return self.matching.at.get(name) == use.real
+        constant = self.constants[name]
+        return is_float(constant.dtype) or np.array_equal(constant, self.numbers.ball(use.tensor).middle)
+
+    def compared(self, pair: Pair) -> bool:
+        """Compute the node on the artifact's values, and hold it against what the artifact has."""
+        node, real = self.neutral(pair), self.matching.at[pair.first]
+        operands = self.operands(pair)
+        if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
+            operands = [*operands[:2], self.numbers.real(pair.operands[2])]
+        wanted = apply(node, operands, self.model.opset)
+        found = self.found(pair, real)
+        for name, a, b in zip(node.outputs, wanted, found):
+            if name and isinstance(a, Ball) and isinstance(b, Ball):
+                self.hold(pair, name, a, b, 0.0)
+        return True
+
+    def neutral(self, pair: Pair) -> Node:
+        """The node without the factors of a Gemm that have been multiplied into its constants: D3 looks after those."""
+        node = pair.node
+        if node.op != "Gemm" or pair.piece is None or pair.piece.node.op != "Gemm":
+            return node
+        other = pair.piece.node.attributes
+        factors = {
+            name: other.get(name, 1.0) for k, name in ((1, "alpha"), (2, "beta")) if node.input(k) in self.constants
+        }
+        return replace(node, attributes={**node.attributes, **factors})
+
+    def found(self, pair: Pair, real: str) -> list[Any]:
+        """What the artifact has for each result."""
+        if pair.piece is not None and pair.how is How.SAME and pair.bias is None:
+            operands = [self.seen(use) if use else None for use in pair.piece.uses]
+            return apply(pair.piece.node, operands, self.opset)
+        if real in self.makers:
+            return [self.unrounded(real)]
+        return [self.numbers.real(self.view(real))]
+
+    def unrounded(self, real: str) -> Ball:
+        """A real tensor as the artifact makes it of those that have counterparts, without roundings in between."""
+        if real not in self.lifted:
+            piece = self.makers.get(real)
+            if piece is None:
+                raise Undecided(f"nothing makes {real!r}")
+            results = apply(piece.node, [self.seen(use) if use else None for use in piece.uses], self.opset)
+            self.lifted.update((use.real, ball) for use, ball in zip(piece.results, results) if use)
+        ball = self.lifted.get(real)
+        if not isinstance(ball, Ball):
+            raise Undecided(f"{real!r} has no value")
+        return ball
+
+    def seen(self, use: Use) -> Ball:
+        """What a piece reads: the artifact's value where that has a counterpart, or none has made it."""
+        if use.real in self.anchored or use.tensor in self.numbers.artifact.constant or use.real not in self.makers:
+            return self.numbers.real(use)
+        ball = self.unrounded(use.real)
+        if use.format:
+            low, high = self.numbers.limits(use.format)
+            slack = MOVED_BOUND * float(self.numbers.scale(use.format).max())
+            if (ball.low < low - slack).any() or (ball.high > high + slack).any():
+                raise Undecided(f"{use.real!r} is clipped, and the float model has no such tensor")
+        return ball
+
+    def operands(self, pair: Pair) -> list[Ball | None]:
+        uses = pair.operands + (None,) * (len(pair.node.inputs) - len(pair.operands))
+        return [self.value(name, use) if name else None for name, use in zip(pair.node.inputs, uses)]
+
+    def value(self, name: str, use: Use | None) -> Ball:
+        """What the float node reads, were it in the place of its counterpart."""
+        if name in self.constants:
+            return self.constant(name, use)
+        if name in self.matching.at:
+            real = self.matching.at[name]
+            return self.numbers.real(use if use and use.real == real else self.view(real))
+        ball = self.carried.get(name)
+        if not isinstance(ball, Ball):
+            raise Undecided(f"{name!r} has no value")
+        return ball
+
+    def view(self, real: str) -> Use:
+        """A real tensor as its readers see it: rounded, if any of them sees it so."""
+        views = self.views.get(real, [])
+        rounded = [use for use in views if use.format]
+        return (rounded or views or [self.numbers.artifact.use(real)])[0]
+
+    def constant(self, name: str, use: Use | None) -> Ball:
+        """A constant of the float model as the artifact has it: at the same place, or under the same name."""
+        own = self.constants[name]
+        if not is_float(own.dtype):
+            return exact(own)
+        if use is not None:
+            return _reshaped(self.numbers.real(use), own.shape)
+        stored = self.numbers.constants
+        for tensor in (name + end for end in SUFFIXES):
+            if tensor in stored:
+                found = stored[tensor]
+                if found.shape == own.shape:
+                    return replace(exact(own), middle=found)
+                if found.shape == own.T.shape:
+                    return replace(exact(own), middle=found.T)
+        if any(tensor in self.numbers.artifact.formats for tensor in stored):
+            raise Undecided(f"what became of {name!r} is not known")
+        return exact(own)
+
+    def absorbed(self, pair: Pair) -> bool:
+        """Whether nothing is missing without the node: for a range, what its readers see passes through unchanged."""
+        node = pair.node
+        if node.op not in RANGES:
+            return True
+        use = self.view(self.matching.at[pair.first])
+        seen = self.numbers.real(use)
+        rest = [exact(self.constants[name]) if name in self.constants else None for name in node.inputs[1:]]
+        wanted = apply(node, [seen, *rest], self.model.opset)[0]
+        step = float(self.numbers.scale(use.format).max()) if use.format else 0.0
+        self.hold(pair, pair.first, wanted, seen, MOVED_BOUND * step)
+        return True
+
+    def ends(self) -> None:
+        """Whether each graph output of the artifact is the counterpart of the float model's."""
+        for name in self.model.outputs:
+            real, at = self.numbers.artifact.stands_for(name), self.matching.at.get(name, "")
+            if at == real or not any(name in node.outputs for node in self.model.nodes):
+                continue
+            node = self.model.producers[name]
+            pair = Pair(node, How.NAMED)
+            try:
+                wanted = self.value(name, None)
+                found = self.numbers.real(self.view(real))
+            except Undecided:
+                continue
+            self.hold(
+                pair, name, wanted, found, float(self.numbers.scale(f).max()) if (f := self.view(real).format) else 0.0
+            )
+
+    def hold(self, pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> None:
+        """Add a problem where two balls have no point in common."""
+        if problem := _disagreement(pair, name, wanted, found, slack):
+            missing = [node for node in self.alone if node.op not in {p.node.op for p in self.numbers.artifact.pieces}]
+            if missing and pair.how is not How.SAME:
+                problem = replace(problem, message=f"{problem.message}; without counterpart: {missing[0].op}")
+            self.problems.append(problem)
+
+
+def _reshaped(ball: Ball, shape: tuple[int, ...]) -> Ball:
+    """A constant that was reshaped to be added by a node of its own, as it was before."""
+    size = int(np.prod(shape))
+    if ball.shape == shape or ball.middle.size != size:
+        return ball
+    return replace(
+        ball, middle=ball.middle.reshape(shape), radius=None if ball.radius is None else ball.radius.reshape(shape)
+    )
+
+
+def _disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> Problem | None:
+    node = pair.node
+    where, culprit = node.name or name, (node.name or name, node.op)
+    if wanted.shape != found.shape:
+        if pair.how is not How.SAME:
+            return None
+        message = f"{node.op} makes {name!r} of shape {list(found.shape)}, the float model of {list(wanted.shape)}"
+        return Problem("topology", where, np.inf, 0.0, message + _differences(pair), culprit)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(wanted.numbers - found.numbers)
+    bound = np.broadcast_to(wanted.error + found.error + slack, error.shape)
+    same = (wanted.numbers == found.numbers) | (np.isnan(wanted.numbers) & np.isnan(found.numbers)) | np.isinf(bound)
+    wrong = ~same & ~(error <= bound * (1 + 1e-6))
+    if not wrong.any():
+        return None
+    worst = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, nan=np.inf), -1))), error.shape)
+    have, should = found.numbers[worst], wanted.numbers[worst]
+    if pair.how is How.ABSORBED:
+        said = (
+            f"{node.op} is gone, and no range does what it did: {name!r} holds {have:.6g}, {node.op} makes {should:.6g}"
+        )
+    elif pair.how is How.SAME:
+        said = f"{node.op} is not the float model's{_differences(pair)}: {name!r} is {have:.6g}, should be {should:.6g}"
+    else:
+        said = f"{name!r} is {have:.6g}, the float model's {node.op} on the same operands makes {should:.6g}"
+    message = f"{said}; {int(wrong.sum())} of {wrong.size} elements"
+    return Problem("topology", where, float(error[worst]), float(bound[worst]), message, culprit)
+
+
+def _differences(pair: Pair) -> str:
+    """Which attributes differ, for a person."""
+    if pair.piece is None:
+        return ""
+    a, b = pair.node.attributes, pair.piece.node.attributes
+    names = [k for k in {**a, **b} if str(a.get(k)) != str(b.get(k))]
+    return " (" + ", ".join(f"{k} {b.get(k)} instead of {a.get(k)}" for k in names) + ")" if names else ""

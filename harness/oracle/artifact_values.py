@@ -1,0 +1,149 @@
+"""The real numbers that tensors of a quantised model stand for, and how a problem with them is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from harness.oracle import graph as graphs
+from harness.oracle.artifact_reading import MOVEMENT, Artifact, Format, Use, spread
+from harness.oracle.balls.ball import Ball, Undecided, exact, value, widened
+from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.balls.quantized import code_range
+from harness.oracle.balls.rules import RULES, Context
+from harness.oracle.graph import Graph, Node
+
+FLOAT = np.dtype(np.float32)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with an artifact.
+
+    question  "execution", "topology" or "parameter";   where  the tensor, node or parameter
+    error, bound   how far off, and what was allowed, in the unit of the message
+    culprit   (name, operator) of the node it belongs to;   mild  within one quantisation step
+    """
+
+    question: str
+    where: str
+    error: float
+    bound: float
+    message: str
+    culprit: tuple[str, str] = ("", "")
+    mild: bool = False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the tensors of `artifact` are under one feed; balls are those of its evaluation."""
+
+    artifact: Artifact
+    balls: Mapping[str, Any]
+
+    def real(self, use: Use) -> Ball:
+        """The real numbers that a tensor stands for. Raises Undecided where they are not known."""
+        ball = self.ball(use.tensor)
+        if not use.integer or use.format is None:
+            return ball
+        step = self.spread_scale(use.format, ball.shape)
+        zero = self.zero_point(use.format, ball.shape)
+        return widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
+
+    def ball(self, tensor: str) -> Ball:
+        """The ball of a tensor. Raises Undecided where there is none."""
+        found = self.balls.get(tensor)
+        if not isinstance(found, Ball):
+            raise Undecided(f"tensor {tensor!r} has no answer")
+        return found
+
+    def scale(self, format: Format) -> np.ndarray:
+        """The scales of a format in float64, as they are stored."""
+        if format.unit:
+            a, b = (value(self.ball(name)).astype(np.float64) for name in format.unit)
+            return np.asarray(a.ravel() * b.ravel() if a.size > 1 and b.size > 1 else a * b)
+        return value(self.ball(format.scale)).astype(np.float64)
+
+    def spread_scale(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
+        """The scales in a shape that broadcasts to that of the integers."""
+        return spread(self.scale(format), format, shape)
+
+    def zero_point(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
+        """The zero points, in a shape that broadcasts to that of the integers."""
+        if not format.zero_point:
+            return np.zeros(())
+        return spread(value(self.ball(format.zero_point)).astype(np.float64), format, shape)
+
+    def limits(self, format: Format) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of a range, of one scale for the whole tensor."""
+        dtype = self.ball(format.zero_point).dtype if format.zero_point else np.dtype(np.uint8)
+        scale, zero = self.scale(format), self.zero_point(format, (1,))
+        if scale.size != 1:
+            raise Undecided("a range for each channel")
+        low, high = code_range(dtype)
+        return np.ravel((low - zero) * scale), np.ravel((high - zero) * scale)
+
+    def step(self, tensor: str) -> np.ndarray | None:
+        """The distance of neighbouring values for each element of a constant; None where it is no quantised one."""
+        format = self.artifact.formats.get(tensor)
+        if format:
+            ball = self.ball(tensor)
+            return np.broadcast_to(self.spread_scale(format, ball.shape), ball.shape)
+        node = self.artifact.graph.producers.get(tensor)
+        if node is None or node.op not in MOVEMENT or node.op == "MaxPool":
+            return None
+        step = self.step(node.inputs[0])
+        if step is None:
+            return None
+        rest = [self.ball(name) if name else None for name in node.inputs[1:]]
+        return np.asarray(apply(node, [exact(step.astype(np.float64)), *rest], self.artifact.graph.opset)[0].numbers)
+
+    @cached_property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        """Constants of the artifact that are floats, by name, as what they stand for; quantised ones among them."""
+        found = {}
+        for piece in self.artifact.pieces:
+            for use in piece.uses:
+                if use and use.tensor in self.artifact.constant and use.tensor not in found:
+                    found[use.tensor] = self.real(use).middle
+        return found
+
+
+def apply(node: Node, operands: list[Ball | None], opset: int) -> list[Any]:
+    """What `node` makes of `operands`. Raises Undecided where that is not known; subgraphs are not entered."""
+    rule = RULES.get(node.op)
+    if rule is None:
+        raise Undecided(f"{node.op} has no rule")
+    with np.errstate(all="ignore"):
+        results = list(rule(node, operands, Context(opset, False, _no_subgraph)))
+    if not results or not isinstance(results[0], Ball):
+        raise Undecided(f"{node.op} has no answer")
+    return results
+
+
+def _no_subgraph(proto: Any, operands: Any) -> Any:
+    raise Undecided("subgraphs are not entered")
+
+
+def folded(graph: Graph) -> dict[str, np.ndarray]:
+    """The constants of `graph`, and what is computed from nothing but constants."""
+    constants = dict(graph.constants)
+    known, nodes = set(constants), []
+    for node in graph.nodes:
+        if all(name in known for name in node.inputs if name) and any(node.inputs):
+            nodes.append(node)
+            known.update(node.outputs)
+    if nodes:
+        part = graphs.Graph(tuple(nodes), graph.constants, graph.initializers, (), (), graph.opset)
+        balls = evaluate(part, {}).balls
+        for node in nodes:
+            constants |= {n: _own(balls[n]) for n in node.outputs if isinstance(balls.get(n), Ball)}
+    return constants
+
+
+def _own(ball: Ball) -> np.ndarray:
+    return np.asarray(ball.middle.astype(ball.dtype))
