@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from harness.oracle.balls.ball import Array, Ball, Undecided, exact
-from harness.oracle.balls.operands import array, integers, joined, moved, operand, parameter
+from harness.oracle.balls.operands import array, integers, joined, moved, parameter
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
 from harness.oracle.graph import Node
 
@@ -238,9 +238,9 @@ def constant_of_shape(node: Node, operands: Operands, context: Context) -> Resul
 
 @rule("Dropout")
 def dropout(node: Node, operands: Operands, context: Context) -> Results:
-    """x itself outside of training, and a mask of ones; random in training, unless nothing is dropped"""
+    """x itself outside of training, and a mask of ones (open before opset 12); random in training, if any is dropped"""
     training, ratio = array(operands, 2), array(operands, 1)
     dropped = attribute(node, "ratio", 0.5) if ratio is None else float(ratio)
     if training is not None and training.any() and dropped:
         raise Undecided("random in training")
-    return [operand(operands, 0), exact(np.ones(operands[0].shape, np.bool_))]
+    return [operands[0], exact(np.ones(operands[0].shape, np.bool_)) if context.opset >= 12 else None]
