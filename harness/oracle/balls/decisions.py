@@ -7,11 +7,13 @@ truth value then is 0.5 +- 0.5.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 from onnx import helper
 
 from harness.oracle.balls.ball import (
+    NARROW,
     Array,
     Ball,
     Undecided,
@@ -137,7 +139,10 @@ def cast(x: Ball, to: np.dtype) -> Ball:
         return _cast_to_float(x, to)
     if x.radius is None and not is_float(x.dtype):
         return exact(x.middle.astype(to))
-    result = undecided_where(x.undecided, between(np.trunc(x.low), np.trunc(x.high), to))
+    ends = [np.trunc(x.low), np.trunc(x.high)]
+    if to in NARROW:  # onnxruntime rounds, onnx.reference does not
+        ends += [np.rint(x.low), np.rint(x.high)]
+    result = undecided_where(x.undecided, between(reduce(np.minimum, ends), reduce(np.maximum, ends), to))
     return result if result.error.any() else exact(value(result))
 
 

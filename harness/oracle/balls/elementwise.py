@@ -103,7 +103,7 @@ def select(condition: Ball, x: Ball, y: Ball) -> Ball:
         if x.radius is None and y.radius is None:
             return Ball(np.asarray(np.where(condition.middle, x.middle, y.middle)), None, x.dtype)
         middle = np.where(condition.middle, x.numbers, y.numbers)
-        return Ball(middle, np.where(condition.middle, x.error, y.error), x.dtype)
+        return Ball(middle, np.broadcast_to(np.where(condition.middle, x.error, y.error), middle.shape), x.dtype)
     if x.dtype.kind not in "biuf" and not is_float(x.dtype):
         raise Undecided("a choice between strings depends on rounding")
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)

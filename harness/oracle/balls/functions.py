@@ -144,9 +144,11 @@ def _reciprocal(node: Node, operands: Operands, context: Context) -> Results:
 
 @rule("Gelu", "com.microsoft.Gelu")
 def _gelu(node: Node, operands: Operands, context: Context) -> Results:
+    x = operands[0]
     if attribute(node, "approximate", "none") == "tanh":
-        return [through(gelu_tanh, operands[0], "Gelu", ((-0.7524614, -0.1700407),))]
-    return [through(gelu, operands[0], "Gelu", ((-0.7517916, -0.1699712),))]
+        y = through(gelu_tanh, x, "Gelu", ((-0.7524614, -0.1700407),))
+        return [_gated(y, x, "Tanh")]
+    return [through(gelu, x, "Gelu", ((-0.7517916, -0.1699712),))]
 
 
 @rule("Swish", "com.microsoft.QuickGelu")
@@ -155,9 +157,13 @@ def _swish(node: Node, operands: Operands, context: Context) -> Results:
     alpha = number(node, "alpha", 1.0 if node.op == "Swish" else 1.702)
     turns = ((-1.2784645 / alpha, -0.2784645 / alpha),) if alpha else ()
     x = operands[0]
-    y = through(lambda x: x * sigmoid(alpha * x), x, "Mish", turns)
-    off = APPROXIMATIONS["Sigmoid"][0] / UNIT * (np.abs(x.numbers) + x.error)  # the error of the sigmoid, times x
-    return [rounded(y.numbers, y.error, x.dtype, roundings=1, size=off)]
+    return [_gated(through(lambda x: x * sigmoid(alpha * x), x, "Mish", turns), x, "Sigmoid")]
+
+
+def _gated(y: Ball, x: Ball, gate: str) -> Ball:
+    """`y`, a product of x and a gate, less accurate by x times the absolute error of the gate."""
+    off = APPROXIMATIONS[gate][0] / UNIT * (np.abs(x.numbers) + x.error)
+    return rounded(y.numbers, y.error, x.dtype, roundings=1, size=off)
 
 
 @rule("LeakyRelu")

@@ -18,6 +18,7 @@ from harness.oracle.balls.reduction import position, total
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
 from harness.oracle.graph import Node
 
+OWN = 2.0**-48
 FEW = 8
 """Roundings beside those of the sum."""
 
@@ -51,10 +52,16 @@ def _shift(x: Ball) -> Array:
 
 
 def _exponentials(x: Ball) -> tuple[Array, ...]:
-    """(|x - shift|, exp of the lower ends, of the upper ends, sums of the others' lower ends, of the others' upper)"""
+    """(|x - shift|, exp of the lower ends, of the upper ends, sums of the others' lower ends, of the others' upper)
+
+    Where one exponential outweighs the others, the sum without it is off by our own rounding of the whole.
+    """
     shift = _shift(x)
-    low, high = np.exp(x.low - shift), np.exp(x.high - shift)
-    others_low, others_high = (np.maximum(np.sum(e, -1, keepdims=True) - e, 0) for e in (low, high))
+    low = np.exp(x.low - shift)
+    high = low if x.radius is None else np.exp(x.high - shift)
+    sum_low, sum_high = np.sum(low, -1, keepdims=True), np.sum(high, -1, keepdims=True)
+    others_low = np.maximum(sum_low * (1 - OWN) - low, 0)
+    others_high = np.maximum(sum_high * (1 + OWN) - high, 0)
     argument = np.where(np.isfinite(x.numbers), np.abs(x.numbers - shift), 0.0)
     return argument, low, high, others_low, others_high
 
