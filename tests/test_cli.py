@@ -13,8 +13,8 @@ import pytest
 
 from harness import api, cli, corpus
 from harness import bench as benchmarks
+from harness.check import Checked
 from harness.laboratory import Laboratory
-from harness.pipeline import Examination
 from harness.verdict import Verdict, Word
 from tests import models
 from tests.test_corpus import saved_relu
@@ -280,20 +280,6 @@ def test_a_fuzz_run_with_a_truncated_case_in_its_corpus_exits_2(driftnet, tmp_pa
     assert_one_clear_message(result, says="not a whole case.json")
 
 
-def examined(monkeypatch, examination):
-    monkeypatch.setattr(api, "examine", lambda *args, **options: examination)
-
-
-def test_a_failure_that_does_not_come_back_is_shown_and_is_no_agreement(driftnet, model, monkeypatch):
-    failure = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV", message="it fell over")
-    examined(monkeypatch, Examination(Verdict(Word.AGREES), unconfirmed=failure))
-    status, out, _ = driftnet("check", model, "--target", "mnn", "--json")
-    (result,) = json.loads(out)["targets"]
-    assert (status, result["verdict"], result["confirmed"]) == (2, "abstains", False)
-    assert (result["stage"], result["kind"], result["blame"], result["vouched"]) == ("execute", "SIGSEGV", "", 0.0)
-    assert result["message"] == ("failed once, but not again in fresh processes: crashes in execute: it fell over")
-
-
 @pytest.mark.parametrize(
     ("verdict", "blame"),
     [
@@ -305,7 +291,7 @@ def test_a_failure_that_does_not_come_back_is_shown_and_is_no_agreement(driftnet
     ],
 )
 def test_blame_is_put_where_it_belongs(driftnet, model, monkeypatch, verdict, blame):
-    examined(monkeypatch, Examination(verdict))
+    monkeypatch.setattr(api.checks, "check", lambda *args, **options: Checked(verdict))
     _, out, _ = driftnet("check", model, "--target", "mnn", "--json")
     assert json.loads(out)["targets"][0]["blame"] == blame
 
@@ -326,7 +312,7 @@ def test_a_dim_that_no_input_has_is_named_with_those_there_are(driftnet, model, 
 def test_an_out_that_cannot_be_written_is_named_before_anything_runs(driftnet, model, tmp_path, monkeypatch):
     blocked = tmp_path / "a file"
     blocked.touch()
-    monkeypatch.setattr(api, "examine", lambda *args, **options: pytest.fail("the examination began"))
+    monkeypatch.setattr(api.checks, "check", lambda *args, **options: pytest.fail("the check began"))
     monkeypatch.setattr(benchmarks, "run", lambda name: pytest.fail("the benchmark began"))
     assert_one_clear_message(driftnet("check", model, "--out", blocked / "x"), says="cannot write into")
     assert_one_clear_message(driftnet("reduce", model, "--out", blocked / "x"), says="cannot write into")
