@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 from harness.case import Feed, graph_inputs, input_dtype, validate_feed
 from harness.errors import UserError
+from harness.ranges import ranges
 
 _HINT = "give an .npz with one array per graph input, a folder of them, or an ONNX test_data_set folder"
 
@@ -42,7 +43,8 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
 
 
 def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:
-    """A feed: floats uniform in [-1, 1), integers 0 or 1, bools at random; symbolic dims as `sizes` says, else 2.
+    """A feed: floats uniform in [-1, 1), integers that what reads them accepts (else 0 or 1), bools at random; symbolic
+    dims as `sizes` says, else 2.
 
     Raises UserError (kind "feed") for an input that is no tensor of these or has an unknown rank, for a negative dim,
     and for more than MOST_ELEMENTS elements in all.
@@ -52,11 +54,12 @@ def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> 
     if (total := sum(math.prod(shape) for shape, _ in inputs.values())) > MOST_ELEMENTS:
         shapes = ", ".join(f"{name} {list(shape)}" for name, (shape, _) in inputs.items())
         raise _nothing_made_up(f"the inputs have {total} elements ({shapes:.200}), more than {MOST_ELEMENTS}")
-    feed = {}
+    feed, accepted = {}, ranges(model)
     for name, (shape, dtype) in inputs.items():
         if dtype.kind not in "fiub":
             raise _nothing_made_up(f"input {name!r} holds {'strings' if dtype.kind == 'O' else dtype}")
-        values = rng.uniform(-1, 1, shape) if dtype.kind == "f" else rng.integers(0, 2, shape)
+        low, end = accepted[name] if dtype.kind != "b" else (0, 2)
+        values = rng.uniform(-1, 1, shape) if dtype.kind == "f" else rng.integers(low, end, shape)
         feed[name] = np.asarray(values).astype(dtype)
     return feed
 

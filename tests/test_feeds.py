@@ -162,3 +162,56 @@ def test_a_tensor_file_that_is_not_whole_is_named(tmp_path, content):
     (tmp_path / "input_0.pb").write_bytes(cut if content is None else content)
     with pytest.raises(UserError, match=r"input_0\.pb is not a whole tensor"):
         feeds.read_feeds(tmp_path, FLOATS, "inputs")
+
+
+def integers(nodes, constants, *, of="ids", shape=(64,)):
+    """What is made up for the integer input `of` of these nodes."""
+    graph = helper.make_graph(
+        nodes,
+        "test",
+        [tensor(TensorProto.INT64, *shape, name=of), tensor(TensorProto.FLOAT, 5, 2, 4)],
+        [],
+        [numpy_helper.from_array(np.asarray(x), name) for name, x in constants.items()],
+    )
+    return feeds.made_up(helper.make_model(graph), {})[of]
+
+
+TABLE = {"table": np.zeros((50, 3), np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "constants", "low", "high"),
+    [
+        ([helper.make_node("Gather", ["table", "ids"], ["y"])], TABLE, 0, 49),
+        ([helper.make_node("Gather", ["table", "ids"], ["y"], axis=1)], TABLE, 0, 2),
+        (
+            [
+                helper.make_node("Cast", ["ids"], ["cast"], to=TensorProto.INT32),
+                helper.make_node("Unsqueeze", ["cast", "axes"], ["indices"]),
+                helper.make_node("Gather", ["table", "indices"], ["y"]),
+            ],
+            TABLE,
+            0,
+            49,
+        ),
+        ([helper.make_node("GatherElements", ["x", "ids"], ["y"], axis=2)], {}, 0, 3),
+        (
+            [helper.make_node("OneHot", ["ids", "depth", "values"], ["y"])],
+            {"depth": np.array([7]), "values": np.array([0.0, 1.0])},
+            0,
+            6,
+        ),
+        ([helper.make_node("GRU", ["x", "w", "r", "", "ids"], ["y"], hidden_size=1)], {}, 1, 5),
+        ([helper.make_node("Div", ["a", "ids"], ["y"])], {"a": np.arange(64)}, 1, 1),
+        ([helper.make_node("Relu", ["x"], ["y"])], {}, 0, 1),
+    ],
+)
+def test_made_up_integers_are_in_the_range_that_their_readers_accept(nodes, constants, low, high):
+    made = integers(nodes, constants)
+    assert made.min() == low, "the lowest that is accepted is tried"
+    assert made.max() == high, "the highest that is accepted is tried"
+
+
+def test_the_narrowest_of_several_readers_decides():
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], axis=axis) for axis in (0, 1)]
+    assert integers(nodes, TABLE).max() == 2
