@@ -28,7 +28,7 @@ from harness.pipeline import Effort, examine, look, reproduces
 from harness.recipe import Recipe
 from harness.sandbox.zygote import Zygote
 from harness.shard import Event, Plan, case_folders
-from harness.summary import Summary
+from harness.summary import Summary, described
 from harness.verdict import FAILURES, Kind, Verdict, Word
 from harness.wire import STAGES
 
@@ -417,6 +417,44 @@ def reduce(
             "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
             "network_isolated": lab.network_isolated,
         }
+
+
+def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str, Any]:
+    """Every saved case at or below `paths` (folders of runs, of the corpus, of a check), and what the runs counted.
+
+    The pages about them belong into `out`, which is made. Raises UserError when it cannot be, when there is no such
+    path, and when a case or summary is not whole.
+    """
+    _make_folder(out)
+    found = [corpus.load(folder) for folder in corpus.folders(paths)]
+    return {
+        "runs": [_run(path / "summary.json") for path in paths if (path / "summary.json").exists()],
+        "cases": [
+            described(saved, saved.seen[-1] if saved.seen else "", saved.status)
+            | {"what": saved.note or str(saved.verdict.get("message", "")) or saved.id}
+            for saved in {saved.id: saved for saved in found}.values()
+        ],
+    }
+
+
+def _run(path: Path) -> dict[str, Any]:
+    summary = Summary(run_cases=path.parent / "cases")
+    try:
+        result = json.loads(path.read_text())
+        summary.seed = result["seed"]
+        summary.restore(result)
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(
+            f"{path} is no summary of a run: {e}", hint="name the folder of a driftnet fuzz run", kind="report"
+        ) from e
+    new = len(summary.new)
+    counted = {"new": new, "known": len(summary.findings) - new, "cpu_seconds": summary.cpu_before}
+    return {
+        "path": str(path.parent),
+        "cases": summary.cases,
+        "verdicts": dict(summary.verdicts.most_common()),
+        **counted,
+    }
 
 
 def triage(

@@ -18,7 +18,7 @@ from rich.console import Console
 
 from harness import api, machine
 from harness.errors import UserError
-from harness.report import progress, tables, writers
+from harness.report import pages, progress, tables, writers
 from harness.shard import NO_NETWORK_NAMESPACE
 
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
@@ -200,6 +200,9 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
             anonymous=given["anonymise"],
         )
     _warn_of_the_network(result)
+    # The page names the model's nodes and outputs, so an anonymous check has none.
+    if given["out"] and not given["anonymise"]:
+        result["page"] = str(pages.write_check(result, model, given["out"]))
     _print(result, as_json, lambda result: tables.check(OUT, result))
     return api.check_status(result)
 
@@ -232,6 +235,18 @@ def triage(path: Path, status: str, upstream: str, note: str, corpus: Path, as_j
     """Set the status of a saved case; one that stands in a report is brought into the corpus."""
     result = api.triage(path, status=status, upstream=upstream, note=note, root=corpus)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
+    return 0
+
+
+@driftnet.command()
+@click.argument("paths", nargs=-1, type=_PATH, metavar="[RUN|CORPUS]...")
+@click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write index.html and a page a case.")
+@_json
+def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
+    """HTML pages of the findings of runs and of saved cases.  [default: corpus]"""
+    result = api.report(paths or (Path("corpus"),), out=out)
+    result["page"] = str(pages.write_report(result, out))
+    _print(result, as_json, lambda result: tables.report(OUT, result))
     return 0
 
 

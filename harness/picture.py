@@ -30,7 +30,7 @@ class Box:
 
 @dataclass(frozen=True)
 class Arrow:
-    """A tensor on its way between two boxes, by their index."""
+    """A tensor on its way between two boxes, by their index; its name is the label where neither box says it."""
 
     source: int
     target: int
@@ -54,7 +54,9 @@ def picture(model: onnx.ModelProto) -> Picture | None:
     made: dict[str, int] = {}
 
     def add(box: Box, reads: Sequence[str], makes: Sequence[str]) -> None:
-        arrows.extend(Arrow(made[name], len(boxes), name) for name in reads if name in made)
+        for name in dict.fromkeys(name for name in reads if name in made):
+            said = {*box.lines, *boxes[made[name]].lines}
+            arrows.append(Arrow(made[name], len(boxes), "" if name in said else name))
         made.update(dict.fromkeys(filter(None, makes), len(boxes)))
         boxes.append(box)
 
@@ -76,7 +78,9 @@ def mermaid(drawn: Picture) -> str:
     lines = ["flowchart TD"]
     for i, box in enumerate(drawn.boxes):
         lines.append(f"  b{i}" + shapes[box.kind].format("<br/>".join(map(_entities, box.lines))))
-    lines += [f'  b{a.source} -->|"{_entities(a.label)}"| b{a.target}' for a in drawn.arrows]
+    for arrow in drawn.arrows:
+        label = f'|"{_entities(arrow.label)}"|' if arrow.label else ""
+        lines.append(f"  b{arrow.source} -->{label} b{arrow.target}")
     return "\n".join(lines)
 
 
@@ -103,7 +107,7 @@ def svg(drawn: Picture, title: str) -> str:
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
         resources.files("harness").joinpath("templates/graph.svg.jinja").read_text()
     )
-    arrows = [_curve(arrow, placed, sizes) | {"label": arrow.label} for arrow in drawn.arrows]
+    arrows = [_curve(arrow, placed, sizes) | {"label": _tail(arrow.label)} for arrow in drawn.arrows]
     size = {"width": width, "height": y - GAP_Y}
     return template.render(boxes=boxes, arrows=arrows, title=title, line=LINE, **size)
 
@@ -187,6 +191,11 @@ def _outer(node: onnx.NodeProto) -> Iterator[str]:
 def _short(value: object, most: int = 24) -> str:
     text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _tail(name: str, most: int = 18) -> str:
+    """The end of a long name: exporters put the scope first."""
+    return name if len(name) <= most else "…" + name[1 - most :]
 
 
 def _entities(text: str) -> str:

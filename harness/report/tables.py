@@ -101,6 +101,11 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
             console.print(f"    of the original there remained: {left}", markup=False)
 
 
+def report(console: Console, result: Result) -> None:
+    """Where the pages are."""
+    console.print(f"{len(result['cases'])} cases, {len(result['runs'])} runs: {result['page']}", markup=False)
+
+
 def targets(console: Console, result: Result) -> None:
     """What can be examined, and how."""
     for t in result["targets"]:
