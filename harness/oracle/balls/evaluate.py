@@ -17,6 +17,7 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     decisions,
     elementwise,
     functions,
+    image,
     indexing,
     linear,
     movement,
