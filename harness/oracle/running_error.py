@@ -21,6 +21,7 @@ from harness.verdict import Verdict
 
 TIER = "running-error"
 ILL, ILL_SHARE = 0.1, 0.1
+NEGLIGIBLE = 1e-30  # what a product of many small numbers, or underflow, may leave
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -57,7 +58,7 @@ def is_ill(ball: Ball) -> bool:
     if ball.radius is None or not ball.radius.size:
         return False
     size = np.max(np.abs(ball.middle), initial=0.0, where=np.isfinite(ball.middle))
-    return bool(np.mean(ball.radius > ILL * size) > ILL_SHARE)
+    return bool(np.mean(ball.radius > max(ILL * size, NEGLIGIBLE)) > ILL_SHARE)
 
 
 def culprit(graph: Graph, evaluation: Evaluation, name: str) -> str:

@@ -130,7 +130,7 @@ def rounded(
         return widened(middle, radius, dtype)
     form = format_of(dtype)
     size = np.abs(middle) if size is None else np.asarray(size)
-    error = radius + (roundings * form.unit) * (size + radius) + form.tiny
+    error = radius + (roundings * form.unit) * (size + radius) + form.tiny * (size != 0)
     odd = ~(np.abs(middle) + error <= form.largest)
     if odd.any():
         known = odd & ~np.isfinite(middle) & (radius == 0)
@@ -190,6 +190,14 @@ def hull(balls: Sequence[Ball]) -> Ball:
     for ball in balls:
         result = undecided_where(ball.undecided, result)
     return result
+
+
+def positive(x: Ball) -> Ball:
+    """`x`, of which it is known that it is not negative."""
+    if x.radius is None:
+        return x
+    low = np.maximum(x.low, 0)
+    return undecided_where(x.undecided, widened((x.high + low) / 2, (x.high - low) / 2, x.dtype))
 
 
 def undecided_where(mask: Array, ball: Ball) -> Ball:

@@ -14,7 +14,7 @@ from functools import reduce
 import numpy as np
 
 from harness.oracle.approximations import APPROXIMATIONS
-from harness.oracle.balls.ball import Array, Ball, between, is_float, rounded, undecided_where, value, widened
+from harness.oracle.balls.ball import Array, Ball, between, is_float, positive, rounded, undecided_where, value, widened
 from harness.oracle.balls.elementwise import add, divide, larger, multiply, smaller
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, number, rule
 from harness.oracle.graph import Node
@@ -47,6 +47,11 @@ def through(function: Function, x: Ball, operator: str, turns: Sequence[Turn] = 
         most = np.where(inside, np.maximum(most, max(values)), most)
     ends = undecided_where(x.undecided, between(least, most, x.dtype))
     return approximated(ends.numbers, ends.error, x.dtype, operator)
+
+
+def root(x: Ball) -> Ball:
+    """The square root of what is not negative."""
+    return through(np.sqrt, positive(x), "Sqrt")
 
 
 def sigmoid(x: Array) -> Array:

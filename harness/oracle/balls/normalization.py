@@ -14,9 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, Undecided, format_of, rounded
+from harness.oracle.balls.ball import Array, Ball, Undecided, format_of, positive, rounded
 from harness.oracle.balls.elementwise import absolute, add, divide, multiply, negated
-from harness.oracle.balls.functions import approximated, through
+from harness.oracle.balls.functions import approximated, root, through
 from harness.oracle.balls.linear import Sum
 from harness.oracle.balls.operands import moved, operand
 from harness.oracle.balls.reduction import Axes, count, mean, scaled, total
@@ -29,12 +29,9 @@ def constant(number: float, dtype: np.dtype) -> Ball:
     return Ball(np.asarray(float(number)), None, dtype)
 
 
-def root(x: Ball, epsilon: float) -> Ball:
-    """sqrt(x + epsilon), x >= 0"""
-    shifted = add(x, constant(epsilon, x.dtype))
-    floor = np.maximum(shifted.low, epsilon)
-    positive = rounded((floor + shifted.high) / 2, (shifted.high - floor) / 2, x.dtype, roundings=0)
-    return through(np.sqrt, positive, "Sqrt")
+def deviation(variance: Ball, epsilon: float) -> Ball:
+    """sqrt(variance + epsilon)"""
+    return root(add(positive(variance), constant(epsilon, variance.dtype)))
 
 
 def normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
@@ -44,14 +41,14 @@ def normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
         return x
     numbers, radius = x.numbers, np.broadcast_to(x.error, x.shape)
     centre = np.mean(numbers, axes, keepdims=True)
-    deviation, size = numbers - centre, np.abs(numbers) + radius
+    centred, size = numbers - centre, np.abs(numbers) + radius
     moves = (1 - 2 / n) * radius + np.mean(radius, axes, keepdims=True)
-    change = np.mean(2 * np.abs(deviation) * radius + moves**2, axes, keepdims=True)
-    variance = Sum(
-        np.mean(deviation**2, axes, keepdims=True), change, 2 * np.mean(size**2, axes, keepdims=True), n
-    ).ball(x.dtype)
-    averaged = Sum(deviation, moves, np.mean(size, axes, keepdims=True), n).ball(x.dtype)
-    return divide(rounded(deviation, averaged.error, x.dtype, size=size + np.abs(centre)), root(variance, epsilon))
+    change = np.mean(2 * np.abs(centred) * radius + moves**2, axes, keepdims=True)
+    variance = Sum(np.mean(centred**2, axes, keepdims=True), change, 2 * np.mean(size**2, axes, keepdims=True), n).ball(
+        x.dtype
+    )
+    averaged = Sum(centred, moves, np.mean(size, axes, keepdims=True), n).ball(x.dtype)
+    return divide(rounded(centred, averaged.error, x.dtype, size=size + np.abs(centre)), deviation(variance, epsilon))
 
 
 def affine(x: Ball, scale: Ball, bias: Ball | None, operator: str) -> Ball:
@@ -83,7 +80,7 @@ def _batch_normalization(node: Node, operands: Operands, context: Context) -> Re
     if attribute(node, "training_mode", 0) or any(node.outputs[1:]):
         raise Undecided("in training mode")
     scale, bias, centre, variance = (along(x, p, min(1, x.middle.ndim - 1)) for p in parameters)
-    factor = divide(scale, root(variance, number(node, "epsilon", 1e-5)))
+    factor = divide(scale, deviation(variance, number(node, "epsilon", 1e-5)))
     return [add(multiply(add(x, negated(centre)), factor), bias)]
 
 
@@ -123,7 +120,7 @@ def _rms_normalization(node: Node, operands: Operands, context: Context) -> Resu
     x, scale = operands
     axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
     epsilon = number(node, "epsilon", 1e-5)
-    y = as_staged(node, x, lambda x: divide(x, root(mean(multiply(x, x), axes), epsilon)))
+    y = as_staged(node, x, lambda x: divide(x, deviation(mean(multiply(x, x), axes), epsilon)))
     return [affine(y, scale, None, "LayerNormalization")]
 
 
@@ -144,7 +141,7 @@ def _lp_normalization(node: Node, operands: Operands, context: Context) -> Resul
     if int(attribute(node, "p", 2)) == 1:
         norm = total(absolute(x), (axis,))
     else:
-        norm = through(np.sqrt, total(multiply(x, x), (axis,)), "Sqrt")
+        norm = root(total(multiply(x, x), (axis,)))
     y = divide(x, norm)
     return [approximated(y.numbers, y.error, y.dtype, node.op)]
 

@@ -20,7 +20,7 @@ from harness.oracle.balls.ball import (
     rounded,
 )
 from harness.oracle.balls.elementwise import absolute, is_wrapping, multiply
-from harness.oracle.balls.functions import approximated, through
+from harness.oracle.balls.functions import approximated, root, through
 from harness.oracle.balls.linear import Sum
 from harness.oracle.balls.operands import integers, moved, parameter
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
@@ -92,7 +92,7 @@ def _l1(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
 
 
 def _l2(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
-    return through(np.sqrt, _sum_of_squares(x, axes, keepdims=keepdims), "Sqrt")
+    return root(_sum_of_squares(x, axes, keepdims=keepdims))
 
 
 def _log_sum(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
