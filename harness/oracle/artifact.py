@@ -21,7 +21,7 @@ from harness.oracle import graph as graphs
 from harness.oracle.artifact_execution import Execution, execution, saturates
 from harness.oracle.artifact_matching import match
 from harness.oracle.artifact_parameters import Calibration
-from harness.oracle.artifact_reading import QUANTISED, read_artifact
+from harness.oracle.artifact_reading import QUANTISED, in_order, read_artifact
 from harness.oracle.artifact_topology import Topology
 from harness.oracle.artifact_values import Numbers, Problem, folded
 from harness.oracle.balls.evaluate import Evaluation, evaluate
@@ -52,7 +52,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     data = (question.artifact or {}).get("model")
     if not isinstance(data, bytes):
         return {place: abstains(TIER, place, "the artifact cannot be read", []) for place in places}
-    graph = graphs.read(onnx.ModelProto.FromString(data))
+    graph = in_order(graphs.read(onnx.ModelProto.FromString(data)))
     feeds = sorted({feed for feed, _ in places})
     evaluations = {feed: evaluate(graph, question.case.feeds[feed]) for feed in feeds}
     problems: list[Problem] = []

@@ -93,10 +93,10 @@ def same_attributes(a: Node, b: Node) -> bool:
 
 def _equal(a: object, b: object) -> bool:
     if isinstance(a, onnx.GraphProto) and isinstance(b, onnx.GraphProto):
-        return a.SerializeToString() == b.SerializeToString()
+        return bool(a.SerializeToString() == b.SerializeToString())
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return bool(np.array_equal(np.asarray(a), np.asarray(b)))
-    return bool(type(a) is type(b) and a == b)
+    return type(a) is type(b) and a == b
 
 
 @dataclass
@@ -118,7 +118,25 @@ class _Matcher:
                 self.by_operator[piece.node.op].append(piece)
                 self.makers.update((use.real, piece) for use in piece.results if use)
         self.names.update(self.makers)
+        self.called = self.by_name()
+        self.namesakes = {
+            self.called[name]: node.op for node in self.model.nodes for name in node.outputs if name in self.called
+        }
         self.at.update((name, artifact.stands_for(name)) for name in self.model.inputs)
+
+    def by_name(self) -> dict[str, str]:
+        """Float tensor -> the real tensor called like it. Exporters that number tensors give the same name to others:
+        where what makes them differs too often, only the names of graph outputs say anything."""
+        called = {}
+        right = wrong = 0
+        for node in self.model.nodes:
+            for name in node.outputs:
+                if name and (real := named(self.numbers.artifact, self.names, name)):
+                    called[name] = real
+                    maker = self.makers.get(real)
+                    same = maker is None or maker.node.op == node.op or node.op in RANGES | AFFINE | IDENTITIES
+                    right, wrong = right + same, wrong + (not same)
+        return called if right >= 2 * wrong else {name: called[name] for name in self.model.outputs if name in called}
 
     def pair(self, node: Node) -> Pair:
         fits = [(self.fit(node, piece), piece) for piece in self.by_operator[node.op]]
@@ -131,29 +149,39 @@ class _Matcher:
             return self.with_bias(pair)
         first = next(name for name in node.outputs if name)
         before = next((self.at[name] for name in node.inputs if name in self.at), "")
-        real = named(self.numbers.artifact, self.names, first)
+        real = self.called.get(first, "")
         if real and real != before:
             self.at[first] = real
             return Pair(node, How.NAMED, self.makers.get(real))
         if before and self.absorbable(node, before):
             self.at[first] = before
-            return Pair(node, How.ABSORBED, self.makers.get(before))
+            return Pair(node, How.ABSORBED, self.maker(before))
         return Pair(node, How.ALONE)
 
     def with_bias(self, pair: Pair) -> Pair:
         """The pair with the Add behind it, where the node has a bias that the piece has not."""
-        if pair.node.op not in LINEAR or pair.node.input(2) not in self.constants or pair.operands[2]:
+        if (
+            pair.piece is None
+            or pair.node.op not in LINEAR
+            or pair.node.input(2) not in self.constants
+            or pair.operands[2]
+        ):
             return pair
         for piece in self.by_operator["Add"]:
             constant = next((u for u in piece.uses if u and u.tensor in self.numbers.artifact.constant), None)
             if constant and self.at[pair.node.outputs[0]] in piece.node.inputs:
                 self.taken.add(id(piece))
                 self.at[pair.node.outputs[0]] = piece.node.outputs[0]
+                self.owner[piece.node.outputs[0]] = pair.piece
                 return replace(pair, operands=(*pair.operands[:2], constant), bias=piece)
         return pair
 
+    def maker(self, real: str) -> Piece | None:
+        """The operation that makes a real tensor, its bias added."""
+        return self.owner.get(real) or self.makers.get(real)
+
     def absorbable(self, node: Node, real: str) -> bool:
-        maker = self.makers.get(real)
+        maker = self.maker(real)
         if node.op in AFFINE:
             varying = [name for name in node.inputs if name and name not in self.constants]
             return maker is not None and maker.node.op in LINEAR and len(varying) == 1
@@ -165,7 +193,9 @@ class _Matcher:
         if uses is None:
             return None
         results = [use.real for use in piece.results if use]
-        called = named(self.numbers.artifact, self.names, next(name for name in node.outputs if name))
+        called = self.called.get(next(name for name in node.outputs if name), "")
+        if called not in results and any(self.namesakes.get(real) == node.op for real in results):
+            return None
         score = 0.0 if not called else 4.0 if called in results else -4.0
         known = [self.at.get(name) for name in node.inputs if name and name not in self.constants]
         if called not in results and known and not any(known):

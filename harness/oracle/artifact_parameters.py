@@ -20,7 +20,8 @@ import numpy as np
 from harness.oracle.artifact_matching import AFFINE, LINEAR, RANGES, How, Matching, Pair
 from harness.oracle.artifact_reading import MOVEMENT, Format, Rounding, Use
 from harness.oracle.artifact_values import Numbers, Problem
-from harness.oracle.balls.ball import Undecided, is_float
+from harness.oracle.balls.ball import Undecided, format_of, is_float
+from harness.oracle.balls.quantized import code_range
 from harness.oracle.folding import Folding, fold
 from harness.oracle.graph import Graph, Node
 
@@ -145,8 +146,13 @@ class _Checker:
         wanted = wanted.astype(np.float64)
         if self.clips and use.format and self.is_calibrated(use):
             wanted = np.clip(wanted, *self.numbers.limits(use.format))
+        float_error = (
+            max(FLOAT_ERROR, 2 * format_of(self.numbers.ball(use.tensor).dtype).unit)
+            if not use.integer
+            else FLOAT_ERROR
+        )
         with np.errstate(invalid="ignore"):
-            error, bound = np.abs(found - wanted), HALF * unit + FLOAT_ERROR * np.abs(wanted) + 1e-37
+            error, bound = np.abs(found - wanted), HALF * unit + float_error * np.abs(wanted) + 1e-37
         wrong = ~(error <= bound) & ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
         if not wrong.any():
             return True
@@ -170,17 +176,18 @@ class _Checker:
             return True
         scale = self.numbers.scale(format).ravel()
         product = (self.numbers.scale(uses[0].format) * self.numbers.scale(uses[1].format)).ravel()
+        close = 4 * format_of(self.numbers.ball(format.scale).dtype).unit + 1e-6
         factors = {float(pair.node.attributes.get(name, 1.0)) for name in ("alpha", "beta")} | {1.0}
-        if any(np.allclose(scale, product * f, rtol=1e-5, atol=0) for f in factors if len(scale) == len(product)):
+        if any(np.allclose(scale, product * f, rtol=close, atol=0) for f in factors if len(scale) == len(product)):
             return True
-        if len(scale) != len(product) and np.allclose(scale, product, rtol=1e-5, atol=0):
+        if len(scale) != len(product) and np.allclose(scale, product, rtol=close, atol=0):
             return True
         worst = float(np.abs(np.resize(scale, product.shape) / product - 1).max())
         message = (
             f"scale {format.scale!r} of the bias is off the product of the scales of input and weights by a factor of "
             f"up to {1 + worst:.6g}: kernels take it for that product"
         )
-        self.add(format.scale, worst, 1e-5, message, pair.node)
+        self.add(format.scale, worst, close, message, pair.node)
         return False
 
     def is_calibrated(self, use: Use) -> bool:
@@ -200,11 +207,11 @@ class _Checker:
         scale = self.numbers.spread_scale(use.format, ball.shape)
         axes = tuple(k for k in range(codes.ndim) if scale.ndim == 0 or scale.shape[k] == 1)
         low, high = np.minimum(codes.min(axes), 0), np.maximum(codes.max(axes), 0)
-        width = float(np.iinfo(ball.middle.dtype).max) - float(np.iinfo(ball.middle.dtype).min)
+        least, most = code_range(ball.dtype)
         span = np.maximum(
             high - low, 2 * np.maximum(high, -low) if _is_symmetric(self.numbers, use.format, ball.dtype) else 0
         )
-        return [float(x) / width for x in np.ravel(span) if x > 0]
+        return [float(x) / (most - least) for x in np.ravel(span) if x > 0]
 
     def unused(self, used: Sequence[tuple[float, Use, Node, np.ndarray]], span: int | None) -> None:
         if not used:
@@ -230,7 +237,9 @@ class _Checker:
             tensors.setdefault(real, []).append(name)
         shared: dict[tuple[float, ...], list[str]] = {}
         judged = []
-        unknown = set()
+        unknown = set()  # formats of tensors that the float model has not, or of weights
+        formats = self.numbers.artifact.formats
+        weights = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
         for rounding in self.numbers.artifact.roundings:
             if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
                 continue
@@ -238,13 +247,13 @@ class _Checker:
                 key = self.key(rounding.format)
             except Undecided:
                 continue
-            if rounding.real not in tensors:
+            if rounding.real not in tensors or rounding.format.scale in weights:
                 unknown.add(key)
                 continue
             shared.setdefault(key, []).extend(tensors[rounding.real])
             judged.append((rounding, key))
         for rounding, key in judged:
-            if key in unknown:  # of a tensor that the float model has not
+            if key in unknown:
                 continue
             self.range(rounding, shared[key], tensors[rounding.real], calibration)
 
@@ -297,7 +306,7 @@ def _candidates(known: Sequence[Range]) -> Iterator[Range]:
         yield low, high
         yield -max(-low, high), max(-low, high)
     if all(low >= 0 and high <= 1 + 1e-6 for low, high in known):
-        yield 0.0, 1.0
+        yield from ((0.0, 1.0), (-1.0, 1.0))
 
 
 def _is_symmetric(numbers: Numbers, format: Format, dtype: np.dtype) -> bool:

@@ -12,13 +12,14 @@ real tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto
+from onnx import GraphProto, TensorProto
 
+from harness.case import all_nodes
 from harness.oracle.graph import Graph, Node
 
 CONTRIB = "com.microsoft."
@@ -184,6 +185,46 @@ def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: Fals
     )
 
 
+def is_constant(node: Node, known: Container[str]) -> bool:
+    """Whether the results of `node` do not depend on the inputs, given the tensors that do not."""
+    # A subgraph may read tensors that are no operands, and an operator without operands may be random.
+    closed = not any(isinstance(value, GraphProto) for value in node.attributes.values())
+    return (
+        closed
+        and any(node.inputs)
+        and all(name in known for name in node.inputs if name)
+        and not node.op.startswith("Random")
+    )
+
+
+def in_order(graph: Graph) -> Graph:
+    """`graph` with its nodes in topological order, of what their subgraphs read too; quantisers forget that."""
+    made = {name for node in graph.nodes for name in node.outputs}
+    done: set[str] = set()
+    nodes: list[Node] = []
+    waiting = list(graph.nodes)
+    while waiting:
+        later = []
+        for node in waiting:
+            if all(name in done or name not in made for name in (*node.inputs, *_captured(node))):
+                nodes.append(node)
+                done.update(node.outputs)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            return graph
+        waiting = later
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _captured(node: Node) -> Iterator[str]:
+    """Names that the subgraphs of a node read, their own among them."""
+    for value in node.attributes.values():
+        if isinstance(value, GraphProto):
+            for inner in all_nodes(value):
+                yield from inner.input
+
+
 def spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:
     """Scales or zero points in a shape that broadcasts to that of the integers, [] to [1, C, 1, 1] or blocks."""
     if values.size == 1:
@@ -212,7 +253,7 @@ class _Reader:
         self.look_ahead()
 
     def read(self, node: Node) -> None:
-        if all(name in self.constant for name in node.inputs if name) and not node.op.startswith("Random"):
+        if is_constant(node, self.constant):
             self.constant.update(name for name in node.outputs if name)
         if self.kept(node):
             self.plain(node)
@@ -251,8 +292,8 @@ class _Reader:
             if self.kept(node):
                 continue
             if node.op in LAYOUTS:
-                for value, scale, zero in LAYOUTS[node.op].operands:
-                    format = Format(node.input(scale), node.input(zero), axis=_channel_axis(node, value))
+                for value, steps, zero in LAYOUTS[node.op].operands:
+                    format = Format(node.input(steps), node.input(zero), axis=_channel_axis(node, value))
                     self.formats.setdefault(node.input(value), format)
             elif node.op in INTEGER_PRODUCTS and (scaled := self.scaled(node)):
                 for k, scale in enumerate(scaled[1]):

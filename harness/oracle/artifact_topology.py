@@ -23,6 +23,8 @@ from harness.oracle.graph import Graph, Node
 
 MOVED_BOUND = 0.51
 """of a step: how far the bound of an absorbed Relu or Clip may move"""
+CONSTANT_ERROR = 1e-5
+"""of the largest element: what folding may make of a constant"""
 REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 """operators whose attributes mean something else in another opset"""
 
@@ -65,6 +67,9 @@ class _Walk:
             for use in piece.uses:
                 if use and use.tensor not in self.numbers.artifact.constant:
                     self.views.setdefault(use.real, []).append(use)
+        for name in self.numbers.artifact.graph.outputs:
+            use = self.numbers.artifact.use(name)
+            self.views.setdefault(use.real, []).append(use)
 
     def step(self, pair: Pair) -> bool:
         """Judge one node; whether it could be told that it is right or wrong."""
@@ -108,7 +113,8 @@ class _Walk:
         node, real = self.neutral(pair), self.matching.at[pair.first]
         operands = self.operands(pair)
         if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
-            operands = [*operands[:2], self.numbers.real(pair.operands[2])]
+            bias = self.numbers.real(pair.operands[2])
+            operands = [*operands[:2], _reshaped(bias, (bias.middle.size,))]
         wanted = apply(node, operands, self.model.opset)
         found = self.found(pair, real)
         for name, a, b in zip(node.outputs, wanted, found):
@@ -156,7 +162,7 @@ class _Walk:
         ball = self.unrounded(use.real)
         if use.format:
             low, high = self.numbers.limits(use.format)
-            slack = MOVED_BOUND * float(self.numbers.scale(use.format).max())
+            slack = MOVED_BOUND * self.step_of(use)
             if (ball.low < low - slack).any() or (ball.high > high + slack).any():
                 raise Undecided(f"{use.real!r} is clipped, and the float model has no such tensor")
         return ball
@@ -171,11 +177,18 @@ class _Walk:
             return self.constant(name, use)
         if name in self.matching.at:
             real = self.matching.at[name]
-            return self.numbers.real(use if use and use.real == real else self.view(real))
+            return self.numbers.real(use) if use and use.real == real else self.seen_by_all(real)
         ball = self.carried.get(name)
         if not isinstance(ball, Ball):
             raise Undecided(f"{name!r} has no value")
         return ball
+
+    def seen_by_all(self, real: str) -> Ball:
+        """What every reader of a real tensor sees."""
+        views = self.views.get(real, [])
+        if len({use.format is None for use in views}) > 1:
+            raise Undecided(f"some read {real!r} rounded, and others not")
+        return self.numbers.real(self.view(real))
 
     def view(self, real: str) -> Use:
         """A real tensor as its readers see it: rounded, if any of them sees it so."""
@@ -211,8 +224,7 @@ class _Walk:
         seen = self.numbers.real(use)
         rest = [exact(self.constants[name]) if name in self.constants else None for name in node.inputs[1:]]
         wanted = apply(node, [seen, *rest], self.model.opset)[0]
-        step = float(self.numbers.scale(use.format).max()) if use.format else 0.0
-        self.hold(pair, pair.first, wanted, seen, MOVED_BOUND * step)
+        self.hold(pair, pair.first, wanted, seen, MOVED_BOUND * self.step_of(use))
         return True
 
     def ends(self) -> None:
@@ -221,16 +233,18 @@ class _Walk:
             real, at = self.numbers.artifact.stands_for(name), self.matching.at.get(name, "")
             if at == real or not any(name in node.outputs for node in self.model.nodes):
                 continue
-            node = self.model.producers[name]
-            pair = Pair(node, How.NAMED)
             try:
-                wanted = self.value(name, None)
-                found = self.numbers.real(self.view(real))
+                wanted, found = self.value(name, None), self.numbers.real(self.view(real))
+                slack = sum(self.step_of(self.view(r)) for r in (at, real) if r)
             except Undecided:
                 continue
-            self.hold(
-                pair, name, wanted, found, float(self.numbers.scale(f).max()) if (f := self.view(real).format) else 0.0
-            )
+            if name in self.constants:
+                slack += CONSTANT_ERROR * float(np.abs(wanted.numbers).max(initial=0.0))
+            self.hold(Pair(self.model.producers[name], How.NAMED), name, wanted, found, slack)
+
+    def step_of(self, use: Use) -> float:
+        """The quantisation step of a tensor; 0 where it has none."""
+        return float(self.numbers.scale(use.format).max()) if use.format else 0.0
 
     def hold(self, pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> None:
         """Add a problem where two balls have no point in common."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.oracle import graph as graphs
-from harness.oracle.artifact_reading import MOVEMENT, Artifact, Format, Use, spread
+from harness.oracle.artifact_reading import MOVEMENT, Artifact, Format, Use, is_constant, spread
 from harness.oracle.balls.ball import Ball, Undecided, exact, value, widened
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.balls.quantized import code_range
@@ -134,7 +134,7 @@ def folded(graph: Graph) -> dict[str, np.ndarray]:
     constants = dict(graph.constants)
     known, nodes = set(constants), []
     for node in graph.nodes:
-        if all(name in known for name in node.inputs if name) and any(node.inputs):
+        if is_constant(node, known):
             nodes.append(node)
             known.update(node.outputs)
     if nodes:
