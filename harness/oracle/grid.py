@@ -1,6 +1,8 @@
-"""The integer grid of a quantisation scheme, and the graphs small enough to keep all their data on it."""
+"""The integer grid of a quantisation scheme: which operators stay on it, and which weights lie on it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -13,29 +15,35 @@ WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 
 PLAIN = frozenset(
-    {"Add", "AveragePool", "Concat", "DepthToSpace", "Flatten", "GlobalAveragePool", "Identity", "MaxPool", "Mul"}
-    | {"ReduceMax", "ReduceMean", "ReduceMin", "Relu", "Reshape", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub"}
-    | {"Transpose", "Unsqueeze"}
+    {"Abs", "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "CumSum", "DepthToSpace", "Dropout", "Expand"}
+    | {"Flatten", "Gather", "GatherElements", "GatherND", "GlobalAveragePool", "GlobalMaxPool", "Identity", "LeakyRelu"}
+    | {
+        "Max",
+        "MaxPool",
+        "Min",
+        "Mul",
+        "Neg",
+        "PRelu",
+        "Pad",
+        "ReduceMax",
+        "ReduceMean",
+        "ReduceMin",
+        "ReduceSum",
+        "Relu",
+    }
+    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Trilu"}
+    | {"Unsqueeze", "Where"}
 )
 """operators without weights: every float operand is quantised as an activation"""
 
+PARAMETERS = {"Dropout": 1, "Resize": 1}
+"""operands from this position on are never quantised by themselves"""
 
-def chain(model: Graph) -> tuple[Node, ...]:
-    """The nodes of a graph that is one operator, perhaps with a Relu behind it; empty for any other.
+FOLDED = frozenset({"BatchNormalization", "Div", "Mul"})
+"""operators that a converter may multiply into weights before it quantises them"""
 
-    Constant operands have to be weights and a bias, and initializers: how other constants are quantised depends on the
-    quantiser (onnxruntime's takes those of Constant nodes for activations).
-    """
-    first, *rest = model.nodes or (None,)
-    if first is None or first.op not in WEIGHTED | PLAIN or len(rest) > 1 or not _unscaled(first):
-        return ()
-    if rest and (rest[0].op != "Relu" or rest[0].inputs[0] not in first.outputs):
-        return ()
-    weighted = has_weights(model, first)
-    constants = {name for name in first.inputs if name in model.constants and model.constants[name].dtype.kind == "f"}
-    if not constants <= (model.initializers.intersection(first.inputs[1:3]) if weighted else set()):
-        return ()
-    return model.nodes if weighted or first.op not in WEIGHTED or not first.input(2) else ()
+LARGEST_CODE_ERROR = 2.0**-21
+"""of the largest element: what the float32 rounding of a scale and of a division by it may move an element"""
 
 
 def scales(low: np.ndarray, high: np.ndarray, codes: tuple[int, int], symmetric: bool) -> np.ndarray:
@@ -50,9 +58,29 @@ def scales(low: np.ndarray, high: np.ndarray, codes: tuple[int, int], symmetric:
 
 
 def multiples(x: np.ndarray, scale: np.ndarray) -> bool:
-    """Whether the scales are powers of two, and every element of `x` an integer multiple of its scale."""
+    """Whether every element of `x` is an integer multiple of its scale, to float32's precision."""
     x = x.astype(np.float64)
-    return bool((np.frexp(scale)[0] == 0.5).all() and (np.rint(x / scale) * scale == x).all())
+    return near(np.rint(x / scale) * scale, x)
+
+
+def near(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether `a` is `b` but for the float32 rounding of a few operations on its largest element."""
+    return bool((np.abs(a - b) <= LARGEST_CODE_ERROR * np.abs(b).max(initial=0.0)).all())
+
+
+def on_grid(arrays: Sequence[np.ndarray], codes: tuple[int, int], symmetric: bool) -> bool:
+    """Whether quantising is the identity on each array, by its own range and by that of all of them together."""
+    together = np.concatenate([x.ravel() for x in arrays])
+    for x in (*arrays, together) if len(arrays) > 1 else arrays:
+        ends = np.asarray([x.min(initial=0.0), x.max(initial=0.0)])
+        if not multiples(np.append(ends, x), scales(ends[0], ends[1], codes, symmetric)):
+            return False
+    return True
+
+
+def indifferent(x: np.ndarray) -> bool:
+    """Whether `x` is quantised without loss whatever the formula: what is not zero is the same everywhere."""
+    return bool(x.dtype == np.float32 and np.isfinite(x).all() and np.unique(x[x != 0]).size <= 1)
 
 
 def channel_axes(node: Node, scheme: Scheme) -> tuple[int, ...]:
@@ -80,11 +108,46 @@ def weights_of(model: Graph, node: Node) -> np.ndarray | None:
     return weights if weights.size and weights.dtype == np.float32 and fitting else None
 
 
+def keeps_weights(model: Graph, scheme: Scheme) -> bool:
+    """Whether quantising the weights of every weighted operator is the identity.
+
+    A converter may multiply weights, channel by channel, by the constants of a FOLDED operator before it quantises
+    them. Where each channel has its own scale, that changes no code.
+    """
+    varying, folded = set(model.inputs), any(node.op in FOLDED for node in model.nodes)
+    for node in model.nodes:
+        if not varying.isdisjoint(node.inputs):
+            varying.update(node.outputs)
+    for node in model.nodes:
+        if node.op in RECURRENT:
+            if not all(name in varying or indifferent(model.constants.get(name, _NONE)) for name in node.inputs[1:3]):
+                return False
+        elif node.op in WEIGHTED and node.inputs[1] not in varying:
+            if not has_weights(model, node) or weight_scales(model, node, scheme) is None:
+                return False
+            if folded and len(channel_axes(node, scheme)) != 1:
+                return False
+        if node.op in WEIGHTED and node.inputs[0] not in varying:
+            return False
+    return True
+
+
+_NONE = np.zeros(0)
+
+
 def weight_scales(model: Graph, node: Node, scheme: Scheme) -> np.ndarray | None:
-    """Scales of the constant weights, in a shape that broadcasts to them; None unless quantising is the identity."""
+    """Scales of the constant weights, in a shape that broadcasts to them; None unless quantising is the identity.
+
+    What comes of a Constant node may be taken for an activation, and what converters do with the weights of a 3-D
+    convolution or of a recurrent operator is not agreed upon: these have to be indifferent.
+    """
+    given = model.constants[node.inputs[1]]
     weights = weights_of(model, node)
-    if weights is None or scheme.weight_codes is None:
+    if scheme.weight_codes is None:
         return None
+    if weights is None or node.inputs[1] not in model.initializers:
+        scale = scales(given.min(initial=0.0), given.max(initial=0.0), scheme.weight_codes, scheme.symmetric_weights)
+        return np.reshape(scale, (1,) * given.ndim) if indifferent(given) else None
     kept = channel_axes(node, scheme)
     axes = tuple(k for k in range(weights.ndim) if k not in kept)
     low, high = (f(weights, axis=axes, keepdims=True).astype(np.float64) for f in (np.min, np.max))
@@ -103,5 +166,6 @@ def has_weights(model: Graph, node: Node) -> bool:
     return node.op in WEIGHTED and node.inputs[1] in model.constants
 
 
-def _unscaled(node: Node) -> bool:
-    return all(node.attributes.get(name, 1.0) == 1.0 for name in ("alpha", "beta"))
+def unscaled(node: Node) -> bool:
+    """Whether a Gemm multiplies by nothing but its weights."""
+    return node.op != "Gemm" or all(node.attributes.get(name, 1.0) == 1.0 for name in ("alpha", "beta"))

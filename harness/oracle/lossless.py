@@ -1,119 +1,163 @@
 """T1q, lossless quantisation: on data that lie on the integer grid, quantising is the identity.
 
-Weights are k 2^-a and hold the extreme codes in every channel (or tensor, as the scheme quantises), inputs are k 2^-b
-with the extreme codes in every feed, the bias is an integer multiple of 2^-(a+b). The quantiser's own formula then
-gives steps of exactly 2^-a and 2^-b, nothing is lost before the operator, its integer sum is the float sum, and what is
-left is the rounding of results: |y_q - y| <= 0.501 steps of y. With a Relu behind, y is the float result or that one
-rounded before the Relu, whichever fits. Where only weights are quantised, nothing at all is lost, and the tiers for
-floats judge.
+A tensor is on the grid when every element is a whole number of steps, the step being what the quantiser's own formula
+makes of the calibrated range: integers k g with range N g, say, where N divides 255. Let that be so for every operand
+of every operator before an output, for the weights in every channel, and let the bias be a multiple of the product of
+the steps of operand and weights. Then no operator reads anything that quantising changed, and only the last results are
+rounded: they are within .501 steps, and, where they lie on the grid too, right but for float rounding. With a Relu
+behind, results are the float ones or those rounded before the Relu, whichever fits. Where only weights are quantised,
+nothing at all is lost, and the tiers for floats judge.
 
-This holds for one operator, with or without a Relu behind it. `construct.construct` puts a case on the grid; this tier
-recognises one there, whoever made it.
+`construct.construct` makes such cases; this tier recognises one, whoever made it. Where calibration clips (KL, Entropy,
+Percentile, ADMM) steps are unknown, and the budget is asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from harness.machine import cpu_features
 from harness.oracle import calibration, grid
 from harness.oracle.calibration import Step
-from harness.oracle.graph import Node
+from harness.oracle.graph import Node, Values
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.verdict import Verdict
+from harness.wire import Scheme
 
 TIER = "lossless"
 HALF_STEP = 0.501
+ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
+FLOAT_ERROR = 1e-6  # of max|y|
 SATURATION = "u8s8-saturation"
-FOLDED = frozenset({"BatchNormalization", "Div", "Mul"})
-"""operators that a converter may multiply into weights before it quantises them"""
 
 
 def keeps_weights(question: Question) -> bool:
     """Whether only weights are quantised and all of them are on their grid, so that floats are what is to be judged."""
     scheme = question.scheme
-    if scheme is None or scheme.weight_codes is None or scheme.activation_codes is not None:
-        return False
-    model = question.graph
-    operators = {node.op for node in model.nodes}
-    if operators & grid.RECURRENT or (operators & grid.WEIGHTED and operators & FOLDED):
-        return False
-    varying = set(model.inputs)
-    for node in model.nodes:
-        if not varying.isdisjoint(node.inputs):
-            varying.update(node.outputs)
-    return all(
-        (name in varying or (name == node.inputs[1] and grid.weight_scales(model, node, scheme) is not None))
-        for node in model.nodes
-        if node.op in grid.WEIGHTED
-        for name in node.inputs[:2]
+    return (
+        scheme is not None
+        and scheme.weight_codes is not None
+        and scheme.activation_codes is None
+        and grid.keeps_weights(question.graph, scheme)
     )
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
-    """Recognises a case on the grid of the question's scheme; abstains on all others."""
-    scheme, nodes = question.scheme, grid.chain(question.graph)
-    steps: Mapping[str, Step] = {}
-    if nodes and scheme and scheme.activation_codes and not scheme.clips:
-        steps = calibration.steps(question, scheme)
-    on_grid = {feed: bool(steps) and _on_grid(question, nodes, steps, feed) for feed in {feed for feed, _ in places}}
-    return {
-        place: _judge(question, place, nodes, steps)
-        if on_grid[place[0]]
-        else abstains(TIER, place, "quantising loses something", [n.op for n in question.graph.ancestors(place[1])])
-        for place in places
-    }
+    """Recognises outputs on the grid of the question's scheme; abstains on all others."""
+    scheme = question.scheme
+    steps = calibration.steps(question, scheme) if scheme and not scheme.clips else {}
+    runs = {feed: Run(question, scheme, steps, feed) for feed, _ in places} if scheme and steps else {}
+    verdicts = {}
+    for place in places:
+        nodes = question.graph.ancestors(place[1])
+        lossy = runs[place[0]].lossy(nodes) if runs else [node.op for node in nodes]
+        verdicts[place] = (
+            abstains(TIER, place, "quantising loses something", lossy)
+            if lossy or not nodes
+            else _judge(runs[place[0]], place, nodes)
+        )
+    return verdicts
 
 
-def _on_grid(question: Question, nodes: Sequence[Node], steps: Mapping[str, Step], feed: int) -> bool:
-    """Whether nothing is lost before the first node's results, and nothing is clipped behind it."""
-    node, scheme, model = nodes[0], question.scheme, question.graph
-    values = {**question.records[feed], **model.constants}
-    produced = [name for n in nodes for name in n.outputs if name]
-    if any(values[name].min(initial=0.0) < steps[name].low for name in produced if name in steps) or any(
-        values[name].max(initial=0.0) > steps[name].high for name in produced if name in steps
-    ):
-        return False
-    weighted = grid.has_weights(model, node)
-    operands = node.inputs[:1] if weighted else [x for x in node.inputs if x and values[x].dtype == np.float32]
-    if not all(name in steps and steps[name].holds(values[name]) for name in operands):
-        return False
-    if not weighted:
-        return True
-    scale = grid.weight_scales(model, node, scheme) if scheme else None
-    bias = model.constants.get(node.input(2))
-    if scale is None or bias is None:
-        return scale is not None and not node.input(2)
-    unit = grid.by_output(scale, bias) * steps[node.inputs[0]].scale
-    return grid.multiples(bias, unit)
+@dataclass(frozen=True)
+class Run:
+    """One feed of a question whose activations have `steps`."""
+
+    question: Question
+    scheme: Scheme
+    steps: Mapping[str, Step]
+    feed: int
+
+    @cached_property
+    def values(self) -> Values:
+        return {**self.question.records[self.feed], **self.question.graph.constants}
+
+    @cached_property
+    def held(self) -> frozenset[str]:
+        """The activations that are on their grid, by the range of this feed too: some quantisers use that."""
+        codes = self.scheme.activation_codes or (0, 0)
+        return frozenset(
+            name
+            for name, step in self.steps.items()
+            if self.values[name].dtype == np.float32
+            and step.holds(self.values[name])
+            and grid.on_grid([self.values[name]], codes, self.scheme.symmetric_activations)
+        )
+
+    def lossy(self, nodes: Sequence[Node]) -> list[str]:
+        """The operators because of which the last of `nodes` (the ancestors of a tensor) may give something else."""
+        *before, last = nodes
+        rounded = before[-1].outputs if before and last.op == "Relu" and last.inputs[0] in before[-1].outputs else ()
+        return [node.op for node in nodes if not (self._reads(node, rounded) and (node is last or self.shares(node)))]
+
+    def _reads(self, node: Node, rounded: Sequence[str]) -> bool:
+        """Whether quantising changes nothing that `node` reads, and clips nothing that it gives."""
+        model = self.question.graph
+        if node.op not in grid.WEIGHTED | grid.PLAIN or not grid.unscaled(node):
+            return False
+        weighted = grid.has_weights(model, node)
+        for name in node.inputs[: grid.PARAMETERS.get(node.op)]:
+            if not name or self.values[name].dtype.kind != "f" or (weighted and name in node.inputs[1:3]):
+                continue
+            fits = grid.indifferent(self.values[name]) if name in model.constants else name in self.held
+            if not fits and name not in rounded:
+                return False
+        return self._inside(node) and (not weighted or self._weighs(node))
+
+    def _inside(self, node: Node) -> bool:
+        given = [(self.values[name], self.steps.get(name)) for name in node.outputs if name in self.values]
+        return all(
+            step is not None and x.min(initial=0.0) >= step.low and x.max(initial=0.0) <= step.high
+            for x, step in given
+            if x.dtype.kind == "f"
+        )
+
+    def _weighs(self, node: Node) -> bool:
+        """Whether weights and bias are on their grids."""
+        model = self.question.graph
+        scale, bias = grid.weight_scales(model, node, self.scheme), model.constants.get(node.input(2))
+        if scale is None or bias is None:
+            return scale is not None and not node.input(2)
+        return grid.multiples(bias, grid.by_output(scale, bias) * self.steps[node.inputs[0]].scale)
+
+    def shares(self, node: Node) -> bool:
+        """Whether the results of an operator like AveragePool fit its operand's step too: quantisers let it keep it."""
+        operands = [name for name in node.inputs if name in self.steps]
+        if node.op in grid.WEIGHTED or len(operands) != 1:
+            return True
+        scale = np.asarray(self.steps[operands[0]].scale)
+        return all(grid.multiples(self.values[name], scale) for name in node.outputs if name in self.steps)
 
 
-def _judge(question: Question, place: Place, nodes: Sequence[Node], steps: Mapping[str, Step]) -> Verdict:
+def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
+    question, last = run.question, nodes[-1]
     got, expected = question.pair(place)
-    float_error = 1e-6 * float(np.abs(expected.astype(np.float64)).max(initial=0.0))
-    bound = np.full(expected.shape, HALF_STEP * _step_of_results(nodes[0], place, steps) + float_error)
+    step = _step_of_results(run, last, place[1])
+    steps = ON_GRID if place[1] in run.held and run.shares(last) else HALF_STEP
+    float_error = FLOAT_ERROR * float(np.abs(expected.astype(np.float64)).max(initial=0.0))
+    bound = np.full(expected.shape, steps * step + float_error)
     error = distance(got, expected)
-    if (error > bound).any() and len(nodes) > 1 and place[1] in nodes[1].outputs:
+    if (error > bound).any() and last.op == "Relu" and len(nodes) > 1 and last.inputs[0] in run.steps:
         # not fused: the results before the Relu were rounded by themselves
-        values = question.records[place[0]][nodes[1].inputs[0]].astype(np.float64)
-        between, tie = _rounded(values, steps[nodes[1].inputs[0]].scale)
+        between, tie = _rounded(run.values[last.inputs[0]].astype(np.float64), run.steps[last.inputs[0]].scale)
         unfused = np.abs(got - np.maximum(between, 0)) - tie
         error = error if (unfused > bound).any() else np.maximum(unfused, 0)
-    worst = float(error.max(initial=0.0))
-    evidence = {"error": worst, "bound": float(bound.max(initial=0.0))}
+    evidence = {"error": float(error.max(initial=0.0)), "bound": float(bound.max(initial=0.0))}
     if not (error > bound).any():
         return agrees(TIER, place, **evidence)
-    if SATURATION in question.exceptions and _saturates(question, nodes[0], steps, place[0]):
+    if SATURATION in question.exceptions and any(_saturates(run, node) for node in nodes):
         return agrees(TIER, place, **evidence, rule=SATURATION)
     return diverges(TIER, question, place, error > bound, bound)
 
 
-def _step_of_results(node: Node, place: Place, steps: Mapping[str, Step]) -> float:
+def _step_of_results(run: Run, node: Node, output: str) -> float:
     """The step of the place; quantisers give operators like AveragePool one step for input and output."""
-    names = [place[1]] if node.op in grid.WEIGHTED else [*node.inputs, place[1]]
-    return max((steps[name].scale for name in names if name in steps), default=0.0)
+    names = [output] if node.op in grid.WEIGHTED else [*node.inputs, output]
+    return max((run.steps[name].scale for name in names if name in run.steps), default=0.0)
 
 
 def _rounded(x: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
@@ -123,14 +167,13 @@ def _rounded(x: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
     return np.rint(steps) * scale, np.where(tie, scale, 0.0)
 
 
-def _saturates(question: Question, node: Node, steps: Mapping[str, Step], feed: int) -> bool:
+def _saturates(run: Run, node: Node) -> bool:
     """Whether a pair of u8 s8 products may leave int16, on a machine that adds such pairs in 16 bits."""
-    scheme = question.scheme
-    if scheme is None or not grid.has_weights(question.graph, node) or (scheme.activation_codes or (-1,))[0] < 0:
+    model = run.question.graph
+    if not grid.has_weights(model, node) or (run.scheme.activation_codes or (-1,))[0] < 0:
         return False
     if {"avx512_vnni", "avx_vnni", "amx_int8", "asimd"} & set(cpu_features()):
         return False
-    scale = grid.weight_scales(question.graph, node, scheme)
-    codes = np.abs(question.graph.constants[node.inputs[1]] / scale).max()
-    step, x = steps[node.inputs[0]], question.records[feed][node.inputs[0]]
+    codes = np.abs(model.constants[node.inputs[1]] / grid.weight_scales(model, node, run.scheme)).max()
+    step, x = run.steps[node.inputs[0]], run.values[node.inputs[0]]
     return bool(2 * codes * (x.max() - step.low) / step.scale > np.iinfo(np.int16).max)
