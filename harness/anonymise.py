@@ -16,7 +16,7 @@ from onnx import inliner
 
 from harness.case import Case, all_nodes
 from harness.laboratory import Laboratory
-from harness.pipeline import Finding, confirm, is_clear, look
+from harness.pipeline import CONFIRMING_RUNS, Finding, confirm, is_clear, look
 from harness.reduce.details import plainly_named
 from harness.reduce.passes import copied
 from harness.reduce.problem import PALETTE, shrink
@@ -66,9 +66,11 @@ def anonymised(finding: Finding, lab: Laboratory) -> tuple[Finding | None, tuple
     """
     installed, recipe, wanted = finding.installed, finding.recipe, finding.signature.coarse
 
+    runs = 1 if finding.reproduced == finding.runs else CONFIRMING_RUNS
+
     def fails(candidate: Case) -> bool:
-        verdict = look(candidate, installed, recipe, lab)
-        return is_clear(verdict) and coarse(installed.target.name, verdict) == wanted
+        verdicts = (look(candidate, installed, recipe, lab, fresh=True) for _ in range(runs))
+        return any(is_clear(verdict) and coarse(installed.target.name, verdict) == wanted for verdict in verdicts)
 
     found = anonymise(finding.case, fails)
     verdict, reproduced = confirm(found.case, installed, recipe, lab)
@@ -93,14 +95,15 @@ def _inlined(case: Case) -> Case:
 
 
 def _renamed(case: Case, test: Callable[[Case], bool], remained: list[str]) -> Case:
-    names = [*dict.fromkeys(_names(case.proto.graph))]
-    kept = shrink(names, lambda kept: test(plainly_named(case, kept))) if not test(plainly_named(case)) else []
-    remained += [f"the name {name!r}" for name in kept]
-    case = plainly_named(case, kept)
-    if test(nameless := _without_dim_names(case)):
+    if (plain := plainly_named(case)).model != case.model and not test(plain):
+        names = [*dict.fromkeys(_names(case.proto.graph))]
+        kept = shrink(names, lambda kept: test(plainly_named(case, kept)))
+        remained += [f"the name {name!r}" for name in kept]
+        plain = plainly_named(case, kept)
+    if (nameless := _without_dim_names(plain)).model == plain.model or test(nameless):
         return nameless
     remained.append("the names of dims")
-    return case
+    return plain
 
 
 def _names(graph: onnx.GraphProto) -> Iterator[str]:
@@ -132,8 +135,8 @@ def _replaced(case: Case, test: Callable[[Case], bool], remained: list[str]) -> 
         case = _replaced_at(case, place, test)
         same = int(np.count_nonzero(_same(array_at(case, place), before) & ~_neutral(before)))
         if same:
-            what = "initializer" if place.run is None else f"run {place.run} of input"
-            remained.append(f"{same} of {before.size} values of {what} {place.name!r}")
+            what = f"initializer {place.name!r}" if place.run is None else f"input {place.name!r} in run {place.run}"
+            remained.append(f"{same} of {before.size} values of {what}")
     return case
 
 
