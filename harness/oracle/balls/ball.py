@@ -23,9 +23,9 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
-from numpy.typing import ArrayLike
 
 Array = np.ndarray
+Number = Array | float
 NARROW = {np.dtype(ml_dtypes.int4): np.dtype(np.int8), np.dtype(ml_dtypes.uint4): np.dtype(np.uint8)}
 """Integer dtypes that numpy does not compute in, and those that hold them here."""
 
@@ -117,7 +117,7 @@ def value(ball: Ball) -> Array:
 
 
 def rounded(
-    middle: ArrayLike, radius: ArrayLike, dtype: np.dtype, *, roundings: float = 2.0, size: ArrayLike | None = None
+    middle: Number, radius: Number, dtype: np.dtype, *, roundings: float = 2.0, size: Number | None = None
 ) -> Ball:
     """The ball around `middle`, known to `radius`, after `roundings` roundings of numbers as large as `size`.
 
@@ -125,33 +125,41 @@ def rounded(
     What may overflow is undecided, because an engine may keep more range on the way. An infinity or NaN is known where
     radius is 0, and undecided otherwise.
     """
-    middle, radius = np.asarray(middle, np.float64), np.asarray(radius, np.float64)
     if not is_float(dtype):
         return widened(middle, radius, dtype)
-    form = format_of(dtype)
-    size = np.abs(middle) if size is None else np.asarray(size)
+    middle = np.asarray(middle)
+    form, magnitude = format_of(dtype), np.abs(middle)
+    size = magnitude if size is None else np.asarray(size)
     error = radius + (roundings * form.unit) * (size + radius) + form.tiny * (size != 0)
-    odd = ~(np.abs(middle) + error <= form.largest)
+    odd = ~(magnitude + error <= form.largest)
     if odd.any():
-        known = odd & ~np.isfinite(middle) & (radius == 0)
+        known = odd & ~np.isfinite(middle) & (np.asarray(radius) == 0)
         error = np.where(odd, np.where(known, 0.0, np.inf), error)
         middle = np.where(odd & ~known, 0.0, middle)
-    return Ball(middle, np.broadcast_to(error, middle.shape), dtype)
+    return Ball(middle, spread(error, middle.shape), dtype)
 
 
-def widened(middle: ArrayLike, radius: ArrayLike, dtype: np.dtype) -> Ball:
+def widened(middle: Number, radius: Number, dtype: np.dtype) -> Ball:
     """The ball around `middle` with `radius`, no rounding added; undecided where either makes no sense.
 
     Integers that may lie beyond the range of their dtype, or that float64 does not hold, are undecided.
     """
-    middle, radius = np.broadcast_arrays(np.asarray(middle, np.float64), np.asarray(radius, np.float64))
-    odd = ~np.isfinite(radius) | (~np.isfinite(middle) & (radius != 0))
+    middle = np.asarray(middle, np.float64)
+    radius = spread(np.asarray(radius, np.float64), middle.shape)
+    odd = ~np.isfinite(middle + radius)
+    if odd.any():
+        odd &= ~((radius == 0) | ((radius < np.inf) & np.isfinite(middle)))
     if dtype.kind in "iu":
         least, most = range_of(dtype)
         odd |= ~((middle - radius >= least) & (middle + radius <= most))
     if odd.any():
         middle, radius = np.where(odd, 0.0, middle), np.where(odd, np.inf, radius)
     return Ball(middle, radius, dtype)
+
+
+def spread(x: Array, shape: tuple[int, ...]) -> Array:
+    """`x` broadcast to `shape`."""
+    return x if x.shape == shape else np.broadcast_to(x, shape)
 
 
 @cache
@@ -170,14 +178,15 @@ def truth(surely: Array, possibly: Array) -> Ball:
     return Ball(np.where(open_, 0.5, surely), np.where(open_, 0.5, 0.0), np.dtype(bool))
 
 
-def between(low: ArrayLike, high: ArrayLike, dtype: np.dtype) -> Ball:
+def between(low: Number, high: Number, dtype: np.dtype) -> Ball:
     """The ball whose elements lie between two ends; undecided where an end is NaN, or only one is an infinity."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    same = low == high
-    ours = 2.0**-52 if is_float(dtype) else 0.0  # our own rounding; halves of codes have none
-    slack = ours * np.maximum(np.abs(low), np.abs(high))
-    radius = np.where(same, 0.0, (high - low) / 2 + slack)
-    middle = np.where(same, low, low + (high - low) / 2)
+    half = (high - low) / 2
+    own = 2.0**-52 * np.maximum(np.abs(low), np.abs(high))  # our own rounding
+    middle, radius = low + half, np.where(half == 0, 0.0, half + own)
+    infinite = np.isnan(half) & (low == high)
+    if infinite.any():
+        middle, radius = np.where(infinite, low, middle), np.where(infinite, 0.0, radius)
     return widened(middle, radius, dtype)
 
 

@@ -22,6 +22,7 @@ from harness.oracle.balls.ball import (
     hull,
     is_float,
     rounded,
+    spread,
     undecided_where,
 )
 from harness.oracle.balls.rules import Context, Operands, Results, rule
@@ -103,21 +104,21 @@ def select(condition: Ball, x: Ball, y: Ball) -> Ball:
         if x.radius is None and y.radius is None:
             return Ball(np.asarray(np.where(condition.middle, x.middle, y.middle)), None, x.dtype)
         middle = np.where(condition.middle, x.numbers, y.numbers)
-        return Ball(middle, np.broadcast_to(np.where(condition.middle, x.error, y.error), middle.shape), x.dtype)
+        return Ball(middle, spread(np.where(condition.middle, x.error, y.error), middle.shape), x.dtype)
     if x.dtype.kind not in "biuf" and not is_float(x.dtype):
         raise Undecided("a choice between strings depends on rounding")
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
-    x, y = spread(x, shape), spread(y, shape)
+    x, y = broadcast(x, shape), broadcast(y, shape)
     either = hull([x, y])
     chosen, open_ = condition.middle > 0.5, condition.error > 0
     middle = np.where(open_, either.middle, np.where(chosen, x.numbers, y.numbers))
     return Ball(middle, np.where(open_, either.error, np.where(chosen, x.error, y.error)), x.dtype)
 
 
-def spread(ball: Ball, shape: tuple[int, ...]) -> Ball:
+def broadcast(ball: Ball, shape: tuple[int, ...]) -> Ball:
     """`ball` broadcast to a shape."""
-    radius = None if ball.radius is None else np.broadcast_to(ball.radius, shape)
-    return Ball(np.broadcast_to(ball.middle, shape), radius, ball.dtype)
+    radius = None if ball.radius is None else spread(ball.radius, shape)
+    return Ball(spread(ball.middle, shape), radius, ball.dtype)
 
 
 def absolute(x: Ball) -> Ball:

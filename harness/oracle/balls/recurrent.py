@@ -30,7 +30,7 @@ class Layer:
 
     w, r   weights transposed: (I, gates H) and (H, gates H);  bias_w, bias_r   (gates H,)
     peepholes   (3, H): of the gates i, o, f;   activations   the functions f, g, h of the specification
-    clip   bound on what goes into an activation, or None
+    clip   bound on what goes into an activation
     """
 
     node: Node
@@ -40,7 +40,7 @@ class Layer:
     bias_r: Ball | None
     peepholes: Ball | None
     activations: tuple[Activation, ...]
-    clip: float | None
+    clip: float
 
     @property
     def hidden(self) -> int:
@@ -52,9 +52,13 @@ class Layer:
 
     def activate(self, which: int, x: Ball) -> Ball:
         """Activation number `which` of `x`, clipped."""
-        if self.clip is not None:
+        if self.clips(x):
             x = smaller(larger(x, constant(-self.clip, x.dtype)), constant(self.clip, x.dtype))
         return self.activations[which](x)
+
+    def clips(self, x: Ball) -> bool:
+        """Whether any element of `x` may be beyond `clip`."""
+        return not np.max(np.abs(x.numbers) + x.error, initial=0.0) <= self.clip
 
 
 Step = Callable[[Layer, Sum, State], State]
@@ -115,26 +119,25 @@ def _lstm(node: Node, operands: Operands, context: Context) -> Results:
 def _lstm_step(layer: Layer, wx: Sum, state: State) -> State:
     h, c = state
     sums = _plus(wx, products(np.matmul, h, layer.r, layer.hidden), layer.bias_r).ball(h.dtype)
-    coupled = attribute(layer.node, "input_forget", 0)
-    if layer.peepholes is None:
-        gates = layer.activate(0, moved(sums, lambda a: a[..., : 3 * layer.hidden]))
-        i, o, f = (layer.gate(gates, k) for k in range(3))
-    else:
-        i, f = (layer.activate(0, _peeping(layer, sums, k, c)) for k in (0, 2))
-    if coupled:
+    gates = layer.activate(0, moved(_peeping(layer, sums, (0, 2), c), lambda a: a[..., : 3 * layer.hidden]))
+    i, o, f = (layer.gate(gates, k) for k in range(3))
+    if attribute(layer.node, "input_forget", 0):
         f = add(constant(1.0, h.dtype), negated(i))
     cell = add(multiply(f, c), multiply(i, layer.activate(1, layer.gate(sums, 3))))
     if layer.peepholes is not None:
-        o = layer.activate(0, _peeping(layer, sums, 1, cell))
+        o = layer.activate(0, layer.gate(_peeping(layer, sums, (1,), cell), 1))
     # "applied to the input of activations", says the specification of clip; onnxruntime leaves the cell alone.
-    return multiply(o, hull([layer.activate(2, cell), layer.activations[2](cell)])), cell
+    seen = layer.activations[2](cell)
+    return multiply(o, hull([seen, layer.activate(2, cell)]) if layer.clips(cell) else seen), cell
 
 
-def _peeping(layer: Layer, sums: Ball, k: int, cell: Ball) -> Ball:
-    """The sum of gate k with what it sees of the cell."""
-    assert layer.peepholes is not None
-    weights = moved(layer.peepholes, lambda p: p[k * layer.hidden : (k + 1) * layer.hidden])
-    return add(layer.gate(sums, k), multiply(weights, cell))
+def _peeping(layer: Layer, sums: Ball, gates: Sequence[int], cell: Ball) -> Ball:
+    """The sums of the gates, some of which see the cell."""
+    if layer.peepholes is None:
+        return sums
+    seeing = np.repeat(np.isin(range(4), gates), layer.hidden)
+    weights = moved(layer.peepholes, lambda p: np.where(seeing, np.resize(p, 4 * layer.hidden), 0))
+    return add(sums, multiply(weights, moved(cell, lambda a: np.tile(a, 4))))
 
 
 def _plus(a: Sum, b: Sum, bias: Ball | None) -> Sum:
@@ -211,7 +214,7 @@ def _layers(node: Node, operands: Operands, gates: int, defaults: tuple[str, ...
             biases and moved(_of(biases, d), lambda a: a[n:]),
             peepholes and _of(peepholes, d),
             functions[d * len(defaults) : (d + 1) * len(defaults)],
-            node.attributes.get("clip"),
+            attribute(node, "clip", np.inf),
         )
 
 
