@@ -43,8 +43,8 @@ class Search:
     target: str
     told: dict[tuple[int, ...], Fault | None] = field(default_factory=dict)
 
-    def fault(self, nodes: Sequence[int], wanted: Verdict) -> Fault | None:
-        """These nodes by themselves, where they fail in the way of `wanted`."""
+    def fault(self, nodes: Sequence[int], wanted: Verdict | None = None) -> Fault | None:
+        """These nodes by themselves, where they fail: in the way of `wanted`, or in any way."""
         key = tuple(nodes)
         if key not in self.told:
             try:
@@ -53,7 +53,9 @@ class Search:
             except UnrecordedError:
                 self.told[key] = None
         found = self.told[key]
-        return found if found and self.alike(found.verdict, wanted) else None
+        if found is None or not (self.alike(found.verdict, wanted) if wanted else found.verdict.failed):
+            return None
+        return found
 
     def alike(self, found: Verdict, wanted: Verdict) -> bool:
         """Whether a part that fails as `found` may be why the whole fails as `wanted`."""
@@ -92,7 +94,9 @@ def _narrowed(search: Search, fault: Fault) -> Iterator[Fault]:
         yield from _narrowed(search, half)
     if not failing:
         kept = shrink(fault.nodes, lambda nodes: search.fault(nodes, fault.verdict) is not None, least=1)
-        yield search.fault(kept, fault.verdict) or fault
+        # A wrong shape of one node may be wrong values of the next: so at last in any way.
+        kept = shrink(kept, lambda nodes: search.fault(nodes) is not None, least=1)
+        yield search.fault(kept) or fault
 
 
 def _like(case: Case, found: Sequence[Fault], nodes: Sequence[int]) -> Iterator[tuple[int, ...]]:
@@ -111,6 +115,8 @@ def _like(case: Case, found: Sequence[Fault], nodes: Sequence[int]) -> Iterator[
 def _bisected(search: Search, whole: Verdict) -> Fault | None:
     """The shortest failing run of nodes: the shortest failing prefix, and of that the shortest failing suffix."""
     nodes = live_nodes(search.case)
+    if not nodes:
+        return None
 
     def fails(part: Sequence[int]) -> bool:
         return search.fault(part, whole) is not None

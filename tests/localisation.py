@@ -1,0 +1,369 @@
+"""Bugs planted at single nodes and at pairs of nodes of a converter, and where they strike in a model.
+
+python -m tests.localisation [BUG]... prints, for each bug and each model of tests.production it strikes, what `check`
+makes of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import ModelProto, NodeProto, helper, numpy_helper
+
+from generators.case import Case
+from harness.case import elements, nodes
+from harness.check import Checked, check
+from harness.environments import resolve
+from harness.laboratory import Laboratory
+from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
+from harness.wire import Feed, Options, StageError, Target
+from tests import production
+
+FLOAT = {"quantize": "none"}
+
+
+@dataclass(frozen=True)
+class Bug:
+    """damage changes a model where nodes with these operators follow each other and `when` holds of them."""
+
+    operators: tuple[str, ...]
+    damage: Callable[[ModelProto, Sequence[NodeProto]], None]
+    when: Callable[[ModelProto, Sequence[NodeProto]], bool]
+
+    def places(self, model: ModelProto) -> list[tuple[NodeProto, ...]]:
+        """The nodes it strikes, each time it does."""
+        readers: dict[str, list[NodeProto]] = {}
+        for node in model.graph.node:
+            for name in node.input:
+                readers.setdefault(name, []).append(node)
+        chains = [(node,) for node in model.graph.node if node.op_type == self.operators[0]]
+        for operator in self.operators[1:]:
+            chains = [
+                (*chain, reader)
+                for chain in chains
+                for reader in readers.get(chain[-1].output[0], ())
+                if reader.op_type == operator
+            ]
+        return [chain for chain in chains if self.when(model, chain)]
+
+
+BUGS: dict[str, Bug] = {}
+
+
+def bug(*operators: str, when: Callable[[ModelProto, Sequence[NodeProto]], bool] = lambda model, chain: True) -> Any:
+    """Plant the decorated damage where these operators follow each other."""
+
+    def plant(damage: Callable[[ModelProto, Sequence[NodeProto]], None]) -> Target:
+        planted = Bug(operators, damage, when)
+        BUGS[damage.__name__] = planted
+
+        def convert(model: str, folder: str, options: Options) -> str:
+            proto = onnx.load(model)
+            for outputs in [[node.output[0] for node in chain] for chain in planted.places(proto)]:
+                makers = {node.output[0]: node for node in proto.graph.node}  # new ones whenever a node was inserted
+                planted.damage(proto, [makers[name] for name in outputs])
+            damaged = os.path.join(folder, "damaged.onnx")
+            onnx.save(proto, damaged)
+            return ONNXRUNTIME_QUANT.convert(damaged, folder, options)
+
+        name = damage.__name__.replace("_", "-")
+        return replace(ONNXRUNTIME_QUANT, name=name, convert=convert)
+
+    return plant
+
+
+def value(model: ModelProto, name: str) -> np.ndarray | None:
+    """The constant `name`, None where it is computed."""
+    for tensor in model.graph.initializer:
+        if tensor.name == name:
+            return numpy_helper.to_array(tensor)
+    for node in model.graph.node:
+        if node.op_type == "Constant" and node.output[0] == name:
+            return numpy_helper.to_array(node.attribute[0].t)
+    return None
+
+
+def feed(model: ModelProto, node: NodeProto, slot: int, x: np.ndarray) -> None:
+    """Give `node` a constant of its own."""
+    name = f"{node.output[0]}~{slot}"
+    model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(x), name))
+    node.input[slot] = name
+
+
+def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
+    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
+
+
+def put(node: NodeProto, **attributes: Any) -> None:
+    kept = [a for a in node.attribute if a.name not in attributes]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(k, v) for k, v in attributes.items() if v is not None)])
+
+
+def before(model: ModelProto, node: NodeProto, *new: NodeProto) -> None:
+    """Insert nodes in front of `node`, which is another object afterwards."""
+    at = list(model.graph.node).index(node)
+    kept = list(model.graph.node)
+    del model.graph.node[:]
+    model.graph.node.extend([*kept[:at], *new, *kept[at:]])
+
+
+def grouped(model: ModelProto, chain: Sequence[NodeProto]) -> bool:
+    return attribute(chain[0], "group", 1) > 1
+
+
+def spatial(model: ModelProto, chain: Sequence[NodeProto]) -> bool:
+    weights = value(model, chain[0].input[1])
+    return weights is not None and weights.ndim > 2 and max(weights.shape[2:]) > 1
+
+
+@bug("Conv", when=lambda model, chain: len(chain[0].input) > 2)
+def CONV_LOSES_BIAS(model, chain):
+    del chain[0].input[2:]
+
+
+@bug("Conv", when=lambda model, chain: grouped(model, chain) and spatial(model, chain))
+def GROUPED_CONV_FLIPS_KERNEL(model, chain):
+    w = value(model, chain[0].input[1])
+    feed(model, chain[0], 1, np.flip(w, range(2, w.ndim)))
+
+
+@bug("Conv", when=lambda model, chain: max(attribute(chain[0], "strides", [1])) > 1 and spatial(model, chain))
+def STRIDED_CONV_LOSES_LAST_TAP(model, chain):
+    w = value(model, chain[0].input[1]).copy()
+    w[..., -1] = 0
+    feed(model, chain[0], 1, w)
+
+
+@bug("ConvTranspose", when=spatial)
+def CONV_TRANSPOSE_FLIPS_KERNEL(model, chain):
+    w = value(model, chain[0].input[1])
+    feed(model, chain[0], 1, np.flip(w, range(2, w.ndim)))
+
+
+@bug("InstanceNormalization")
+def NORM_TAKES_ANOTHER_EPSILON(model, chain):
+    put(chain[0], epsilon=0.05)
+
+
+@bug("BatchNormalization")
+def BATCH_NORM_TAKES_ANOTHER_EPSILON(model, chain):
+    put(chain[0], epsilon=0.05)
+
+
+@bug("Softmax")
+def SOFTMAX_GOES_ALONG_ANOTHER_AXIS(model, chain):
+    put(chain[0], axis=1)
+
+
+@bug("Gemm", when=lambda model, chain: len(chain[0].input) > 2)
+def GEMM_DOUBLES_ITS_BIAS(model, chain):
+    put(chain[0], beta=2.0)
+
+
+@bug("Resize")
+def RESIZE_SHIFTS_BY_A_PIXEL(model, chain):
+    put(chain[0], nearest_mode=b"ceil")
+
+
+@bug("Concat", when=lambda model, chain: len(chain[0].input) == 2)
+def CONCAT_SWAPS_ITS_PARTS(model, chain):
+    chain[0].input[:] = chain[0].input[::-1]
+
+
+@bug("Split", when=lambda model, chain: len(chain[0].output) == 2)
+def SPLIT_SWAPS_ITS_PARTS(model, chain):
+    chain[0].output[:] = chain[0].output[::-1]
+
+
+@bug("LSTM")
+def LSTM_MIXES_UP_ITS_GATES(model, chain):
+    w = value(model, chain[0].input[1])
+    feed(model, chain[0], 1, np.roll(w, w.shape[1] // 4, axis=1))
+
+
+@bug("GRU")
+def GRU_RESETS_AFTER(model, chain):
+    put(chain[0], linear_before_reset=1 - attribute(chain[0], "linear_before_reset", 0))
+
+
+@bug("Sigmoid")
+def SIGMOID_IS_APPROXIMATED(model, chain):
+    chain[0].op_type = "HardSigmoid"
+
+
+@bug("Clip")
+def CLIP_LOSES_ITS_UPPER_END(model, chain):
+    del chain[0].input[2:]
+
+
+@bug("PRelu")
+def PRELU_HALVES_ITS_SLOPE(model, chain):
+    feed(model, chain[0], 1, value(model, chain[0].input[1]) / 2)
+
+
+@bug("ReduceMean")
+def REDUCE_MEAN_TAKES_THE_MAXIMUM(model, chain):
+    chain[0].op_type = "ReduceMax"
+
+
+@bug("Erf")
+def ERF_IS_APPROXIMATED(model, chain):
+    chain[0].op_type = "Tanh"
+
+
+@bug("Gather", when=lambda model, chain: value(model, chain[0].input[0]) is not None)
+def GATHER_IS_ONE_OFF(model, chain):
+    feed(model, chain[0], 0, np.roll(value(model, chain[0].input[0]), 1, axis=0))
+
+
+@bug(
+    "Add",
+    when=lambda model, chain: any(np.size(value(model, n)) > 1 for n in chain[0].input if value(model, n) is not None),
+)
+def ADD_BROADCASTS_THE_FIRST_ELEMENT(model, chain):
+    for slot, name in enumerate(chain[0].input):
+        if (x := value(model, name)) is not None:
+            feed(model, chain[0], slot, np.full_like(x, x.flat[0]))
+
+
+@bug("GRU")
+def GRU_IS_NOT_CONVERTED(model, chain):
+    raise StageError("cannot lower node of type recurrent")
+
+
+@bug("Transpose")
+def TRANSPOSE_REVERSES_ALL_AXES(model, chain):
+    put(chain[0], perm=None)
+
+
+@bug("ConvTranspose")
+def CONV_TRANSPOSE_CRASHES(model, chain):
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@bug("Conv", "Clip")
+def CONV_CLIP_FUSES_TO_RELU(model, chain):
+    del chain[1].input[2:]
+
+
+@bug("Conv", "BatchNormalization")
+def CONV_NORM_FOLD_FORGETS_THE_MEAN(model, chain):
+    feed(model, chain[1], 3, np.zeros_like(value(model, chain[1].input[3])))
+
+
+@bug("ConvTranspose", "BatchNormalization", when=grouped)
+def GROUPED_FOLD_TAKES_ONE_SCALE(model, chain):
+    scale = value(model, chain[1].input[1])
+    feed(model, chain[1], 1, np.resize(scale[: len(scale) // 2], scale.shape))
+
+
+@bug("Sigmoid", "Mul", when=lambda model, chain: chain[0].input[0] in chain[1].input)
+def SWISH_TAKES_ANOTHER_BETA(model, chain):
+    name = f"{chain[0].output[0]}~scaled"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(1.702, np.float32), f"{name}~"))
+    scaled = helper.make_node("Mul", [chain[0].input[0], f"{name}~"], [name])
+    chain[0].input[0] = name
+    before(model, chain[0], scaled)
+
+
+@bug("MatMul", "Add", when=lambda model, chain: any(value(model, name) is not None for name in chain[1].input))
+def MATMUL_ADD_LOSES_THE_BIAS(model, chain):
+    slot = next(k for k, name in enumerate(chain[1].input) if value(model, name) is not None)
+    feed(model, chain[1], slot, np.zeros_like(value(model, chain[1].input[slot])))
+
+
+@bug("Mul", "Add", when=lambda model, chain: any(value(model, name) is not None for name in chain[1].input))
+def AFFINE_LOSES_ITS_SHIFT(model, chain):
+    MATMUL = next(k for k, name in enumerate(chain[1].input) if value(model, name) is not None)
+    feed(model, chain[1], MATMUL, np.zeros_like(value(model, chain[1].input[MATMUL])))
+
+
+@bug("Conv", "Add", when=lambda model, chain: all(value(model, name) is None for name in chain[1].input))
+def RESIDUAL_IS_SUBTRACTED(model, chain):
+    chain[1].op_type = "Sub"
+
+
+@bug("Conv", "PRelu")
+def CONV_PRELU_FUSES_TO_RELU(model, chain):
+    feed(model, chain[1], 1, np.zeros_like(value(model, chain[1].input[1])))
+
+
+@bug("Softmax", "MatMul")
+def ATTENTION_HALVES_ITS_WEIGHTS(model, chain):
+    name = f"{chain[0].output[0]}~half"
+    model.graph.initializer.append(numpy_helper.from_array(np.array(0.5, np.float32), f"{name}~"))
+    chain[1].input[0] = name
+    before(model, chain[1], helper.make_node("Mul", [chain[0].output[0], f"{name}~"], [name]))
+
+
+@bug("Pow", "ReduceMean")
+def VARIANCE_OF_CUBES(model, chain):
+    feed(model, chain[0], 1, np.asarray(np.float32(4)))
+
+
+@bug("Transpose", "Reshape")
+def TRANSPOSE_BEFORE_RESHAPE_IS_DROPPED(model, chain):
+    put(chain[0], perm=sorted(attribute(chain[0], "perm")))
+
+
+@bug("Reshape", "InstanceNormalization")
+def GROUP_NORM_SCALES_TWICE(model, chain):
+    feed(model, chain[1], 1, 2 * value(model, chain[1].input[1]))
+
+
+@bug("InstanceNormalization", "Reshape")
+def GROUP_NORM_FORGETS_TO_RESHAPE_BACK(model, chain):
+    put(chain[0], epsilon=0.3)
+
+
+@bug("LSTM", "Transpose")
+def LSTM_SWAPS_ITS_DIRECTIONS(model, chain):
+    for slot in (1, 2, 3):
+        feed(model, chain[0], slot, np.flip(value(model, chain[0].input[slot]), 0))
+
+
+def judged(checked: Checked, planted: Bug, case: Case) -> tuple[bool, int, int]:
+    """(every fault is a place where the bug strikes, extra nodes of the worst reduced case, its elements)"""
+    places = {tuple(sorted(node.name for node in chain)) for chain in planted.places(case.proto)}
+    faults = [tuple(sorted(name for name, _ in diagnosis.nodes)) for diagnosis in checked.diagnoses]
+    findings = [d.examination.finding for d in checked.diagnoses if d.examination.finding]
+    extra = max((nodes(f.case) - len(planted.operators) for f in findings), default=-1)
+    return bool(faults) and set(faults) <= places, extra, max((elements(f.case) for f in findings), default=-1)
+
+
+def strikes(name: str) -> list[str]:
+    """The models of tests.production that the bug strikes."""
+    return [model for model, make in production.SMALL.items() if BUGS[name].places(make().proto)]
+
+
+def main(names: Sequence[str]) -> None:
+    right = []
+    with Laboratory() as lab:
+        for name in names or BUGS:
+            for model in strikes(name):
+                case = production.SMALL[model]()
+                runs, started = lab.target_runs, time.process_time() + lab.cpu_seconds
+                checked = check(case, resolve(f"tests.localisation:{name}"), FLOAT, lab, ())
+                spent = time.process_time() + lab.cpu_seconds - started
+                found, extra, size = judged(checked, BUGS[name], case)
+                right.append(found)
+                print(
+                    f"{'right' if found else 'WRONG'} {name} {model} {checked.verdict.word} extra {extra} elements {size} "
+                    f"runs {lab.target_runs - runs} cpu {spent:.1f}"
+                    + ("" if found else f" {[d.nodes for d in checked.diagnoses]} culprits {checked.culprits[:4]}"),
+                    flush=True,
+                )
+    print(f"{sum(right)} of {len(right)} right")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
