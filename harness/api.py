@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import time
@@ -386,13 +387,13 @@ def reduce(
     python: str | None = None,
     timeout: float = 20.0,
 ) -> dict[str, Any]:
-    """Reduce a saved case, or a model with made-up inputs, and write the result below `out`.
+    """Reduce a saved case, or a model with made-up inputs, and write the result below `out`, ready to be handed over.
 
     Raises UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
     """
-    if path.is_dir():
-        saved = corpus.load(path)
-        case, chosen, word = saved.case, saved.recipe, target or saved.target
+    before = corpus.load(path) if path.is_dir() else None
+    if before:
+        case, chosen, word = before.case, before.recipe, target or before.target
     else:
         proto = corpus.read_onnx(path)
         case, chosen, word = Case(proto.SerializeToString(), (made_up(proto, {}),)), {}, target or DEFAULT_TARGETS[0]
@@ -407,7 +408,11 @@ def reduce(
                 hint="name the target that fails with --target",
                 kind="case",
             )
-        folder = corpus.save(result.finding.to_save(), out)
+        found = result.finding.to_save()
+        if before and before.fine == found.fine:  # what is known of it stays known
+            known = {name: getattr(before, name) or getattr(found, name) for name in ("note", "upstream", "not_seen")}
+            found = dataclasses.replace(found, seen=tuple(dict.fromkeys((*before.seen, *found.seen))), **known)
+        folder = corpus.save(found, out)
         handover.write(folder, installed, lab)
         return {
             "path": str(folder),

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import corpus, handover
+from harness import api, corpus, handover
 from harness.case import digest
 from harness.corpus import SavedCase
 from harness.environments import resolve
@@ -98,6 +98,16 @@ def test_the_issue_says_what_a_maintainer_asks_for(lab, tmp_path):
         "_tools.mnnconvert(arguments)",
     ):
         assert part in text, f"{part!r} is missing in:\n{text}"
+
+
+def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
+    before = corpus.load(CORPUS / "mnn" / "test_mnn_execute_wrong-values_gemm_2e0d4ad6")
+    result = api.reduce(before.path, out=tmp_path)
+    after = corpus.load(Path(result["path"]))
+    assert (after.note, after.seen, after.not_seen) == (before.note, before.seen, before.not_seen)
+    text = (after.path / "ISSUE.md").read_text()
+    assert before.note in text
+    assert "| seen on | 3.0.0, " in text
 
 
 def test_the_issue_says_what_makes_it_go_away():
