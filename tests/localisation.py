@@ -24,7 +24,7 @@ from harness.check import Checked, check
 from harness.environments import resolve
 from harness.laboratory import Laboratory
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
-from harness.wire import Feed, Options, StageError, Target
+from harness.wire import Options, StageError, Target
 from tests import production
 
 FLOAT = {"quantize": "none"}
@@ -89,6 +89,11 @@ def value(model: ModelProto, name: str) -> np.ndarray | None:
         if node.op_type == "Constant" and node.output[0] == name:
             return numpy_helper.to_array(node.attribute[0].t)
     return None
+
+
+def constants(model: ModelProto, node: NodeProto) -> dict[int, np.ndarray]:
+    """Position -> value of the operands that are constants."""
+    return {k: x for k, name in enumerate(node.input) if (x := value(model, name)) is not None}
 
 
 def feed(model: ModelProto, node: NodeProto, slot: int, x: np.ndarray) -> None:
@@ -225,14 +230,10 @@ def GATHER_IS_ONE_OFF(model, chain):
     feed(model, chain[0], 0, np.roll(value(model, chain[0].input[0]), 1, axis=0))
 
 
-@bug(
-    "Add",
-    when=lambda model, chain: any(np.size(value(model, n)) > 1 for n in chain[0].input if value(model, n) is not None),
-)
+@bug("Add", when=lambda model, chain: any(np.size(x) > 1 for x in constants(model, chain[0]).values()))
 def ADD_BROADCASTS_THE_FIRST_ELEMENT(model, chain):
-    for slot, name in enumerate(chain[0].input):
-        if (x := value(model, name)) is not None:
-            feed(model, chain[0], slot, np.full_like(x, x.flat[0]))
+    for slot, x in constants(model, chain[0]).items():
+        feed(model, chain[0], slot, np.full_like(x, x.flat[0]))
 
 
 @bug("GRU")
@@ -275,19 +276,19 @@ def SWISH_TAKES_ANOTHER_BETA(model, chain):
     before(model, chain[0], scaled)
 
 
-@bug("MatMul", "Add", when=lambda model, chain: any(value(model, name) is not None for name in chain[1].input))
+@bug("MatMul", "Add", when=lambda model, chain: bool(constants(model, chain[1])))
 def MATMUL_ADD_LOSES_THE_BIAS(model, chain):
-    slot = next(k for k, name in enumerate(chain[1].input) if value(model, name) is not None)
-    feed(model, chain[1], slot, np.zeros_like(value(model, chain[1].input[slot])))
+    for slot, x in constants(model, chain[1]).items():
+        feed(model, chain[1], slot, np.zeros_like(x))
 
 
-@bug("Mul", "Add", when=lambda model, chain: any(value(model, name) is not None for name in chain[1].input))
+@bug("Mul", "Add", when=lambda model, chain: bool(constants(model, chain[1])))
 def AFFINE_LOSES_ITS_SHIFT(model, chain):
-    MATMUL = next(k for k, name in enumerate(chain[1].input) if value(model, name) is not None)
-    feed(model, chain[1], MATMUL, np.zeros_like(value(model, chain[1].input[MATMUL])))
+    for slot, x in constants(model, chain[1]).items():
+        feed(model, chain[1], slot, np.zeros_like(x))
 
 
-@bug("Conv", "Add", when=lambda model, chain: all(value(model, name) is None for name in chain[1].input))
+@bug("Conv", "Add", when=lambda model, chain: not constants(model, chain[1]))
 def RESIDUAL_IS_SUBTRACTED(model, chain):
     chain[1].op_type = "Sub"
 
@@ -356,11 +357,10 @@ def main(names: Sequence[str]) -> None:
                 spent = time.process_time() + lab.cpu_seconds - started
                 found, extra, size = judged(checked, BUGS[name], case)
                 right.append(found)
+                what = f"extra nodes {extra}, elements {size}, runs {lab.target_runs - runs}, CPU s {spent:.1f}"
+                where = "" if found else f", {[d.nodes for d in checked.diagnoses]}"
                 print(
-                    f"{'right' if found else 'WRONG'} {name} {model} {checked.verdict.word} extra {extra} elements {size} "
-                    f"runs {lab.target_runs - runs} cpu {spent:.1f}"
-                    + ("" if found else f" {[d.nodes for d in checked.diagnoses]} culprits {checked.culprits[:4]}"),
-                    flush=True,
+                    f"{'right' if found else 'WRONG'} {name} {model}: {checked.verdict.word}, {what}{where}", flush=True
                 )
     print(f"{sum(right)} of {len(right)} right")
 
