@@ -42,10 +42,12 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
         return diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
     if is_ill(ball):
         return abstains(TIER, place, "rounding moves it too far", [culprit(question.graph, evaluation, name)])
+    if not got.size:
+        return agrees(TIER, place)
     error = distance(got, ball.middle)
-    worst = int(np.argmax(error)) if error.size else 0
-    evidence = {"error": float(error.flat[worst]), "bound": float(np.broadcast_to(ball.error, error.shape).flat[worst])}
-    return agrees(TIER, place, **(evidence if error.size else {}))
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    bound = np.broadcast_to(ball.error, error.shape)
+    return agrees(TIER, place, error=float(error[worst]), bound=float(bound[worst]))
 
 
 def outside(ball: Ball, x: np.ndarray) -> np.ndarray:

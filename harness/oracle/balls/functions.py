@@ -2,7 +2,8 @@
 
 An interval [a, b] goes to the hull of f(a), f(b) and, where f is not monotone, of its values at the turning points and
 jumps between. An engine's own f may be off by the absolute and relative errors of harness.oracle.approximations, which
-are stated for float32 and scale with the unit roundoff; by 4u where that names no operator.
+are stated for float32, and by 4u where that names no operator. In a narrower format they are a quarter as many units
+in the last place: there a function is computed in float32, or has few digits to get right.
 """
 
 from __future__ import annotations
@@ -14,7 +15,18 @@ from functools import reduce
 import numpy as np
 
 from harness.oracle.approximations import APPROXIMATIONS
-from harness.oracle.balls.ball import Array, Ball, between, is_float, positive, rounded, undecided_where, value, widened
+from harness.oracle.balls.ball import (
+    Array,
+    Ball,
+    between,
+    format_of,
+    is_float,
+    positive,
+    rounded,
+    undecided_where,
+    value,
+    widened,
+)
 from harness.oracle.balls.elementwise import add, divide, larger, multiply, smaller
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, number, rule
 from harness.oracle.graph import Node
@@ -31,7 +43,8 @@ def approximated(middle: Array, radius: Array | float, dtype: np.dtype, operator
     """The ball around `middle`, known to `radius`, as an engine's `operator` may give it."""
     absolute, relative, _ = APPROXIMATIONS.get(operator, DEFAULT)
     size = np.abs(middle) + radius
-    return rounded(middle, radius, dtype, roundings=1, size=size + (absolute + relative * size) / UNIT)
+    off = (absolute + relative * size) / UNIT
+    return rounded(middle, radius, dtype, roundings=1, size=size + (off if format_of(dtype).unit == UNIT else off / 4))
 
 
 def through(function: Function, x: Ball, operator: str, turns: Sequence[Turn] = ()) -> Ball:
