@@ -13,6 +13,7 @@ from harness.oracle import graph as graphs
 from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     attention,
     contrib,
+    creation,
     control,
     decisions,
     elementwise,
@@ -26,8 +27,11 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     quantized,
     recurrent,
     reduction,
+    regions,
     sequence,
+    signal,
     softmax,
+    text,
 )
 from harness.oracle.balls.ball import Undecided, exact
 from harness.oracle.balls.rules import RULES, Context

@@ -10,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 
 from harness.oracle.balls.ball import Array, Ball, Undecided, format_of, hull, is_float, undecided_where
-from harness.oracle.balls.interpolation import Kernel, U, crossed
+from harness.oracle.balls.interpolation import Kernel, U, crossed, interpolated
 from harness.oracle.balls.linear import products
 from harness.oracle.balls.operands import array, integers, moved
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
@@ -135,11 +135,7 @@ def _along(node: Node, x: Ball, axis: int, where: Positions, scale: float, old: 
         raise Undecided("how integers are interpolated is open")
     outside = "exclude" if mode == "cubic" and attribute(node, "exclude_outside", 0) else "clamp"
     kernel = Kernel(mode, outside, float(attribute(node, "cubic_coeff_a", -0.75)))
-
-    def interpolate(values: Array, rows: Array) -> Array:
-        return np.moveaxis(np.tensordot(values, rows, (axis, 1)), -1, axis)
-
-    return products(interpolate, x, _weights(kernel, where, n), 4).ball(x.dtype)
+    return interpolated(x, _weights(kernel, where, n), axis, 4)
 
 
 @lru_cache(maxsize=256)

@@ -13,6 +13,7 @@ from functools import reduce
 import numpy as np
 
 from harness.oracle.balls.ball import Array, Ball, Undecided, format_of
+from harness.oracle.balls.linear import products
 
 FLOAT = np.dtype(np.float32)
 U = format_of(FLOAT).unit
@@ -103,3 +104,12 @@ def _crossed(a: Ball, b: Ball) -> Ball:
         return Ball(middle.reshape(shape), None, FLOAT)
     most = (np.abs(a.middle) + a.error)[..., :, None] * (np.abs(b.middle) + b.error)[..., None, :]
     return Ball(middle.reshape(shape), (most - np.abs(middle)).reshape(shape), FLOAT)
+
+
+def interpolated(x: Ball, rows: Ball, axis: int, taps: int) -> Ball:
+    """x with `axis` taken to as many elements as there are rows of weights, up to `taps` of them not zero in each."""
+
+    def interpolate(values: Array, weights: Array) -> Array:
+        return np.moveaxis(np.tensordot(values, weights, (axis, 1)), -1, axis)
+
+    return products(interpolate, x, rows, taps).ball(x.dtype)

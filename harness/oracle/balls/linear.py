@@ -149,10 +149,16 @@ def convolution(node: Node, x: Ball, w: Ball, bias: Ball | None, fill: object = 
     where = sliding(node, x.shape[2:], w.shape[2:])
     terms = math.prod(w.shape[1:])
     columns = moved(x, lambda values: _columns(windows(values, where, fill), group, terms, spatial))
-    rows = moved(w, lambda values: values.reshape(group, w.shape[0] // group, terms))
-    shape = (x.shape[0], w.shape[0], *where.count)
-    total = products(_rows_by_columns, columns, rows, terms).each(lambda y: y.reshape(shape))
-    return total.plus(None if bias is None else moved(bias, lambda b: b.reshape(-1, *(1,) * spatial)))
+    return weighted_columns(columns, w, bias, where.count)
+
+
+def weighted_columns(columns: Ball, w: Ball, bias: Ball | None, count: tuple[int, ...]) -> Sum:
+    """Columns (N, group, terms, positions) times weights (M, C / group, *kernel) plus a bias: (N, M, *count)."""
+    n, group, terms, _ = columns.shape
+    outputs = w.shape[0]
+    rows = moved(w, lambda values: values.reshape(group, outputs // group, terms))
+    total = products(_rows_by_columns, columns, rows, terms).each(lambda y: y.reshape(n, outputs, *count))
+    return total.plus(None if bias is None else moved(bias, lambda b: b.reshape(-1, *(1,) * len(count))))
 
 
 def _rows_by_columns(columns: Array, rows: Array) -> Array:

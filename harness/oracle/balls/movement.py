@@ -216,26 +216,6 @@ def reverse_sequence(node: Node, operands: Operands, context: Context) -> Result
     return [moved(operands[0], move)]
 
 
-@rule("Shape")
-def shape(node: Node, operands: Operands, context: Context) -> Results:
-    """The shape of x, or a slice of it"""
-    part = slice(attribute(node, "start", 0), node.attributes.get("end"))
-    return [exact(np.array(operands[0].shape[part], np.int64))]
-
-
-@rule("Size")
-def size(node: Node, operands: Operands, context: Context) -> Results:
-    """How many elements x has"""
-    return [exact(np.array(operands[0].middle.size, np.int64))]
-
-
-@rule("ConstantOfShape")
-def constant_of_shape(node: Node, operands: Operands, context: Context) -> Results:
-    """A tensor of one number"""
-    number = np.asarray(attribute(node, "value", np.float32(0)))
-    return [exact(np.full(integers(operands, 0) or (), number.ravel()[0], number.dtype))]
-
-
 @rule("Dropout")
 def dropout(node: Node, operands: Operands, context: Context) -> Results:
     """x itself outside of training, and a mask of ones (open before opset 12); random in training, if any is dropped"""
