@@ -13,8 +13,8 @@ from harness.oracle import graph as graphs
 from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     attention,
     contrib,
-    creation,
     control,
+    creation,
     decisions,
     elementwise,
     functions,
