@@ -10,6 +10,7 @@ import functools
 import math
 import platform
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from harness.corpus import SavedCase
 from harness.environments import Installed
 from harness.files import replace_text
 from harness.laboratory import Laboratory
+from harness.oracle import artifact, budget, exact, lossless, running_error, sampling
+from harness.oracle.opinion import Blame
 from harness.oracle.question import distance
 from harness.recipe import effective, validated
 from harness.verdict import Kind, Observation, Outcome
@@ -32,12 +35,21 @@ SECONDS, HANGING_SECONDS = 60, 5
 SURE = 0.999
 """The probability with which reproduce.py shows a flaky case, by trying as often as its rate asks for."""
 
+NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, MOST_TEXT = 20, 64, 20_000
 HOW_JUDGED: Mapping[str, str] = {
     "structure": "whether every stage ran, and the shapes, types and finiteness of the outputs",
-    "exact": "on data for which every partial sum can be represented exactly, so any differing bit is an error",
-    "lossless": "on data on the quantiser's own grid, so that quantising loses nothing before the last rounding",
-    "sampling": "against the spread of results when every tensor is perturbed in its last bits",
+    exact.TIER: "on data for which every partial sum can be represented exactly, so any differing bit is an error",
+    lossless.TIER: "on data on the quantiser's own grid, so that quantising loses nothing before the last rounding",
+    running_error.TIER: "against the bound that running-error analysis in float64 gives for each element",
+    sampling.TIER: "against the spread of results when every tensor is perturbed in its last bits",
+    artifact.TIER: "by the quantised model itself: whether it runs as written, and is the float model with roundings",
+    budget.TIER: "against the spread of results under the noise that this quantisation makes",
+}
+OPINIONS: Mapping[str, str] = {
+    Blame.TARGET: "Second opinions (float64, onnx.reference) do not contradict the expected values",
+    Blame.UNDECIDED: "Second opinions (float64, onnx.reference) contradict each other: who is wrong is open",
+    Blame.REFERENCE: "Second opinions (float64, onnx.reference) say that onnxruntime's values are wrong",
 }
 
 
@@ -50,6 +62,9 @@ def write(folder: Path, installed: Installed, lab: Laboratory, *, remedies: Sequ
     saved = corpus.load(folder)
     with lab.hurried(HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS):
         observation = lab.observe(saved.case, installed, saved.recipe, fresh=True)
+    if as_written(saved, observation):
+        quantised = replace(saved.case, model=(observation.artifact or {})["model"])
+        saved = replace(saved, expected=lab.reference.run(quantised).outputs)
     if installed.target.snippet:
         replace_text(folder / "reproduce.py", script(saved, installed, observation))
     replace_text(folder / "ISSUE.md", issue(saved, installed, observation, remedies))
@@ -65,11 +80,12 @@ def script(saved: SavedCase, installed: Installed, observation: Observation) -> 
         "reproduce.py.jinja",
         {
             "distribution": installed.target.distribution,
-            "release": installed.release,
+            "packages": _packages(installed),
             "snippet": _snippet(saved, installed),
             "what": _first_line(saved),
             "seen": ", ".join(saved.seen),
             "tolerance": tolerance(saved, observation),
+            "as_written": as_written(saved, observation),
             "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS,
             "tries": tries,
             "runs": saved.runs,
@@ -90,9 +106,10 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "target": installed.target.name,
             "distribution": installed.target.distribution,
             "release": installed.release,
+            "packages": _packages(installed),
             "title": _first_line(saved),
             "message": saved.verdict.get("message", ""),
-            "versions": {name: metadata.version(name) for name in ("onnx", "numpy", "onnxruntime")},
+            "versions": {name: metadata.version(name) for name in NEEDED},
             "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
             "python": platform.python_version(),
             "features": saved.machine.get("cpu_features", []),
@@ -107,9 +124,17 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "ended": "" if last.outcome is Outcome.OK else _ending(observation),
             "log": last.log.splitlines()[-LOG_LINES:],
             "how": HOW_JUDGED.get(str(saved.verdict.get("tier", "")), ""),
+            "as_written": as_written(saved, observation),
+            "opinion": OPINIONS.get(str(saved.verdict.get("blame", "")), ""),
             "remedies": remedies,
         },
     )
+
+
+def as_written(saved: SavedCase, observation: Observation) -> bool:
+    """Whether what is wrong is how the quantised model runs: that one is the reference then, not the float model."""
+    executed = saved.verdict.get("tier") == artifact.TIER and saved.stage == "execute"
+    return executed and isinstance((observation.artifact or {}).get("model"), bytes)
 
 
 def tolerance(saved: SavedCase, observation: Observation) -> float:
@@ -124,6 +149,12 @@ def tolerance(saved: SavedCase, observation: Observation) -> float:
         if seen.shape == expected.shape and math.isfinite(worst := float(distance(seen, expected).max(initial=0.0))):
             error, bound = worst, worst * bound / error  # the tier may have counted in steps
     return float(f"{math.sqrt(error * bound):.3g}")
+
+
+def _packages(installed: Installed) -> str:
+    """What pip has to install for reproduce.py."""
+    held = installed.target.distribution
+    return " ".join([*(name for name in NEEDED if name != held), f"{held}=={installed.release}"])
 
 
 def _snippet(saved: SavedCase, installed: Installed) -> str:

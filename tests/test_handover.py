@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 from harness import api, corpus, handover
 from harness.case import digest
@@ -159,6 +160,20 @@ def test_a_tolerance_lies_between_what_is_wrong_and_what_is_right():
     assert of(tier="exact", error=1.0) == 0, "bit for bit where there is no bound"
     assert 1e-6 * worst < of(error=1.0, bound=1e-6) < worst
     assert of(error=3.0, bound=1.0) == pytest.approx(worst / 3**0.5, rel=1e-2), "a tier may count in steps"
+
+
+def test_what_quantising_costs_is_no_difference_where_the_question_is_how_the_result_runs(lab, tmp_path):
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 8)).astype(np.float32), rng.standard_normal((8, 3)).astype(np.float32)
+    node = helper.make_node("MatMul", ["x", "w"], ["y"])
+    case = models.case([node], {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (2, 3))])
+    verdict = {"word": "diverges", "tier": "artifact", "stage": "execute", "kind": "wrong-values", "output": "y"}
+    saved = saved_relu(case=case, expected=({"y": x @ w},), target="onnxruntime-quant", verdict=verdict)
+    folder = corpus.save(saved, tmp_path)
+    handover.write(folder, resolve("onnxruntime-quant"), lab)
+    result = run(folder)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "the quantised model as it is written" in (folder / "ISSUE.md").read_text()
 
 
 def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():
