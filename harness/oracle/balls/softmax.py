@@ -10,7 +10,17 @@ from collections.abc import Callable
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, Undecided, between, rounded, undecided_where, value, widened
+from harness.oracle.balls.ball import (
+    Array,
+    Ball,
+    Undecided,
+    between,
+    format_of,
+    rounded,
+    undecided_where,
+    value,
+    widened,
+)
 from harness.oracle.balls.elementwise import divide, multiply, negated
 from harness.oracle.balls.functions import approximated
 from harness.oracle.balls.operands import moved, operand
@@ -28,7 +38,8 @@ def softmax(x: Ball) -> Ball:
     argument, low, high, rest_low, rest_high = _exponentials(x)
     ends = between(low / (low + rest_high), high / (high + rest_low), x.dtype)
     steps = x.shape[-1] + FEW + 2 * argument
-    ends = rounded(ends.numbers, ends.error, x.dtype, roundings=1, size=steps * (ends.numbers + ends.error))
+    tiny = format_of(x.dtype).tiny / format_of(x.dtype).unit  # an engine may cut off what it takes the exponential of
+    ends = rounded(ends.numbers, ends.error, x.dtype, roundings=1, size=steps * (ends.numbers + ends.error) + tiny)
     return _unless_undecided(x, approximated(ends.numbers, ends.error, x.dtype, "Softmax"))
 
 
