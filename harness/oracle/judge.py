@@ -4,9 +4,10 @@
     reference crashes, hangs, ...      ABSTAINS
     a stage failed                     structure: FAILS, CRASHES, HANGS or REJECTS
     outputs, shapes, dtypes            structure
-    nothing quantised                  exact where no operation rounds, else sampling
+    nothing quantised                  exact where no operation rounds, else running error, else sampling
     weights quantised, losslessly      the same
-    otherwise quantised                structure (NaN), then lossless
+    weights that can be read           each within half a step, then the same of the model with these weights
+    otherwise quantised                structure (NaN), then lossless, else artifact, else budget
     what no tier decides               ABSTAINS
     a failure that rests on what the standard leaves open (contested)   ABSTAINS
 
@@ -24,9 +25,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from generators.case import Case
-from harness.oracle import contested, exact, layers, lossless, running_error, sampling, structure
+from harness.oracle import artifact, budget, contested, exact, layers, lossless, running_error, sampling, structure
 from harness.oracle.opinion import Blame, blame
-from harness.oracle.question import Place, Question, agrees, distance, identical
+from harness.oracle.question import Place, Question, Tier, agrees, distance, identical
 from harness.reference import Reference, ReferenceError
 from harness.verdict import Kind, Observation, Verdict, Word
 from harness.wire import Options, Target
@@ -94,20 +95,28 @@ def _verdicts(question: Question) -> list[Verdict]:
         return verdicts
     if question.scheme is None or lossless.keeps_weights(question):
         return [*verdicts, *_float(question, disputed).values()]
-    if nonsense := structure.nonsense(question):
-        return [nonsense]
-    if misquantised := layers.misquantised(question):
-        return [misquantised]
+    if found := structure.nonsense(question) or layers.misquantised(question):
+        return [found]
     if (dequantised := layers.dequantised(question)) is not None:
         return [*verdicts, *_float(dequantised, disputed).values()]
-    return [*verdicts, *lossless.decide(question, disputed).values()]
+    return [*verdicts, *_asked((lossless.decide, artifact.decide, budget.decide), question, disputed).values()]
+
+
+def _asked(tiers: Sequence[Tier], question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
+    """The verdicts of the first tier that can tell, for each place."""
+    verdicts: dict[Place, Verdict] = {}
+    for tier in tiers:
+        open_places = [p for p in places if p not in verdicts or verdicts[p].word is Word.ABSTAINS]
+        if open_places:
+            verdicts |= tier(question, open_places)
+    return verdicts
 
 
 def _float(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
     """Exact has the word where it has one. Bounds have it elsewhere, and may excuse an inexact kernel."""
     verdicts = dict(exact.decide(question, places))
     doubtful = [p for p in places if verdicts[p].word is Word.ABSTAINS or verdicts[p].rule]
-    for place, second in _bounded(question, doubtful).items():
+    for place, second in _asked((running_error.decide, sampling.decide), question, doubtful).items():
         if verdicts[place].word is Word.ABSTAINS:
             verdicts[place] = second
         elif second.word is Word.AGREES:
@@ -115,13 +124,6 @@ def _float(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
         else:
             verdicts[place] = dataclasses.replace(verdicts[place], rule="")
     return {place: _one_step(question, place, verdict) for place, verdict in verdicts.items()}
-
-
-def _bounded(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
-    """Running error, and sampling where an operator has no rule for it or its ball says nothing."""
-    verdicts = dict(running_error.decide(question, places))
-    unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS]
-    return {**verdicts, **sampling.decide(question, unknown)}
 
 
 def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:

@@ -99,6 +99,8 @@ class Run:
         model = self.question.graph
         if node.op not in grid.WEIGHTED | grid.PLAIN or not grid.unscaled(node):
             return False
+        if any(name and name not in self.values for name in node.inputs):  # a sequence, or a type numpy has not
+            return False
         weighted = grid.has_weights(model, node)
         for name in node.inputs[: grid.PARAMETERS.get(node.op)]:
             if not name or self.values[name].dtype.kind != "f" or (weighted and name in node.inputs[1:3]):
