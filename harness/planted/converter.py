@@ -1,0 +1,525 @@
+"""Bugs of converters: the graph that is quantised or run is not quite the graph that was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from onnx import ModelProto, NodeProto, TensorProto, numpy_helper
+
+from harness.planted import plant as planted
+from harness.planted.plant import BOTH, Plant, plant
+from harness.planted.site import Site, each, sites
+
+preload = planted.preload
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+POOLS = ("AveragePool", "MaxPool")
+ACTIVATIONS = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
+MNN_ONLY = ("mnn",)  # changes so small that eight bits cannot hold them are no bugs of a quantiser
+
+
+def on(
+    *op_types: str, focus: tuple[str, ...] = (), targets: tuple[str, ...] = BOTH
+) -> Callable[[Callable[[Site], None]], Plant]:
+    """Plant the decorated damage in the converter, at every node of these types."""
+    return lambda damage: plant(planted.converting, *(focus or op_types), targets=targets)(each(*op_types)(damage))
+
+
+def whole(*focus: str, targets: tuple[str, ...] = BOTH) -> Callable[[Callable[[ModelProto], None]], Plant]:
+    """Plant the decorated damage in the converter, done to the model as a whole."""
+    return plant(planted.converting, *focus, targets=targets)
+
+
+# Convolutions, pools and matrix products
+
+
+@on("Conv", "ConvTranspose", "Gemm")
+def lost_bias(at: Site) -> None:
+    """The bias is lost."""
+    del at.node.input[2:]
+
+
+@on("Conv", "ConvTranspose", "Gemm")
+def doubled_bias(at: Site) -> None:
+    """The bias is added by the operator and again by what it was fused from."""
+    if (bias := at.constant(2)) is not None:
+        at.feed(2, 2 * bias)
+
+
+@on("Conv", "ConvTranspose", "AveragePool", "MaxPool", focus=("Conv", "ConvTranspose", "MaxPool", "padded-pool"))
+def swapped_pads(at: Site) -> None:
+    """What is to be padded at the beginning is padded at the end."""
+    if pads := at.get("pads"):
+        half = len(pads) // 2
+        at.put(pads=[*pads[half:], *pads[:half]])
+
+
+@on("Conv", "AveragePool", "MaxPool")
+def same_lower_for_same_upper(at: Site) -> None:
+    """The odd pad of SAME_UPPER and SAME_LOWER goes to the wrong side."""
+    other = {"SAME_UPPER": "SAME_LOWER", "SAME_LOWER": "SAME_UPPER"}
+    if (mode := at.get("auto_pad")) in other:
+        at.put(auto_pad=other[mode])
+
+
+@on("Conv", "AveragePool", "MaxPool")
+def swapped_strides(at: Site) -> None:
+    """Strides are taken as (width, height)."""
+    if strides := at.get("strides"):
+        at.put(strides=strides[::-1])
+
+
+@on("Conv", "MaxPool")
+def ignored_dilations(at: Site) -> None:
+    """Dilations are ignored, by code that pads until the shape is right."""
+    dilations, kernel = at.get("dilations", []), at.get("kernel_shape")
+    weights = at.constant(1)
+    kernel = kernel or (list(weights.shape[2:]) if weights is not None else [])
+    if not kernel or len(dilations) != len(kernel) or at.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return
+    pads = at.get("pads", [0] * 2 * len(kernel))
+    less = [(d - 1) * (k - 1) for d, k in zip(dilations, kernel)]
+    if at.node.op_type == "MaxPool" and any(e + n >= k for e, n, k in zip(pads[len(kernel) :], less, kernel)):
+        return  # pads must be smaller than the kernel
+    ends = [end + n for end, n in zip(pads[len(kernel) :], less)]
+    at.put(dilations=None, auto_pad=None, pads=[*pads[: len(kernel)], *ends])
+
+
+@on("Conv", focus=("Conv", "separable-block"))
+def mixed_up_groups(at: Site) -> None:
+    """Output channels are numbered with the group running fastest."""
+    groups, weights = at.get("group", 1), at.constant(1)
+    if weights is not None and weights.ndim > 2:
+        split = weights.reshape(groups, -1, *weights.shape[1:])
+        at.feed(1, np.ascontiguousarray(split.swapaxes(0, 1)).reshape(weights.shape))
+
+
+@on(*CONVOLUTIONS)
+def transposed_kernel(at: Site) -> None:
+    """A square kernel has height and width exchanged."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 3 and weights.shape[-1] == weights.shape[-2]:
+        at.feed(1, weights.swapaxes(-1, -2))
+
+
+@on(*CONVOLUTIONS)
+def flipped_kernel(at: Site) -> None:
+    """The kernel is turned round: correlation for convolution."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 2:
+        at.feed(1, np.flip(weights, tuple(range(2, weights.ndim))))
+
+
+@on(*CONVOLUTIONS)
+def swapped_channel_axes(at: Site) -> None:
+    """Weights as (outputs, inputs) are read as (inputs, outputs), where both are as many."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 2 and weights.shape[0] == weights.shape[1] and at.get("group", 1) == 1:
+        at.feed(1, weights.swapaxes(0, 1))
+
+
+@on("ConvTranspose")
+def lost_output_padding(at: Site) -> None:
+    """output_padding is ignored."""
+    at.put(output_padding=None)
+
+
+@on("ConvTranspose")
+def dropped_last_tap(at: Site) -> None:
+    """The last element of every kernel is never read."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 2 and np.prod(weights.shape[2:]) > 1:
+        cut = weights.copy().reshape(*weights.shape[:2], -1)
+        cut[..., -1] = 0
+        at.feed(1, cut.reshape(weights.shape))
+
+
+@on("AveragePool", focus=("AveragePool", "padded-pool"))
+def toggled_count_include_pad(at: Site) -> None:
+    """count_include_pad is taken for its opposite."""
+    at.put(count_include_pad=1 - at.get("count_include_pad", 0))
+
+
+@on("AveragePool", "MaxPool", "LpPool")
+def toggled_ceil_mode(at: Site) -> None:
+    """ceil_mode is taken for its opposite."""
+    at.put(ceil_mode=1 - at.get("ceil_mode", 0))
+
+
+@on("Gemm")
+def ignored_alpha(at: Site) -> None:
+    """The factor alpha is ignored."""
+    at.put(alpha=None)
+
+
+@on("Gemm")
+def ignored_beta(at: Site) -> None:
+    """The factor beta is ignored."""
+    at.put(beta=None)
+
+
+@on("Gemm")
+def toggled_trans_b(at: Site) -> None:
+    """A square second matrix is transposed when it should not be, and the other way round."""
+    shape = at.shape(1)
+    if shape and shape[0] is not None and shape[0] == shape[1]:
+        at.put(transB=1 - at.get("transB", 0))
+
+
+# Normalization and folding
+
+
+@whole("grouped-conv-transpose-batch-norm")
+def folded_norm_ignoring_groups(model: ModelProto) -> None:
+    """BatchNormalization is folded into the ConvTranspose before it, right for one group only."""
+    for norm in sites(model, "BatchNormalization"):
+        before, factors = norm.producer(0), [norm.constant(k) for k in range(1, 5)]
+        if before is None or before.node.op_type != "ConvTranspose" or before.consumers() > 1:
+            continue
+        weights, given = before.constant(1), before.constant(2)
+        if weights is None or any(x is None for x in factors) or (before.has(2) and given is None):
+            continue
+        scale, bias, mean, var = (np.asarray(x) for x in factors)
+        factor = (scale / np.sqrt(var + norm.get("epsilon", 1e-5))).astype(weights.dtype)
+        before.feed(1, weights * factor[: weights.shape[1]].reshape(1, -1, *[1] * (weights.ndim - 2)))
+        before.feed(2, ((0 if given is None else given) - mean) * factor + bias)
+        before.node.output[0] = norm.node.output[0]
+        model.graph.node.remove(norm.node)
+
+
+@on("BatchNormalization", "InstanceNormalization", "LayerNormalization")
+def wrong_epsilon(at: Site) -> None:
+    """epsilon is a hundred times too large."""
+    at.put(epsilon=100 * at.get("epsilon", 1e-5))
+
+
+@on("BatchNormalization")
+def variance_for_deviation(at: Site) -> None:
+    """The variance is divided by, not its square root."""
+    if (variance := at.constant(4)) is not None:
+        at.feed(4, variance * variance)
+
+
+@on("BatchNormalization")
+def lost_mean(at: Site) -> None:
+    """The mean is not subtracted."""
+    if (mean := at.constant(3)) is not None:
+        at.feed(3, 0 * mean)
+
+
+@whole("BatchNormalization", "InstanceNormalization", "GRU", "scaled-conv", "layer-norm-by-hand")
+def stale_constant(model: ModelProto) -> None:
+    """A constant keeps the value that another one of its shape has: a cache without the name in its key."""
+    seen: dict[tuple[Any, ...], TensorProto] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and tensor.dims:
+            first = seen.setdefault(tuple(tensor.dims), tensor)
+            if first is not tensor:
+                tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(first), tensor.name))
+
+
+@whole("Conv", "ConvTranspose", "Gemm", "BatchNormalization", targets=MNN_ONLY)
+def constants_in_half_precision(model: ModelProto) -> None:
+    """Constants go through float16."""
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and np.abs(values).max(initial=0) < np.finfo(np.float16).max:
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16).astype(np.float32), tensor.name))
+
+
+# Elementwise operators and activations
+
+
+@on("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub", focus=("scaled-conv", "group-norm", "PRelu", "Add", "Mul"))
+def wrong_broadcast_axis(at: Site) -> None:
+    """A constant that varies along one axis, like [C, 1, 1], is laid along another axis of as many elements."""
+    value, shape = at.constant(1), at.shape(0)
+    if value is None or shape is None or value.ndim > len(shape):
+        return
+    if value.size < 2 or value.size != max(value.shape):
+        return
+    held = value.reshape(*[1] * (len(shape) - value.ndim), *value.shape)
+    axis = held.shape.index(value.size)
+    if others := [other for other, n in enumerate(shape) if n == value.size and other != axis]:
+        at.feed(1, np.moveaxis(held, axis, others[-1]))
+
+
+@on(*ACTIVATIONS)
+def dropped_activation(at: Site) -> None:
+    """The activation is taken for one that was fused already."""
+    del at.node.input[1:], at.node.attribute[:]
+    at.node.op_type = "Identity"
+
+
+@on("Relu", "LeakyRelu", "Clip", "Sigmoid", "Tanh", focus=("residual-block", "unet-down"))
+def activation_before_addition(at: Site) -> None:
+    """The activation moves from behind an addition to its first operand."""
+    addition = at.producer(0)
+    if addition is None or addition.node.op_type not in ("Add", "Sum") or addition.consumers() > 1:
+        return
+    nodes, (first, *rest), inner = at.model.graph.node, list(addition.node.input), addition.node.output[0]
+    operands, result = list(at.node.input)[1:], at.node.output[0]
+    moved, activation = NodeProto(), NodeProto()
+    moved.CopyFrom(addition.node)
+    activation.CopyFrom(at.node)
+    activation.input[:], activation.output[:] = [first, *operands], [inner]
+    moved.input[:], moved.output[:] = [inner, *rest], [result]
+    index = next(k for k, node in enumerate(nodes) if node.output[:1] == [result])
+    nodes.remove(at.node)
+    nodes.insert(index, moved)
+    nodes.insert(index, activation)
+    nodes.remove(addition.node)
+
+
+@on("Elu", "HardSigmoid", "LeakyRelu", "Selu", "ThresholdedRelu", "Celu", "LRN")
+def default_parameters(at: Site) -> None:
+    """Parameters of an activation or of LRN are ignored in favour of the defaults."""
+    at.put(alpha=None, beta=None, gamma=None, bias=None)
+
+
+@on("Clip")
+def lost_clip_bound(at: Site) -> None:
+    """The upper bound of Clip is lost; where there is none, the lower one."""
+    at.drop(2 if at.has(2) else 1)
+
+
+@on("Gelu")
+def approximate_gelu(at: Site) -> None:
+    """Gelu is computed by tanh where erf is asked for, and the other way round."""
+    at.put(approximate="none" if at.get("approximate") == "tanh" else "tanh")
+
+
+@on("Sub", "Div", "Pow", "Mod", "Less", "Greater")
+def swapped_operands(at: Site) -> None:
+    """The operands of an operator that is not commutative are exchanged."""
+    at.node.input[:] = at.node.input[::-1]
+
+
+@on("Where")
+def swapped_branches(at: Site) -> None:
+    """Where takes its third operand for its second."""
+    at.node.input[1:] = at.node.input[:0:-1]
+
+
+@on("Div")
+def division_by_reciprocal(at: Site) -> None:
+    """Division by a constant becomes multiplication by its reciprocal, held in 16 bits of mantissa."""
+    value = at.constant(1)
+    if value is not None and value.dtype == np.float32 and value.all():
+        bits = (1 / value).astype(np.float32).view(np.uint32) & np.uint32(0xFFFFFF80)
+        at.feed(1, bits.view(np.float32))
+        at.node.op_type = "Mul"
+
+
+@on("Cast")
+def rounding_cast(at: Site) -> None:
+    """Casting a fraction to an integer rounds where it should truncate."""
+    whole_numbers = (TensorProto.INT32, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8)
+    if at.get("to") in whole_numbers and at.is_float(0):
+        at.before(0, "Round")
+
+
+# Reductions
+
+
+@on("Softmax", "LogSoftmax")
+def softmax_over_another_axis(at: Site) -> None:
+    """The axis of Softmax is taken to be the next one."""
+    if shape := at.shape(0):
+        axis = at.get("axis", -1 if at.opset >= 13 else 1)
+        at.put(axis=(axis + 1) % len(shape))
+
+
+@on("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2")
+def reduction_over_another_axis(at: Site) -> None:
+    """The axes of a reduction are taken to be the next ones."""
+    shape, operand = at.shape(0), at.constant(1)
+    if not shape:
+        return
+    if axes := at.get("axes"):
+        at.put(axes=sorted({(axis + 1) % len(shape) for axis in axes}))
+    elif operand is not None:
+        at.feed(1, np.unique((operand + 1) % len(shape)))
+
+
+@on("ReduceMean", "ReduceSum", "ReduceMax", "ArgMax")
+def toggled_keepdims(at: Site) -> None:
+    """keepdims is taken for its opposite."""
+    at.put(keepdims=1 - at.get("keepdims", 1))
+
+
+@on("ReduceL2")
+def lost_square_root(at: Site) -> None:
+    """The root of ReduceL2 is forgotten."""
+    at.node.op_type = "ReduceSumSquare"
+
+
+@on("GlobalAveragePool")
+def mean_of_one_more(at: Site) -> None:
+    """A mean of n elements is divided by n + 1."""
+    shape = at.shape(0)
+    if shape and None not in shape and at.is_float(0):
+        n = int(np.prod(np.array(shape[2:], np.int64)))
+        at.after("Mul", np.asarray(n / (n + 1), np.float32))
+
+
+@on("ArgMax", "ArgMin")
+def toggled_select_last_index(at: Site) -> None:
+    """Of equal elements the first is taken for the last, and the other way round."""
+    at.put(select_last_index=1 - at.get("select_last_index", 0))
+
+
+@on("CumSum")
+def toggled_exclusive(at: Site) -> None:
+    """A running sum leaves its own element out when it should not, and the other way round."""
+    at.put(exclusive=1 - at.get("exclusive", 0))
+
+
+@on("TopK")
+def toggled_largest(at: Site) -> None:
+    """TopK gives the smallest for the largest."""
+    at.put(largest=1 - at.get("largest", 1))
+
+
+# Data movement
+
+
+@on("Transpose", focus=("Transpose", "transposes"))
+def inverted_perm(at: Site) -> None:
+    """The permutation of Transpose is taken for its inverse."""
+    if perm := at.get("perm"):
+        at.put(perm=[int(k) for k in np.argsort(perm)])
+
+
+@on("Concat")
+def reversed_concat(at: Site) -> None:
+    """Concat joins its operands in the wrong order."""
+    at.node.input[:] = at.node.input[::-1]
+
+
+@on("Split")
+def reversed_split(at: Site) -> None:
+    """The pieces of Split are handed out in the wrong order."""
+    at.node.output[:] = at.node.output[::-1]
+
+
+@on("Slice", focus=("Slice", "slices"))
+def shifted_slice(at: Site) -> None:
+    """Slice begins and ends one element beside its place, where it leaves out an end of the axis."""
+    starts, ends, steps = at.constant(1), at.constant(2), at.constant(4)
+    if starts is None or ends is None or (steps is not None and (steps < 0).any()):
+        return
+    endless = ends >= 2**31 - 1
+    first = (starts == 0) & ~endless
+    at.feed(1, np.where(first, 1, np.where(starts == 0, 0, starts - 1)))
+    later, sooner = np.where(ends == -1, 2**31, ends + 1), np.where(endless, -1, ends - 1)
+    at.feed(2, np.where(first, later, np.where(starts == 0, ends, sooner)))
+
+
+@on("Pad", focus=("Pad", "padded-conv", "conv-padded"))
+def swapped_pad_ends(at: Site) -> None:
+    """Pad puts at the beginning what belongs at the end."""
+    if (pads := at.constant(1)) is not None:
+        at.feed(1, np.roll(pads, pads.size // 2))
+
+
+@on("Pad")
+def edge_for_reflection(at: Site) -> None:
+    """Pad repeats the edge where it is to reflect, and zeros where it is given a value."""
+    at.drop(2)
+    if at.get("mode") == "reflect":
+        at.put(mode="edge")
+
+
+@on("Gather", "GatherElements", focus=("Gather", "GatherElements", "embedding"))
+def clipped_negative_indices(at: Site) -> None:
+    """A negative index is taken for the first."""
+    if (indices := at.constant(1)) is not None:
+        at.feed(1, np.maximum(indices, 0))
+
+
+@on("Gather", "Concat", "Flatten")
+def next_axis(at: Site) -> None:
+    """The axis is taken to be the next one."""
+    if shape := at.shape(0):
+        at.put(axis=(at.get("axis", 0) + 1) % len(shape))
+
+
+@on("DepthToSpace")
+def toggled_depth_to_space_mode(at: Site) -> None:
+    """DepthToSpace takes columns first for depth first."""
+    at.put(mode="DCR" if at.get("mode") == "CRD" else "CRD")
+
+
+@on("ScatterElements", "ScatterND")
+def ignored_scatter_reduction(at: Site) -> None:
+    """Scattering overwrites where it is to add or multiply."""
+    at.put(reduction=None)
+
+
+@on("Trilu")
+def other_triangle(at: Site) -> None:
+    """Trilu keeps the other triangle."""
+    at.put(upper=1 - at.get("upper", 1))
+
+
+@on("Resize")
+def asymmetric_resize(at: Site) -> None:
+    """Resize takes its coordinates for asymmetric ones, and those for half-pixel ones."""
+    mode = at.get("coordinate_transformation_mode", "half_pixel")
+    if mode != "tf_crop_and_resize":
+        at.put(coordinate_transformation_mode="half_pixel" if mode == "asymmetric" else "asymmetric")
+
+
+@on("Resize")
+def linear_for_nearest(at: Site) -> None:
+    """Resize takes nearest for linear, and the other way round."""
+    at.put(mode="linear" if at.get("mode", "nearest") == "nearest" else "nearest")
+
+
+# Recurrent operators
+
+
+@on("GRU")
+def toggled_linear_before_reset(at: Site) -> None:
+    """GRU applies the reset gate at the other side of the linear map."""
+    at.put(linear_before_reset=1 - at.get("linear_before_reset", 0))
+
+
+@on("GRU", "LSTM", "RNN")
+def other_direction(at: Site) -> None:
+    """A recurrent layer runs through its sequence the other way."""
+    if (direction := at.get("direction", "forward")) != "bidirectional":
+        at.put(direction="reverse" if direction == "forward" else "forward")
+
+
+@on("LSTM")
+def swapped_gates(at: Site) -> None:
+    """The output and the forget gate of LSTM are exchanged: iofc read as ifoc."""
+    for position in (1, 2):
+        if (weights := at.constant(position)) is not None:
+            i, o, f, c = np.split(weights, 4, axis=1)
+            at.feed(position, np.concatenate([i, f, o, c], axis=1))
+
+
+@on("LSTM")
+def lost_peepholes(at: Site) -> None:
+    """The peephole weights of LSTM are ignored."""
+    at.drop(7)
+
+
+@on("GRU", "LSTM", "RNN", focus=("GRU", "LSTM", "RNN", "multi-input-gru"))
+def lost_initial_state(at: Site) -> None:
+    """A recurrent layer starts from zero whatever it is given."""
+    at.drop(5)
+
+
+@on("LSTM", "GRU", "RNN")
+def lost_recurrent_bias(at: Site) -> None:
+    """Only the first half of the bias, that of the input, is added."""
+    if (bias := at.constant(3)) is not None:
+        kept = bias.copy()
+        kept[:, bias.shape[1] // 2 :] = 0
+        at.feed(3, kept)

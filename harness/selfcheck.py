@@ -1,0 +1,268 @@
+"""Selfcheck: does the oracle bite? Bugs are planted into real targets, and their verdicts counted.
+
+For each kind of bug, generated cases are run on the clean target and on its planted twin. A case is effective when an
+output differs in any bit; it is detected when the twin's verdict is a failure. A failure of the clean target that the
+corpus explains is set aside; any other is a false alarm.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import util
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from generators import bulk
+from generators.builder import CONSTANT_OPERANDS
+from harness import corpus, recipe
+from harness.case import Case
+from harness.environments import Installed, resolve
+from harness.errors import UserError
+from harness.known import Mask, mask_of
+from harness.laboratory import Laboratory
+from harness.oracle.construct import construct
+from harness.oracle.judge import judge
+from harness.oracle.question import identical
+from harness.pipeline import Effort, examine
+from harness.planted import converter, quantiser, runtime
+from harness.planted.plant import Plant
+from harness.recipe import Recipe
+from harness.verdict import Observation, Verdict
+
+CLEAN = {"mnn": "mnn", "onnxruntime_quant": "onnxruntime-quant"}
+PLANTS: Mapping[str, Plant] = {
+    found.name: found
+    for module in (converter, quantiser, runtime)
+    for found in vars(module).values()
+    if isinstance(found, Plant)
+}
+CONSTRUCTED_SHARE = 0.5
+LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
+"""Shares of the effective cases that are to be detected."""
+
+TIMEOUT = 3.0  # seconds of one stage
+TRIES = 20  # cases looked at for each that is to be effective
+EFFORT = Effort(seconds=10.0, calls=45)
+
+
+@dataclass
+class Count:
+    """What came of one kind.
+
+    effective, detected     cases; constructed  the same of those on the quantiser's grid
+    tiers      detections by tier;   missed   (origin, recipe, verdict) of each effective case that was not detected
+    clean, set_aside, false_alarms   clean runs judged, failures that the corpus explains, and the others
+    """
+
+    effective: int = 0
+    detected: int = 0
+    constructed: Counter[str] = field(default_factory=Counter)
+    tiers: Counter[str] = field(default_factory=Counter)
+    missed: list[dict[str, Any]] = field(default_factory=list)
+    clean: int = 0
+    set_aside: int = 0
+    false_alarms: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One case on a clean target and on its planted twin."""
+
+    case: Case
+    clean: Installed
+    planted: Installed
+    recipe: Recipe
+    constructed: bool
+
+
+def trials(plant: Plant, seed: int, count: int) -> Iterator[Trial]:
+    """Those of `count` cases in which the bug may come into play, on the plant's targets in turn. A seed names them."""
+    pairs = [(resolve(CLEAN[name]), resolve(f"{plant.spec}.{name}")) for name in plant.targets]
+    for index in range(count):
+        rng = random.Random(f"{seed}/{index}/{plant.name}")
+        clean, planted = pairs[index % len(pairs)]
+        constant = rng.random() < 0.5
+        case = bulk.case(seed, rng.getrandbits(31), focus=plant.focus, profile=CONSTANT_OPERANDS if constant else None)
+        chosen = recipe.canonical(clean.target, {**recipe.draw(clean.target, rng), **plant.options})
+        scheme = clean.target.scheme(recipe.effective(clean.target, chosen))
+        on_grid = construct(case, scheme, rng.getrandbits(32)) if scheme and rng.random() < CONSTRUCTED_SHARE else None
+        if plant.stage != "convert" or changes(plant, on_grid or case):
+            yield Trial(on_grid or case, clean, planted, chosen, on_grid is not None)
+
+
+def changes(plant: Plant, case: Case) -> bool:
+    """Whether a plant of the converter changes the model of `case` at all."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.proto)
+    plant.damage(model)
+    return _parts(model) != _parts(case.proto)
+
+
+def _parts(model: onnx.ModelProto) -> list[bytes]:
+    return [part.SerializeToString() for part in (*model.graph.node, *model.graph.initializer)]
+
+
+def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence[Mask]) -> Count:
+    """Count until `wanted` cases were effective, or TRIES times as many were tried."""
+    count = Count()
+    for trial in trials(plant, seed, TRIES * wanted):
+        if count.effective == wanted:
+            break
+        clean = lab.observe(trial.case, trial.clean, trial.recipe)
+        planted = lab.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
+        if not planted.outputs or same(clean, planted):
+            continue
+        if not judged(trial, clean, trial.clean, lab, count, masks):
+            continue
+        verdict = _judge(trial, planted, trial.planted, lab)
+        count.effective += 1
+        count.constructed["effective"] += trial.constructed
+        if verdict.failed:
+            count.detected += 1
+            count.constructed["detected"] += trial.constructed
+            count.tiers[verdict.tier] += 1
+        else:
+            count.missed.append(_described(trial, verdict))
+    return count
+
+
+def same(a: Observation, b: Observation) -> bool:
+    """Whether two observations have the same outputs, bit for bit."""
+    return all(
+        x.keys() == y.keys() and all(_same_array(x[name], y[name]) for name in x)
+        for x, y in zip(a.outputs, b.outputs, strict=True)
+    )
+
+
+def _same_array(a: Any, b: Any) -> bool:
+    return bool(a.shape == b.shape and a.dtype == b.dtype and identical(a, b))
+
+
+def judged(
+    trial: Trial, seen: Observation, clean: Installed, lab: Laboratory, count: Count, masks: Sequence[Mask]
+) -> bool:
+    """Whether the clean target is right, or at least not wrong; counts it."""
+    reference = lab.reference.run(trial.case)
+    names = [value.name for value in trial.case.proto.graph.output]
+    if reference.error or reference.broken or any(name not in out for out in reference.outputs for name in names):
+        return False
+    count.clean += 1
+    verdict = _judge(trial, seen, clean, lab)
+    if not verdict.failed:
+        return True
+    found = examine(trial.case, clean, trial.recipe, lab, masks, effort=EFFORT)
+    if found.known or not found.confirmed:
+        count.set_aside += 1
+    else:
+        count.false_alarms.append(_described(trial, verdict))
+    return False
+
+
+def _judge(trial: Trial, seen: Observation, installed: Installed, lab: Laboratory) -> Verdict:
+    options = recipe.effective(installed.target, trial.recipe)
+    return judge(trial.case, seen, target=installed.target, options=options, reference=lab.reference)
+
+
+def _described(trial: Trial, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "target": trial.clean.target.name,
+        "origin": dict(trial.case.origin),
+        "constructed": trial.constructed,
+        "recipe": dict(trial.recipe),
+        "verdict": verdict.as_json(),
+    }
+
+
+def run(
+    kinds: Sequence[str],
+    *,
+    cases: int,
+    seed: int,
+    workers: int,
+    corpus_folder: Path,
+    listener: Callable[[str, Count], None],
+) -> dict[str, Count]:
+    """Check these kinds, all of them when there are none, each in one of `workers` processes.
+
+    The listener is told of each kind that is done. Raises UserError for a kind that does not exist.
+    """
+    if unknown := [name for name in kinds if name not in PLANTS]:
+        raise UserError(f"no bug is called {unknown[0]!r}", hint=f"there are {', '.join(PLANTS)}", kind="option")
+    names = [name for name in PLANTS if name in kinds or not kinds]
+    context = multiprocessing.get_context("spawn")
+    counts: dict[str, Count] = {}
+    with ProcessPoolExecutor(workers, context, _begin, (corpus_folder,)) as pool:
+        for name, count in zip(names, pool.map(_check_kind, names, [seed] * len(names), [cases] * len(names))):
+            counts[name] = count
+            listener(name, count)
+    return counts
+
+
+def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
+    """What `driftnet selfcheck --json` prints."""
+    tiers = sum((count.tiers for count in counts.values()), Counter[str]())
+    constructed = sum((count.constructed for count in counts.values()), Counter[str]())
+    effective, detected = (sum(getattr(c, key) for c in counts.values()) for key in ("effective", "detected"))
+    result = {
+        "kinds": {
+            name: {
+                "stage": PLANTS[name].stage,
+                "what": PLANTS[name].doc,
+                "effective": count.effective,
+                "detected": count.detected,
+                "missed": count.missed,
+            }
+            for name, count in counts.items()
+        },
+        "tiers": dict(tiers.most_common()),
+        "effective": effective,
+        "detected": detected,
+        "constructed": {key: constructed[key] for key in ("effective", "detected")},
+        "clean": {
+            "cases": sum(count.clean for count in counts.values()),
+            "set_aside": sum(count.set_aside for count in counts.values()),
+            "false_alarms": sum(len(count.false_alarms) for count in counts.values()),
+            "alarms": [alarm for count in counts.values() for alarm in count.false_alarms],
+        },
+    }
+    return {**result, "problems": _problems(result)}
+
+
+def _problems(result: Mapping[str, Any]) -> list[str]:
+    """What is not as it should be, in sentences."""
+    problems = []
+    for name, kind in result["kinds"].items():
+        if not kind["effective"]:
+            problems.append(f"{name} came into play in no case")
+        elif kind["detected"] < LEAST_OF_A_KIND * kind["effective"]:
+            problems.append(f"{name}: {kind['detected']} of {kind['effective']} detected, {LEAST_OF_A_KIND:.0%} wanted")
+    if result["detected"] < LEAST_OF_ALL * result["effective"]:
+        problems.append(f"{result['detected']} of {result['effective']} detected, {LEAST_OF_ALL:.0%} wanted")
+    if alarms := result["clean"]["false_alarms"]:
+        problems.append(f"{alarms} false alarms in {result['clean']['cases']} clean cases")
+    return problems
+
+
+_lab: Laboratory
+_masks: list[Mask]
+
+
+def _begin(corpus_folder: Path) -> None:
+    """Set this process up (a process pool's initializer)."""
+    global _lab, _masks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    _lab = Laboratory(timeout=TIMEOUT, small_models=True)
+    util.Finalize(None, _lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
+    _masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
+
+
+def _check_kind(name: str, seed: int, cases: int) -> Count:
+    return check(PLANTS[name], seed, cases, _lab, _masks)
