@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,7 @@ from harness.errors import UserError
 from harness.files import replace_text
 
 SCHEMA = 1
+MOST_BYTES = 2**31 - 1
 STATUSES = ("open", "fixed", "flaky", "expected")
 _WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number"}
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
@@ -241,29 +243,47 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         model = onnx.load(path, load_external_data=False)
         if not model.graph.node and not model.graph.output:
             raise ValueError("no graph in it")
-        for tensor in _tensors(model.graph):
-            if external_data_helper.uses_external_data(tensor):
-                location = external_data_helper.ExternalDataInfo(tensor).location
-                if not (path.parent / location).resolve().is_relative_to(path.parent.resolve()):
-                    raise UserError(
-                        f"{path}: tensor {tensor.name!r} points outside its folder ({location})",
-                        hint="save the model with its external data beside it",
-                        kind="model",
-                    )
-        external_data_helper.load_external_data_for_model(model, str(path.parent))
     except FileNotFoundError as e:
-        raise UserError(
-            f"no such file: {e.filename or path}", hint="give the path of an .onnx file", kind="model"
-        ) from e
-    except UserError:
-        raise
+        raise UserError(f"no such file: {path}", hint="give the path of an .onnx file", kind="model") from e
+    except IsADirectoryError as e:
+        raise UserError(f"{path} is a folder", hint="give the path of an .onnx file", kind="model") from e
     except Exception as e:  # protobuf and onnx raise many types for bytes that are no model
         raise UserError(
             f"{path} is not an ONNX model: {str(e).splitlines()[0] if str(e) else type(e).__name__}",
             hint="python -m onnx.checker or netron show what the file holds; was the download or export complete?",
             kind="model",
         ) from e
+    _load_external_data(model, path)
     return model
+
+
+def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
+    total = path.stat().st_size
+    for tensor in _tensors(model.graph):
+        if external_data_helper.uses_external_data(tensor):
+            location = external_data_helper.ExternalDataInfo(tensor).location
+            if not (path.parent / location).resolve().is_relative_to(path.parent.resolve()):
+                raise UserError(
+                    f"{path}: tensor {tensor.name!r} points outside its folder ({location})",
+                    hint="save the model with its external data beside it",
+                    kind="model",
+                )
+            total += math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
+    if total > MOST_BYTES:
+        raise UserError(
+            f"{path} holds {total / 2**30:.1f} GiB with its external data; driftnet takes models up to 2 GiB, the most "
+            "that one protobuf message can hold",
+            hint="check its parts: onnx.utils.extract_model(MODEL, PART, [inputs], [outputs]) cuts one out",
+            kind="model",
+        )
+    try:
+        external_data_helper.load_external_data_for_model(model, str(path.parent))
+    except Exception as e:  # missing, too short, no regular file: a type each
+        raise UserError(
+            f"{path}: its external data cannot be read: {e}",
+            hint="the data file belongs beside the model, under the name it was saved with",
+            kind="model",
+        ) from e
 
 
 def folders(paths: Sequence[Path]) -> list[Path]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from harness.errors import UserError
 from harness.ranges import ranges
 
 _HINT = "give an .npz with one array per graph input, a folder of them, or an ONNX test_data_set folder"
+
+NPY = b"\x93NUMPY"
 
 MOST_ELEMENTS = 2**28
 """Elements of all inputs together that are made up: 1 GiB of float32, more than a worker's memory lets a model use."""
@@ -81,9 +84,12 @@ def _nothing_made_up(why: str) -> UserError:
 def _read_npz(path: Path, what: str) -> Feed:
     try:
         with open(path, "rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if isinstance(archive, np.ndarray):
+            if file.read(len(NPY)) == NPY:
                 raise ValueError("it holds a single array without a name, as .npy files do")
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is no zip archive")
+            file.seek(0)
+            archive = np.load(file, allow_pickle=False)
             return {name: archive[name] for name in archive.files}
     except Exception as e:  # zipfile, zlib and numpy raise a dozen types for bytes that are no archive of arrays
         raise UserError(f"{what}: {path} is not a whole .npz file: {e}", hint=_HINT, kind="feed") from e

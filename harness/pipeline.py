@@ -25,6 +25,7 @@ from harness.reduce.problem import ExhaustedError
 from harness.reduce.reducer import reduce
 from harness.reduce.trace import trace
 from harness.reference import ReferenceError
+from harness.refusals import explained
 from harness.signature import Signature, coarse, fine, folder_name
 from harness.verdict import Kind, Observation, Verdict, Word
 
@@ -175,7 +176,9 @@ def _refused(case: Case, lab: Laboratory) -> Verdict | None:
     """The verdict on a case that no target is to blame for."""
     if custom := custom_operators(case.proto):
         node, op = custom[0]
-        message = f"operator {op} (node {node!r}) is a custom operator that nobody registered: its shape is unknown"
+        message = f"operator {op} (node {node!r}) is none of ONNX, nor registered: its shape is unknown"
+        if "::" in op:
+            message = f"operator {op} (node {node!r}) is a custom operator that nobody registered: its shape is unknown"
         return Verdict(Word.REJECTS, message=message, stage="convert", rule="custom-operator", culprits=tuple(custom))
     try:
         for feed in (*case.feeds, *case.calibration):
@@ -184,7 +187,7 @@ def _refused(case: Case, lab: Laboratory) -> Verdict | None:
         return Verdict(Word.INVALID, message=e.message)
     reference = lab.reference.run(case)
     if reference.error:
-        return Verdict(Word.INVALID, message=f"the reference refuses the model: {reference.error}")
+        return Verdict(Word.INVALID, message=explained(reference.error))
     if reference.broken:
         return Verdict(Word.ABSTAINS, message=reference.broken)
     names = [value.name for value in case.proto.graph.output]
