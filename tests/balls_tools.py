@@ -1,0 +1,76 @@
+"""What the tests of the balls share: one rule applied to arrays, and a case judged against the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from generators.bulk import case
+from harness.laboratory import Laboratory
+from harness.oracle import graph
+from harness.oracle.balls.ball import Ball, exact
+from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.balls.rules import RULES, Context
+from harness.oracle.graph import Node
+from harness.oracle.running_error import outside
+
+
+def no_subgraph(*_: Any) -> Any:
+    """Stands for the bodies that the operators under test have not."""
+    raise AssertionError("there is no subgraph")
+
+
+def apply(
+    op: str, *operands: Any, opset: int = 22, lenient: bool = False, outputs: int = 1, **attributes: Any
+) -> list[Any]:
+    """What the rule of `op` gives for operands that are balls, arrays (exact) or None (absent)."""
+    balls = [exact(x) if isinstance(x, np.ndarray) else x for x in operands]
+    node = Node(op, ("x",) * len(balls), ("y",) * outputs, attributes)
+    with np.errstate(all="ignore"):
+        return list(RULES[op](node, balls, Context(opset, lenient, no_subgraph)))
+
+
+def around(x: np.ndarray, radius: Any) -> Ball:
+    """The ball around `x`, each element known to `radius`."""
+    return Ball(x.astype(np.float64), np.broadcast_to(np.asarray(radius, np.float64), x.shape).copy(), x.dtype)
+
+
+def holds(ball: Ball, x: np.ndarray) -> bool:
+    """Whether `x` is a right answer."""
+    return ball.shape == x.shape and not outside(ball, x).any()
+
+
+def noise(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    """Normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def disagreements(lab: Laboratory, op: str, cases: int, seed: int = 1) -> list[str]:
+    """Tensors of generated cases around `op` that the reference computes outside of their balls."""
+    found = []
+    for index in range(cases):
+        made = case(seed, index, focus=(op,))
+        model = graph.read(made.proto)
+        for feed, record in zip(made.feeds, lab.reference.record(made)):
+            balls = evaluate(model, feed).balls
+            for node in model.nodes:
+                for name in node.outputs:
+                    known = name in balls and name in record and isinstance(balls[name], Ball)
+                    if known and not holds(balls[name], record[name]):
+                        found.append(f"{name}, made by {node.op}, of case ({seed}, {index}, focus={op!r})")
+    return found
+
+
+def answered(op: str, cases: int, seed: int = 1) -> float:
+    """The share of the nodes `op` in generated cases around it that have an answer for their first output."""
+    total = known = 0
+    for index in range(cases):
+        made = case(seed, index, focus=(op,))
+        model = graph.read(made.proto)
+        evaluation = evaluate(model, made.feeds[0])
+        for node in model.nodes:
+            if node.op == op and not any(name in evaluation.undecided for name in node.inputs):
+                total += 1
+                known += node.outputs[0] in evaluation.balls
+    return known / max(total, 1)
