@@ -16,6 +16,7 @@ from generators import bulk
 from harness import bench as benchmarks
 from harness import campaign, corpus, environments, handover, neighbours, recipe
 from harness import check as checks
+from harness import selfcheck as selfchecks
 from harness.anonymise import anonymised
 from harness.case import Case, elements, graph_inputs, nodes
 from harness.environments import Installed, resolve
@@ -516,6 +517,31 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
     if out:
         replace_text(out, json.dumps(result, indent=1) + "\n")
     return result
+
+
+def selfcheck(
+    *,
+    cases: int = 25,
+    seed: int = 0,
+    kinds: Sequence[str] = (),
+    workers: int = 1,
+    corpus_folder: Path = Path("corpus"),
+    listener: selfchecks.Listener = selfchecks.nobody,
+) -> dict[str, Any]:
+    """Plant bugs into real targets and count which are detected, on `cases` effective cases of each kind of bug.
+
+    kinds  names of planted bugs, all by default; the listener is told of each that is done. What the open cases in
+    `corpus_folder` explain is no false alarm. Raises UserError for a kind that there is not.
+    """
+    counts = selfchecks.run(
+        kinds, cases=cases, seed=seed, workers=workers, corpus_folder=corpus_folder, listener=listener
+    )
+    return selfchecks.summary(counts)
+
+
+def selfcheck_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `selfcheck`: 1 when too little is detected, or there is a false alarm."""
+    return 1 if result["problems"] else 0
 
 
 def _described(name: str) -> dict[str, Any]:

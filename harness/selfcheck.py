@@ -72,6 +72,13 @@ class Count:
     false_alarms: list[dict[str, Any]] = field(default_factory=list)
 
 
+Listener = Callable[[str, Count], None]
+
+
+def nobody(kind: str, count: Count) -> None:
+    """A listener to whom nothing matters."""
+
+
 @dataclass(frozen=True)
 class Trial:
     """One case on a clean target and on its planted twin."""
@@ -188,7 +195,7 @@ def run(
     seed: int,
     workers: int,
     corpus_folder: Path,
-    listener: Callable[[str, Count], None],
+    listener: Listener,
 ) -> dict[str, Count]:
     """Check these kinds, all of them when there are none, each in one of `workers` processes.
 

@@ -129,6 +129,26 @@ def bench(console: Console, result: Result) -> None:
     console.print(table)
 
 
+def selfcheck(console: Console, result: Result) -> None:
+    """Detection of planted bugs by kind and by tier, and what clean targets were blamed for."""
+    table = _table("kind", "stage", "effective", "detected", "what goes wrong")
+    for name, kind in result["kinds"].items():
+        counts = (str(kind["effective"]), str(kind["detected"]))
+        table.add_row(name, kind["stage"], *counts, escape(kind["what"]))
+    console.print(table)
+    console.print("detected by: " + ", ".join(f"{tier} {n}" for tier, n in result["tiers"].items()))
+    for what, counts in (("all", result), ("on the quantiser's grid", result["constructed"])):
+        share = counts["detected"] / counts["effective"] if counts["effective"] else 1.0
+        console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
+    clean = result["clean"]
+    console.print(
+        f"clean: {clean['cases']} cases, {clean['false_alarms']} false alarms; "
+        f"{clean['set_aside']} failures that the corpus explains"
+    )
+    for problem in result["problems"]:
+        console.print(problem, style="red", markup=False)
+
+
 def fields(console: Console, result: Result) -> None:
     """A small result as `name: value` lines."""
     for name, value in result.items():
