@@ -45,6 +45,32 @@ def steps(question: Question, scheme: Scheme) -> dict[str, Step]:
     return found
 
 
+NARROWEST = 1 / 16.5  # of the range: 128 of 2048 bins is the least that KL keeps, and half a bin more
+WIDEST = 1.1  # 1.0004 was the most seen of MNN's KL, ADMM and EMA
+
+
+def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Step, ...]]:
+    """The steps that the artifact itself names, where a calibration may have chosen them in place of `formula`'s.
+
+    The first of a tensor is its own; others are those of copies of it in another layout, which a converter calls
+    "x__..." after the tensor or "...___tr4y..." after what is made of it.
+    """
+    tensors = (question.artifact or {}).get("tensors", {})
+    readers = {name: node.outputs for node in question.graph.nodes for name in node.inputs}
+    found = {}
+    for name, step in formula.items():
+        made = tuple(f"___tr4{y}" for y in readers.get(name, ()))
+        copies = [other for other in tensors if other.startswith(f"{name}__") or any(y in other for y in made)]
+        steps = [
+            Step((t["low"] - t["zero_point"]) * t["scale"], (t["high"] - t["zero_point"]) * t["scale"], t["scale"])
+            for t in (tensors[other] for other in (name, *copies) if other in tensors)
+            if NARROWEST * step.scale <= t["scale"] <= WIDEST * step.scale
+        ]
+        if name in tensors and steps:
+            found[name] = tuple(steps)
+    return found
+
+
 def _calibrated(question: Question) -> Mapping[str, Sequence[np.ndarray]]:
     """Every float tensor that is computed or fed, in each calibration sample."""
     case = question.case

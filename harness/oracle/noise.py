@@ -4,7 +4,8 @@ A float tensor x with range [low, high] and step s becomes s (round(clip(x) / s 
 d is independent U(-.5, .5) in odd samples and one common shift in even ones, because the codes of equal values move
 together.
 
-Where calibration may clip, each sample has ranges and steps smaller by a factor of its own for each tensor. Where a
+Steps are those that the artifact tells, where it can be read, else those of the scheme's formula. Where calibration may
+clip and nobody tells at what, each sample has ranges and steps smaller by a factor of its own for each tensor. Where a
 feed leaves the calibrated range or calibration clips, it matters which consumers of a tensor read it quantised (those
 in integers do, others may not), so each draws that for itself.
 """
@@ -31,24 +32,30 @@ DEEPEST_CLIP = 1 / 16  # of the range: 128 of 2048 bins is the least that KL kee
 class Noise:
     """What is quantised: activations -> their steps, weights -> the step of each element.
 
-    clips  calibration may choose any narrower range;  partly  consumers may read a tensor unquantised
+    narrowed  activations -> factors by which range and step may be smaller than that; () is any down to DEEPEST_CLIP
+    partly    consumers may read a tensor unquantised
     """
 
     activations: Mapping[str, calibration.Step]
     weights: Mapping[str, np.ndarray]
-    clips: bool
+    narrowed: Mapping[str, tuple[float, ...]]
     partly: bool
 
 
 def of_scheme(question: Question, scheme: Scheme) -> Noise:
     """By the scheme: every float tensor of the main graph but its constants, and the weights."""
-    activations = {name: step for name, step in calibration.steps(question, scheme).items() if step.low < step.high}
+    formula = {name: step for name, step in calibration.steps(question, scheme).items() if step.low < step.high}
+    told = calibration.told(question, formula)
+    activations = formula | {name: found[0] for name, found in told.items()}
+    narrowed = {name: tuple(s.scale / found[0].scale for s in found) for name, found in told.items() if len(found) > 1}
+    if scheme.clips:
+        narrowed |= dict.fromkeys(formula.keys() - told.keys(), ())
     strays = any(
         record[name].min(initial=0.0) < step.low or record[name].max(initial=0.0) > step.high
         for record in question.records
         for name, step in activations.items()
     )
-    return Noise(activations, weight_steps(question.graph, scheme), scheme.clips, scheme.clips or strays)
+    return Noise(activations, weight_steps(question.graph, scheme), narrowed, scheme.clips or strays)
 
 
 def weight_steps(model: Graph, scheme: Scheme) -> dict[str, np.ndarray]:
@@ -84,8 +91,9 @@ def sampled(noise: Noise, question: Question, numbers: range) -> list[Sequence[V
         for name, steps in noise.weights.items():
             w = values[name]
             drawn[f"{name}~noise"] = (steps * rng.uniform(-0.5, 0.5, w.shape)).astype(w.dtype)
-        for name in noise.activations if noise.clips else ():
-            drawn[f"{name}~kept"] = np.asarray(DEEPEST_CLIP ** rng.uniform() if number % 3 else 1.0, values[name].dtype)
+        for name, factors in sorted(noise.narrowed.items()):
+            any_factor = DEEPEST_CLIP ** rng.uniform() if number % 3 else 1.0
+            drawn[f"{name}~kept"] = np.asarray(rng.choice(factors) if factors else any_factor, values[name].dtype)
         for feed, record in zip(case.feeds, question.records):
             exact = {f"{name}~exact" if name in noise.activations else name: x for name, x in feed.items()}
             shifts = {f"{name}~shift": _shift(rng, record[name], number) for name in noise.activations}
@@ -130,7 +138,7 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
         for part, value in (("low", step.low), ("high", step.high), ("step", step.scale)):
             graph.initializer.append(numpy_helper.from_array(np.asarray(value, like[name].dtype), f"{name}~{part}"))
     given: dict[str, np.ndarray | np.generic] = {f"{name}~use": np.bool_() for name in choices}
-    given |= {f"{name}~kept": like[name].dtype.type() for name in noise.activations if noise.clips}
+    given |= {f"{name}~kept": like[name].dtype.type() for name in noise.narrowed}
     given |= {f"{name}~shift": like[name] for name in noise.activations}
     given |= {f"{name}~noise": like[name] for name in noise.weights}
     for name, x in given.items():
@@ -150,7 +158,7 @@ def _rounding(x: str, noise: Noise) -> list[NodeProto]:
         ("Sub", f"{x}~shift"),
         ("Mul", f"{x}~step"),
     ]
-    if noise.clips:
+    if x in noise.narrowed:
         steps = [("Div", f"{x}~kept"), *steps, ("Mul", f"{x}~kept")]
     names = [f"{x}~exact", *(f"{x}~after{k}" for k in range(1, len(steps))), f"{x}~rounded" if noise.partly else x]
     nodes = [helper.make_node(op, [names[k], *other], [names[k + 1]]) for k, (op, *other) in enumerate(steps)]
