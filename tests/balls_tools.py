@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,31 +47,30 @@ def noise(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def disagreements(lab: Laboratory, op: str, cases: int, seed: int = 1) -> list[str]:
-    """Tensors of generated cases around `op` that the reference computes outside of their balls."""
-    found = []
+@dataclass(frozen=True)
+class Survey:
+    """Of generated cases around an operator: tensors that the reference computes outside of their balls, and how many
+    of the operator's own results have no answer, of how many that could have one."""
+
+    wrong: list[str]
+    unanswered: int
+    total: int
+
+
+def survey(lab: Laboratory, op: str, cases: int, seed: int = 1) -> Survey:
+    """Evaluate cases 0, 1, ... around `op` and compare every tensor with the reference."""
+    wrong, unanswered, total = [], 0, 0
     for index in range(cases):
         made = case(seed, index, focus=(op,))
         model = graph.read(made.proto)
         for feed, record in zip(made.feeds, lab.reference.record(made)):
-            balls = evaluate(model, feed).balls
+            evaluation = evaluate(model, feed)
             for node in model.nodes:
-                for name in node.outputs:
-                    known = name in balls and name in record and isinstance(balls[name], Ball)
-                    if known and not holds(balls[name], record[name]):
-                        found.append(f"{name}, made by {node.op}, of case ({seed}, {index}, focus={op!r})")
-    return found
-
-
-def answered(op: str, cases: int, seed: int = 1) -> float:
-    """The share of the nodes `op` in generated cases around it that have an answer for their first output."""
-    total = known = 0
-    for index in range(cases):
-        made = case(seed, index, focus=(op,))
-        model = graph.read(made.proto)
-        evaluation = evaluate(model, made.feeds[0])
-        for node in model.nodes:
-            if node.op == op and not any(name in evaluation.undecided for name in node.inputs):
-                total += 1
-                known += node.outputs[0] in evaluation.balls
-    return known / max(total, 1)
+                for name in filter(None, node.outputs):
+                    ball = evaluation.balls.get(name)
+                    if name in record and isinstance(ball, Ball) and not holds(ball, record[name]):
+                        wrong.append(f"{name}, made by {node.op}, of case ({seed}, {index}, focus={op!r})")
+                    if node.op == op and not any(operand in evaluation.undecided for operand in node.inputs):
+                        total += 1
+                        unanswered += ball is None
+    return Survey(wrong, unanswered, total)
