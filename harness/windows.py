@@ -18,7 +18,8 @@ from harness.reduce.submodel import Recording, UnrecordedError, ancestors, const
 from harness.verdict import Verdict, Word
 
 LAYERS, NODES = 3, 8
-"""What a window holds at most: three layers that sum products keep the running-error ball narrow up to width 576."""
+"""What a window holds at most: three layers that sum products, of which the running-error ball is narrow up to width
+576; and nodes with floating-point results, without DequantizeLinear."""
 
 SUMMING = frozenset(
     {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "GRU", "LSTM", "RNN", "Attention", "Loop", "Scan", "If"}
@@ -185,7 +186,8 @@ def _producers(case: Case, makers: dict[str, int], unit: Unit) -> list[int]:
 
 def _fits(case: Case, recorded: Recording, units: Sequence[Unit]) -> bool:
     nodes = [case.proto.graph.node[i] for unit in units for i in unit]
-    floating = [n for n in nodes if any(_is_float(recorded, name) for name in n.output)]
+    computing = [n for n in nodes if n.op_type != "DequantizeLinear"]
+    floating = [n for n in computing if any(_is_float(recorded, name) for name in n.output)]
     return len(floating) <= NODES and sum(n.op_type in SUMMING for n in nodes) <= LAYERS
 
 
