@@ -182,7 +182,7 @@ def between(low: Number, high: Number, dtype: np.dtype) -> Ball:
     """The ball whose elements lie between two ends; undecided where an end is NaN, or only one is an infinity."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
     half = (high - low) / 2
-    own = 2.0**-52 * np.maximum(np.abs(low), np.abs(high))  # our own rounding
+    own = 2.0**-52 * np.maximum(np.abs(low), np.abs(high)) if is_float(dtype) else 0.0  # our own rounding
     middle, radius = low + half, np.where(half == 0, 0.0, half + own)
     infinite = np.isnan(half) & (low == high)
     if infinite.any():
