@@ -99,7 +99,7 @@ def diverges(
     bound = np.broadcast_to(bound, wrong.shape)
     a, b = np.atleast_1d(got), np.atleast_1d(expected)
     error = distance(a, b)
-    with np.errstate(divide="ignore", over="ignore"):
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         excess = np.where(wrong, error / np.maximum(bound, 1e-30), -1.0)
     worst = np.unravel_index(int(np.argmax(excess)), wrong.shape)
     where = f" at [{', '.join(map(str, worst))}]" if got.ndim else ""
