@@ -1,0 +1,223 @@
+"""What the rules of ball arithmetic promise: whatever the operands are inside their balls, the result is inside its."""
+
+import numpy as np
+import pytest
+
+from generators import bulk
+from harness.oracle import graph
+from harness.oracle.balls.ball import Ball, exact, hull, rounded
+from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.balls.rules import RULES, Context
+from harness.oracle.graph import Node
+from harness.oracle.running_error import outside
+from harness.reference import ReferenceError
+
+FLOAT = np.dtype(np.float32)
+
+
+def apply(op, *operands, opset=20, outputs=1, **attributes):
+    """The results of an operator; operands are balls, arrays or None."""
+    balls = [exact(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in operands]
+    node = Node(op, ("x",) * len(balls), ("y",) * outputs, attributes)
+    with np.errstate(all="ignore"):
+        return RULES[op](node, balls, Context(opset, False, None))
+
+
+def around(middle, radius, dtype=FLOAT):
+    """The ball around a list of numbers."""
+    middle = np.asarray(middle, np.float64)
+    return Ball(middle, np.broadcast_to(np.asarray(radius, np.float64), middle.shape), dtype)
+
+
+def positive(*shape):
+    """Random numbers from 0.5 to 2, with radii of up to 1e-3."""
+    rng = np.random.default_rng(len(shape))
+    return around(rng.uniform(0.5, 2, shape), rng.uniform(0, 1e-3, shape))
+
+
+def signed(*shape, scale=2.0):
+    """Random normal numbers, with radii of up to 1e-3."""
+    rng = np.random.default_rng(len(shape))
+    return around(scale * rng.normal(size=shape), rng.uniform(0, 1e-3, shape))
+
+
+def unit(*shape):
+    """Random numbers from -0.9 to 0.9, with radii of up to 1e-3."""
+    rng = np.random.default_rng(len(shape))
+    return around(rng.uniform(-0.9, 0.9, shape), rng.uniform(0, 1e-3, shape))
+
+
+ONES = np.ones(5, np.float32)
+CASES = [
+    *[(op, (signed(40),), {}) for op in ("Abs", "Neg", "Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "HardSwish")],
+    *[(op, (signed(40),), {}) for op in ("Mish", "Erf", "Exp", "Sin", "Cos", "Atan", "Asinh", "Sinh", "Cosh", "Elu")],
+    *[(op, (signed(40),), {}) for op in ("Celu", "Selu", "HardSigmoid", "ThresholdedRelu", "Shrink", "Gelu", "Floor")],
+    *[(op, (signed(40),), {}) for op in ("LeakyRelu", "Ceil", "Round", "Sign", "Identity")],
+    *[(op, (positive(40),), {}) for op in ("Sqrt", "Log", "Reciprocal")],
+    *[(op, (unit(40),), {}) for op in ("Asin", "Acos", "Atanh", "Tan")],
+    *[(op, (signed(4, 5), signed(5)), {}) for op in ("Add", "Sub", "Mul", "Max", "Min", "Sum", "Mean", "PRelu")],
+    ("Acosh", (around(np.linspace(1.1, 9, 40), 1e-3),), {}),
+    ("LeakyRelu", (signed(40),), {"alpha": -0.3}),
+    ("Gelu", (signed(40),), {"approximate": "tanh"}),
+    ("Swish", (signed(40),), {"alpha": 2.0}),
+    ("Div", (signed(4, 5), positive(5)), {}),
+    ("Mod", (signed(4, 5), positive(5)), {"fmod": 1}),
+    ("Pow", (positive(4, 5), signed(5)), {}),
+    ("Pow", (signed(40), np.float32(2)), {}),
+    ("Pow", (signed(40), np.float32(3)), {}),
+    ("Clip", (signed(4, 5), around(-1, 1e-3), around(1, 1e-3)), {}),
+    ("Where", (np.array([True, False, True, False, True]), signed(4, 5), signed(5)), {}),
+    *[(op, (signed(4, 5), np.array([1])), {}) for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")],
+    *[(op, (signed(4, 5), np.array([1])), {}) for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd")],
+    *[(op, (positive(4, 5), np.array([0])), {}) for op in ("ReduceLogSum", "ReduceLogSumExp")],
+    ("CumSum", (signed(4, 5), np.array(1)), {"reverse": 1, "exclusive": 1}),
+    ("CumProd", (signed(4, 5), np.array(1)), {}),
+    *[(op, (signed(4, 5),), {}) for op in ("ArgMax", "ArgMin", "Softmax", "LogSoftmax", "Hardmax")],
+    ("Softmax", (signed(4, 5, scale=200.0),), {"axis": 0}),
+    ("LogSoftmax", (signed(4, 5, scale=200.0),), {}),
+    ("BatchNormalization", (signed(4, 5), signed(5), signed(5), signed(5), positive(5)), {}),
+    ("InstanceNormalization", (signed(2, 5, 6), signed(5), signed(5)), {}),
+    ("GroupNormalization", (signed(2, 4, 6), signed(4), signed(4)), {"num_groups": 2, "opset": 21}),
+    ("LayerNormalization", (signed(4, 5), signed(5), signed(5)), {}),
+    ("RMSNormalization", (signed(4, 5), signed(5)), {}),
+    ("MeanVarianceNormalization", (signed(2, 3, 4, 2),), {}),
+    ("LpNormalization", (positive(4, 5),), {"p": 1}),
+    ("LRN", (signed(2, 5, 3, 3),), {"size": 3, "alpha": 1.0}),
+    ("SoftmaxCrossEntropyLoss", (signed(4, 5), np.array([0, 2, 4, 2]), positive(5)), {}),
+    ("RNN", (signed(3, 2, 4), signed(2, 5, 4), signed(2, 5, 5)), {"direction": "bidirectional"}),
+    ("GRU", (signed(3, 2, 4), signed(1, 15, 4), signed(1, 15, 5), signed(1, 30)), {"linear_before_reset": 1}),
+    ("LSTM", (signed(3, 2, 4), signed(1, 20, 4), signed(1, 20, 5), signed(1, 40)), {"direction": "reverse"}),
+    ("Attention", (signed(1, 2, 3, 4), signed(1, 2, 3, 4), signed(1, 2, 3, 4)), {"is_causal": 1}),
+    ("RotaryEmbedding", (signed(1, 2, 3, 4), unit(1, 3, 2), unit(1, 3, 2)), {}),
+]
+
+
+@pytest.mark.parametrize(("op", "operands", "attributes"), CASES, ids=[f"{k}-{c[0]}" for k, c in enumerate(CASES)])
+def test_the_result_of_every_point_lies_in_the_ball_of_the_result(op, operands, attributes):
+    rng = np.random.default_rng(0)
+    whole = apply(op, *operands, **attributes)[0]
+    assert whole.radius is None or whole.radius.shape == whole.middle.shape, "a radius for every element"
+    assert not whole.undecided.all(), f"{op} decides nothing"
+    for sign in (None, 0.999999, -0.999999):
+        points = [
+            Ball(x.middle + x.error * (sign or rng.uniform(-1, 1, x.shape)), None, FLOAT) if isinstance(x, Ball) else x
+            for x in operands
+        ]
+        inner = apply(op, *points, **attributes)[0]
+        wrong = outside(whole, inner.middle)
+        assert not wrong.any(), (
+            f"{op} of a point is {inner.middle[wrong]}, not in {whole.middle[wrong]} +- {whole.error}"
+        )
+
+
+@pytest.mark.parametrize(
+    "family",
+    ["elementwise", "activation", "normalization", "reduction", "recurrent", "attention", "control", "loss"],
+)
+def test_every_tensor_of_the_reference_lies_in_its_ball(lab, family):
+    for index in range(12):
+        case = bulk.case(7, index, focus=(family,))
+        try:
+            records = lab.reference.record(case)
+        except ReferenceError:
+            continue
+        model = graph.read(case.proto)
+        for feed, record in zip(case.feeds, records):
+            for name, ball in evaluate(model, feed).balls.items():
+                if isinstance(ball, Ball) and name in record:
+                    op = model.producers[name].op if name in model.producers else "an input"
+                    assert ball.shape == record[name].shape, f"case {index}, {name}: the shape of {op}"
+                    wrong = outside(ball, record[name])
+                    assert not wrong.any(), (
+                        f"case {index}, {name}: {op} gave {record[name][wrong][:3]}, "
+                        f"not {ball.middle[wrong][:3]} +- {np.broadcast_to(ball.error, wrong.shape)[wrong][:3]}"
+                    )
+
+
+def test_a_comparison_clear_of_the_tie_is_exact_and_one_across_it_open():
+    (clear,) = apply("Greater", around([1, 3], 0.5), np.array([2, 2], np.float32))
+    assert clear.radius is None
+    assert clear.middle.tolist() == [False, True]
+    (across,) = apply("Less", around([1, 2.2], 0.5), np.array([2, 2], np.float32))
+    assert (across.middle.tolist(), across.radius.tolist()) == ([1.0, 0.5], [0.0, 0.5])
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "low", "high"),
+    [
+        ("Floor", around([1.9, 2.0, 2.5], 0.2), [1, 1, 2], [2, 2, 2]),
+        ("Round", around([0.5, 1.4], 0.05), [0, 1], [1, 1]),
+        ("Sign", around([0.0, 1.0], 0.1), [-1, 1], [1, 1]),
+        ("ThresholdedRelu", around([1.0], 0.1), [0], [1.1]),
+    ],
+)
+def test_a_jump_inside_the_ball_gives_the_hull_of_both_sides(op, x, low, high):
+    (y,) = apply(op, x)
+    np.testing.assert_allclose(y.low, low, atol=1e-6)
+    np.testing.assert_allclose(y.high, high, atol=1e-6)
+
+
+def test_a_cast_to_integers_cuts_towards_zero_and_is_undecided_beyond_their_range():
+    (whole,) = apply("Cast", around([1.5, -1.5], 0.1), to=6)
+    assert (whole.radius, whole.middle.tolist()) == (None, [1, -1])
+    (y,) = apply("Cast", around([2.0, 300.0, np.inf], [0.1, 0, 0]), to=3)
+    assert (y.low[0], y.high[0]) == (1, 2)
+    assert y.undecided.tolist() == [False, True, True]
+
+
+def test_the_index_of_the_maximum_is_a_hull_of_those_it_may_be():
+    (index,) = apply("ArgMax", around([[1, 3, 2, 3.1]], 0.2), axis=1, keepdims=0)
+    assert (index.low.tolist(), index.high.tolist()) == ([1], [3])
+    ties = np.array([[1, 3, 3]], np.float32)
+    assert apply("ArgMax", ties, axis=1)[0].middle.tolist() == [[1]], "the first of equal maxima"
+    assert apply("ArgMax", ties, axis=1, select_last_index=1)[0].middle.tolist() == [[2]]
+
+
+def test_before_opset_13_softmax_goes_over_all_axes_from_its_own():
+    x = np.zeros((2, 3, 4), np.float32)
+    assert apply("Softmax", x, axis=1, opset=12)[0].middle[0, 0, 0] == pytest.approx(1 / 12)
+    assert apply("Softmax", x, axis=1, opset=13)[0].middle[0, 0, 0] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize("op", ["Relu", "Sigmoid", "Softmax", "Add", "Clip", "ReduceMax", "LayerNormalization", "Cast"])
+def test_what_is_undecided_stays_undecided(op):
+    x = around([[1, 0, 2]], [[0, np.inf, 0]])
+    rest = {"Add": (np.float32([1]),), "Clip": (np.float32(0), np.float32(1)), "LayerNormalization": (ONES[:3],)}
+    (y, *_) = apply(op, x, *rest.get(op, ()), **({"to": 11} if op == "Cast" else {}))
+    assert y.undecided.reshape(-1)[min(1, y.middle.size - 1)]
+
+
+def test_a_truth_value_that_is_undecided_is_true_or_false():
+    (y,) = apply("IsNaN", around([1, 0, np.nan], [0, np.inf, 0]))
+    assert (y.low.tolist(), y.high.tolist()) == ([0, 0, 1], [0, 1, 1])
+
+
+def test_integers_that_are_exact_wrap_and_others_are_undecided_at_the_end_of_their_range():
+    (y,) = apply("Add", np.array([127], np.int8), np.array([1], np.int8))
+    assert y.middle.tolist() == [-128]
+    (y,) = apply("Add", around([127, 5], 0.5, np.dtype(np.int8)), np.array([1], np.int8))
+    assert y.undecided.tolist() == [True, False]
+
+
+def test_an_exact_zero_stays_one_and_underflow_does_not():
+    (y,) = apply("Mul", np.float32([0, 1e-30]), np.float32([3, 1e-30]))
+    assert y.error[0] == 0
+    assert y.error[1] >= np.finfo(np.float32).smallest_normal
+
+
+def test_a_sum_allows_for_another_order_but_not_for_another_term():
+    x = np.random.default_rng(0).normal(size=(1, 1000)).astype(np.float32)
+    (y,) = apply("ReduceSum", x, np.array([1]), keepdims=0)
+    assert abs(float(np.cumsum(x)[-1]) - y.middle[0]) < y.radius[0]
+    assert y.radius[0] < 0.1 * np.abs(x).mean()
+
+
+def test_the_hull_of_two_balls_holds_both():
+    both = hull([around([1, 5], 0.1), around([2, 5], 0.5)])
+    assert (both.low[0], both.high[0]) == (pytest.approx(0.9), pytest.approx(2.5))
+    assert both.low[1] == pytest.approx(4.5)
+
+
+def test_rounding_is_that_of_the_dtype():
+    errors = [float(rounded(np.ones(1), 0.0, np.dtype(t), roundings=1).radius[0]) for t in (np.float32, np.float16)]
+    assert errors == [pytest.approx(2.0**-24, rel=1e-6), pytest.approx(2.0**-11, rel=1e-3)]
