@@ -47,7 +47,7 @@ def construct(case: Case, scheme: Scheme, rng_seed: int) -> Case | None:
     if scheme.activation_codes is None and rng.random() < WHOLE and (whole := _reweighted(case, scheme, rng)):
         return Case(whole, case.feeds, case.calibration, origin)
     part = _grown(case, scheme, rng)
-    pieces = _pieces(part)
+    pieces = [piece for piece in _pieces(part) if _tells(part, piece)]
     if not pieces:
         return None
     sizes = np.array([len(piece) ** 2 for piece in pieces])
@@ -355,6 +355,13 @@ def _pieces(part: Part) -> list[list[Taken]]:
         pieces.append((names, nodes))
     order = {id(taken): k for k, taken in enumerate(part.taken)}
     return [sorted(nodes, key=lambda taken: order[id(taken)]) for _, nodes in pieces]
+
+
+def _tells(part: Part, piece: Sequence[Taken]) -> bool:
+    """Whether its results are more than one value everywhere, in which no damage would show."""
+    read = {name for taken in piece for name in taken.node.inputs}
+    ends = [part.values[name] for taken in piece for name in taken.node.outputs if name and name not in read]
+    return any(x.any() and (x.size == 1 or x.min() < x.max()) for arrays in ends for x in arrays if x.size)
 
 
 def _assembled(

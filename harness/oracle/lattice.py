@@ -85,9 +85,10 @@ def shifted(low: float, high: float, unit: float, steps: int) -> float | None:
 
 
 def single_valued(rng: np.random.Generator, shape: tuple[int, ...], unit: float) -> np.ndarray:
-    """Zeros and one other number, float32: quantised without loss by any formula."""
+    """One number and some zeros, float32: quantised without loss by any formula."""
     value = unit * float(rng.choice([1, 1, 2, -1]))
-    return np.asarray(np.where(rng.random(shape) < 0.8, value, 0.0), np.float32)
+    chosen = rng.random(shape) < 0.8
+    return np.asarray(np.where(chosen if chosen.any() else True, value, 0.0), np.float32)
 
 
 def coarse_channels(rng: np.random.Generator, channels: int, terms: int, density: float, signed: bool) -> np.ndarray:
