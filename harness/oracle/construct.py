@@ -304,7 +304,9 @@ def _shift(part: Part, node: Node, drawn: Drawn, results: Drawn) -> None:
         return
     name = added[0]
     ((result, arrays),) = results.items()
-    low, high = (float(f([f(x) for x in arrays if x.size])) for f in (np.min, np.max))
+    if not all(x.size for x in arrays):
+        return
+    low, high = (float(f([f(x) for x in arrays])) for f in (np.min, np.max))
     steps = steps_of(part.codes, part.scheme.symmetric_activations)
     by = shifted(low, high, 2.0 ** min(grid_of(x).lsb for x in arrays), steps)
     if by is not None:
