@@ -1,8 +1,9 @@
 """Quantisation, and what integer kernels compute of codes.
 
 A code is a decision: in units of the scale a value is v +- d, with d = r / s + 4u (|v| + r / s), because engines divide
-by the scale or multiply by its reciprocal. Its code is one of rint(v - d) ... rint(v + d), moved by the zero point and
-clipped. That is one code but near ties, so behind a QuantizeLinear radii are 0 almost everywhere.
+by the scale or multiply by its reciprocal (2u for float16: there 4u of a large code is a quarter of a step). Its code
+is one of rint(v - d) ... rint(v + d), moved by the zero point and clipped. That is one code but near ties, so behind a
+QuantizeLinear radii are 0 almost everywhere.
 
 Sums of products of codes are exact. Their requantisation is a product of three scales: v = sum s_a s_b / s_y, rounded
 a few times, then the same decision.
@@ -86,13 +87,14 @@ def quantize_linear(node: Node, operands: Operands, context: Context) -> Results
 
 def in_steps(x: Ball, scale: Ball) -> tuple[Array, Array]:
     """x / scale as v and d."""
-    u = format_of(x.dtype).unit if is_float(x.dtype) else format_of(FLOAT).unit
+    u = format_of(x.dtype if is_float(x.dtype) else FLOAT).unit
+    slack = (4 if u < 2.0**-20 else 2) * u
     step = scale.numbers
     v = x.numbers / step
     if x.radius is None and scale.radius is None:
-        return v, 4 * u * np.abs(v)
+        return v, slack * np.abs(v)
     r = (x.error + np.abs(v) * scale.error) / (step - scale.error)
-    return v, np.asarray(r + 4 * u * (np.abs(v) + r))
+    return v, np.asarray(r + slack * (np.abs(v) + r))
 
 
 def _narrowed(v: Array, d: Array, zero: Ball, node: Node) -> Ball:
@@ -132,19 +134,32 @@ def scaled(x: Ball, scale: Ball) -> Ball:
 def dynamic_quantize_linear(node: Node, operands: Operands, context: Context) -> Results:
     """Codes, scale and zero point for the range of x, zero included; nothing but zeros have scale 1"""
     x: Ball = operands[0]
+    scale, zero = _literal_range(x) if x.radius is None else _range(x, context)
+    v, d = in_steps(x, scale)
+    return [codes(v, d, zero, UINT8, context), scale, zero]
+
+
+def _literal_range(x: Ball) -> tuple[Ball, Ball]:
+    """Scale and zero point of what is exactly known, in float32, step by step as the standard writes them.
+
+    A range from -a to a has its zero point on a tie, so to allow both would leave no code certain.
+    """
+    low, high = np.float32(x.middle.min(initial=0.0)), np.float32(x.middle.max(initial=0.0))
+    scale = (high - low) / np.float32(255) or np.float32(1)
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    return exactly(np.asarray(scale, np.float32)), exactly(np.asarray(zero, np.uint8))
+
+
+def _range(x: Ball, context: Context) -> tuple[Ball, Ball]:
+    """Scale and zero point of what is known to a radius."""
     low = between(min(x.low.min(initial=0.0), 0.0), min(x.high.min(initial=0.0), 0.0), x.dtype)
     high = between(max(x.low.max(initial=0.0), 0.0), max(x.high.max(initial=0.0), 0.0), x.dtype)
     width = high.numbers - low.numbers
-    if width == 0 and x.radius is None:
-        scale = exactly(np.ones((), np.float32))
-    else:
-        scale = rounded(width / 255, (high.error + low.error) / 255, x.dtype, roundings=3.0)
+    scale = rounded(width / 255, (high.error + low.error) / 255, x.dtype, roundings=3.0)
     if not scale.low > 0:
         raise Undecided("whether there is a range to quantise depends on rounding")
     v, d = in_steps(Ball(-low.numbers, low.radius, x.dtype), scale)
-    zero = codes(v, d, no_zero(UINT8), UINT8, context)
-    v, d = in_steps(x, scale)
-    return [codes(v, d, zero, UINT8, context), scale, zero]
+    return scale, codes(v, d, no_zero(UINT8), UINT8, context)
 
 
 def column(parameter: Ball, rank: int) -> Ball:
