@@ -53,23 +53,60 @@ TRIES = 20  # cases looked at for each that is to be effective
 EFFORT = Effort(seconds=10.0, calls=45)
 
 
+@dataclass(frozen=True)
+class Trial:
+    """One case on a clean target and on its planted twin; `constructed`: with its data on the quantiser's grid."""
+
+    case: Case
+    clean: Installed
+    planted: Installed
+    recipe: Recipe
+    constructed: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict on the clean target or on its twin, and what it takes to come back to it."""
+
+    target: str
+    recipe: Recipe
+    origin: Mapping[str, Any]
+    constructed: bool
+    verdict: Verdict
+
+    @property
+    def place(self) -> str:
+        """The target and how it quantised."""
+        return f"{self.target} {self.recipe['quantize']}"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as a JSON value."""
+        return {**vars(self), "recipe": dict(self.recipe), "verdict": self.verdict.as_json()}
+
+
 @dataclass
 class Count:
     """What came of one kind.
 
-    effective, detected     cases; constructed  the same of those on the quantiser's grid
-    tiers      detections by tier;   missed   (origin, recipe, verdict) of each effective case that was not detected
-    clean, set_aside, false_alarms   clean runs judged, failures that the corpus explains, and the others
+    twins      verdicts on the twin, one for each case in which the bug changed an output
+    clean      how many verdicts on the clean target there are;   set_aside  the failures that the corpus explains
+    alarms     the clean target's other failures
     """
 
-    effective: int = 0
-    detected: int = 0
-    constructed: Counter[str] = field(default_factory=Counter)
-    tiers: Counter[str] = field(default_factory=Counter)
-    missed: list[dict[str, Any]] = field(default_factory=list)
+    twins: list[Judged] = field(default_factory=list)
     clean: int = 0
     set_aside: int = 0
-    false_alarms: list[dict[str, Any]] = field(default_factory=list)
+    alarms: list[Judged] = field(default_factory=list)
+
+    @property
+    def effective(self) -> int:
+        """In how many cases the bug changed an output."""
+        return len(self.twins)
+
+    @property
+    def detected(self) -> int:
+        """In how many of these it was seen."""
+        return sum(judged.verdict.failed for judged in self.twins)
 
 
 Listener = Callable[[str, Count], None]
@@ -77,17 +114,6 @@ Listener = Callable[[str, Count], None]
 
 def nobody(kind: str, count: Count) -> None:
     """A listener to whom nothing matters."""
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One case on a clean target and on its planted twin."""
-
-    case: Case
-    clean: Installed
-    planted: Installed
-    recipe: Recipe
-    constructed: bool
 
 
 def trials(plant: Plant, seed: int, count: int) -> Iterator[Trial]:
@@ -124,20 +150,17 @@ def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence
         if count.effective == wanted:
             break
         clean = lab.observe(trial.case, trial.clean, trial.recipe)
-        planted = lab.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
-        if not planted.outputs or same(clean, planted):
+        twin = lab.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
+        if not twin.outputs or same(clean, twin) or not _is_judgeable(trial.case, lab):
             continue
-        if not judged(trial, clean, trial.clean, lab, count, masks):
-            continue
-        verdict = _judge(trial, planted, trial.planted, lab)
-        count.effective += 1
-        count.constructed["effective"] += trial.constructed
-        if verdict.failed:
-            count.detected += 1
-            count.constructed["detected"] += trial.constructed
-            count.tiers[verdict.tier] += 1
+        verdict = _judge(trial, clean, trial.clean, lab)
+        count.clean += 1
+        if not verdict.failed:
+            count.twins.append(_judged(trial, _judge(trial, twin, trial.planted, lab)))
+        elif _is_known(trial, lab, masks):
+            count.set_aside += 1
         else:
-            count.missed.append(_described(trial, verdict))
+            count.alarms.append(_judged(trial, verdict))
     return count
 
 
@@ -153,24 +176,17 @@ def _same_array(a: Any, b: Any) -> bool:
     return bool(a.shape == b.shape and a.dtype == b.dtype and identical(a, b))
 
 
-def judged(
-    trial: Trial, seen: Observation, clean: Installed, lab: Laboratory, count: Count, masks: Sequence[Mask]
-) -> bool:
-    """Whether the clean target is right, or at least not wrong; counts it."""
-    reference = lab.reference.run(trial.case)
-    names = [value.name for value in trial.case.proto.graph.output]
-    if reference.error or reference.broken or any(name not in out for out in reference.outputs for name in names):
-        return False
-    count.clean += 1
-    verdict = _judge(trial, seen, clean, lab)
-    if not verdict.failed:
-        return True
-    found = examine(trial.case, clean, trial.recipe, lab, masks, effort=EFFORT)
-    if found.known or not found.confirmed:
-        count.set_aside += 1
-    else:
-        count.false_alarms.append(_described(trial, verdict))
-    return False
+def _is_judgeable(case: Case, lab: Laboratory) -> bool:
+    """Whether the reference runs `case` and every output is an array."""
+    reference = lab.reference.run(case)
+    names = {value.name for value in case.proto.graph.output}
+    return bool(reference.outputs) and all(names <= out.keys() for out in reference.outputs)
+
+
+def _is_known(trial: Trial, lab: Laboratory, masks: Sequence[Mask]) -> bool:
+    """Whether the corpus explains why the clean target fails, or it does not fail again."""
+    found = examine(trial.case, trial.clean, trial.recipe, lab, masks, effort=EFFORT)
+    return bool(found.known) or not found.confirmed
 
 
 def _judge(trial: Trial, seen: Observation, installed: Installed, lab: Laboratory) -> Verdict:
@@ -178,14 +194,9 @@ def _judge(trial: Trial, seen: Observation, installed: Installed, lab: Laborator
     return judge(trial.case, seen, target=installed.target, options=options, reference=lab.reference)
 
 
-def _described(trial: Trial, verdict: Verdict) -> dict[str, Any]:
-    return {
-        "target": trial.clean.target.name,
-        "origin": dict(trial.case.origin),
-        "constructed": trial.constructed,
-        "recipe": dict(trial.recipe),
-        "verdict": verdict.as_json(),
-    }
+def _judged(trial: Trial, verdict: Verdict) -> Judged:
+    target = trial.clean.target
+    return Judged(target.name, recipe.effective(target, trial.recipe), trial.case.origin, trial.constructed, verdict)
 
 
 def run(
@@ -215,32 +226,37 @@ def run(
 
 def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
     """What `driftnet selfcheck --json` prints."""
-    tiers = sum((count.tiers for count in counts.values()), Counter[str]())
-    constructed = sum((count.constructed for count in counts.values()), Counter[str]())
-    effective, detected = (sum(getattr(c, key) for c in counts.values()) for key in ("effective", "detected"))
+    everything = [judged for count in counts.values() for judged in count.twins]
+    alarms = [judged.as_json() for count in counts.values() for judged in count.alarms]
     result = {
         "kinds": {
             name: {
                 "stage": PLANTS[name].stage,
                 "what": PLANTS[name].doc,
-                "effective": count.effective,
-                "detected": count.detected,
-                "missed": count.missed,
+                **_detection(count.twins),
+                "missed": [judged.as_json() for judged in count.twins if not judged.verdict.failed],
             }
             for name, count in counts.items()
         },
-        "tiers": dict(tiers.most_common()),
-        "effective": effective,
-        "detected": detected,
-        "constructed": {key: constructed[key] for key in ("effective", "detected")},
+        "tiers": dict(Counter(judged.verdict.tier for judged in everything if judged.verdict.failed).most_common()),
+        "places": {
+            place: _detection([judged for judged in everything if judged.place == place])
+            for place in sorted({judged.place for judged in everything})
+        },
+        "constructed": _detection([judged for judged in everything if judged.constructed]),
+        **_detection(everything),
         "clean": {
             "cases": sum(count.clean for count in counts.values()),
             "set_aside": sum(count.set_aside for count in counts.values()),
-            "false_alarms": sum(len(count.false_alarms) for count in counts.values()),
-            "alarms": [alarm for count in counts.values() for alarm in count.false_alarms],
+            "false_alarms": len(alarms),
+            "alarms": alarms,
         },
     }
     return {**result, "problems": _problems(result)}
+
+
+def _detection(twins: list[Judged]) -> dict[str, int]:
+    return {"effective": Count(twins).effective, "detected": Count(twins).detected}
 
 
 def _problems(result: Mapping[str, Any]) -> list[str]:

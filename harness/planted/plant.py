@@ -31,8 +31,7 @@ class Plant:
 
     name     what the bug is called, and its targets too;  stage  the one that has it;  doc  what goes wrong
     spec     "module:attribute" of this plant, for the sandbox
-    damage   the function that does it, on what the stage is given or gives
-    wrap     a target -> that target with the bug
+    damage   the function that does it, on what `wrapper`, one of the functions below, gives it
     focus    what the generator is to make, so that the bug comes into play
     targets  which of the attributes `mnn` and `onnxruntime_quant` make sense
     options  recipe options without which the bug has no place
@@ -43,7 +42,7 @@ class Plant:
     doc: str
     spec: str
     damage: Callable[..., Any]
-    wrap: Callable[[Target], Target]
+    wrapper: Callable[[Target, Callable[..., Any]], Target]
     focus: tuple[str, ...]
     targets: tuple[str, ...]
     options: Mapping[str, Any]
@@ -51,12 +50,12 @@ class Plant:
     @property
     def mnn(self) -> Target:
         """MNN with the bug."""
-        return replace(self.wrap(MNN), name=self.name)
+        return replace(self.wrapper(MNN, self.damage), name=self.name)
 
     @property
     def onnxruntime_quant(self) -> Target:
         """onnxruntime's quantiser, or its execution, with the bug."""
-        return replace(self.wrap(ONNXRUNTIME_QUANT), name=self.name)
+        return replace(self.wrapper(ONNXRUNTIME_QUANT, self.damage), name=self.name)
 
 
 def preload() -> None:
@@ -143,7 +142,7 @@ def plant(
             " ".join((damage.__doc__ or "").split()),
             f"{damage.__module__}:{damage.__name__}",
             damage,
-            lambda target: wrapper(target, damage),
+            wrapper,
             focus,
             targets,
             options,

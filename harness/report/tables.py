@@ -51,6 +51,22 @@ def replay(console: Console, result: Result) -> None:
             console.print(f"{c['id']}: {c['message']}", markup=False)
 
 
+def audit(console: Console, result: Result) -> None:
+    """The problems of a quantised model, the most telling question first."""
+    colour = "red" if result["problems"] else "green"
+    console.print(
+        f"[{colour}]{result['verdict']}[/]: {len(result['problems'])} problems; "
+        f"{result['vouched']:.1%} of the float model's nodes were compared"
+    )
+    if not result["problems"]:
+        return
+    table = Table("question", "where", "error", "bound", "what", box=None, pad_edge=False)
+    for problem in result["problems"]:
+        numbers = [f"{problem[key]:.3g}" for key in ("error", "bound")]
+        table.add_row(problem["question"], escape(problem["where"]), *numbers, escape(problem["message"]))
+    console.print(table)
+
+
 def check(console: Console, result: Result) -> None:
     """The verdict on one model, a paragraph a target and recipe."""
     for r in result["targets"]:
@@ -137,7 +153,7 @@ def selfcheck(console: Console, result: Result) -> None:
         table.add_row(name, kind["stage"], *counts, escape(kind["what"]))
     console.print(table)
     console.print("detected by: " + ", ".join(f"{tier} {n}" for tier, n in result["tiers"].items()))
-    for what, counts in (("all", result), ("on the quantiser's grid", result["constructed"])):
+    for what, counts in (*result["places"].items(), ("on the grid", result["constructed"]), ("all", result)):
         share = counts["detected"] / counts["effective"] if counts["effective"] else 1.0
         console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
     clean = result["clean"]

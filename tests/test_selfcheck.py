@@ -1,0 +1,151 @@
+"""Planted bugs come into play, are told from clean targets, and are counted by kind and tier."""
+
+import inspect
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from harness import cli, selfcheck
+from harness.environments import resolve
+from harness.planted import converter, plant, quantiser, runtime
+from harness.selfcheck import PLANTS, Count, Judged
+from harness.verdict import Verdict, Word
+from tests import models
+
+RECIPES = (
+    {},
+    {"format": "QOperator"},
+    {"per_channel": True},
+    {"types": "u8s8", "symmetric_activations": False},
+)
+
+
+def of_stage(wrapper):
+    return [pytest.param(p, id=p.name) for p in PLANTS.values() if p.wrapper is wrapper]
+
+
+@pytest.fixture(scope="module")
+def quantized(lab):
+    """(quantised, original) models with every feature that a plant of the quantiser or of kernels needs."""
+    rng = np.random.default_rng(0)
+    shape = (1, 3, 6, 6)
+    constants = {
+        "w": rng.normal(size=(3, 3, 3, 3)).astype(np.float32),
+        "b": 5 * rng.normal(size=3).astype(np.float32),
+        "v": rng.normal(size=(3, 3, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["c", "v"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["d", "c"], ["a"]),
+        helper.make_node("AveragePool", ["a"], ["y"], kernel_shape=[1, 1]),
+    ]
+    case = models.case(
+        nodes,
+        {"x": rng.normal(size=shape).astype(np.float32)},
+        constants,
+        outputs=[("y", TensorProto.FLOAT, shape)],
+    )
+    target = resolve("onnxruntime-quant")
+    made = [lab.observe(case, target, recipe).artifact["model"] for recipe in RECIPES]
+    return [(onnx.ModelProto.FromString(model), case.proto) for model in made]
+
+
+def changed(damage, *given):
+    model = onnx.ModelProto()
+    model.CopyFrom(given[0])
+    damage(model, *given[1:])
+    return model != given[0]
+
+
+def test_there_are_at_least_sixty_kinds_of_bugs_each_described_once():
+    assert len(PLANTS) >= 60
+    assert len({p.doc for p in PLANTS.values()}) == len(PLANTS), "two kinds are the same bug"
+    assert {p.stage for p in PLANTS.values()} == {"convert", "quantize", "execute"}
+    written = sum(inspect.getsource(module).count("\n@") for module in (converter, quantiser, runtime))
+    assert len(PLANTS) == written - inspect.getsource(quantiser).count("\n@dataclass"), "two kinds have one name"
+
+
+@pytest.mark.parametrize("planted", of_stage(plant.converting))
+def test_a_plant_of_the_converter_changes_models_of_its_focus(planted):
+    assert next(selfcheck.trials(planted, 0, 60), None), "no model is changed"
+
+
+@pytest.mark.parametrize("planted", [*of_stage(plant.quantizing), *of_stage(plant.loading)])
+def test_a_plant_of_the_quantiser_or_of_kernels_changes_a_quantised_model(planted, quantized):
+    given = 2 if planted.stage == "quantize" else 1
+    assert any(changed(planted.damage, *pair[:given]) for pair in quantized)
+
+
+@pytest.mark.parametrize("planted", [*of_stage(plant.feeding), *of_stage(plant.calibrating)])
+def test_a_plant_at_the_inputs_changes_feeds(planted):
+    feeds = [{"a": models.grid((2, 3)) + k, "b": models.grid((2, 3)) - k} for k in (1, 2)]
+    damaged = planted.damage(feeds)
+    assert len(damaged) < 2 or any((damaged[0][name] != feeds[0][name]).any() for name in "ab")
+
+
+@pytest.mark.parametrize("planted", of_stage(plant.executing))
+def test_a_plant_at_the_results_changes_them(planted):
+    x = np.array([0.1, np.nan, *range(3, 91)], np.float32).reshape(2, 3, 3, 5)
+    outputs = [{"y": x + k, "z": x * k} for k in (1, 2)]
+    damaged = planted.damage([{name: x.copy() for name, x in out.items()} for out in outputs])
+    assert any(not np.array_equal(damaged[k][n], outputs[k][n], equal_nan=True) for k in range(2) for n in "yz")
+
+
+def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(lab):
+    planted = resolve("harness.planted.runtime:wrapping_accumulator.onnxruntime_quant")
+    case = models.grouped_conv_transpose_and_norm()
+    recipe = dict(runtime.wrapping_accumulator.options)
+    clean, twin = (lab.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
+    assert selfcheck.same(clean, twin)
+
+
+@pytest.mark.parametrize(("kind", "tier"), [("toggled-keepdims", "structure")])
+def test_each_tier_catches_a_planted_bug_of_its_own(lab, kind, tier):
+    seen = selfcheck.check(PLANTS[kind], 0, 3, lab, ()).twins
+    assert tier in {judged.verdict.tier for judged in seen}, f"no {kind} was seen by {tier}"
+
+
+def test_a_seed_names_its_cases(lab):
+    first, second = (selfcheck.check(PLANTS["weights-without-lowest-bit"], 3, 2, lab, ()) for _ in range(2))
+    assert first == second
+
+
+def test_the_command_says_what_was_detected_by_kind_and_by_tier(capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["selfcheck", "--json", "--cases", "2", "--kind", "lost-bias", "--kind", "zeroed-tail"])
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["kinds"]) == ["lost-bias", "zeroed-tail"]
+    assert all(kind["effective"] == 2 for kind in result["kinds"].values())
+    assert sum(result["tiers"].values()) == sum(kind["detected"] for kind in result["kinds"].values())
+    assert result["clean"]["cases"] >= 4
+    assert exit.value.code == bool(result["problems"])
+
+
+def made(detected, missed=0):
+    found, passed = (
+        Judged("mnn", {"quantize": "none"}, {}, False, Verdict(word)) for word in (Word.FAILS, Word.AGREES)
+    )
+    return Count([found] * detected + [passed] * missed, clean=9)
+
+
+def test_too_little_detected_or_a_false_alarm_is_a_problem():
+    alarmed = replace(made(200), alarms=made(1).twins)
+    assert not selfcheck.summary({"cut-range": made(200, 5)})["problems"]
+    assert selfcheck.summary({"lost-bias": made(3, 2), "cut-range": made(200)})["problems"] == [
+        "lost-bias: 3 of 5 detected, 80% wanted"
+    ]
+    assert selfcheck.summary({"lost-bias": made(9, 1)})["problems"] == ["9 of 10 detected, 97% wanted"]
+    assert selfcheck.summary({"lost-bias": alarmed})["problems"] == ["1 false alarms in 9 clean cases"]
+    assert selfcheck.summary({"lost-bias": Count()})["problems"] == ["lost-bias came into play in no case"]
+
+
+def test_an_unknown_kind_is_the_users_mistake(capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["selfcheck", "--json", "--kind", "bad-luck"])
+    assert exit.value.code == 2
+    assert "lost-bias" in json.loads(capsys.readouterr().out)["error"]["hint"]
