@@ -28,7 +28,7 @@ APPROXIMATIONS: Mapping[str, tuple[float, float, float]] = {
     "RNN": (1e-6, 0, 0),
     "Selu": (6e-7, 0, 0),
     "Sigmoid": (3e-7, 5e-7, 0),
-    "Softmax": (0, 1e-6, 0),
+    "Softmax": (1e-9, 1e-6, 0),
     "Softplus": (4e-7, 3e-7, 0),
     "Tanh": (5e-7, 0, 0),
     "Upsample": (0, 0, 1e-6),

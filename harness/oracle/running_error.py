@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from harness.oracle.balls.ball import Ball
+from harness.oracle.balls.ball import Ball, format_of, is_float
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
@@ -21,6 +21,7 @@ from harness.verdict import Verdict
 
 TIER = "running-error"
 ILL, ILL_SHARE = 0.1, 0.1
+FEW, NOTHING = 100, 2.0**-40  # roundings of an operand; what float64 leaves where the true result is 0
 NEGLIGIBLE = 1e-30  # what a product of many small numbers, or underflow, may leave
 
 
@@ -40,7 +41,7 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
     wrong = outside(ball, got)
     if wrong.any():
         return diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
-    if is_ill(ball):
+    if _is_ill(question.graph, evaluation, name):
         return abstains(TIER, place, "rounding moves it too far", [culprit(question.graph, evaluation, name)])
     if not got.size:
         return agrees(TIER, place)
@@ -55,19 +56,35 @@ def outside(ball: Ball, x: np.ndarray) -> np.ndarray:
     return np.asarray(distance(x, ball.middle) > ball.error)
 
 
-def is_ill(ball: Ball) -> bool:
-    """Whether the ball is too wide, over too many elements, to vouch for an answer inside it."""
+def is_ill(ball: Ball, terms: float = 0.0) -> bool:
+    """Whether the ball is too wide, over too many elements, to vouch for an answer inside it.
+
+    terms   the largest number that the result was made of: x - x is 0 up to the rounding of x, which is no fault
+    """
     if ball.radius is None or not ball.radius.size:
         return False
-    size = np.max(np.abs(ball.middle), initial=0.0, where=np.isfinite(ball.middle))
-    return bool(np.mean(ball.radius > max(ILL * size, NEGLIGIBLE)) > ILL_SHARE)
+    ill = ball.radius > max(ILL * _largest(ball), NEGLIGIBLE)
+    if ill.any() and is_float(ball.dtype):
+        ill &= (np.abs(ball.middle) > NOTHING * terms) | (ball.radius > FEW * format_of(ball.dtype).unit * terms)
+    return bool(np.mean(ill) > ILL_SHARE)
+
+
+def _largest(ball: Ball) -> float:
+    return float(np.max(np.abs(ball.middle), initial=0.0, where=np.isfinite(ball.middle)))
+
+
+def _is_ill(graph: Graph, evaluation: Evaluation, name: str) -> bool:
+    """Whether the ball of tensor `name` is, given the operands that it was made of."""
+    operands = graph.producers[name].inputs if name in graph.producers else ()
+    balls = [evaluation.balls.get(operand) for operand in operands]
+    terms = [_largest(ball) for ball in balls if isinstance(ball, Ball) and is_float(ball.dtype)]
+    return is_ill(evaluation.balls[name], max(terms, default=0.0))
 
 
 def culprit(graph: Graph, evaluation: Evaluation, name: str) -> str:
     """The first operator before tensor `name` whose result is ill."""
     for node in graph.ancestors(name):
         for output in node.outputs:
-            ball = evaluation.balls.get(output)
-            if isinstance(ball, Ball) and is_ill(ball):
+            if isinstance(evaluation.balls.get(output), Ball) and _is_ill(graph, evaluation, output):
                 return node.op
     return graph.producers[name].op
