@@ -216,7 +216,7 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
     diagnoses, unconfirmed = _diagnose(inquiry, faults, whole)
     return dataclasses.replace(
         checked,
-        verdict=_overall(whole, diagnoses, unconfirmed, vouched),
+        verdict=_overall(inquiry.masks, whole, diagnoses, unconfirmed, vouched),
         judged=tuple(judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
@@ -304,8 +304,19 @@ def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], examined: 
     return Diagnosis(nodes, examined, found, stage_at_fault(*about, found, target, inquiry.watch))
 
 
-def _overall(whole: Verdict, diagnoses: Sequence[Diagnosis], unconfirmed: Verdict | None, vouched: float) -> Verdict:
+def _overall(
+    masks: Sequence[Mask],
+    whole: Verdict,
+    diagnoses: Sequence[Diagnosis],
+    unconfirmed: Verdict | None,
+    vouched: float,
+) -> Verdict:
+    """The verdict on the model: any failure; agreement where the windows agree, or every fault is documented."""
     if diagnoses:
+        documented = {mask.id: mask.rule for mask in masks if mask.rule}
+        rules = [documented.get(d.examination.known, "") for d in diagnoses]
+        if all(rules) and (whole.in_values or not whole.failed):
+            return Verdict(Word.AGREES, "windows", rule=rules[0], message=diagnoses[0].examination.verdict.message)
         return whole if whole.failed else diagnoses[0].examination.verdict
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"

@@ -76,7 +76,10 @@ class PatternNode:
 
 @dataclass(frozen=True)
 class Mask:
-    """A known bug of `target`, to be found in other models. id names the saved case."""
+    """A known bug of `target`, to be found in other models.
+
+    id names the saved case;   rule  the documented behaviour that it shows, "" where it is a bug
+    """
 
     id: str
     target: str
@@ -84,6 +87,7 @@ class Mask:
     kind: str
     coarse: str
     pattern: tuple[PatternNode, ...]
+    rule: str = ""
 
     @property
     def op_types(self) -> frozenset[str]:
@@ -94,7 +98,7 @@ class Mask:
 def mask_of(saved: SavedCase) -> Mask:
     """The mask of a saved case."""
     kind = str(saved.verdict.get("kind", ""))
-    return Mask(saved.id, saved.target, saved.stage, kind, saved.coarse, pattern_of(saved.case))
+    return Mask(saved.id, saved.target, saved.stage, kind, saved.coarse, pattern_of(saved.case), saved.rule)
 
 
 def pattern_of(case: Case) -> tuple[PatternNode, ...]:

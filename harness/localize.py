@@ -43,6 +43,11 @@ class Search:
     target: str
     told: dict[tuple[int, ...], Fault | None] = field(default_factory=dict)
 
+    def keep(self, judged: Judged) -> None:
+        """Take a window for told."""
+        nodes = tuple(judged.nodes)
+        self.told[nodes] = Fault(nodes, submodel(self.case, nodes, self.recorded), judged.verdict)
+
     def fault(self, nodes: Sequence[int], wanted: Verdict | None = None) -> Fault | None:
         """These nodes by themselves, where they fail: in the way of `wanted`, or in any way."""
         key = tuple(nodes)
@@ -71,14 +76,17 @@ def locate(search: Search, failing: Sequence[Judged], whole: Verdict) -> Iterato
     """
     found: list[Fault] = []
     for judged in sorted(failing, key=lambda judged: not search.alike(judged.verdict, whole)):
-        if any(set(fault.nodes) <= set(judged.nodes) for fault in found):
-            continue
-        if window := search.fault(judged.nodes, judged.verdict):
-            known = [
-                f for nodes in _like(search.case, found, window.nodes) if (f := search.fault(nodes, window.verdict))
-            ]
-            for fault in known or _narrowed(search, window):
+        search.keep(judged)
+        nodes = judged.nodes
+        # A seam reaches to what may have been found in its neighbours.
+        for fault in [fault for fault in found if set(fault.nodes) <= set(nodes)]:
+            nodes = [node for node in nodes if node not in fault.nodes]
+        while nodes and (part := search.fault(nodes, judged.verdict)):
+            again = (search.fault(chain, judged.verdict) for chain in _like(search.case, found, nodes))
+            known = [fault for fault in again if fault]
+            for fault in known or _narrowed(search, part):
                 found.append(fault)
+                nodes = [node for node in nodes if node not in fault.nodes]
                 yield fault
     diverges = whole.word is Word.DIVERGES and bool(found)  # a wrong shape in one place may be wrong values in another
     explained = not whole.failed or diverges or any(search.alike(fault.verdict, whole) for fault in found)
@@ -108,7 +116,7 @@ def _like(case: Case, found: Sequence[Fault], nodes: Sequence[int]) -> Iterator[
             while len(chain) < len(operators):
                 following = [i for i in nodes if set(reads(graph.node[i])) & set(graph.node[chain[-1]].output)]
                 chain += [i for i in following if graph.node[i].op_type == operators[len(chain)]][:1] or [start]
-            if tuple(graph.node[i].op_type for i in chain) == operators and len(set(chain)) == len(chain):
+            if tuple(graph.node[i].op_type for i in chain) == operators:
                 yield tuple(chain)
 
 

@@ -254,11 +254,13 @@ def pursue(
             if coarse(name, source.verdict) != coarse(name, verdict):
                 symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
             case, verdict = source.case, source.verdict
-        wanted = coarse(name, verdict)
+        wanted, quantised = coarse(name, verdict), _quantises(installed, recipe)
 
         def reproduces(candidate: Case, simpler: Recipe) -> bool:
             if spent():
                 raise ExhaustedError
+            if _quantises(installed, simpler) and not quantised:  # a default may quantise: that is no simpler case
+                return False
             # What a damaged heap leads to depends on what the process did before.
             found = look(candidate, installed, simpler, lab, fresh=verdict.kind == "SIGABRT")
             weaker = found.tier in CLEAR and found.tier != verdict.tier
@@ -295,6 +297,10 @@ def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, l
     options = effective(installed.target, recipe)
     wrong = who_is_wrong(found, case, observation, target=installed.target, options=options, reference=lab.reference)
     return dataclasses.replace(verdict, blame=wrong)
+
+
+def _quantises(installed: Installed, recipe: Recipe) -> bool:
+    return installed.target.scheme(effective(installed.target, recipe)) is not None
 
 
 def is_clear(verdict: Verdict) -> bool:

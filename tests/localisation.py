@@ -24,7 +24,7 @@ from harness.check import Checked, check
 from harness.environments import resolve
 from harness.laboratory import Laboratory
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
-from harness.wire import Options, StageError, Target
+from harness.wire import Feed, Options, StageError, Target
 from tests import production
 
 FLOAT = {"quantize": "none"}
@@ -330,6 +330,18 @@ def GROUP_NORM_FORGETS_TO_RESHAPE_BACK(model, chain):
 def LSTM_SWAPS_ITS_DIRECTIONS(model, chain):
     for slot in (1, 2, 3):
         feed(model, chain[0], slot, np.flip(value(model, chain[0].input[slot]), 0))
+
+
+def _fused_wrongly(
+    artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    results = ONNXRUNTIME_QUANT.execute(artifact, feeds, outputs, options)
+    operators = {node.op_type for node in onnx.load(artifact).graph.node}
+    fused = options["optimization"] == "all" and "TransposeOptimizer" not in options["disabled_optimizers"]
+    return [{k: x + 0.25 if fused and "Softmax" in operators else x for k, x in r.items()} for r in results]
+
+
+OPTIMISER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimiser-breaks-softmax", execute=_fused_wrongly)
 
 
 def judged(checked: Checked, planted: Bug, case: Case) -> tuple[bool, int, int]:

@@ -1,0 +1,142 @@
+"""check: a right model is vouched for, a wrong one is localised, reduced, and told what makes it go away."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from harness import api, corpus
+from harness import check as checks
+from harness.case import elements, nodes
+from harness.check import check
+from harness.environments import resolve
+from harness.errors import UserError
+from harness.known import mask_of
+from harness.pipeline import Examination
+from harness.verdict import Observation, Verdict, Word
+from tests import localisation, models, production
+from tests.localisation import FLOAT
+
+
+def one_node(op_type, x):
+    """A model of one node on `x`."""
+    node = helper.make_node(op_type, ["x"], ["y"])
+    return models.case([node], {"x": x}, outputs=[("y", TensorProto.FLOAT, x.shape)])
+
+
+@pytest.mark.parametrize("recipe", [FLOAT, {}], ids=str)
+def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(lab, recipe):
+    checked = check(production.SMALL["dual_path_rnn"](), resolve("onnxruntime-quant"), recipe, lab, ())
+    assert checked.verdict.word is Word.AGREES, checked.verdict.message
+    assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
+
+
+@pytest.mark.parametrize(
+    ("bug", "model"),
+    [
+        ("MATMUL_ADD_LOSES_THE_BIAS", "dual_path_rnn"),
+        ("CONV_TRANSPOSE_CRASHES", "dual_path_rnn"),
+    ],
+)
+def test_a_planted_bug_is_localised_and_reduced(lab, bug, model):
+    case, planted = production.SMALL[model](), localisation.BUGS[bug]
+    runs = lab.target_runs
+    checked = check(case, resolve(f"tests.localisation:{bug}"), FLOAT, lab, ())
+    right, extra, size = localisation.judged(checked, planted, case)
+    assert checked.verdict.failed
+    assert right, f"blames {[d.nodes for d in checked.diagnoses]}"
+    assert extra == 0, "nodes more than the bug needs"
+    assert size <= 16
+    assert lab.target_runs - runs <= 300
+
+
+def test_what_makes_it_go_away_is_found_down_to_the_optimiser(lab):
+    target = resolve("tests.localisation:OPTIMISER_BREAKS_SOFTMAX")
+    x = models.grid((2, 4))
+    case = models.case(
+        [helper.make_node("Softmax", ["x"], ["y"])], {"x": x}, outputs=[("y", TensorProto.FLOAT, (2, 4))]
+    )
+    (diagnosis,) = check(case, target, FLOAT, lab, ()).diagnoses
+    assert diagnosis.examination.finding.recipe == FLOAT, "quantising is no simplification"
+    cures = {(r.option, str(r.value)) for r in diagnosis.remedies}
+    assert cures == {("optimization", "off"), ("disabled_optimizers", "['TransposeOptimizer']")}
+    assert diagnosis.stage == "execute"
+
+
+def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(lab):
+    case = production.SMALL["transformer"]()
+    checked = check(case, resolve("tests.localisation:ERF_IS_APPROXIMATED"), FLOAT, lab, (), seconds=0)
+    assert checked.verdict.word in (Word.DIVERGES, Word.ABSTAINS)
+    assert not checked.judged
+    assert checked.vouched == 0.0
+
+
+def test_what_is_documented_is_no_failure(lab):
+    target = resolve("tests.localisation:ERF_IS_APPROXIMATED")
+    case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
+    finding = check(case, target, FLOAT, lab, ()).diagnoses[0].examination.finding
+    known = mask_of(finding.to_save())
+    assert check(case, target, FLOAT, lab, [known]).known == known.id, "an open case is known, and still fails"
+    documented = dataclasses.replace(known, rule="erf is approximated")
+    checked = check(case, target, FLOAT, lab, [documented])
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "erf is approximated")
+
+
+def test_a_failure_that_does_not_come_back_is_no_agreement(lab, monkeypatch):
+    failure = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV", message="it fell over")
+    monkeypatch.setattr(checks, "watch", lambda *args: (failure, Observation(())))
+    again = Examination(Verdict(Word.AGREES), unconfirmed=failure)
+    monkeypatch.setattr(checks, "examine", lambda *args, **options: again)
+    checked = check(models.relu(), resolve("mnn"), {}, lab, ())
+    assert checked.verdict.word is Word.ABSTAINS
+    assert checked.verdict.message == "failed once, but not again in fresh processes: crashes in execute: it fell over"
+
+
+def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_path):
+    model = tmp_path / "transformer.onnx"
+    model.write_bytes(production.SMALL["transformer"]().model)
+    said = []
+    result = api.check(
+        model,
+        targets=["tests.localisation:ERF_IS_APPROXIMATED"],
+        options={"quantize": "none"},
+        dims={"T": 6},
+        corpus_folder=tmp_path / "corpus",
+        out=tmp_path / "out",
+        tell=said.append,
+    )
+    (one,) = json.loads(json.dumps(result))["targets"]
+    assert {c["op_type"] for c in one["culprits"]} == {"Erf"}
+    assert one["faults"][0]["nodes"] == [c for c in one["culprits"] if c in one["faults"][0]["nodes"]]
+    assert one["faults"][0]["error"] > one["faults"][0]["bound"]
+    assert [s["stage"] for s in one["stages"]] == ["convert", "quantize", "execute"]
+    assert one["outputs"][0]["name"] == "logits"
+    saved = corpus.load(Path(one["reduced"]["path"]))
+    assert (nodes(saved.case), elements(saved.case)) == (one["reduced"]["nodes"], one["reduced"]["elements"]) == (1, 1)
+    assert one["target_runs"] < 300
+    assert any("windows: " in text for text in said)
+    assert any("at fault: " in text for text in said)
+
+
+def test_a_model_beyond_two_gib_is_refused_before_its_data_are_read(tmp_path):
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2**20, 2**10], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="huge.bin")
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["w"], ["y"])], "huge", [], [helper.make_tensor_value_info("y", 1, None)], [tensor]
+    )
+    (tmp_path / "huge.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    with pytest.raises(UserError, match=r"holds 4\.0 GiB with its external data; driftnet takes models up to 2 GiB"):
+        corpus.read_onnx(tmp_path / "huge.onnx")
+
+
+def test_missing_external_data_are_called_that(tmp_path):
+    model = onnx.ModelProto.FromString(models.grouped_conv_transpose_and_norm().model)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0)
+    assert corpus.read_onnx(tmp_path / "m.onnx").graph.initializer[0].raw_data
+    (tmp_path / "m.bin").unlink()
+    with pytest.raises(UserError, match="its external data cannot be read"):
+        corpus.read_onnx(tmp_path / "m.onnx")
