@@ -9,9 +9,9 @@ interval:
 
 A score above 2 diverges; the verdict's error is the score and its bound 2. Zero counts as well as mu, because noise
 that a right quantiser does not make (zeros stay zero) is made here. To sd is added what the largest error of a single
-element makes of the statistic: with few elements off zero, as behind a Cos, that is no normal variable. Nobody is accused
-behind a decision (a comparison, an index) that noise may flip, or behind an operator that may be quantised inside; where
-noise drowns the result, nobody can tell.
+element makes of the statistic: with few elements off zero, as behind a Cos, that is no normal variable. Nobody is
+accused behind a decision (a comparison, an index) that noise may flip, or behind an operator that may be quantised
+inside; where noise drowns the result, nobody can tell.
 """
 
 from __future__ import annotations
