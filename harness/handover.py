@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import platform
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata, resources
@@ -46,6 +47,7 @@ HOW_JUDGED: Mapping[str, str] = {
     artifact.TIER: "by the quantised model itself: whether it runs as written, and is the float model with roundings",
     budget.TIER: "against the spread of results under the noise that this quantisation makes",
 }
+OF_VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NONDETERMINISTIC, Kind.STALE_STATE})
 OPINIONS: Mapping[str, str] = {
     Blame.TARGET: "Second opinions (float64, onnx.reference) do not contradict the expected values",
     Blame.UNDECIDED: "Second opinions (float64, onnx.reference) contradict each other: who is wrong is open",
@@ -85,6 +87,7 @@ def script(saved: SavedCase, installed: Installed, observation: Observation) -> 
             "what": _first_line(saved),
             "seen": ", ".join(saved.seen),
             "tolerance": tolerance(saved, observation),
+            "of_values": saved.kind in OF_VALUES,
             "as_written": as_written(saved, observation),
             "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS,
             "tries": tries,
@@ -138,8 +141,11 @@ def as_written(saved: SavedCase, observation: Observation) -> bool:
 
 
 def tolerance(saved: SavedCase, observation: Observation) -> float:
-    """How far an element may be from onnxruntime's in reproduce.py: the geometric mean of what is wrong and what would
-    be right, so that rounding elsewhere does not count, nor does a failure that is a little smaller. 0: bit for bit."""
+    """How far an element may be from the reference's in reproduce.py. Where values are the question, the geometric mean
+    of what is wrong and what would be right: rounding elsewhere does not count, nor does a failure that is a little
+    smaller. 0: bit for bit. Where they are not, anything finite."""
+    if saved.kind not in OF_VALUES:
+        return sys.float_info.max
     error, bound = float(saved.verdict.get("error", 0.0)), float(saved.verdict.get("bound", 0.0))
     if not (0 < bound < error < math.inf):
         return 0.0

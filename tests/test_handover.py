@@ -162,6 +162,13 @@ def test_a_tolerance_lies_between_what_is_wrong_and_what_is_right():
     assert of(error=3.0, bound=1.0) == pytest.approx(worst / 3**0.5, rel=1e-2), "a tier may count in steps"
 
 
+def test_values_do_not_count_where_the_failure_was_another():
+    saved = saved_relu()
+    crash = dataclasses.replace(saved, verdict={**saved.verdict, "kind": "SIGSEGV", "word": "crashes"})
+    assert handover.tolerance(crash, RAN) > 1e300
+    assert "not values" in handover.script(crash, resolve("mnn"), RAN)
+
+
 def test_what_quantising_costs_is_no_difference_where_the_question_is_how_the_result_runs(lab, tmp_path):
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 8)).astype(np.float32), rng.standard_normal((8, 3)).astype(np.float32)
