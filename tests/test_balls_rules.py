@@ -134,6 +134,24 @@ def test_every_tensor_of_the_reference_lies_in_its_ball(lab, family):
                     )
 
 
+def test_every_operator_has_an_answer_but_those_that_random_numbers_decide():
+    random = {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
+    open_ = {"RoiAlign"}  # of what it takes the maximum
+    silent = {
+        op
+        for index in range(60)
+        for case in (bulk.case(9, index),)
+        for op in evaluate(graph.read(case.proto), case.feeds[0]).undecided.values()
+    }
+    assert not silent - random - open_
+
+
+def test_an_operator_used_as_no_rule_expects_has_no_answer():
+    node = Node("Concat", ("x", "y"), ("z",), {"axis": 7})
+    model = graph.Graph((node,), {}, frozenset(), ("x", "y"), ("z",), 20)
+    assert evaluate(model, {"x": np.ones(2), "y": np.ones(2)}).undecided == {"z": "Concat"}
+
+
 def test_a_comparison_clear_of_the_tie_is_exact_and_one_across_it_open():
     (clear,) = apply("Greater", around([1, 3], 0.5), np.array([2, 2], np.float32))
     assert clear.radius is None
@@ -177,6 +195,20 @@ def test_before_opset_13_softmax_goes_over_all_axes_from_its_own():
     x = np.zeros((2, 3, 4), np.float32)
     assert apply("Softmax", x, axis=1, opset=12)[0].middle[0, 0, 0] == pytest.approx(1 / 12)
     assert apply("Softmax", x, axis=1, opset=13)[0].middle[0, 0, 0] == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_batch_major_data_give_a_recurrent_layer_the_same_results(op, gates):
+    x, w, r, h = signed(4, 3, 2), signed(2, 5 * gates, 2), signed(2, 5 * gates, 5), signed(2, 3, 5)
+    lens = np.array([4, 2, 1], np.int32)
+
+    def swapped(ball, a, b):
+        return Ball(ball.middle.swapaxes(a, b), ball.radius.swapaxes(a, b), ball.dtype)
+
+    time_major = apply(op, x, w, r, None, lens, h, direction="bidirectional")
+    batch_major = apply(op, swapped(x, 0, 1), w, r, None, lens, swapped(h, 0, 1), direction="bidirectional", layout=1)
+    np.testing.assert_array_equal(batch_major[0].middle, time_major[0].middle.transpose(2, 0, 1, 3))
+    np.testing.assert_array_equal(batch_major[1].radius, time_major[1].radius.swapaxes(0, 1))
 
 
 @pytest.mark.parametrize("op", ["Relu", "Sigmoid", "Softmax", "Add", "Clip", "ReduceMax", "LayerNormalization", "Cast"])

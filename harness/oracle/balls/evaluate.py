@@ -83,6 +83,10 @@ def _evaluate(graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str]
     return Evaluation(balls, undecided)
 
 
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What a rule runs into where a model, which may be anybody's, uses an operator as the rule does not expect."""
+
+
 def _apply(node: Node, operands: Sequence[Any], context: Context) -> Sequence[Any]:
     """The results of `node`; none when it has no rule, or its rule no answer."""
     rule = RULES.get(node.op)
@@ -90,5 +94,5 @@ def _apply(node: Node, operands: Sequence[Any], context: Context) -> Sequence[An
         return ()
     try:
         return rule(node, operands, context)
-    except Undecided:
+    except (Undecided, *UNFORESEEN):
         return ()
