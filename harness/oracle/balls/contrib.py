@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.oracle.balls.ball import Ball, Undecided, format_of, value
+from harness.oracle.balls.ball import Ball, Undecided, format_of, value, widened
 from harness.oracle.balls.linear import Sum, products
 from harness.oracle.balls.operands import moved, operand
 from harness.oracle.balls.quantized import (
@@ -29,6 +29,7 @@ from harness.oracle.balls.quantized import (
     scaled,
     scales,
 )
+from harness.oracle.balls.recurrent import Layer, State, lstm_step, recurrent
 from harness.oracle.balls.rules import RULES, Context, Operands, Results, attribute, rule
 from harness.oracle.graph import Node
 
@@ -196,3 +197,45 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     """Codes of `bits` bits out of bytes, the lowest bits first, along the last axis."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
     return np.asarray((packed[..., None] >> shifts & (2**bits - 1)).reshape(*packed.shape[:-1], -1))
+
+
+@rule("com.microsoft.DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(node: Node, operands: Operands, context: Context) -> Results:
+    """LSTM whose input, and whose state before every step, are quantised as DynamicQuantizeLinear does
+
+    The weights are (D, I, 4 H) and (D, H, 4 H) in codes, with a scale and zero point a direction or a gate.
+    """
+    lens = operand(operands, 4)
+    longest = int(value(lens).max(initial=0)) if lens is not None else operands[0].shape[0]
+    x = moved(operands[0], lambda values: values[:longest])
+    w, r = (_gates(operands[k], *operands[j : j + 2]) for k, j in ((1, 8), (2, 10)))
+    padding = [(0, operands[0].shape[0] - longest), (0, 0), (0, 0)]
+    x = moved(_as_quantized(x, node, context), lambda values: np.pad(values, padding))
+
+    def step(layer: Layer, wx: Sum, state: State) -> State:
+        h, c = state
+        seen = _as_quantized(h, node, context) if h.shape[0] == 1 else _near(h)
+        return lstm_step(layer, wx, (seen, c))
+
+    return recurrent(node, [x, w, r, *operands[3:8]], 4, ("Sigmoid", "Tanh", "Tanh"), step)
+
+
+def _gates(codes_: Ball, scale: Ball, zero: Ball) -> Ball:
+    """Weights as LSTM takes them: (D, 4 H, I)."""
+    scale, zero = (moved(p, lambda values: values.reshape(codes_.shape[0], 1, -1)) for p in (scale, zero))
+    return moved(scaled(centred(codes_, zero), scale), lambda values: values.swapaxes(1, 2))
+
+
+def _as_quantized(x: Ball, node: Node, context: Context) -> Ball:
+    """What is left of x after a DynamicQuantizeLinear and a DequantizeLinear."""
+    try:
+        found, scale, zero = dynamic_quantize_linear(node, [x], context)
+    except Undecided:  # all of it may be zero
+        return _near(x)
+    return scaled(centred(found, zero), scale)
+
+
+def _near(x: Ball) -> Ball:
+    """x quantised in parts, as engines split a batch among threads: each part within one step of the whole's range."""
+    width = max(x.high.max(initial=0.0), 0.0) - min(x.low.min(initial=0.0), 0.0)
+    return widened(x.numbers, x.error + width / 255, x.dtype)

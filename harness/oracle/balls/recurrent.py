@@ -67,7 +67,7 @@ Step = Callable[[Layer, Sum, State], State]
 @rule("RNN")
 def _rnn(node: Node, operands: Operands, context: Context) -> Results:
     """H' = f(X W' + H R' + biases)"""
-    return _recurrent(node, operands, 1, ("Tanh",), _rnn_step)
+    return recurrent(node, operands, 1, ("Tanh",), _rnn_step)
 
 
 def _rnn_step(layer: Layer, wx: Sum, state: State) -> State:
@@ -78,7 +78,7 @@ def _rnn_step(layer: Layer, wx: Sum, state: State) -> State:
 @rule("GRU")
 def _gru(node: Node, operands: Operands, context: Context) -> Results:
     """z, r, h gates: H' = (1 - z) h + z H"""
-    return _recurrent(node, operands, 3, ("Sigmoid", "Tanh"), _gru_step)
+    return recurrent(node, operands, 3, ("Sigmoid", "Tanh"), _gru_step)
 
 
 def _gru_step(layer: Layer, wx: Sum, state: State) -> State:
@@ -113,10 +113,11 @@ def _blend(z: Ball, a: Ball, b: Ball) -> Ball:
 @rule("LSTM")
 def _lstm(node: Node, operands: Operands, context: Context) -> Results:
     """i, o, f, c gates: C' = f C + i c, H' = o h(C')"""
-    return _recurrent(node, operands, 4, ("Sigmoid", "Tanh", "Tanh"), _lstm_step)
+    return recurrent(node, operands, 4, ("Sigmoid", "Tanh", "Tanh"), lstm_step)
 
 
-def _lstm_step(layer: Layer, wx: Sum, state: State) -> State:
+def lstm_step(layer: Layer, wx: Sum, state: State) -> State:
+    """One step of an LSTM: H' and C' of the sum X W' and its bias, and of (H, C)."""
     h, c = state
     sums = _plus(wx, products(np.matmul, h, layer.r, layer.hidden), layer.bias_r).ball(h.dtype)
     gates = layer.activate(0, moved(_peeping(layer, sums, (0, 2), c), lambda a: a[..., : 3 * layer.hidden]))
@@ -144,7 +145,7 @@ def _plus(a: Sum, b: Sum, bias: Ball | None) -> Sum:
     return Sum(a.middle + b.middle, a.radius + b.radius, a.size + b.size, a.terms + b.terms).plus(bias)
 
 
-def _recurrent(node: Node, operands: Operands, gates: int, defaults: tuple[str, ...], step: Step) -> Results:
+def recurrent(node: Node, operands: Operands, gates: int, defaults: tuple[str, ...], step: Step) -> Results:
     """Y, Y_h and for two states Y_c of every direction."""
     batch_first = bool(attribute(node, "layout", 0))
     x = moved(operands[0], lambda a: np.swapaxes(a, 0, 1)) if batch_first else operands[0]
