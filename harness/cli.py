@@ -202,7 +202,9 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     _warn_of_the_network(result)
     # The page names the model's nodes and outputs, so an anonymous check has none.
     if given["out"] and not given["anonymise"]:
-        result["page"] = str(pages.write_check(result, model, given["out"]))
+        fed = [word for name in ("inputs", "calibration") if given[name] for word in (f"--{name}", str(given[name]))]
+        fed += [word for text in given["dims"] for word in ("--dim", text)]
+        result["page"] = str(pages.write_check(result, model, given["out"], given=fed))
     _print(result, as_json, lambda result: tables.check(OUT, result))
     return api.check_status(result)
 

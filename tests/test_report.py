@@ -5,6 +5,7 @@ import json
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 
@@ -71,7 +72,9 @@ def planted():
 def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again(tmp_path, capsys):
     model = tmp_path / "head <b>.onnx"
     model.write_bytes(planted().model)
+    np.savez(tmp_path / "fed.npz", **planted().feeds[0])
     words = ["check", str(model), "--target", "tests.planted:LOSES_BIAS", "--out", str(tmp_path), "--corpus", "none"]
+    words += ["--inputs", str(tmp_path / "fed.npz")]
     with pytest.raises(SystemExit) as end:
         cli.main([*words, "--json"])
     result = json.loads(capsys.readouterr().out)
@@ -80,6 +83,7 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
     (fault,) = result["targets"][0]["faults"]
     for part in ("head <b>.onnx", fault["message"], "/head/Conv", "Vouched for", "default recipe", "reproduce.py"):
         assert part in page.text, f"{part!r} is not on the page"
+    assert f"--inputs {tmp_path / 'fed.npz'} --target" in page.text, "the command feeds what was fed"
     assert f"driftnet replay {fault['reduced']['path']}" in page.text
     assert page.all("svg")[0]["class"] == "graph"
     assert page.all("meter")

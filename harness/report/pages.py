@@ -22,9 +22,12 @@ MOST_TEXT = 40_000
 SHOWN_ELEMENTS = 64
 
 
-def write_check(result: Mapping[str, Any], model: Path, out: Path) -> Path:
-    """Write `out`/check.html from what api.check returned for the file `model`, with the reduced cases it points to."""
-    targets = [_target(one, model) for one in result["targets"]]
+def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Sequence[str] = ()) -> Path:
+    """Write `out`/check.html from what api.check returned for the file `model`, with the reduced cases it points to.
+
+    given   words of the command line that say what the model was fed
+    """
+    targets = [_target(one, [str(model), *given]) for one in result["targets"]]
     page = out / "check.html"
     replace_text(page, _rendered("check.html", {**result, "targets": targets, "model": model.name}))
     return page
@@ -45,10 +48,10 @@ def write_report(result: Mapping[str, Any], out: Path) -> Path:
     return index
 
 
-def _target(one: Mapping[str, Any], model: Path) -> dict[str, Any]:
+def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     recipe = ", ".join(f"{k} = {v}" for k, v in one["recipe"].items()) or "default recipe"
     options = [word for k, v in one["recipe"].items() for word in ("--option", f"{k}={v}")]
-    again = shlex.join(["driftnet", "check", str(model), "--target", f"{one['target']}=={one['release']}", *options])
+    again = shlex.join(["driftnet", "check", *given, "--target", f"{one['target']}=={one['release']}", *options])
     worst = sorted(one["outputs"], key=lambda o: -o["error"] / (o["largest"] or 1))
     return {
         **one,
