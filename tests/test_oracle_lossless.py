@@ -103,8 +103,8 @@ def put(scheme, seed=0, model=None):
 def rich(scheme, seed=0, model=None):
     """A case on the grid whose weights are anywhere among the codes, and results between two of theirs."""
     for trial in range(100):
-        constructed = put(scheme, 100 * seed + trial, model)
-        if len(np.unique(np.abs(weights(constructed)))) > 5:
+        constructed = construct(model or product(), scheme, 100 * seed + trial)
+        if constructed and len(np.unique(np.abs(weights(constructed)))) > 5:
             return constructed
     raise AssertionError("no rich weights among a hundred cases")
 

@@ -103,9 +103,8 @@ def _lattice(scheme: Scheme, rng: np.random.Generator) -> Lattice:
 
 def _grown(case: Case, scheme: Scheme, rng: np.random.Generator) -> Part:
     model = graph.read(case.proto)
-    part = Part(
-        model, scheme, _shapes(case), min(len(case.feeds), 2), 2.0 ** -int(rng.integers(0, 5)), _lattice(scheme, rng)
-    )
+    feeds = min(len(case.feeds), 1 + int(rng.random() < 0.5))
+    part = Part(model, scheme, _shapes(case), feeds, 2.0 ** -int(rng.integers(0, 5)), _lattice(scheme, rng))
     protos = [n for n in case.proto.graph.node if n.op_type != "Constant" or n.output[0] not in model.constants]
     for node, proto in zip(model.nodes, protos):
         if _fits(part, node):

@@ -45,6 +45,7 @@ class Noise:
 def of_scheme(question: Question, scheme: Scheme) -> Noise:
     """By the scheme: every float tensor of the main graph but its constants, and the weights."""
     formula = {name: step for name, step in calibration.steps(question, scheme).items() if step.low < step.high}
+    formula |= _fixed(question.graph, scheme, formula)
     told = calibration.told(question, formula)
     activations = formula | {name: found[0] for name, found in told.items()}
     narrowed = {name: tuple(s.scale / found[0].scale for s in found) for name, found in told.items() if len(found) > 1}
@@ -56,6 +57,15 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
         for name, step in activations.items()
     )
     return Noise(activations, weight_steps(question.graph, scheme), narrowed, scheme.clips or strays)
+
+
+def _fixed(model: Graph, scheme: Scheme, formula: Mapping[str, calibration.Step]) -> dict[str, calibration.Step]:
+    """The steps of results of Softmax, wherever they are coarser for the range 0..1, which quantisers may give them:
+    onnxruntime.quantization.operators.softmax has out_scale = 1 / 256."""
+    names = [name for node in model.nodes if node.op == "Softmax" for name in node.outputs if name in formula]
+    lowest, highest = scheme.activation_codes or (0, 0)
+    step = 1 / (highest - lowest + 1)
+    return {name: calibration.Step(0.0, 1.0, step) for name in names if formula[name].scale < step}
 
 
 def weight_steps(model: Graph, scheme: Scheme) -> dict[str, np.ndarray]:
