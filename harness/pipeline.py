@@ -36,11 +36,14 @@ HURRIED = 0.1
 
 HANG_CALLS = 20  # each takes its whole time limit
 
-CLEAR = {"sampling": 3.0, "lossless": 1.5}
-"""How many times its bound an error must be for a reduction step to count; other tiers are exact (1).
+CLEAR = {"running-error": 3.0, "sampling": 3.0, "lossless": 1.5, "artifact": 1.5, "budget": 1.5}
+"""How many times its bound an error must be for a reduction step to count; other tiers are exact (1)."""
 
-A failure of an exact tier may not be reduced into one of these tiers: a target has many small inaccuracies near poles,
-and a reduction that may use them slips from the bug it was started for into one of those.
+WEAKER = ({"structure", "exact"}, {"lossless", "artifact"}, {"running-error", "sampling"}, {"budget"})
+"""Tiers, the strongest first.
+
+A failure of one may not be reduced into one of a weaker tier: a target has many small inaccuracies near poles, and a
+reduction that may use them slips from the bug it was started for into one of those.
 """
 
 
@@ -263,8 +266,7 @@ def pursue(
                 return False
             # What a damaged heap leads to depends on what the process did before.
             found = look(candidate, installed, simpler, lab, fresh=verdict.kind == "SIGABRT")
-            weaker = found.tier in CLEAR and found.tier != verdict.tier
-            return is_clear(found) and coarse(name, found) == wanted and not weaker
+            return is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)
 
         if verdict.word is Word.HANGS:
             calls = min(calls, HANG_CALLS)
@@ -306,6 +308,10 @@ def _quantises(installed: Installed, recipe: Recipe) -> bool:
 def is_clear(verdict: Verdict) -> bool:
     """Whether a failure is clear of the edge, so that it does not come and go while the case shrinks."""
     return verdict.failed and verdict.error >= CLEAR.get(verdict.tier, 1.0) * verdict.bound
+
+
+def _rank(verdict: Verdict) -> int:
+    return next(rank for rank, tiers in enumerate(WEAKER) if verdict.tier in tiers)
 
 
 def is_stale_state(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> bool:
