@@ -88,7 +88,7 @@ def single_valued(rng: np.random.Generator, shape: tuple[int, ...], unit: float)
     """One number and some zeros, float32: quantised without loss by any formula."""
     value = unit * float(rng.choice([1, 1, 2, -1]))
     chosen = rng.random(shape) < 0.8
-    return np.asarray(np.where(chosen if chosen.any() else True, value, 0.0), np.float32)
+    return np.asarray(np.where(chosen, value, 0.0) if np.any(chosen) else np.full(shape, value), np.float32)
 
 
 def coarse_channels(rng: np.random.Generator, channels: int, terms: int, density: float, signed: bool) -> np.ndarray:
