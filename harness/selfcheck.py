@@ -1,8 +1,9 @@
 """Selfcheck: does the oracle bite? Bugs are planted into real targets, and their verdicts counted.
 
 For each kind of bug, generated cases are run on the clean target and on its planted twin. A case is effective when an
-output differs in any bit; it is detected when the twin's verdict is a failure. A failure of the clean target that the
-corpus explains is set aside; any other is a false alarm.
+output differs in any bit, and the twin's outputs are not by chance those of the reference, which nobody could call
+wrong. It is detected when the twin's verdict is a failure. A failure of the clean target that the corpus explains is
+set aside; any other is a false alarm.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from generators import bulk
@@ -29,10 +31,11 @@ from harness.errors import UserError
 from harness.known import Mask, mask_of
 from harness.laboratory import Laboratory
 from harness.oracle.construct import construct
+from harness.oracle.graph import Values
 from harness.oracle.judge import judge
 from harness.oracle.question import identical
 from harness.pipeline import Effort, examine
-from harness.planted import converter, quantiser, runtime
+from harness.planted import converter, quantiser, rewrites, runtime
 from harness.planted.plant import Plant
 from harness.recipe import Recipe
 from harness.verdict import Observation, Verdict
@@ -40,7 +43,7 @@ from harness.verdict import Observation, Verdict
 CLEAN = {"mnn": "mnn", "onnxruntime_quant": "onnxruntime-quant"}
 PLANTS: Mapping[str, Plant] = {
     found.name: found
-    for module in (converter, quantiser, runtime)
+    for module in (converter, rewrites, quantiser, runtime)
     for found in vars(module).values()
     if isinstance(found, Plant)
 }
@@ -151,7 +154,9 @@ def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence
             break
         clean = lab.observe(trial.case, trial.clean, trial.recipe)
         twin = lab.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
-        if not twin.outputs or same(clean, twin) or not _is_judgeable(trial.case, lab):
+        if not twin.outputs or same(clean.outputs, twin.outputs) or not _is_judgeable(trial.case, lab):
+            continue
+        if same(twin.outputs, lab.reference.run(trial.case).outputs):
             continue
         verdict = _judge(trial, clean, trial.clean, lab)
         count.clean += 1
@@ -164,16 +169,15 @@ def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence
     return count
 
 
-def same(a: Observation, b: Observation) -> bool:
-    """Whether two observations have the same outputs, bit for bit."""
+def same(a: Sequence[Values], b: Sequence[Values]) -> bool:
+    """Whether the outputs of all feeds are the same, bit for bit."""
     return all(
-        x.keys() == y.keys() and all(_same_array(x[name], y[name]) for name in x)
-        for x, y in zip(a.outputs, b.outputs, strict=True)
+        x.keys() == y.keys() and all(_same_array(x[name], y[name]) for name in x) for x, y in zip(a, b, strict=True)
     )
 
 
-def _same_array(a: Any, b: Any) -> bool:
-    return bool(a.shape == b.shape and a.dtype == b.dtype and identical(a, b))
+def _same_array(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and identical(a, b)
 
 
 def _is_judgeable(case: Case, lab: Laboratory) -> bool:

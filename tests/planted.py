@@ -7,7 +7,7 @@ import signal
 import time
 from dataclasses import replace
 
-from harness.planted import converter, plant, quantiser, runtime
+from harness.planted import converter, plant, quantiser, rewrites, runtime
 from harness.planted.plant import Outputs
 from harness.targets.mnn import MNN
 
@@ -27,7 +27,7 @@ def hang(results: Outputs) -> Outputs:
 FOLDS_NORM_IGNORING_GROUPS = converter.folded_norm_ignoring_groups.mnn
 LOSES_BIAS = converter.lost_bias.mnn
 SWAPS_PADS = converter.swapped_pads.mnn
-BROADCASTS_ON_THE_WRONG_AXIS = converter.wrong_broadcast_axis.mnn
+BROADCASTS_ON_THE_WRONG_AXIS = rewrites.wrong_broadcast_axis.mnn
 TRUNCATES_WEIGHTS = quantiser.weights_without_lowest_bit.onnxruntime_quant
 SHIFTS_ZERO_POINT = quantiser.zero_point_off_by_one.onnxruntime_quant
 LEAVES_AN_ELEMENT_UNINITIALISED = runtime.uninitialised_element.mnn
