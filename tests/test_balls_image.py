@@ -63,6 +63,15 @@ def test_a_maximum_whose_place_is_open_keeps_every_candidate():
     assert (where.low.item(), where.high.item()) == (0, 2)
 
 
+def test_where_a_maximum_may_have_stood_is_undecided():
+    maxima, where = apply(
+        "MaxPool", around(one := noise((1, 1, 6)), [0, 0, 9, 9, 0, 0]), outputs=2, kernel_shape=[2], strides=[2]
+    )
+    (back,) = apply("MaxUnpool", maxima, where, kernel_shape=[2], strides=[2])
+    assert back.undecided.ravel().tolist() == [False, False, True, True, False, False]
+    assert set(back.middle.ravel()) <= {0.0, *map(float, one.ravel())}
+
+
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
 
 

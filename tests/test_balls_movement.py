@@ -120,6 +120,13 @@ def test_updates_are_combined(reduction, right):
     assert ball.error.reshape(-1)[0] == 0, "an element that nothing is added to is not rounded"
 
 
+def test_where_an_index_is_open_either_value_may_stand():
+    index = Ball(np.array([0.5, 2.0]), np.array([0.5, 0.0]), np.dtype(np.int64))
+    (ball,) = apply("OneHot", index, np.array(3), np.array([0, 5], np.float32))
+    assert np.allclose(ball.low, [[0, 0, 0], [0, 0, 5]])
+    assert np.allclose(ball.high, [[5, 5, 0], [0, 0, 5]])
+
+
 def test_whether_something_is_zero_may_depend_on_rounding():
     with pytest.raises(Undecided):
         apply("NonZero", around(np.array([0.0, 2.0], np.float32), 0.1))

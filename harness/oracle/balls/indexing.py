@@ -10,7 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, Undecided, between, exact, rounded, undecided_where, value, widened
+from harness.oracle.balls.ball import (
+    Array,
+    Ball,
+    Undecided,
+    between,
+    exact,
+    hull,
+    rounded,
+    undecided_where,
+    value,
+    widened,
+)
 from harness.oracle.balls.operands import integers, joined, moved
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
 from harness.oracle.graph import Node
@@ -131,11 +142,26 @@ def tensor_scatter(node: Node, operands: Operands, context: Context) -> Results:
 @rule("OneHot")
 def one_hot(node: Node, operands: Operands, context: Context) -> Results:
     """A new axis of `depth` that holds the on-value at the index and the off-value elsewhere"""
-    indices, depth = value(operands[0]), int(value(operands[1]).ravel()[0])
-    axis = attribute(node, "axis", -1) % (indices.ndim + 1)
-    indices = np.expand_dims(np.where(indices < 0, indices + depth, indices), axis)
-    steps = np.arange(depth).reshape([-1 if k == axis else 1 for k in range(indices.ndim)])
-    return [moved(operands[2], lambda levels: np.where(indices == steps, levels[1], levels[0]))]
+    indices: Ball = operands[0]
+    depth, rank = int(value(operands[1]).ravel()[0]), indices.middle.ndim + 1
+    axis = attribute(node, "axis", -1) % rank
+    steps = np.arange(depth).reshape([-1 if k == axis else 1 for k in range(rank)])
+    if indices.radius is None:
+        here = np.expand_dims(_from_start(indices.middle, depth), axis) == steps
+        return [moved(operands[2], lambda levels: np.where(here, levels[1], levels[0]))]
+    if ((indices.low < 0) & (indices.high >= 0)).any():
+        raise Undecided("whether an index counts from the end depends on rounding")
+    low, high = (np.expand_dims(_from_start(end, depth), axis) for end in (indices.low, indices.high))
+    off, on = (moved(operands[2], lambda levels, k=k: levels[k]) for k in (0, 1))  # type: ignore[misc]
+    either = hull([off, on])
+    possible, certain = (low <= steps) & (steps <= high), (low == steps) & (steps == high)
+    lowest = np.where(certain, on.low, np.where(possible, either.low, off.low))
+    highest = np.where(certain, on.high, np.where(possible, either.high, off.high))
+    return [between(lowest, highest, off.dtype)]
+
+
+def _from_start(indices: Array, n: int) -> Array:
+    return np.where(indices < 0, indices + n, indices)
 
 
 @rule("NonZero")

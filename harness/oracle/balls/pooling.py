@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, between, exact, format_of, is_float, rounded, undecided_where, value
+from harness.oracle.balls.ball import Array, Ball, between, exact, format_of, is_float, rounded, undecided_where
 from harness.oracle.balls.linear import Sum
-from harness.oracle.balls.operands import integers, joined
+from harness.oracle.balls.operands import integers, moved
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
 from harness.oracle.balls.sliding import Sliding, sliding, window_attributes, windows
 from harness.oracle.graph import Node
@@ -141,16 +141,23 @@ def _norm(x: Ball, where: Sliding, p: int) -> Ball:
 
 @rule("MaxUnpool")
 def max_unpool(node: Node, operands: Operands, context: Context) -> Results:
-    """The maxima that MaxPool found, each where it was, zeros elsewhere"""
-    x, at = operands[0], value(operands[1])
+    """The maxima that MaxPool found, each where it was, zeros elsewhere; undecided where one may have been or not"""
+    x, at = operands[0], operands[1]
     kernel = node.attributes["kernel_shape"]
     strides, _, pads = window_attributes(node, len(kernel))
     dims = zip(x.shape[2:], kernel, strides, pads, pads[len(kernel) :])
     shape = integers(operands, 2) or [*x.shape[:2], *[(n - 1) * s + k - p - q for n, k, s, p, q in dims]]
+    sure = np.broadcast_to(at.error == 0, at.shape)
 
     def placed(values: Array) -> Array:
         result = np.zeros(math.prod(shape))
-        result[at.ravel()] = values.ravel()
+        result[at.middle[sure].astype(np.int64)] = values[sure]
         return result.reshape(shape)
 
-    return [joined([x], lambda both: placed(both[0]))]
+    result = moved(x, placed)
+    if sure.all():
+        return [result]
+    unknown = np.zeros(math.prod(shape), np.bool_)
+    for low, high in zip(at.low[~sure].tolist(), at.high[~sure].tolist()):
+        unknown[int(low) : int(high) + 1] = True
+    return [undecided_where(unknown.reshape(shape), result)]
