@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 
 Shape = list[int | None]
 
@@ -136,24 +136,34 @@ def constant(model: ModelProto, name: str) -> np.ndarray | None:
 
 
 def each(*op_types: str) -> Callable[[Callable[[Site], None]], Callable[[ModelProto], None]]:
-    """Make damage to a node damage to every node of these types; shapes that no longer hold are forgotten."""
+    """Make damage to a node damage to every node of these types."""
 
     def made(damage: Callable[[Site], None]) -> Callable[[ModelProto], None]:
         @functools.wraps(damage)
         def damage_all(model: ModelProto) -> None:
-            found = sites(model, *op_types)
-            for site in found:
+            for site in sites(model, *op_types):
                 damage(site)
-            if found:
-                forget_shapes(model)
+            mend_shapes(model)
 
         return damage_all
 
     return made
 
 
-def forget_shapes(model: ModelProto) -> None:
-    """Leave it to shape inference what shapes results have."""
-    del model.graph.value_info[:]
-    for value in model.graph.output:
+def mend_shapes(model: ModelProto) -> None:
+    """Correct the declared shapes that no longer follow from the nodes. The others stay: quantisers look at them."""
+    bare = ModelProto()
+    bare.CopyFrom(model)
+    for value in (*bare.graph.value_info, *bare.graph.output):
         value.type.tensor_type.ClearField("shape")
+    inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    types = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
+    for value in (*model.graph.value_info, *model.graph.output):
+        shape = types[value.name].tensor_type.shape
+        if types[value.name].tensor_type.HasField("shape") and _contradict(value.type.tensor_type.shape, shape):
+            value.type.CopyFrom(types[value.name])
+
+
+def _contradict(a: TensorShapeProto, b: TensorShapeProto) -> bool:
+    pairs = [(x.dim_value, y.dim_value) for x, y in zip(a.dim, b.dim) if min(x.dim_value, y.dim_value) > 0]
+    return len(a.dim) != len(b.dim) or any(x != y for x, y in pairs)
