@@ -13,6 +13,7 @@ from typing import Any
 import onnx
 
 from generators import bulk
+from harness import audit as audits
 from harness import bench as benchmarks
 from harness import campaign, corpus, environments, handover, neighbours, recipe
 from harness import check as checks
@@ -35,6 +36,7 @@ from harness.verdict import FAILURES, Kind, Verdict, Word
 from harness.wire import STAGES
 
 HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
+LARGEST = 1.7976931348623157e308  # JSON has no infinity
 Listener = Callable[[Summary, Event], None]
 DEFAULT_TARGETS = ("mnn", "onnxruntime-quant")
 
@@ -377,6 +379,40 @@ def _blame(verdict: Verdict, installed: Installed) -> str:
         return "model"
     broke = verdict.word is Word.ABSTAINS and verdict.message.startswith("the reference")
     return "reference" if broke else ""
+
+
+def audit(
+    model: Path, quantised: Path, *, inputs: Path | None = None, timeout: float = 60.0, memory_gib: float = 4.0
+) -> dict[str, Any]:
+    """Whether the ONNX model in `quantised` is a right quantisation of that in `model`, and executed as written.
+
+    inputs   feeds for both; without them two are made up
+
+    Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
+    nothing is quantised.
+    """
+    proto, other = corpus.read_onnx(model), corpus.read_onnx(quantised)
+    audits.check_pair(proto, other)
+    feeds = read_feeds(inputs, proto, "inputs") if inputs else tuple(made_up(proto, {}, seed) for seed in (0, 1))
+    with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
+        found = audits.audit(proto, other, feeds, lab)
+        return {
+            "verdict": str(found.verdict),
+            "problems": [
+                {
+                    "question": problem.question,
+                    "where": problem.where,
+                    "error": min(problem.error, LARGEST),
+                    "bound": problem.bound,
+                    "message": problem.message,
+                    "culprit": {"node": problem.culprit[0], "op_type": problem.culprit[1]},
+                }
+                for problem in found.problems
+            ],
+            "vouched": found.vouched,
+            "tolerated": found.tolerated,
+            "network_isolated": lab.network_isolated,
+        }
 
 
 def reduce(

@@ -210,6 +210,27 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
 
 
 @driftnet.command()
+@click.argument("model", type=_PATH, metavar="FLOAT.onnx")
+@click.argument("quantised", type=_PATH, metavar="QUANTIZED.onnx")
+@click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+@_timeout(60.0)
+@_memory
+@_json
+def audit(model: Path, quantised: Path, as_json: bool, **given: Any) -> int:
+    """Is this a right quantisation of that, whatever tool made it, and executed as it is written?
+
+    Exit status: 0 yes; 1 no, and what is wrong; 2 a mistake in what was given.
+    """
+    with ERR.status(f"auditing {quantised}"):
+        result = api.audit(
+            model, quantised, inputs=given["inputs"], timeout=given["timeout"], memory_gib=given["memory"]
+        )
+    _warn_of_the_network(result)
+    _print(result, as_json, lambda result: tables.audit(OUT, result))
+    return 1 if result["problems"] else 0
+
+
+@driftnet.command()
 @click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
 @click.option("--budget", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS")

@@ -9,13 +9,13 @@ of a milder kind, off-by-one-step.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from harness.machine import cpu_features
-from harness.oracle.artifact_reading import Artifact, Piece, Use
+from harness.oracle.artifact_reading import Artifact, Piece, Use, captured
 from harness.oracle.artifact_values import Numbers, Problem
 from harness.oracle.balls.ball import Ball, Undecided
 from harness.oracle.balls.evaluate import Evaluation, evaluate
@@ -56,8 +56,28 @@ def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Valu
         if not isinstance(wider, Ball):
             undecided[name] = lenient.undecided.get(name, "")
             continue
-        problems[name] = difference(wider, observed[name], name) or _mild(problem)
+        problems[name] = difference(wider, observed[name], name) or replace(problem, mild=True)
     return Execution(problems, undecided)
+
+
+def nodes_as_written(graph: Graph, tensors: Values) -> list[Problem]:
+    """The nodes of `graph` whose recorded results are not what they make of their recorded operands.
+
+    tensors   the constants, and whatever else was recorded; a node that reads another is not judged
+    """
+    problems = []
+    for node in graph.nodes:
+        given = {name: tensors[name] for name in (*node.inputs, *captured(node)) if name in tensors}
+        if any(name and name not in given for name in node.inputs):
+            continue
+        part = Graph((node,), {}, frozenset(), tuple(given), node.outputs, graph.opset)
+        made = {name: tensors[name] for name in node.outputs if name in tensors}
+        run = execution(part, evaluate(part, given), given, made)
+        for problem in run.problems.values():
+            message = f"{node.op} is not computed as written, even without optimisations: {problem.message}"
+            where = node.name or node.outputs[0]
+            problems.append(replace(problem, where=where, message=message, culprit=(where, node.op)))
+    return problems
 
 
 def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
@@ -103,10 +123,6 @@ def _codes(use: Use | None, numbers: Numbers) -> Ball | None:
         return None
     maker = numbers.artifact.graph.producers.get(use.tensor)
     return numbers.ball(use.tensor if use.integer or maker is None else maker.inputs[0])
-
-
-def _mild(problem: Problem) -> Problem:
-    return Problem(**{**vars(problem), "mild": True})
 
 
 def _at(where: Sequence[Any]) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from harness.oracle.artifact_reading import Artifact, Piece, Use
-from harness.oracle.artifact_values import Numbers
+from harness.oracle.artifact_values import SUFFIXES, Numbers
 from harness.oracle.balls.ball import Undecided
 from harness.oracle.graph import Graph, Node
 
@@ -27,8 +27,6 @@ RANGES = frozenset({"Clip", "Relu"})
 IDENTITIES = frozenset({"Cast", "Dropout", "Identity"})
 AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
 LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output")
-"""what quantisers append to the name of a tensor"""
 
 
 class How(StrEnum):
@@ -152,7 +150,11 @@ class _Matcher:
         real = self.called.get(first, "")
         if real and real != before:
             self.at[first] = real
-            return Pair(node, How.NAMED, self.makers.get(real))
+            maker = self.makers.get(real)
+            if maker and maker.node.op == node.op and id(maker) not in self.taken:  # its operands are others
+                self.taken.add(id(maker))
+                return Pair(node, How.SAME, maker, maker.uses)
+            return Pair(node, How.NAMED, maker)
         if before and self.absorbable(node, before):
             self.at[first] = before
             return Pair(node, How.ABSORBED, self.maker(before))

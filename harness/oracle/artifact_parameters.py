@@ -34,15 +34,24 @@ FULL = 0.98
 UNUSUAL = 0.55
 """share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
 
+ABSURD = 4.0
+"""how many times its range some other data than those of calibration may span"""
+
 Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What is known of how ranges were chosen: each float tensor's [min, max], and whether calibration may clip."""
+    """What is known of how ranges were chosen.
+
+    ranges    [min, max] of each float tensor
+    clips     calibration may choose a narrower range
+    sampled   these are not the data of calibration: only an absurd range is wrong
+    """
 
     ranges: Mapping[str, Range]
     clips: bool = False
+    sampled: bool = False
 
 
 def check(
@@ -61,6 +70,7 @@ def check(
     checker = _Checker(model, constants, matching, numbers, calibration is not None and calibration.clips)
     checker.scales()
     checker.constants_of_pairs(span)
+    checker.namesakes()
     if calibration:
         checker.ranges(calibration)
     return tuple(checker.problems)
@@ -132,38 +142,57 @@ class _Checker:
         return iter(operands.items())
 
     def constant(self, pair: Pair, position: int, use: Use, wanted: np.ndarray) -> bool:
-        """Judge one constant; whether it is right so far."""
+        """Judge the constant in the place of an operand; whether it is right."""
         found = self.numbers.real(use).numbers
         if pair.bias is not None and position == 2 and found.size == wanted.size:
             found = found.reshape(wanted.shape)
-        name = pair.node.input(position) or use.tensor
-        if found.shape != wanted.shape:
+        if found.shape != wanted.shape or (position == 2 and use.format and not self.bias_scale(pair, use)):
             return False
-        step = self.numbers.step(use.tensor)
-        if position == 2 and use.format and not self.bias_scale(pair, use):
-            return False
-        unit = np.zeros(()) if step is None else step
-        wanted = wanted.astype(np.float64)
         if self.clips and use.format and self.is_calibrated(use):
             wanted = np.clip(wanted, *self.numbers.limits(use.format))
-        float_error = (
-            max(FLOAT_ERROR, 2 * format_of(self.numbers.ball(use.tensor).dtype).unit)
-            if not use.integer
-            else FLOAT_ERROR
-        )
+        step = self.numbers.step(use.tensor)
+        steps = np.zeros(found.shape) if step is None else step.reshape(found.shape)
+        name = pair.node.input(position) or use.tensor
+        return self.values(name, pair.node, found, wanted.astype(np.float64), steps, self.float_error(use.tensor))
+
+    def namesakes(self) -> None:
+        """Judge constants of nodes without counterpart that are stored under their names."""
+        for pair in self.matching.pairs:
+            if pair.how is How.SAME or (pair.how is How.ABSORBED and pair.node.op in AFFINE):
+                continue
+            for name in pair.node.inputs:
+                wanted = self.constants.get(name)
+                if wanted is None or not is_float(wanted.dtype):
+                    continue
+                try:
+                    stored = self.numbers.stored(name, wanted)
+                    if stored:
+                        error = self.float_error(stored[0])
+                        self.values(name, pair.node, stored[1], wanted.astype(np.float64), stored[2], error)
+                except Undecided:
+                    continue
+
+    def float_error(self, tensor: str) -> float:
+        """What the dtype of a constant makes of a value, as a share of it."""
+        dtype = self.numbers.ball(tensor).dtype
+        return max(FLOAT_ERROR, 2 * format_of(dtype).unit) if is_float(dtype) else FLOAT_ERROR
+
+    def values(
+        self, name: str, node: Node, found: np.ndarray, wanted: np.ndarray, steps: np.ndarray, float_error: float
+    ) -> bool:
+        """Judge the elements of a constant; whether they are right."""
         with np.errstate(invalid="ignore"):
-            error, bound = np.abs(found - wanted), HALF * unit + float_error * np.abs(wanted) + 1e-37
+            error, bound = np.abs(found - wanted), HALF * steps + float_error * np.abs(wanted) + 1e-37
         wrong = ~(error <= bound) & ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
         if not wrong.any():
             return True
         where = np.unravel_index(int(np.argmax(np.where(wrong, error / bound, 0))), wrong.shape)
-        index = ", ".join(map(str, where))
         message = (
-            f"{name!r} of {pair.node.op} holds {found[where]:.6g} at [{index}], the float model {wanted[where]:.6g}: "
-            f"{_distance(error[where], np.broadcast_to(unit, wrong.shape)[where])}; "
-            f"{int(wrong.sum())} of {wrong.size} elements{_channels(wrong, found, wanted)}"
+            f"{name!r} of {node.op} holds {found[where]:.6g} at [{', '.join(map(str, where))}], the float model "
+            f"{wanted[where]:.6g}: {_distance(error[where], steps[where])}; {int(wrong.sum())} of {wrong.size} "
+            f"elements{_channels(wrong)}"
         )
-        self.add(name, float(error[where]), float(bound[where]), message, pair.node)
+        self.add(name, float(error[where]), float(bound[where]), message, node)
         return False
 
     def bias_scale(self, pair: Pair, use: Use) -> bool:
@@ -270,19 +299,22 @@ class _Checker:
         known = [calibration.ranges[name] for name in names if name in calibration.ranges]
         if not known or not np.isfinite(known).all() or not np.any(known):
             return
-        if any(self.fits(candidate, (low, high), float(scale), calibration.clips) for candidate in _candidates(known)):
+        if any(self.fits(candidate, (low, high), float(scale), calibration) for candidate in _candidates(known)):
             return
         least, most = known[0]
         error = max(abs(min(least, 0) - low), abs(max(most, 0) - high)) / float(scale)
         message = (
-            f"{rounding.real!r} is rounded within [{low:.6g}, {high:.6g}], but calibration saw "
-            f"[{least:.6g}, {most:.6g}]: {error:.3g} steps off"
+            f"{rounding.real!r} is rounded within [{low:.6g}, {high:.6g}], but "
+            f"{'on these inputs it is in' if calibration.sampled else 'calibration saw'} [{least:.6g}, {most:.6g}]: "
+            f"{error:.3g} steps off"
         )
         self.add(rounding.format.scale, error, COVER, message, rounding.node)
 
-    def fits(self, wanted: Range, found: Range, scale: float, clips: bool) -> bool:
+    def fits(self, wanted: Range, found: Range, scale: float, calibration: Calibration) -> bool:
         slack = COVER * scale
-        if clips:
+        if calibration.sampled:
+            return wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
+        if calibration.clips:
             return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
         return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
 
@@ -327,7 +359,7 @@ def _distance(error: float, step: float) -> str:
     return f"{error / step:.3g} steps off" if step > 0 else f"off by {error:.3g}"
 
 
-def _channels(wrong: np.ndarray, found: np.ndarray, wanted: np.ndarray) -> str:
+def _channels(wrong: np.ndarray) -> str:
     """Where the wrong elements are, if they fill some indices of one axis only."""
     for axis in range(wrong.ndim):
         others = tuple(k for k in range(wrong.ndim) if k != axis)

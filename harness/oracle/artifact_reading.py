@@ -206,7 +206,7 @@ def in_order(graph: Graph) -> Graph:
     while waiting:
         later = []
         for node in waiting:
-            if all(name in done or name not in made for name in (*node.inputs, *_captured(node))):
+            if all(name in done or name not in made for name in (*node.inputs, *captured(node))):
                 nodes.append(node)
                 done.update(node.outputs)
             else:
@@ -217,7 +217,7 @@ def in_order(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def _captured(node: Node) -> Iterator[str]:
+def captured(node: Node) -> Iterator[str]:
     """Names that the subgraphs of a node read, their own among them."""
     for value in node.attributes.values():
         if isinstance(value, GraphProto):

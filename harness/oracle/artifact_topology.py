@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.oracle.artifact_matching import AFFINE, RANGES, SUFFIXES, How, Matching, Pair, same_attributes
+from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
 from harness.oracle.artifact_reading import Use
 from harness.oracle.artifact_values import Numbers, Problem, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
@@ -168,33 +168,35 @@ class _Walk:
         return ball
 
     def operands(self, pair: Pair) -> list[Ball | None]:
-        uses = pair.operands + (None,) * (len(pair.node.inputs) - len(pair.operands))
-        return [self.value(name, use) if name else None for name, use in zip(pair.node.inputs, uses)]
-
-    def value(self, name: str, use: Use | None) -> Ball:
         """What the float node reads, were it in the place of its counterpart."""
+        uses = pair.operands + (None,) * (len(pair.node.inputs) - len(pair.operands))
+        return [self.value(name, use, pair.how) if name else None for name, use in zip(pair.node.inputs, uses)]
+
+    def value(self, name: str, use: Use | None = None, how: How = How.NAMED) -> Ball:
+        """A tensor of the float model, as the artifact has it at `use`, if it has."""
         if name in self.constants:
-            return self.constant(name, use)
+            lost = how is How.SAME and use is None
+            return exact(self.constants[name]) if lost else self.constant(name, use)
         if name in self.matching.at:
             real = self.matching.at[name]
-            return self.numbers.real(use) if use and use.real == real else self.seen_by_all(real)
+            return self.numbers.real(use if use and use.real == real else self.view(real, use))
         ball = self.carried.get(name)
         if not isinstance(ball, Ball):
             raise Undecided(f"{name!r} has no value")
         return ball
 
-    def seen_by_all(self, real: str) -> Ball:
-        """What every reader of a real tensor sees."""
+    def view(self, real: str, like: Use | None = None) -> Use:
+        """A real tensor as its readers see it, all of them rounded or all of them not.
+
+        like   choose the view that is rounded if that is; raises Undecided where there is more than one kind, and
+               nothing to choose by
+        """
         views = self.views.get(real, [])
+        if like:
+            views = [use for use in views if (use.format is None) == (like.format is None)] or views
         if len({use.format is None for use in views}) > 1:
             raise Undecided(f"some read {real!r} rounded, and others not")
-        return self.numbers.real(self.view(real))
-
-    def view(self, real: str) -> Use:
-        """A real tensor as its readers see it: rounded, if any of them sees it so."""
-        views = self.views.get(real, [])
-        rounded = [use for use in views if use.format]
-        return (rounded or views or [self.numbers.artifact.use(real)])[0]
+        return (views or [self.numbers.artifact.use(real)])[0]
 
     def constant(self, name: str, use: Use | None) -> Ball:
         """A constant of the float model as the artifact has it: at the same place, or under the same name."""
@@ -203,15 +205,10 @@ class _Walk:
             return exact(own)
         if use is not None:
             return _reshaped(self.numbers.real(use), own.shape)
-        stored = self.numbers.constants
-        for tensor in (name + end for end in SUFFIXES):
-            if tensor in stored:
-                found = stored[tensor]
-                if found.shape == own.shape:
-                    return replace(exact(own), middle=found)
-                if found.shape == own.T.shape:
-                    return replace(exact(own), middle=found.T)
-        if any(tensor in self.numbers.artifact.formats for tensor in stored):
+        found = self.numbers.stored(name, own)
+        if found is not None:
+            return replace(exact(own), middle=found[1])
+        if any(tensor in self.numbers.artifact.formats for tensor in self.numbers.constants):
             raise Undecided(f"what became of {name!r} is not known")
         return exact(own)
 
@@ -220,11 +217,16 @@ class _Walk:
         node = pair.node
         if node.op not in RANGES:
             return True
-        use = self.view(self.matching.at[pair.first])
-        seen = self.numbers.real(use)
+        real = self.matching.at[pair.first]
         rest = [exact(self.constants[name]) if name in self.constants else None for name in node.inputs[1:]]
-        wanted = apply(node, [seen, *rest], self.model.opset)[0]
-        self.hold(pair, pair.first, wanted, seen, MOVED_BOUND * self.step_of(use))
+        found = []
+        for use in {use.tensor: use for use in self.views.get(real, [])}.values() or [self.view(real)]:
+            seen = self.numbers.real(use)
+            wanted = apply(node, [seen, *rest], self.model.opset)[0]
+            found.append(_disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.step_of(use)))
+        # Others may rightly read the tensor as it was before the Relu.
+        if all(found):
+            self.problems += [problem for problem in found[:1] if problem]
         return True
 
     def ends(self) -> None:
@@ -234,7 +236,7 @@ class _Walk:
             if at == real or not any(name in node.outputs for node in self.model.nodes):
                 continue
             try:
-                wanted, found = self.value(name, None), self.numbers.real(self.view(real))
+                wanted, found = self.value(name), self.numbers.real(self.view(real))
                 slack = sum(self.step_of(self.view(r)) for r in (at, real) if r)
             except Undecided:
                 continue

@@ -17,6 +17,8 @@ from harness.oracle.balls.quantized import code_range
 from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node
 
+SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output")
+"""what quantisers append to the name of a tensor"""
 FLOAT = np.dtype(np.float32)
 
 
@@ -101,6 +103,19 @@ class Numbers:
             return None
         rest = [self.ball(name) if name else None for name in node.inputs[1:]]
         return np.asarray(apply(node, [exact(step.astype(np.float64)), *rest], self.artifact.graph.opset)[0].numbers)
+
+    def stored(self, name: str, wanted: np.ndarray) -> tuple[str, np.ndarray, np.ndarray] | None:
+        """The constant called like `name`: (tensor, its values, its steps) in the shape of `wanted`, transposed if that
+        is nearer. None when there is none; steps are 0 for a float."""
+        for tensor in (name + end for end in SUFFIXES):
+            found = self.constants.get(tensor)
+            if found is None or wanted.shape not in (found.shape, found.T.shape):
+                continue
+            step = self.step(tensor)
+            steps = np.zeros(found.shape) if step is None else step
+            sides = [(x, s) for x, s in ((found, steps), (found.T, steps.T)) if x.shape == wanted.shape]
+            return (tensor, *min(sides, key=lambda side: float(np.abs(side[0] - wanted).sum())))
+        return None
 
     @cached_property
     def constants(self) -> Mapping[str, np.ndarray]:

@@ -1,0 +1,194 @@
+"""Audit: is a quantised ONNX model a right quantisation of a float one, and executed as it is written?
+
+Any tool may have made it; what it did is read off the artifact. The artifact runs once without optimisations, and every
+tensor is recorded. Each node is then judged by itself, on what stands before it: does onnxruntime compute it as written
+(D1), is it the float model's node (D2), with its weights, biases and ranges (D3)? So nothing adds up over a deep model.
+With all optimisations the artifact runs in windows, each fed from the record, if its outputs differ at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from harness.case import Case, Feed, all_nodes, graph_inputs, input_dtype
+from harness.environments import Installed, resolve
+from harness.errors import UserError
+from harness.laboratory import Laboratory
+from harness.oracle import graph as graphs
+from harness.oracle.artifact import compare, ranges_of
+from harness.oracle.artifact_execution import difference, nodes_as_written, saturates
+from harness.oracle.artifact_parameters import Calibration
+from harness.oracle.artifact_reading import CONTRIB, QUANTISED, in_order, read_artifact
+from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.balls.ball import Ball
+from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.graph import Graph
+from harness.oracle.question import identical
+from harness.reduce.submodel import Recording
+from harness.reference import ReferenceError
+from harness.verdict import Kind, Verdict, Word
+from harness.windows import survey
+
+RUNNER = "onnxruntime-quant"
+OPTIMISED = {"quantize": "none", "optimization": "all"}
+PLAIN_OPERATORS = frozenset({"Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Mul", "QuantizeLinear"})
+"""operators that are not named where a window holds others"""
+_WEIGHT_ONLY = frozenset({CONTRIB + name for name in ("MatMulNBits", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul")})
+_HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantiser made of it"
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What an audit found.
+
+    verdict   "agrees", or "diverges" where there is a problem
+    vouched   share of the float model's nodes that were found in the artifact and could be compared
+    tolerated how many nodes differ by one rounding step, as fused kernels may
+    """
+
+    verdict: Word
+    problems: tuple[Problem, ...]
+    vouched: float
+    tolerated: int = 0
+
+
+def audit(model: onnx.ModelProto, quantised: onnx.ModelProto, feeds: Sequence[Feed], lab: Laboratory) -> Audit:
+    """Audit `quantised` against the float `model` on `feeds`.
+
+    Raises UserError (kind "model") for models whose inputs or outputs differ, for an artifact with nothing quantised,
+    and for a float model that does not run.
+    """
+    check_pair(model, quantised)
+    case = Case(model.SerializeToString(), tuple(feeds))
+    artifact = Case(quantised.SerializeToString(), tuple(feeds))
+    try:
+        ranges = ranges_of(lab.reference.record(case))
+    except ReferenceError as e:
+        raise UserError(f"onnxruntime does not run the float model: {e}", hint=_HINT, kind="model") from e
+    try:
+        records = lab.reference.record(artifact)
+    except ReferenceError as e:
+        problem = Problem("execution", "", np.inf, 0.0, f"onnxruntime does not run the quantised model: {e}")
+        return Audit(Word.DIVERGES, (problem,), 0.0)
+    floating, graph = graphs.read(model), in_order(graphs.read(quantised))
+    problems: list[Problem] = []
+    vouched = 0.0
+    for record in records:
+        balls = evaluate(graph, record).balls
+        found = compare(floating, graph, balls, Calibration(ranges, sampled=True))
+        problems += [*found.problems, *nodes_as_written(graph, {**graph.constants, **record})]
+        vouched = found.topology.vouched / max(1, found.topology.nodes)
+    if not any(problem.question == "execution" for problem in problems):
+        problems += _optimised(artifact, graph, Recording(tuple(records), ()), lab)
+    serious = _distinct(problem for problem in problems if not problem.mild)
+    mild = len({problem.where for problem in problems if problem.mild})
+    return Audit(Word.DIVERGES if serious else Word.AGREES, serious, round(vouched, 4), mild)
+
+
+def check_pair(model: onnx.ModelProto, quantised: onnx.ModelProto) -> None:
+    """Raise UserError unless `quantised` can be a quantisation of `model`: same inputs, same outputs, integers."""
+    for what, (ours, theirs) in {
+        "inputs": [{v.name: _type(v) for v in graph_inputs(m)} for m in (model, quantised)],
+        "outputs": [{v.name: "" for v in m.graph.output} for m in (model, quantised)],
+    }.items():
+        if ours != theirs:
+            said = [", ".join(f"{name} {kind}".strip() for name, kind in side.items()) for side in (ours, theirs)]
+            raise UserError(
+                f"the models have different {what}: {said[0]} in the float model, {said[1]} in the quantised one",
+                hint=_HINT,
+                kind="model",
+            )
+    if not _quantised(quantised):
+        raise UserError("nothing is quantised in the quantised model", hint=_HINT, kind="model")
+
+
+def _type(value: onnx.ValueInfoProto) -> str:
+    tensor = value.type.tensor_type
+    rank = f", rank {len(tensor.shape.dim)}" if tensor.HasField("shape") else ""
+    return f"({input_dtype(value)}{rank})"
+
+
+def _quantised(model: onnx.ModelProto) -> bool:
+    names = {f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").lstrip(".") for node in all_nodes(model.graph)}
+    return not names.isdisjoint(QUANTISED | _WEIGHT_ONLY)
+
+
+def _optimised(artifact: Case, graph: Graph, recorded: Recording, lab: Laboratory) -> list[Problem]:
+    """What differs from the artifact as written under all optimisations."""
+    runner = resolve(RUNNER)
+    seen = lab.observe(artifact, runner, OPTIMISED)
+    if not seen.outputs:
+        message = f"onnxruntime runs the artifact only without optimisations: {seen.last.message or seen.last.signal}"
+        return [Problem("execution", "", np.inf, 0.0, message)]
+    if all(
+        identical(out[name], record[name])
+        for out, record in zip(seen.outputs, recorded.feeds)
+        for name in graph.outputs
+        if name in out and name in record
+    ):
+        return []
+    problems = []
+
+    def look(window: Case) -> Verdict:
+        problem = _window(window, runner, lab)
+        if problem is None:
+            return Verdict(Word.AGREES)
+        problems.append(problem)
+        return Verdict(Word.DIVERGES, kind=Kind.WRONG_VALUES)
+
+    for _ in survey(artifact, recorded, look, lambda verdict: verdict.word is Word.DIVERGES):
+        pass
+    return problems
+
+
+def _window(window: Case, runner: Installed, lab: Laboratory) -> Problem | None:
+    """The problem of a part of the artifact under all optimisations; None when it runs as written."""
+    graph = in_order(graphs.read(window.proto))
+    seen = lab.observe(window, runner, OPTIMISED)
+    where = ", ".join(_operators(graph))
+    if not seen.outputs:
+        message = f"under all optimisations onnxruntime does not run it: {seen.last.message or seen.last.signal}"
+        return Problem("execution", where, np.inf, 0.0, message)
+    for feed, outputs in zip(window.feeds, seen.outputs):
+        strict = evaluate(graph, feed).balls
+        wrong = {name: p for name, p in _differences(graph, strict, outputs).items() if p}
+        if not wrong:
+            continue
+        if saturates(artifact := read_artifact(graph), Numbers(artifact, strict)):
+            return None
+        lenient = _differences(graph, evaluate(graph, feed, lenient=True).balls, outputs)
+        name, problem = next(((name, lenient[name]) for name in wrong if lenient.get(name)), (next(iter(wrong)), None))
+        if problem is None:
+            return Problem("execution", where, wrong[name].error, wrong[name].bound, wrong[name].message, mild=True)
+        message = f"right without optimisations, wrong with all of them (a fusion or a fused kernel): {problem.message}"
+        return Problem("execution", where, problem.error, problem.bound, message)
+    return None
+
+
+def _differences(graph: Graph, balls: Mapping[str, object], outputs: Mapping[str, np.ndarray]) -> dict[str, Problem]:
+    found = {}
+    for name in graph.outputs:
+        ball = balls.get(name)
+        if isinstance(ball, Ball) and name in outputs and (problem := difference(ball, outputs[name], name)):
+            found[name] = problem
+    return found
+
+
+def _operators(graph: Graph) -> list[str]:
+    names = [node.name or node.outputs[0] for node in graph.nodes if node.op not in PLAIN_OPERATORS]
+    return names or [node.name or node.outputs[0] for node in graph.nodes]
+
+
+def _distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
+    """One problem for each question and place, the worst one, parameters first."""
+    worst: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        key = (problem.question, problem.where)
+        if key not in worst or problem.error > worst[key].error:
+            worst[key] = problem
+    order = ("parameter", "topology", "execution")
+    return tuple(sorted(worst.values(), key=lambda problem: order.index(problem.question)))

@@ -1,0 +1,350 @@
+"""Damage a quantised model in one place, as a broken quantiser or a careless edit would.
+
+A damage is a function (model, random numbers) -> the names by which its place may be told: the tensor, or the node, and
+what reads it. It changes the model that it is given; no name means that the model has no such place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+Names = set[str]
+Damage = Callable[[onnx.ModelProto, np.random.Generator], Names]
+WEIGHTS = {
+    "QLinearConv": (3, 4, 5),
+    "QLinearMatMul": (3, 4, 5),
+    "QGemm": (3, 4, 5),
+    "MatMulInteger": (1, -1, 3),
+    "ConvInteger": (1, -1, 3),
+}
+"""positions of constant weights, their scale and their zero point"""
+
+
+def _constants(model: onnx.ModelProto) -> dict[str, TensorProto]:
+    return {t.name: t for t in model.graph.initializer}
+
+
+def _set(tensor: TensorProto, x: np.ndarray) -> None:
+    tensor.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(x).reshape(x.shape), tensor.name))
+
+
+def _readers(model: onnx.ModelProto, name: str) -> Names:
+    """The name of a tensor, and of the nodes that read it, through Q/DQ pairs and movement."""
+    names, tensors = {name}, {name}
+    for node in model.graph.node:
+        if tensors.intersection(node.input):
+            names.add(node.name)
+            names.update(node.output)
+            if node.op_type in ("DequantizeLinear", "QuantizeLinear", "Mul", "Cast", "Reshape", "Transpose"):
+                tensors.update(node.output)
+    return names
+
+
+def _weights(model: onnx.ModelProto) -> Iterator[tuple[TensorProto, TensorProto | None, TensorProto | None]]:
+    """(integers, scale, zero point) of quantised constants."""
+    constants = _constants(model)
+    for node in model.graph.node:
+        positions = (0, 1, 2) if node.op_type == "DequantizeLinear" else WEIGHTS.get(node.op_type)
+        if positions and node.input[positions[0]] in constants:
+            scale, zero = (node.input[k] if 0 <= k < len(node.input) else "" for k in positions[1:])
+            yield constants[node.input[positions[0]]], constants.get(scale), constants.get(zero)
+
+
+def _pick(model: onnx.ModelProto, rng: np.random.Generator, fits: Callable[..., bool]) -> tuple:
+    found = [w for w in _weights(model) if fits(numpy_helper.to_array(w[0]), *w[1:])]
+    return found[rng.integers(len(found))] if found else (None, None, None)
+
+
+def _is_weight(codes: np.ndarray, scale: object, zero: object) -> bool:
+    return codes.dtype.itemsize == 1 and codes.ndim >= 2
+
+
+def moved_zero_point(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """The zero point of weights is one off."""
+    codes, _, zero = _pick(model, rng, lambda q, s, z: _is_weight(q, s, z) and z is not None)
+    if codes is None:
+        return set()
+    x = numpy_helper.to_array(zero)
+    _set(zero, np.where(x < 100, x + 1, x - 1).astype(x.dtype))
+    return _readers(model, zero.name) | _readers(model, codes.name)
+
+
+def scale_of_another_channel(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """Two channels have each other's scale."""
+    codes, scale, _ = _pick(
+        model, rng, lambda q, s, z: _is_weight(q, s, z) and s is not None and len(s.float_data or s.raw_data) > 8
+    )
+    if codes is None:
+        return set()
+    x = numpy_helper.to_array(scale).copy()
+    k, other = rng.permutation(x.size)[:2]
+    x[k], x[other] = x[other], x[k]
+    _set(scale, x)
+    return _readers(model, scale.name) | _readers(model, codes.name)
+
+
+def swapped_channels(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """Two channels have each other's weights."""
+    codes, _, _ = _pick(model, rng, lambda q, s, z: _is_weight(q, s, z) and max(q.shape) > 1)
+    if codes is None:
+        return set()
+    x = numpy_helper.to_array(codes).copy()
+    axis = int(np.argmax(x.shape))
+    k, other = rng.permutation(x.shape[axis])[:2]
+    order = np.arange(x.shape[axis])
+    order[[k, other]] = order[[other, k]]
+    _set(codes, np.take(x, order, axis))
+    return _readers(model, codes.name)
+
+
+def one_wrong_weight(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """One weight is eight codes off."""
+    codes, _, _ = _pick(model, rng, _is_weight)
+    if codes is None:
+        return set()
+    x = numpy_helper.to_array(codes).copy()
+    k = rng.integers(x.size)
+    x.flat[k] = x.flat[k] - 8 if int(x.flat[k]) > 0 else x.flat[k] + 8
+    _set(codes, x)
+    return _readers(model, codes.name)
+
+
+def weights_off_by_one(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """Weights are one code too low, as if rounded down, in one of three elements."""
+    codes, _, _ = _pick(model, rng, _is_weight)
+    if codes is None:
+        return set()
+    x = numpy_helper.to_array(codes).copy()
+    low = np.iinfo(x.dtype).min
+    x.flat[::3] = np.where(x.flat[::3] > low, x.flat[::3] - 1, x.flat[::3])
+    _set(codes, x)
+    return _readers(model, codes.name)
+
+
+def doubled_weight_scale(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """The scale of weights is twice what it should be."""
+    codes, scale, _ = _pick(model, rng, lambda q, s, z: _is_weight(q, s, z) and s is not None)
+    if codes is None:
+        return set()
+    _set(scale, numpy_helper.to_array(scale) * np.float32(2))
+    return _readers(model, scale.name) | _readers(model, codes.name)
+
+
+def stale_bias_scale(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """The scale of a bias is that of other data; the bias keeps its value."""
+    codes, scale, _ = _pick(model, rng, lambda q, s, z: q.dtype == np.int32 and s is not None)
+    if codes is None:
+        return set()
+    x = numpy_helper.to_array(scale)
+    _set(scale, x * np.float32(1.5))
+    _set(codes, np.rint(numpy_helper.to_array(codes) / 1.5).astype(np.int32))
+    return _readers(model, codes.name) | _readers(model, scale.name)
+
+
+def wrong_bias(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """The codes of a bias are rotated."""
+    codes, _, _ = _pick(model, rng, lambda q, s, z: q.dtype == np.int32 and q.size > 1)
+    if codes is None:
+        return set()
+    _set(codes, np.roll(numpy_helper.to_array(codes), 1))
+    return _readers(model, codes.name)
+
+
+def lone_dequantize(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A DequantizeLinear of activations has a zero point one higher than its QuantizeLinear."""
+    constants = _constants(model)
+    made = {name for node in model.graph.node if node.op_type == "QuantizeLinear" for name in node.output}
+    nodes = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in made and len(n.input) > 2]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    zero = TensorProto()
+    zero.CopyFrom(constants[node.input[2]])
+    zero.name = "another_zero_point"
+    x = numpy_helper.to_array(zero)
+    _set(zero, np.asarray(x + 1 if x < 100 else x - 1, x.dtype))
+    model.graph.initializer.append(zero)
+    node.input[2] = zero.name
+    return _readers(model, node.input[0]) | {node.name, node.input[1], zero.name}
+
+
+def halved_activation_scale(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A DequantizeLinear of activations reads with half the scale."""
+    constants = _constants(model)
+    made = {name for node in model.graph.node if node.op_type == "QuantizeLinear" for name in node.output}
+    nodes = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in made]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    scale = TensorProto()
+    scale.CopyFrom(constants[node.input[1]])
+    scale.name = "another_scale"
+    _set(scale, numpy_helper.to_array(scale) * np.float32(0.5))
+    model.graph.initializer.append(scale)
+    node.input[1] = scale.name
+    return _readers(model, node.input[0]) | {node.name, scale.name}
+
+
+def dropped_node(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A Relu or another function of one operand is gone."""
+    plain = ("Relu", "Clip", "Sigmoid", "Tanh", "LeakyRelu", "Softmax", "Sqrt", "HardSwish", "PRelu", "Erf", "Elu")
+    outputs = {v.name for v in model.graph.output}
+    nodes = [n for n in model.graph.node if n.op_type in plain and n.output[0] not in outputs]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    names = {node.name, node.output[0], node.input[0]} | _readers(model, node.output[0])
+    for reader in model.graph.node:
+        reader.input[:] = [node.input[0] if name == node.output[0] else name for name in reader.input]
+    model.graph.node.remove(node)
+    return names
+
+
+def wrong_pads(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """The pads of a Conv or pool have moved by one: the shape stays."""
+    nodes = [n for n in model.graph.node for a in n.attribute if a.name == "pads" and any(a.ints)]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    pads = next(a for a in node.attribute if a.name == "pads").ints
+    half = len(pads) // 2
+    k = next(k for k in range(half) if pads[k] or pads[k + half])
+    step = 1 if pads[k + half] else -1
+    pads[k], pads[k + half] = pads[k] + step, pads[k + half] - step
+    return {node.name, *node.output}
+
+
+def wrong_perm(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """Two axes of a Transpose are swapped."""
+    nodes = [n for n in model.graph.node if n.op_type == "Transpose"]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    perm = node.attribute[0].ints
+    k = int(rng.integers(len(perm) - 1))
+    perm[k], perm[k + 1] = perm[k + 1], perm[k]
+    return {node.name, *node.output}
+
+
+def wrong_axis(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A Softmax, Concat, or reduction works along another axis."""
+    nodes = [
+        n
+        for n in model.graph.node
+        if n.op_type in ("Softmax", "QLinearSoftmax", "LayerNormalization", "Concat", "Gather")
+    ]
+    nodes = [n for n in nodes if any(a.name == "axis" for a in n.attribute)]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    axis = next(a for a in node.attribute if a.name == "axis")
+    axis.i = axis.i - 1 if axis.i > 0 or axis.i < -1 else axis.i + 1 if axis.i == 0 else -2
+    return {node.name, *node.output}
+
+
+def wrong_number(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """An attribute that is a number (alpha, epsilon) is something else."""
+    names = ("alpha", "beta", "epsilon", "gamma")
+    nodes = [n for n in model.graph.node if any(a.name in names for a in n.attribute)]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    attribute = next(a for a in node.attribute if a.name in names)
+    attribute.f = attribute.f * 3 + 0.01
+    return {node.name, *node.output}
+
+
+def swapped_operands(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """Both operands of a subtraction or division have changed places."""
+    nodes = [n for n in model.graph.node if n.op_type in ("Sub", "Div", "Pow")]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    node.input[0], node.input[1] = node.input[1], node.input[0]
+    return {node.name, *node.output}
+
+
+def wrong_source(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A residual connection starts at another tensor of the same shape."""
+    inferred = onnx.shape_inference.infer_shapes(model)
+    shapes = {v.name: str(v.type) for v in inferred.graph.value_info}
+    before: dict[str, list[str]] = {}
+    places = []
+    for node in model.graph.node:
+        if node.op_type in ("Add", "QLinearAdd") and (other := before.get(shapes.get(node.input[0], "?"), [])):
+            stems = [name.partition("_QuantizeLinear")[0].partition("_DequantizeLinear")[0] for name in node.input]
+            wrong = [name for name in other if not name.startswith(tuple(stems))]
+            if wrong and node.op_type == "Add":
+                places.append((node, wrong))
+        for name in node.output:
+            if name in shapes:
+                before.setdefault(shapes[name], []).append(name)
+    if not places:
+        return set()
+    node, wrong = places[rng.integers(len(places))]
+    node.input[0] = wrong[rng.integers(len(wrong))]
+    return {node.name, *node.output}
+
+
+def other_state(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A recurrent layer runs backwards, or with another formula."""
+    nodes = [n for n in model.graph.node if n.op_type in ("GRU", "LSTM", "RNN")]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    found = next((a for a in node.attribute if a.name == "linear_before_reset"), None)
+    if found is not None:
+        found.i = 1 - found.i
+    elif not any(a.name == "direction" for a in node.attribute):
+        node.attribute.append(helper.make_attribute("direction", "reverse"))
+    else:
+        return set()
+    return {node.name, *(name for name in node.output if name)}
+
+
+def lost_operand(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A bias is gone."""
+    nodes = [n for n in model.graph.node if n.op_type in ("Conv", "Gemm", "ConvTranspose") and len(n.input) == 3]
+    nodes += [n for n in model.graph.node if n.op_type == "QLinearConv" and len(n.input) == 9]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    names = {node.name, *node.output, node.input[-1]}
+    del node.input[-1]
+    return names
+
+
+DAMAGES: tuple[Damage, ...] = (
+    moved_zero_point,
+    scale_of_another_channel,
+    swapped_channels,
+    one_wrong_weight,
+    weights_off_by_one,
+    doubled_weight_scale,
+    stale_bias_scale,
+    wrong_bias,
+    lone_dequantize,
+    halved_activation_scale,
+    dropped_node,
+    wrong_pads,
+    wrong_perm,
+    wrong_axis,
+    wrong_number,
+    swapped_operands,
+    wrong_source,
+    other_state,
+    lost_operand,
+)
+
+
+def damaged(model: onnx.ModelProto, damage: Damage, seed: int) -> tuple[onnx.ModelProto, Names]:
+    """A copy of `model` with one damage, and the names of its place; no names where the model has no such place."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    names = damage(copy, np.random.default_rng(seed))
+    del copy.graph.value_info[:]
+    return copy, {name for name in names if name}
