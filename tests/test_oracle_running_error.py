@@ -105,13 +105,6 @@ def test_cancellation_is_left_to_others_and_named(lab):
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("Sub",))
 
 
-def test_what_random_numbers_decide_has_no_answer(lab):
-    nodes = [helper.make_node("RandomNormalLike", ["x"], ["r"], seed=1.0), helper.make_node("Add", ["x", "r"], ["y"])]
-    model = case(nodes, {"x": normal(8)}, outputs=[("y", FLOAT, (8,))], opset=21)
-    said = said_of(lab, model, normal(8))
-    assert (said.word, said.abstained) == (Word.ABSTAINS, ("RandomNormalLike",))
-
-
 def test_what_lies_clear_of_an_undecided_element_is_judged(lab):
     nodes = [helper.make_node("Exp", ["x"], ["t"]), helper.make_node("Greater", ["t", "e"], ["y"])]
     x = np.linspace(0, 2, 21).astype(np.float32)

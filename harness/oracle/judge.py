@@ -93,6 +93,10 @@ def _verdicts(question: Question) -> list[Verdict]:
     verdicts = [agrees(exact.TIER, p) for p in question.places if p not in disputed]
     if not disputed:
         return verdicts
+    if question.scheme is not None:
+        random = [p for p in disputed if running_error.depends_on_chance(question, p)]
+        verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]
+        disputed = [p for p in disputed if p not in random]
     if question.scheme is None or lossless.keeps_weights(question):
         return [*verdicts, *_float(question, disputed).values()]
     if found := structure.nonsense(question) or layers.misquantised(question):

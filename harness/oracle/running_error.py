@@ -14,12 +14,16 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from harness.oracle.balls.ball import Ball, format_of, is_float
+from harness.oracle.balls.chance import is_random
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.verdict import Verdict
 
 TIER = "running-error"
+RANDOM = "random-by-definition"
+"""Behind a random operator shape and dtype are judged, and the range as far as a ball tells it."""
+
 ILL, ILL_SHARE = 0.1, 0.1
 FEW, NOTHING = 100, 2.0**-40  # roundings of an operand; what float64 leaves where the true result is 0
 NEGLIGIBLE = 1e-30  # what a product of many small numbers, or underflow, may leave
@@ -33,7 +37,10 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 
 def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
     name = place[1]
+    random = depends_on_chance(question, place)
     if name in evaluation.undecided:
+        if random:
+            return agrees(TIER, place, rule=RANDOM)
         return abstains(TIER, place, "there is no rule for its error", [evaluation.undecided[name]])
     got, ball = question.pair(place)[0], evaluation.balls[name]
     if ball.shape != got.shape:
@@ -41,6 +48,8 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
     wrong = outside(ball, got)
     if wrong.any():
         return diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
+    if random:
+        return agrees(TIER, place, rule=RANDOM)
     if _is_ill(question.graph, evaluation, name):
         return abstains(TIER, place, "rounding moves it too far", [culprit(question.graph, evaluation, name)])
     if not got.size:
@@ -49,6 +58,11 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
     bound = np.broadcast_to(ball.error, error.shape)
     return agrees(TIER, place, error=float(error[worst]), bound=float(bound[worst]))
+
+
+def depends_on_chance(question: Question, place: Place) -> bool:
+    """Whether two right runs may differ there."""
+    return any(is_random(node, question.graph) for node in question.graph.ancestors(place[1]))
 
 
 def outside(ball: Ball, x: np.ndarray) -> np.ndarray:

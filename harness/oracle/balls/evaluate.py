@@ -12,6 +12,7 @@ import onnx
 from harness.oracle import graph as graphs
 from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     attention,
+    chance,
     contrib,
     control,
     creation,

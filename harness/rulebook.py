@@ -1,0 +1,81 @@
+"""Rulebook: which tier judges which operator, and which behaviour is documented and so no bug.
+
+`python -m harness.rulebook` writes docs/judgement.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from generators.ops.table import families
+from harness.environments import registered, resolve
+from harness.oracle import contested, exact, grid
+from harness.oracle.balls.chance import RANDOM
+from harness.oracle.balls.evaluate import RULES as BALLS
+from harness.wire import Rule, Target
+
+
+def page() -> str:
+    """The rulebook as Markdown."""
+    targets = [resolve(name).target for name in sorted(registered())]
+    return "\n".join(
+        [
+            "# What judges what",
+            "",
+            "[oracle.md](oracle.md) says what the tiers ask. The first that can tell, on the data at hand, judges. budget, the",
+            "last of all, is asked of whatever is quantised, and sampling of any float.",
+            "",
+            *_operators(),
+            "## What is documented, and so no bug",
+            "",
+            *_refusals(targets),
+            "",
+            "Numerical behaviour that a target documents, tolerated where the oracle predicts it, and counted by name:",
+            "",
+            "| target | rule | source |",
+            "|---|---|---|",
+            *[f"| {t.name} | {rule.name} | {rule.source} |" for t in targets for rule in t.exceptions],
+            "",
+            "What the standard leaves open; a failure there abstains, by the name of the rule:",
+            "",
+            "| rule | source |",
+            "|---|---|",
+            *[f"| {rule.name} | {rule.source} |" for rule in contested.RULES],
+            "",
+        ]
+    )
+
+
+def tiers(operator: str) -> list[str]:
+    """The tiers that have an answer for `operator`, in the order in which they are asked."""
+    if operator in RANDOM:
+        return ["structure", "running error (the range)"]
+    answers = {
+        "exact": operator in exact.RULES,
+        "running error": operator in BALLS,
+        "sampling": True,
+        "lossless": operator in grid.WEIGHTED | grid.PLAIN,
+        "artifact": operator in BALLS,
+    }
+    return [tier for tier, answered in answers.items() if answered]
+
+
+def _operators() -> Iterator[str]:
+    for family, names in families().items():
+        yield from (f"## {family}", "", "| operator | tiers |", "|---|---|")
+        yield from (f"| {name} | {', '.join(tiers(name))} |" for name in names)
+        yield ""
+
+
+def _refusals(targets: list[Target]) -> Iterator[str]:
+    yield from ('"Not supported" (verdict `rejects`):', "", "| target | rule | stage | source |", "|---|---|---|---|")
+    yield from (_refusal(target, rule) for target in targets for rule in target.refusals)
+
+
+def _refusal(target: Target, rule: Rule) -> str:
+    return f"| {target.name} | {rule.name} | {rule.stage} | {rule.source} |"
+
+
+if __name__ == "__main__":
+    Path("docs/judgement.md").write_text(page())
