@@ -140,8 +140,8 @@ def cast(x: Ball, to: np.dtype) -> Ball:
     if x.radius is None and not is_float(x.dtype):
         return exact(x.middle.astype(to))
     ends = [np.trunc(x.low), np.trunc(x.high)]
-    if to in NARROW:  # onnxruntime rounds, onnx.reference does not
-        ends += [np.rint(x.low), np.rint(x.high)]
+    if to in NARROW:  # onnxruntime rounds halves away from zero, onnx.reference cuts
+        ends += [np.trunc(x.low + np.copysign(0.5, x.low)), np.trunc(x.high + np.copysign(0.5, x.high))]
     result = undecided_where(x.undecided, between(reduce(np.minimum, ends), reduce(np.maximum, ends), to))
     return result if result.error.any() else exact(value(result))
 

@@ -24,6 +24,7 @@ from harness.oracle.balls.ball import (
     rounded,
     spread,
     undecided_where,
+    widened,
 )
 from harness.oracle.balls.rules import Context, Operands, Results, rule
 from harness.oracle.graph import Node
@@ -39,7 +40,14 @@ def add(x: Ball, y: Ball) -> Ball:
 
 def negated(x: Ball) -> Ball:
     """-x"""
-    return Ball(np.asarray(-x.middle), x.radius, x.dtype)
+    return _mirrored(x, np.negative)
+
+
+def _mirrored(x: Ball, function: Callable[[Array], Array]) -> Ball:
+    """`function` of x, which gives x or -x: of integers the least has no opposite."""
+    if x.radius is None or is_float(x.dtype):
+        return Ball(np.asarray(function(x.middle)), x.radius, x.dtype)
+    return widened(function(x.middle), x.radius, x.dtype)
 
 
 def multiply(x: Ball, y: Ball) -> Ball:
@@ -123,7 +131,7 @@ def broadcast(ball: Ball, shape: tuple[int, ...]) -> Ball:
 
 def absolute(x: Ball) -> Ball:
     """|x|"""
-    return Ball(np.asarray(np.abs(x.middle)), x.radius, x.dtype)
+    return _mirrored(x, np.abs)
 
 
 @rule("Identity")
