@@ -30,11 +30,15 @@ from harness.oracle import artifact, budget, exact, lossless, running_error, sam
 from harness.oracle.opinion import Blame
 from harness.oracle.question import distance
 from harness.recipe import effective, validated
+from harness.signature import DAMAGE
 from harness.verdict import Kind, Observation, Outcome
 
 SECONDS, HANGING_SECONDS = 60, 5
 SURE = 0.999
 """The probability with which reproduce.py shows a flaky case, by trying as often as its rate asks for."""
+
+DAMAGE_TRIES = 20
+"""A damaged heap ends a process or not by how it is laid out: of the first case met, half of all layouts did."""
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, MOST_TEXT = 20, 64, 20_000
@@ -74,10 +78,10 @@ def write(folder: Path, installed: Installed, lab: Laboratory, *, remedies: Sequ
 
 def script(saved: SavedCase, installed: Installed, observation: Observation) -> str:
     """The text of reproduce.py. Nothing of the case's own text is in it but as Python literals."""
-    tries = 1
+    tries = DAMAGE_TRIES if saved.kind in DAMAGE else 1
     if saved.status == "flaky":
         rate = max(saved.reproduced, 1) / max(saved.runs, 1)
-        tries = math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE)))
+        tries = max(tries, math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE))))
     return _rendered(
         "reproduce.py.jinja",
         {
@@ -180,7 +184,7 @@ def _ending(observation: Observation) -> str:
         Outcome.HANG: f"did not come back in {last.seconds:.0f} s",
         Outcome.MEMORY: f"went over its memory limit ({last.peak_mib:.0f} MiB)",
     }.get(last.outcome, "failed")
-    return f"{last.stage} {what}" + (f": {last.message}" if last.message else "")
+    return f"{last.stage} {what}" + (f": {last.message}" if last.message not in ("", what) else "")
 
 
 def _values(arrays: Feed) -> dict[str, str]:

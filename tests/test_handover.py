@@ -185,4 +185,13 @@ def test_what_quantising_costs_is_no_difference_where_the_question_is_how_the_re
 
 def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():
     text = handover.script(saved_relu(status="flaky", runs=5, reproduced=2), resolve("mnn"), RAN)
-    assert "TRIES = 14  # it failed in 2 of 5 runs" in text
+    assert "TRIES = 14  # 2 of 5 runs failed" in text
+
+
+def test_a_damaged_heap_is_laid_out_anew_in_each_of_many_tries():
+    saved = saved_relu()
+    crash = dataclasses.replace(saved, verdict={**saved.verdict, "kind": "SIGABRT", "word": "crashes"})
+    text = handover.script(crash, resolve("mnn"), RAN)
+    assert "TRIES = 20" in text
+    assert "stirred(" in text
+    assert "stirred(" not in handover.script(saved, resolve("mnn"), RAN)
