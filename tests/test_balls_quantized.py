@@ -194,6 +194,17 @@ def test_weights_of_a_few_bits_are_unpacked_from_the_lowest(bits):
     assert holds(ball, (x.astype(np.float64) @ weights.T).astype(np.float32))
 
 
+@pytest.mark.parametrize(("activation", "numbers"), [("Relu", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.7])])
+def test_an_activation_fused_into_a_convolution_is_the_operator_behind_it(activation, numbers):
+    x, w, z = noise((1, 2, 4, 4)), noise((3, 2, 3, 3), 1), noise((1, 3, 2, 2), 2)
+    (fused,) = apply("com.microsoft.FusedConv", x, w, None, z, activation=activation, activation_params=numbers)
+    (y,) = apply("Add", *apply("Conv", x, w), z)
+    attributes = {"alpha": numbers[0]} if activation == "LeakyRelu" else {}
+    bounds = [one(number) for number in numbers] if activation == "Clip" else []
+    (apart,) = apply(activation, y, *bounds, **attributes)
+    assert holds(fused, apart.middle.astype(np.float32))
+
+
 RECIPES = {
     "QDQ": {"format": "QDQ"},
     "QOperator": {"format": "QOperator", "types": "u8u8"},

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.oracle.balls.ball import Ball, Undecided, format_of, value, widened
-from harness.oracle.balls.linear import Sum, products
+from harness.oracle.balls.ball import Ball, Undecided, exact, format_of, value, widened
+from harness.oracle.balls.linear import Sum, convolution, product_and_sum, products
 from harness.oracle.balls.operands import moved, operand
 from harness.oracle.balls.quantized import (
     FLOAT,
@@ -176,6 +176,29 @@ def fused_matmul(node: Node, operands: Operands, context: Context) -> Results:
     return [products(np.matmul, a, b, a.shape[-1]).times(attribute(node, "alpha", 1.0)).ball(a.dtype)]
 
 
+@rule("com.microsoft.FusedConv")
+def fused_conv(node: Node, operands: Operands, context: Context) -> Results:
+    """An activation of Conv plus a tensor"""
+    total = convolution(node, operands[0], operands[1], operand(operands, 2)).plus(operand(operands, 3))
+    return [_activated(node, total, operands[0].dtype, attribute(node, "activation_params", ()), context)]
+
+
+@rule("com.microsoft.FusedGemm")
+def fused_gemm(node: Node, operands: Operands, context: Context) -> Results:
+    """An activation of Gemm"""
+    total = product_and_sum(node, operands[0], operands[1], operand(operands, 2))
+    given = [node.attributes.get(f"activation_{name}") for name in ("alpha", "beta")]
+    return [_activated(node, total, operands[0].dtype, [number for number in given if number is not None], context)]
+
+
+def _activated(node: Node, total: Sum, dtype: np.dtype, numbers: Sequence[float], context: Context) -> Ball:
+    """The activation that `node` names, its parameters in order."""
+    operands, attributes = [total.ball(dtype)], dict(zip(("alpha", "beta"), numbers))
+    if node.attributes["activation"] == "Clip":
+        operands, attributes = [*operands, *(exact(np.array(number, dtype)) for number in numbers)], {}
+    return _followed(node.attributes["activation"], dataclasses.replace(node, attributes=attributes), operands, context)
+
+
 @rule("com.microsoft.MatMulNBits")
 def matmul_nbits(node: Node, operands: Operands, context: Context) -> Results:
     """A W', W (N, K) in codes of a few bits, one scale and zero point a block of K"""
@@ -217,7 +240,7 @@ def dynamic_quantize_lstm(node: Node, operands: Operands, context: Context) -> R
         seen = _as_quantized(h, node, context) if h.shape[0] == 1 else _near(h)
         return lstm_step(layer, wx, (seen, c))
 
-    return recurrent(node, [x, w, r, *operands[3:8]], 4, ("Sigmoid", "Tanh", "Tanh"), step)
+    return recurrent(node, [x, w, r, *operands[3:8]], 4, ("Sigmoid", "Tanh", "Tanh"), step, context.observed)
 
 
 def _gates(codes_: Ball, scale: Ball, zero: Ball) -> Ball:
