@@ -9,13 +9,12 @@ import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from harness.planted import plant as planted
-from harness.planted.plant import BOTH, Plant, plant
+from harness.planted.plant import BOTH, MNN_ONLY, Plant, plant
 from harness.planted.site import Site, each, sites
 
 preload = planted.preload
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
-MNN_ONLY = ("mnn",)  # changes so small that eight bits cannot hold them are no bugs of a quantiser
 
 
 def on(

@@ -15,7 +15,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto
 
-from harness.targets import mnn, onnxruntime_quant
+from harness.targets import mnn, mnn_artifact, onnxruntime_quant
 from harness.targets.mnn import MNN
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
 from harness.wire import Feed, Options, Target
@@ -23,6 +23,7 @@ from harness.wire import Feed, Options, Target
 Outputs = list[dict[str, np.ndarray]]
 BOTH = ("mnn", "onnxruntime_quant")
 ORT = ("onnxruntime_quant",)
+MNN_ONLY = ("mnn",)
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,22 @@ def quantizing(target: Target, damage: Callable[[ModelProto, ModelProto], None])
     return replace(target, quantize=quantize)
 
 
+def patching(target: Target, damage: Callable[[bytearray, Mapping[str, Any]], None]) -> Target:
+    """`target`, which quantises to an MNN file, with `damage` done to (its bytes, what mnn_artifact reads in them)."""
+
+    def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+        path = target.quantize(artifact, calibration, folder, options)
+        with open(path, "rb") as file:
+            content = bytearray(file.read())
+        damage(content, mnn_artifact.read(path))
+        patched = os.path.join(folder, "patched.mnn")
+        with open(patched, "wb") as file:
+            file.write(content)
+        return patched
+
+    return replace(target, quantize=quantize)
+
+
 def calibrating(target: Target, damage: Callable[[Sequence[Feed]], Sequence[Feed]]) -> Target:
     """`target` which calibrates on what `damage` makes of the feeds."""
 
@@ -123,6 +140,7 @@ def feeding(target: Target, damage: Callable[[Sequence[Feed]], Sequence[Feed]]) 
 STAGES = {
     converting: "convert",
     quantizing: "quantize",
+    patching: "quantize",
     calibrating: "quantize",
     loading: "execute",
     executing: "execute",

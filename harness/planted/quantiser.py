@@ -6,7 +6,7 @@ those of a bias begin with the name of its codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 from onnx import ModelProto, numpy_helper
 
 from harness.planted import plant as planted
-from harness.planted.plant import ORT, Plant, plant
+from harness.planted.plant import MNN_ONLY, ORT, Plant, plant
 from harness.planted.site import Site, constant, sites
 from harness.wire import Feed
 
@@ -296,6 +296,38 @@ def calibrated_on_one_sample(feeds: Sequence[Feed]) -> Sequence[Feed]:
 def calibrated_on_magnitudes(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Calibration looks at |x| and forgets the negative side."""
     return [{name: np.abs(x) if x.dtype.kind == "f" else x for name, x in feed.items()} for feed in feeds]
+
+
+# The files of MNN
+
+
+@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY, quantize="weight-only")
+def rolled_scales_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
+    """Each channel of the weights in an MNN file has the scale of the one before."""
+    for layer in held["layers"]:
+        overwrite(content, layer["scales"], np.roll(layer["scales"], 1, axis=0))
+
+
+@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY, quantize="weight-only")
+def scales_off_by_a_percent_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
+    """The scales of the weights in an MNN file are a percent too large."""
+    for layer in held["layers"]:
+        overwrite(content, layer["scales"], layer["scales"] * np.float32(1.01))
+
+
+@plant(planted.patching, *QUANTIZED, targets=MNN_ONLY, quantize="offline", method="EMA")
+def cut_ranges_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
+    """The scales of activations in an MNN file are half of what the range needs, which EMA does not choose freely."""
+    scales = np.array([tensor["scale"] for tensor in held["tensors"].values()], np.float32)
+    overwrite(content, scales, scales / 2)
+
+
+def overwrite(content: bytearray, old: np.ndarray, new: np.ndarray) -> None:
+    """Put the floats `new` in the places of `old`, each wherever it lies first: offsets may stand between them."""
+    places = [(content.find(np.float32(x).tobytes()), np.float32(y).tobytes()) for x, y in zip(old.flat, new.flat)]
+    for place, value in places:
+        if place >= 0:
+            content[place : place + 4] = value
 
 
 def _readers(model: ModelProto) -> list[Site]:
