@@ -134,6 +134,26 @@ def test_what_overflows_may_be_anything(lab):
     assert said_of(lab, model, np.array([2e20, np.inf], np.float32)).word is Word.DIVERGES
 
 
+def recurrent(op, gates, steps=60, hidden=24):
+    """A long, wide recurrent layer, whose rounding errors no ball could follow to the end."""
+    shapes = [(1, gates * hidden, 3), (1, gates * hidden, hidden)]
+    w, r = (0.5 * normal(*shape, seed=k + 1) for k, shape in enumerate(shapes))
+    nodes = [helper.make_node(op, ["x", "w", "r"], ["y"], hidden_size=hidden)]
+    output = ("y", FLOAT, (steps, 1, 2, hidden))
+    return case(nodes, {"x": normal(steps, 2, 3)}, {"w": w, "r": r}, outputs=[output], opset=14)
+
+
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_a_recurrent_layer_is_judged_step_by_step(lab, op, gates):
+    model = recurrent(op, gates)
+    right = lab.reference.run(model).outputs[0]["y"]
+    assert said_of(lab, model, right).word is Word.AGREES
+    for step in (0, 30, 59):
+        wrong = right.copy()
+        wrong[step, 0, 1, 5] += 1e-4
+        assert said_of(lab, model, wrong).word is Word.DIVERGES, f"an error in step {step}"
+
+
 def test_an_empty_output_agrees(lab):
     model = one("Exp", np.zeros((0, 3), np.float32))
     assert said_of(lab, model, np.zeros((0, 3), np.float32)).word is Word.AGREES

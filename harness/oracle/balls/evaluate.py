@@ -47,16 +47,20 @@ class Evaluation:
     undecided: Mapping[str, str]
 
 
-def evaluate(graph: Graph, feed: Values, *, lenient: bool = False) -> Evaluation:
+def evaluate(graph: Graph, feed: Values, *, lenient: bool = False, observed: Values | None = None) -> Evaluation:
     """Every tensor of `graph`, given those that `feed` holds: its inputs, or recorded tensors to cut it at.
 
     What `feed` holds is taken from there and not computed. lenient: allow each QuantizeLinear one step more.
+    observed: tensors as the implementation that is judged gave them. A recurrent layer then need not be right from the
+    first step to the last, which no ball could follow for long, but at every step from the state that it showed.
     """
     with np.errstate(all="ignore"):
-        return _evaluate(graph, {name: exact(x) for name, x in feed.items()}, {}, lenient)
+        return _evaluate(graph, {name: exact(x) for name, x in feed.items()}, {}, lenient, observed or {})
 
 
-def _evaluate(graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool) -> Evaluation:
+def _evaluate(
+    graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool, observed: Values
+) -> Evaluation:
     """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
     balls: dict[str, Any] = {**{name: exact(x) for name, x in graph.constants.items()}, **given}
     undecided = dict(unknown)
@@ -64,12 +68,12 @@ def _evaluate(graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str]
 
     def subgraph(proto: onnx.GraphProto, operands: Sequence[Any]) -> list[Any]:
         inner = bodies.get(id(proto)) or bodies.setdefault(id(proto), graphs.read_graph(proto, graph.opset))
-        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient)
+        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient, {})
         if missing := [found.undecided[name] for name in inner.outputs if name in found.undecided]:
             raise Undecided(f"{missing[0]} has no answer")
         return [found.balls[name] for name in inner.outputs]
 
-    context = Context(graph.opset, lenient, subgraph)
+    context = Context(graph.opset, lenient, subgraph, observed)
     for node in graph.nodes:
         if all(name in balls for name in node.outputs if name):
             continue

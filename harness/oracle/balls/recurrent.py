@@ -1,7 +1,10 @@
 """Recurrent layers: a step in ball arithmetic, carried along each sequence.
 
 X (T, B, I), W (D, gates H, I), R (D, gates H, H), B (D, 2 gates H), states (D, B, H); Y (T, D, B, H). The sum of a gate
-is one sum of I + H products and the biases, rounded as such. What a step adds to the state's radius stays in it.
+is one sum of I + H products and the biases, rounded as such. What a step adds to the state's radius stays in it, and
+the recurrent weights may multiply it: after some ten steps of a wide layer nothing is left to say. So where the Y of
+the implementation that is judged is known, each step starts from the state that it gave: any right implementation makes
+the right step from there, and a wrong one a wrong step.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from harness.oracle.balls.linear import Sum, products
 from harness.oracle.balls.normalization import constant
 from harness.oracle.balls.operands import joined, moved, operand
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
-from harness.oracle.graph import Node
+from harness.oracle.graph import Node, Values
 
 Activation = Callable[[Ball], Ball]
 State = tuple[Ball, ...]
@@ -67,7 +70,7 @@ Step = Callable[[Layer, Sum, State], State]
 @rule("RNN")
 def _rnn(node: Node, operands: Operands, context: Context) -> Results:
     """H' = f(X W' + H R' + biases)"""
-    return recurrent(node, operands, 1, ("Tanh",), _rnn_step)
+    return recurrent(node, operands, 1, ("Tanh",), _rnn_step, context.observed)
 
 
 def _rnn_step(layer: Layer, wx: Sum, state: State) -> State:
@@ -78,7 +81,7 @@ def _rnn_step(layer: Layer, wx: Sum, state: State) -> State:
 @rule("GRU")
 def _gru(node: Node, operands: Operands, context: Context) -> Results:
     """z, r, h gates: H' = (1 - z) h + z H"""
-    return recurrent(node, operands, 3, ("Sigmoid", "Tanh"), _gru_step)
+    return recurrent(node, operands, 3, ("Sigmoid", "Tanh"), _gru_step, context.observed)
 
 
 def _gru_step(layer: Layer, wx: Sum, state: State) -> State:
@@ -88,8 +91,8 @@ def _gru_step(layer: Layer, wx: Sum, state: State) -> State:
     both, last = slice(0, 2 * n), slice(2 * n, 3 * n)
     weights, bias = moved(layer.r, lambda a: a[:, last]), layer.bias_r and moved(layer.bias_r, lambda a: a[last])
     gates_bias = layer.bias_r and moved(layer.bias_r, lambda a: a[both])
-    recurrent = products(np.matmul, h, moved(layer.r, lambda a: a[:, both]), n)
-    gates = layer.activate(0, _plus(wx.each(lambda a: a[..., both]), recurrent, gates_bias).ball(h.dtype))
+    fed_back = products(np.matmul, h, moved(layer.r, lambda a: a[:, both]), n)
+    gates = layer.activate(0, _plus(wx.each(lambda a: a[..., both]), fed_back, gates_bias).ball(h.dtype))
     z, r = layer.gate(gates, 0), layer.gate(gates, 1)
     x = wx.each(lambda a: a[..., last])
     if attribute(layer.node, "linear_before_reset", 0):
@@ -113,7 +116,7 @@ def _blend(z: Ball, a: Ball, b: Ball) -> Ball:
 @rule("LSTM")
 def _lstm(node: Node, operands: Operands, context: Context) -> Results:
     """i, o, f, c gates: C' = f C + i c, H' = o h(C')"""
-    return recurrent(node, operands, 4, ("Sigmoid", "Tanh", "Tanh"), lstm_step)
+    return recurrent(node, operands, 4, ("Sigmoid", "Tanh", "Tanh"), lstm_step, context.observed)
 
 
 def lstm_step(layer: Layer, wx: Sum, state: State) -> State:
@@ -145,21 +148,25 @@ def _plus(a: Sum, b: Sum, bias: Ball | None) -> Sum:
     return Sum(a.middle + b.middle, a.radius + b.radius, a.size + b.size, a.terms + b.terms).plus(bias)
 
 
-def recurrent(node: Node, operands: Operands, gates: int, defaults: tuple[str, ...], step: Step) -> Results:
-    """Y, Y_h and for two states Y_c of every direction."""
+def recurrent(
+    node: Node, operands: Operands, gates: int, defaults: tuple[str, ...], step: Step, observed: Values
+) -> Results:
+    """Y, Y_h and for two states Y_c of every direction; each step from the Y observed before it, where there is one."""
     batch_first = bool(attribute(node, "layout", 0))
     x = moved(operands[0], lambda a: np.swapaxes(a, 0, 1)) if batch_first else operands[0]
     length, batch = x.shape[:2]
     lens = operand(operands, 4)
     lens = np.full(batch, length) if lens is None else value(lens)
     direction = attribute(node, "direction", "forward")
+    seen = observed.get(node.outputs[0])
+    seen = np.moveaxis(seen, 0, 2) if batch_first and seen is not None else seen
     sequences, finals = [], []
     for d, layer in enumerate(_layers(node, operands, gates, defaults)):
         states = [
             _initial(operand(operands, 5 + k), d, batch, layer, x.dtype, batch_first) for k in range(1 + gates // 4)
         ]
         backwards = direction == "reverse" or d == 1
-        y, state = _carried(layer, x, tuple(states), lens, backwards, step)
+        y, state = _carried(layer, x, tuple(states), lens, backwards, step, None if seen is None else seen[:, d])
         sequences.append(y)
         finals.append(state)
     axis = 2 if batch_first else 1
@@ -168,7 +175,9 @@ def recurrent(node: Node, operands: Operands, gates: int, defaults: tuple[str, .
     return [y, *(joined(last, lambda arrays: np.stack(arrays, axis - 1)) for last in zip(*finals))]
 
 
-def _carried(layer: Layer, x: Ball, state: State, lens: Array, backwards: bool, step: Step) -> tuple[Ball, State]:
+def _carried(
+    layer: Layer, x: Ball, state: State, lens: Array, backwards: bool, step: Step, seen: Array | None
+) -> tuple[Ball, State]:
     """(T, B, H) and the last state. Beyond its length a sequence yields 0 and keeps its state."""
     length, batch = x.shape[:2]
     time, sample = np.arange(length)[:, None], np.arange(batch)
@@ -177,7 +186,10 @@ def _carried(layer: Layer, x: Ball, state: State, lens: Array, backwards: bool, 
     wx = products(np.matmul, ordered, layer.w, x.shape[2]).plus(layer.bias_w)
     zero, yields = Ball(np.zeros((batch, layer.hidden)), None, x.dtype), []
     for t in range(length):
-        new = step(layer, _at(wx, t), state)
+        before = state
+        if t and seen is not None:
+            before = (rounded(seen[order[t - 1], sample], 0.0, x.dtype, roundings=1), *state[1:])
+        new = step(layer, _at(wx, t), before)
         if t < lens.min(initial=length):
             state = new
             yields.append(new[0])

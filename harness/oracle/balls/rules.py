@@ -7,14 +7,14 @@ None for an output that has no answer. A rule raises Undecided, saying why, when
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import onnx
 
 from harness.oracle.balls.ball import Ball
-from harness.oracle.graph import Node
+from harness.oracle.graph import Node, Values
 
 Operands = Sequence[Any]
 """A Ball, None when absent, or for a sequence of tensors a tuple of balls."""
@@ -29,11 +29,13 @@ class Context:
     opset     version of the default domain
     lenient   allow a QuantizeLinear one step more than its operand's ball does
     subgraph  (a graph attribute, its operands in order) -> its outputs, read with the tensors around the node in scope
+    observed  tensors as the implementation that is judged gave them: what it makes of its own state may be judged by it
     """
 
     opset: int
     lenient: bool
     subgraph: Callable[[onnx.GraphProto, Sequence[Ball]], Sequence[Ball]]
+    observed: Values = field(default_factory=dict)
 
 
 Rule = Callable[[Node, Operands, Context], Results]
