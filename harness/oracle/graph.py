@@ -87,6 +87,20 @@ def read_graph(graph: onnx.GraphProto, opset: int) -> Graph:
     )
 
 
+def with_constants(model: onnx.ModelProto, values: Values) -> onnx.ModelProto:
+    """`model` with other values in the initializers, and as results of the Constant nodes, that `values` names."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for tensor in changed.graph.initializer:
+        if tensor.name in values:
+            tensor.CopyFrom(numpy_helper.from_array(values[tensor.name], tensor.name))
+    for node in changed.graph.node:
+        if node.op_type == "Constant" and node.output[0] in values:
+            value = helper.make_attribute("value", numpy_helper.from_array(values[node.output[0]]))
+            node.attribute[0].CopyFrom(value)
+    return changed
+
+
 def _value(attribute: onnx.AttributeProto) -> Any:
     value = helper.get_attribute_value(attribute)
     if isinstance(value, bytes):

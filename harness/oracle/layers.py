@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
-from onnx import numpy_helper
 
-from harness.oracle import grid
+from harness.oracle import graph, grid
 from harness.oracle.graph import Graph, Node
 from harness.oracle.question import Question
 from harness.verdict import Kind, Verdict, Word
@@ -95,7 +93,9 @@ def dequantised(question: Question) -> Question | None:
             return None
         shape = question.graph.constants[found.node.inputs[1]].shape
         replaced[found.node.inputs[1]] = _in_place(found.node, layer.weights / found.factors, shape)
-    case = dataclasses.replace(question.case, model=_with_constants(question.case.proto, replaced).SerializeToString())
+    case = dataclasses.replace(
+        question.case, model=graph.with_constants(question.case.proto, replaced).SerializeToString()
+    )
     expected = question.reference.run(case)
     if not expected.outputs:
         return None
@@ -191,18 +191,3 @@ def _accused(layer: Layer, weights: Weights) -> Verdict:
         bound=allowed,
         culprits=((node.outputs[0], node.op),),
     )
-
-
-def _with_constants(model: onnx.ModelProto, values: Mapping[str, np.ndarray]) -> onnx.ModelProto:
-    """The model with initializers, or the results of Constant nodes, replaced."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
-    for tensor in changed.graph.initializer:
-        if tensor.name in values:
-            tensor.CopyFrom(numpy_helper.from_array(values[tensor.name], tensor.name))
-    for node in changed.graph.node:
-        if node.op_type == "Constant" and node.output[0] in values:
-            node.attribute[0].CopyFrom(
-                onnx.helper.make_attribute("value", numpy_helper.from_array(values[node.output[0]]))
-            )
-    return changed
