@@ -62,30 +62,16 @@ def _followed(op: str, node: Node, operands: Sequence[Ball], context: Context) -
     return result  # type: ignore[no-any-return]
 
 
-def _between(op: str) -> None:
-    """QLinear-op: `op` of one tensor of codes (x, scale, zero, y_scale, y_zero)."""
-
-    @rule(f"com.microsoft.QLinear{op}")
-    def follow(node: Node, operands: Operands, context: Context) -> Results:
-        result = _followed(op, node, [dequantized(operands, 0)], context)
-        return [quantized(result, operands[3], operand(operands, 4), operands[0], context)]
+UNARY = ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")
 
 
-for _op in ("Sigmoid", "LeakyRelu", "ReduceMean"):
-    _between(_op)
+@rule(*(f"com.microsoft.QLinear{op}" for op in UNARY))
+def qlinear_unary(node: Node, operands: Operands, context: Context) -> Results:
+    """The operator of one tensor of codes (x, scale, zero, y_scale, y_zero)
 
-
-@rule("com.microsoft.QLinearSoftmax")
-def qlinear_softmax(node: Node, operands: Operands, context: Context) -> Results:
-    """Softmax of codes, as the default opset that the attribute names defines it"""
+    Softmax names the opset that defines it; channels of a pool are second or last.
+    """
     context = dataclasses.replace(context, opset=attribute(node, "opset", context.opset))
-    result = _followed("Softmax", node, [dequantized(operands, 0)], context)
-    return [quantized(result, operands[3], operand(operands, 4), operands[0], context)]
-
-
-@rule("com.microsoft.QLinearAveragePool", "com.microsoft.QLinearGlobalAveragePool")
-def qlinear_average_pool(node: Node, operands: Operands, context: Context) -> Results:
-    """The mean of codes, channels second or last"""
     last = attribute(node, "channels_last", 0)
     x = dequantized(operands, 0)
     x = moved(x, lambda values: np.moveaxis(values, -1, 1)) if last else x
@@ -123,16 +109,14 @@ def qlinear_where(node: Node, operands: Operands, context: Context) -> Results:
 @rule("com.microsoft.QGemm")
 def qgemm(node: Node, operands: Operands, context: Context) -> Results:
     """alpha s_a s_b (A' B' + C), C int32 in units of s_a s_b; in codes where a scale of Y is given, else in float32"""
-    a, b = centred(operands[0], _scalar(operands[2])), operands[3]
-    transposed_b = attribute(node, "transB", 0)
-    zero, scale = (columns(operands[k]) for k in (5, 4))
-    b = moved(b, np.transpose) if transposed_b else b
+    a, b, zero = centred(operands[0], _scalar(operands[2])), operands[3], columns(operands[5])
     a = moved(a, np.transpose) if attribute(node, "transA", 0) else a
+    b = moved(b, np.transpose) if attribute(node, "transB", 0) else b
     total = products(np.matmul, a, centred(b, zero), a.shape[1]).plus(operand(operands, 6))
-    s_a, s_b = scales(_scalar(operands[1]), scale)
+    s_a, s_b = scales(_scalar(operands[1]), columns(operands[4]))
     factor = attribute(node, "alpha", 1.0) * s_a * s_b
     if operand(operands, 7) is None:
-        return [total.each(lambda y: y * factor).ball(FLOAT)]
+        return [total.times(factor).ball(FLOAT)]
     y_zero = no_zero(operands[0].dtype) if operand(operands, 8) is None else operands[8]
     return [requantized(total, factor / value(operands[7]), y_zero, y_zero.dtype, context)]
 

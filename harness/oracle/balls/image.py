@@ -17,45 +17,62 @@ from harness.oracle.balls.rules import Context, Operands, Results, attribute, ru
 from harness.oracle.graph import Node
 
 
+@dataclass(frozen=True)
+class Axis:
+    """How one axis is resized: from n elements to `out`; start and end of the region to crop to, in shares of it."""
+
+    axis: int
+    n: int
+    out: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+
 @rule("Resize")
 def resize(node: Node, operands: Operands, context: Context) -> Results:
     """Axes scaled, or given sizes, by nearest, linear or cubic interpolation"""
     if attribute(node, "antialias", 0):
-        raise Undecided("the window of an antialiasing filter")
+        raise Undecided("what an antialiasing filter sees at the edges: engines differ")
     x: Ball = operands[0]
     old = context.opset < 11
-    scales, sizes = array(operands, 1 if old else 2), integers(operands, 3)
-    axes = [axis % x.middle.ndim for axis in attribute(node, "axes", range(x.middle.ndim))]
-    roi = array(operands, 1) if not old and attribute(node, _MODE, "") == "tf_crop_and_resize" else None
-    lengths = [x.shape[axis] for axis in axes]
-    if sizes:
-        factors, results = _fitted(lengths, sizes, attribute(node, "keep_aspect_ratio_policy", "stretch"))
-    else:
-        factors = [float(s) for s in np.asarray(scales, np.float64).ravel()]
-        results = [math.floor(n * s) for n, s in zip(lengths, factors)]
-    ends = [(0.0, 1.0)] * len(axes) if roi is None else list(zip(roi.tolist(), roi[len(axes) :].tolist()))
     transform = "asymmetric" if old else attribute(node, _MODE, "half_pixel")
-    outside = np.zeros((1,) * x.middle.ndim, np.bool_)
-    unsure = outside
+    outside = unsure = np.zeros((1,) * x.middle.ndim, np.bool_)
     y = x
-    for axis, n, out, scale, (start, end) in zip(axes, lengths, results, factors, ends):
-        if scale == 1.0 and (start, end) == (0.0, 1.0):
+    for along in _axes(node, operands, transform, old):
+        if along.scale == 1.0 and (along.start, along.end) == (0.0, 1.0):
             continue
-        if scale == 1.0:
+        if along.scale == 1.0:
             raise Undecided("whether an axis that is cropped with a scale of 1 changes: engines differ")
-        where = positions(transform, n, out, scale, start, end)
-        y = _along(node, y, axis, where, scale, old)
+        where = positions(transform, along)
+        y = _along(node, y, along, where, old)
         if transform == "tf_crop_and_resize":
-            shape = [-1 if k == axis else 1 for k in range(x.middle.ndim)]
-            low, high = where.p - where.slack, where.p + where.slack
-            outside = outside | ((high < 0) | (low > n - 1)).reshape(shape)
-            unsure = unsure | (((low < 0) & (high >= 0)) | ((low <= n - 1) & (high > n - 1))).reshape(shape)
+            shape = [-1 if k == along.axis else 1 for k in range(x.middle.ndim)]
+            low, high, last = where.p - where.slack, where.p + where.slack, along.n - 1
+            outside = outside | ((high < 0) | (low > last)).reshape(shape)
+            unsure = unsure | (((low < 0) & (high >= 0)) | ((low <= last) & (high > last))).reshape(shape)
     fill = float(attribute(node, "extrapolation_value", 0.0))
     filled = moved(y, lambda values: np.where(outside, fill if values is y.middle else 0.0, values))
-    return [undecided_where(np.broadcast_to(unsure, y.shape), filled)]
+    return [undecided_where(np.broadcast_to(unsure, y.shape), filled if outside.any() else y)]
 
 
 _MODE = "coordinate_transformation_mode"
+
+
+def _axes(node: Node, operands: Operands, transform: str, old: bool) -> list[Axis]:
+    """What is to be done along each axis. Before opset 11 operand 1 is the scales."""
+    shape = operands[0].shape
+    axes = [axis % len(shape) for axis in attribute(node, "axes", range(len(shape)))]
+    lengths = [shape[axis] for axis in axes]
+    sizes = integers(operands, 3)
+    if sizes:
+        scales, results = _fitted(lengths, sizes, attribute(node, "keep_aspect_ratio_policy", "stretch"))
+    else:
+        scales = np.asarray(array(operands, 1 if old else 2), np.float64).ravel().tolist()
+        results = [math.floor(n * s) for n, s in zip(lengths, scales)]
+    region = array(operands, 1) if transform == "tf_crop_and_resize" else None
+    ends = [0.0] * len(axes) + [1.0] * len(axes) if region is None else region.ravel().tolist()
+    return [Axis(*each) for each in zip(axes, lengths, results, scales, ends, ends[len(axes) :])]
 
 
 @rule("Upsample")
@@ -64,9 +81,9 @@ def upsample(node: Node, operands: Operands, context: Context) -> Results:
     x: Ball = operands[0]
     given = array(operands, 1)
     for axis, scale in enumerate(node.attributes["scales"] if given is None else given.tolist()):
-        n = x.shape[axis]
+        along = Axis(axis, x.shape[axis], math.floor(x.shape[axis] * scale), scale)
         if scale != 1.0:
-            x = _along(node, x, axis, positions("asymmetric", n, math.floor(n * scale), scale, 0.0, 1.0), scale, True)
+            x = _along(node, x, along, positions("asymmetric", along), True)
     return [x]
 
 
@@ -92,8 +109,9 @@ class Positions:
 
 
 @lru_cache(maxsize=256)
-def positions(transform: str, n: int, out: int, scale: float, start: float, end: float) -> Positions:
-    """The positions of `out` elements made of n; start and end: of the region to crop to."""
+def positions(transform: str, along: Axis) -> Positions:
+    """The positions of the elements of the result along an axis."""
+    n, out, scale, start, end = along.n, along.out, along.scale, along.start, along.end
     i = np.arange(out, dtype=np.float64)
     step = 1.0 / scale
     match transform:
@@ -120,13 +138,13 @@ def positions(transform: str, n: int, out: int, scale: float, start: float, end:
     return Positions(p, error, np.zeros(out) if whole or math.frexp(step)[0] == 0.5 else error)
 
 
-def _along(node: Node, x: Ball, axis: int, where: Positions, scale: float, old: bool) -> Ball:
+def _along(node: Node, x: Ball, along: Axis, where: Positions, old: bool) -> Ball:
     """x interpolated along one axis."""
-    mode, n = attribute(node, "mode", "nearest"), x.shape[axis]
+    mode, n, axis = attribute(node, "mode", "nearest"), along.n, along.axis
     if mode == "nearest":
-        rounding = (
-            ("simple" if scale < 1 else "floor") if old else attribute(node, "nearest_mode", "round_prefer_floor")
-        )
+        rounding = attribute(node, "nearest_mode", "round_prefer_floor")
+        if old:
+            rounding = "ceil" if along.scale < 1 else "floor"
         ends = (_nearest(end, rounding) for end in (where.p - where.slack, where.p + where.slack))
         below, above = (np.clip(end, 0, n - 1).astype(np.int64) for end in ends)
         first = moved(x, lambda values: values.take(below, axis))

@@ -49,9 +49,9 @@ class Sum:
         middle, scale = factor * ball.numbers, abs(factor)
         return Sum(self.middle + middle, self.radius + scale * ball.error, self.size + np.abs(middle), self.terms + 1)
 
-    def times(self, factor: float) -> Sum:
-        """Times a number."""
-        return self.each(lambda x: x * factor) if factor != 1.0 else self
+    def times(self, factor: Array | float) -> Sum:
+        """Times numbers that broadcast with it."""
+        return Sum(self.middle * factor, self.radius * np.abs(factor), self.size * np.abs(factor), self.terms)
 
     def ball(self, dtype: np.dtype) -> Ball:
         """Rounded to `dtype`."""
@@ -101,8 +101,10 @@ def product_and_sum(node: Node, a: Ball, b: Ball, c: Ball | None) -> Sum:
 
 @rule("Einsum")
 def einsum(node: Node, operands: Operands, context: Context) -> Results:
-    """Products of operands summed over the letters that the result lacks, by |prod (m + r) - prod m| <= prod (|m| +
-    r) - prod |m|"""
+    """Products of operands summed over the letters that the result lacks
+
+    |prod (m + r) - prod m| <= prod (|m| + r) - prod |m|
+    """
     equation = node.attributes["equation"].replace(" ", "")
 
     def add(arrays: list[Array]) -> Array:
@@ -143,12 +145,12 @@ def conv(node: Node, operands: Operands, context: Context) -> Results:
     return [convolution(node, operands[0], operands[1], operand(operands, 2)).ball(operands[0].dtype)]
 
 
-def convolution(node: Node, x: Ball, w: Ball, bias: Ball | None, fill: object = 0) -> Sum:
-    """What Conv computes, `fill` in the padding."""
+def convolution(node: Node, x: Ball, w: Ball, bias: Ball | None) -> Sum:
+    """What Conv computes."""
     group, spatial = attribute(node, "group", 1), w.middle.ndim - 2
     where = sliding(node, x.shape[2:], w.shape[2:])
     terms = math.prod(w.shape[1:])
-    columns = moved(x, lambda values: _columns(windows(values, where, fill), group, terms, spatial))
+    columns = moved(x, lambda values: _columns(windows(values, where), group, terms, spatial))
     return weighted_columns(columns, w, bias, where.count)
 
 
