@@ -23,8 +23,8 @@ def page() -> str:
         [
             "# What judges what",
             "",
-            "[oracle.md](oracle.md) says what the tiers ask. The first that can tell, on the data at hand, judges. Budget,",
-            "the last of all, is asked of whatever is quantised, and sampling of any float.",
+            "[oracle.md](oracle.md) says what the tiers ask. The first that can tell, on the data at hand, judges.",
+            "Budget, the last of all, is asked of whatever is quantised, and sampling of any float.",
             "",
             *_operators(),
             "## What is documented, and so no bug",
