@@ -71,6 +71,8 @@ def qlinear_unary(node: Node, operands: Operands, context: Context) -> Results:
 
     Softmax names the opset that defines it; channels of a pool are second or last.
     """
+    if attribute(node, "ceil_mode", 0) and attribute(node, "count_include_pad", 0):
+        raise Undecided("whether what ceil_mode sees beyond the padding counts is nowhere said")
     context = dataclasses.replace(context, opset=attribute(node, "opset", context.opset))
     last = attribute(node, "channels_last", 0)
     x = dequantized(operands, 0)
