@@ -10,6 +10,7 @@ import functools
 import math
 import platform
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata, resources
@@ -31,7 +32,7 @@ from harness.oracle.opinion import Blame
 from harness.oracle.question import distance
 from harness.recipe import effective, validated
 from harness.signature import DAMAGE
-from harness.verdict import Kind, Observation, Outcome
+from harness.verdict import Kind, Observation, Outcome, StageRun
 
 SECONDS, HANGING_SECONDS = 60, 5
 SURE = 0.999
@@ -41,7 +42,10 @@ DAMAGE_TRIES = 20
 """A damaged heap ends a process or not by how it is laid out: of the first case met, half of all layouts did."""
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
-LOG_LINES, SHOWN_ELEMENTS, MOST_TEXT = 20, 64, 20_000
+LOG_LINES, SHOWN_ELEMENTS, TITLE = 20, 64, 120
+MOST_PRINTED = 20_000
+"""Bytes of a model that is printed as text: GitHub takes 65536 characters in all."""
+
 HOW_JUDGED: Mapping[str, str] = {
     "structure": "whether every stage ran, and the shapes, types and finiteness of the outputs",
     exact.TIER: "on data for which every partial sum can be represented exactly, so any differing bit is an error",
@@ -62,11 +66,12 @@ OPINIONS: Mapping[str, str] = {
 def write(folder: Path, installed: Installed, lab: Laboratory, *, remedies: Sequence[str] = ()) -> None:
     """Write ISSUE.md and, where the target declares a snippet, reproduce.py into the saved case `folder`.
 
-    The target is run once more, to show what it does. remedies: what makes the failure go away, in words.
-    Raises UserError when the case is not whole or the folder cannot be written.
+    The target is run once more, to show what it does, unless it hangs. remedies: what makes the failure go away, in
+    words. Raises UserError when the case is not whole or the folder cannot be written.
     """
     saved = corpus.load(folder)
-    with lab.hurried(HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS):
+    observation = Observation((StageRun(saved.stage, Outcome.HANG),))
+    if saved.kind != Kind.HANG:
         observation = lab.observe(saved.case, installed, saved.recipe, fresh=True)
     if as_written(saved, observation):
         quantised = replace(saved.case, model=(observation.artifact or {})["model"])
@@ -103,8 +108,8 @@ def script(saved: SavedCase, installed: Installed, observation: Observation) -> 
 
 def issue(saved: SavedCase, installed: Installed, observation: Observation, remedies: Sequence[str] = ()) -> str:
     """The text of ISSUE.md."""
-    proto = saved.case.proto
-    text, drawn = onnx.printer.to_text(proto), picture.picture(proto)
+    proto, printed = saved.case.proto, len(saved.case.model) <= MOST_PRINTED
+    text, drawn = onnx.printer.to_text(proto) if printed else "", picture.picture(proto)
     last = observation.last
     return _rendered(
         "ISSUE.md.jinja",
@@ -114,7 +119,7 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "distribution": installed.target.distribution,
             "release": installed.release,
             "packages": _packages(installed),
-            "title": _first_line(saved),
+            "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
             "message": saved.verdict.get("message", ""),
             "versions": {name: metadata.version(name) for name in NEEDED},
             "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
@@ -122,7 +127,7 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "features": saved.machine.get("cpu_features", []),
             "nodes": nodes(saved.case),
             "elements": elements(saved.case),
-            "text": text if len(text) <= MOST_TEXT else "",
+            "text": text,
             "mermaid": picture.mermaid(drawn) if drawn else "",
             "calls": _snippet(saved, installed) if installed.target.snippet else "",
             "inputs": [_values(feed) for feed in saved.case.feeds],
@@ -181,7 +186,7 @@ def _ending(observation: Observation) -> str:
     last = observation.last
     what = {
         Outcome.CRASH: f"ended by {last.signal}",
-        Outcome.HANG: f"did not come back in {last.seconds:.0f} s",
+        Outcome.HANG: "did not come back",
         Outcome.MEMORY: f"went over its memory limit ({last.peak_mib:.0f} MiB)",
     }.get(last.outcome, "failed")
     return f"{last.stage} {what}" + (f": {last.message}" if last.message not in ("", what) else "")

@@ -18,7 +18,9 @@ from harness.case import Case, Feed, elements, nodes
 from harness.corpus import SavedCase
 from harness.files import replace_text
 
-MOST_TEXT = 40_000
+MOST_PRINTED = 40_000
+"""Bytes of a model that is shown as text."""
+
 SHOWN_ELEMENTS = 64
 
 
@@ -90,10 +92,10 @@ def _commands(saved: SavedCase) -> list[str]:
 
 def _shown(case: Case, expected: Sequence[Feed]) -> dict[str, Any]:
     drawn = picture.picture(case.proto)
-    text = onnx.printer.to_text(case.proto)
+    printed = len(case.model) <= MOST_PRINTED
     return {
         "picture": Markup(picture.svg(drawn, "The graph of the model")) if drawn else "",
-        "text": text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + "\n…",
+        "text": onnx.printer.to_text(case.proto) if printed else f"not shown: {len(case.model)} bytes",
         "nodes": nodes(case),
         "elements": elements(case),
         "values": "\n".join(_values(case.feeds, "input") + _values(expected, "expected")),
