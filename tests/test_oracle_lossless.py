@@ -115,9 +115,10 @@ def weights(model):
     return next(numpy_helper.to_array(t) for t in model.proto.graph.initializer if t.name == gemm.input[1])
 
 
-def lossless_says(lab, model, outputs, scheme):
+def lossless_says(lab, model, outputs, scheme, artifact=None):
     """What the tier says of the only place, asked alone."""
-    question = Question(model, (outputs,), lab.reference.run(model).outputs, lab.reference, scheme)
+    expected = lab.reference.run(model).outputs
+    question = Question(model, (outputs,), expected, lab.reference, scheme, artifact=artifact)
     ((_, said),) = lossless.decide(question, question.places).items()
     return said
 
@@ -203,12 +204,21 @@ def test_off_the_grid_it_abstains(lab, scheme):
     assert (said.word, said.tier, said.abstained) == (Word.ABSTAINS, "lossless", ("Gemm",))
 
 
-def test_where_calibration_clips_it_abstains(lab):
-    model = put(SCHEMES["u8s8"])
-    clips = dataclasses.replace(SCHEMES["u8s8"], clips=True)
-    right = lab.reference.run(model).outputs[0]["y"]
-    assert lossless_says(lab, model, {"y": right * np.float32(1.01)}, clips).word is Word.ABSTAINS
-    assert construct(product(), clips, 0) is None
+def test_where_calibration_may_clip_it_judges_only_if_the_artifact_tells_that_it_did_not(lab):
+    clips = dataclasses.replace(SCHEMES["s8s8 symmetric"], clips=True)
+    model = put(clips, 0)
+    y = Quantised.of(model, clips).run(model.feeds[0]["x"])
+    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, clips)
+    steps = calibration.steps(question, clips)
+    for narrowed, judged in ((1.0, True), (1 - 1 / 4096, True), (0.9, False)):
+        tensors = {
+            name: {"scale": step.scale * narrowed, "zero_point": 0, "low": -127, "high": 127}
+            for name, step in steps.items()
+        }
+        for given, right in ((y, True), (y + np.float32(steps["y"].scale), False)):
+            said = lossless_says(lab, model, {"y": given}, clips, {"tensors": tensors}).word
+            assert said is ((Word.AGREES if right else Word.DIVERGES) if judged else Word.ABSTAINS)
+    assert lossless_says(lab, model, {"y": y}, clips).word is Word.ABSTAINS, "the artifact tells nothing"
 
 
 def test_a_feed_outside_the_calibrated_range_abstains(lab):

@@ -28,9 +28,9 @@ SHOWN = 0.15  # of the tensors inside a part are outputs too
 def construct(case: Case, scheme: Scheme, rng_seed: int) -> Case | None:
     """A case on the grid of `scheme`, calibrated on its feeds: a connected part of the graph of `case`, of its shapes.
 
-    None where the graph holds nothing that fits, or the scheme clips.
+    None where the graph holds nothing that fits. Where calibration may clip, it has no reason to with such data.
     """
-    if scheme.clips or (scheme.symmetric_activations and (scheme.activation_codes or (-1,))[0] >= 0):
+    if scheme.symmetric_activations and (scheme.activation_codes or (-1,))[0] >= 0:
         return None
     rng = np.random.default_rng(rng_seed)
     origin = {**case.origin, "lossless": rng_seed}

@@ -8,8 +8,10 @@ rounded: they are within .501 steps, and, where they lie on the grid too, right 
 behind, results are the float ones or those rounded before the Relu, whichever fits. Where only weights are quantised,
 nothing at all is lost, and the tiers for floats judge.
 
-`construct.construct` makes such cases; this tier recognises one, whoever made it. Where calibration clips (KL, Entropy,
-Percentile, ADMM) steps are unknown, and the budget is asked.
+`construct.construct` makes such cases; this tier recognises one, whoever made it. Where calibration may clip (KL,
+Entropy, Percentile, ADMM), it is asked only where the artifact tells that it did not: that a range ends within half a
+bin in 2048 of the data. Each tensor may then be short by that much; and each operator has to be one that converters
+leave whole, because of what they put between its parts nothing is known. Elsewhere the budget is asked.
 """
 
 from __future__ import annotations
@@ -32,6 +34,23 @@ TIER = "lossless"
 HALF_STEP = 0.501
 ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
 FLOAT_ERROR = 1e-6  # of max|y|
+BIN = 1 / 2048
+LEFT_WHOLE = (grid.WEIGHTED | grid.PLAIN) - {
+    *(
+        "BatchNormalization",
+        "Clip",
+        "CumSum",
+        "LeakyRelu",
+        "PRelu",
+        "ReduceMean",
+        "ReduceSum",
+        "Resize",
+        "Trilu",
+        "Where",
+    )
+}
+"""operators that stay one when a model is converted"""
+
 SATURATION = "u8s8-saturation"
 
 
@@ -49,7 +68,9 @@ def keeps_weights(question: Question) -> bool:
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Recognises outputs on the grid of the question's scheme; abstains on all others."""
     scheme = question.scheme
-    steps = calibration.steps(question, scheme) if scheme and not scheme.clips else {}
+    steps = calibration.steps(question, scheme) if scheme else {}
+    if scheme and scheme.clips:
+        steps = _unclipped(question, steps)
     runs = {feed: Run(question, scheme, steps, feed) for feed, _ in places} if scheme and steps else {}
     verdicts = {}
     for place in places:
@@ -61,6 +82,16 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
             else _judge(runs[place[0]], place, nodes)
         )
     return verdicts
+
+
+def _unclipped(question: Question, formula: Mapping[str, Step]) -> dict[str, Step]:
+    """Those steps of the formula that the artifact tells too, but for a bin of a histogram."""
+    told = calibration.told(question, formula)
+    return {
+        name: formula[name]
+        for name, steps in told.items()
+        if all(abs(s.scale / formula[name].scale - 1) < BIN for s in steps)
+    }
 
 
 @dataclass(frozen=True)
@@ -97,7 +128,7 @@ class Run:
     def _reads(self, node: Node, rounded: Sequence[str]) -> bool:
         """Whether quantising changes nothing that `node` reads, and clips nothing that it gives."""
         model = self.question.graph
-        if node.op not in grid.WEIGHTED | grid.PLAIN or not grid.unscaled(node):
+        if node.op not in (LEFT_WHOLE if self.scheme.clips else grid.WEIGHTED | grid.PLAIN) or not grid.unscaled(node):
             return False
         if any(name and name not in self.values for name in node.inputs):  # a sequence, or a type numpy has not
             return False
@@ -139,9 +170,10 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
     question, last = run.question, nodes[-1]
     got, expected = question.pair(place)
     step = _step_of_results(run, last, place[1])
-    steps = ON_GRID if place[1] in run.held and run.shares(last) else HALF_STEP
-    float_error = FLOAT_ERROR * float(np.abs(expected.astype(np.float64)).max(initial=0.0))
-    bound = np.full(expected.shape, steps * step + float_error)
+    on_grid = place[1] in run.held and run.shares(last) and not run.scheme.clips
+    relative = FLOAT_ERROR + (BIN * len(nodes) if run.scheme.clips else 0.0)
+    largest = float(np.abs(expected.astype(np.float64)).max(initial=0.0))
+    bound = np.full(expected.shape, (ON_GRID if on_grid else HALF_STEP) * step + relative * largest)
     error = distance(got, expected)
     if (error > bound).any() and last.op == "Relu" and len(nodes) > 1 and last.inputs[0] in run.steps:
         # not fused: the results before the Relu were rounded by themselves
