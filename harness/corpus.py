@@ -207,8 +207,9 @@ def _check_form(fields: Any, path: Path) -> None:
         if not isinstance(value, str):
             raise ValueError(f"{value!r:.80} in verdict, seen or not_seen is not a text")
     for name, value in fields["recipe"].items():
-        if isinstance(value, dict | list):
-            raise ValueError(f"recipe option {name} is {value!r:.80}, not a single value")
+        parts = value if isinstance(value, list) else [value]
+        if any(isinstance(part, dict | list) for part in parts):
+            raise ValueError(f"recipe option {name} is {value!r:.80}, not a value and no list of values")
 
 
 def _no_case_json(folder: Path) -> UserError:

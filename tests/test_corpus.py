@@ -47,6 +47,11 @@ def test_several_feeds_and_calibration_feeds_are_kept_in_order(tmp_path):
     assert [feed["x"][0, 0] for feed in loaded.case.calibration] == list(range(11))
 
 
+def test_an_option_may_be_a_list_of_parts(tmp_path):
+    saved = saved_relu(target="onnxruntime-quant", recipe={"disabled_optimizers": ["ConvBNFusion"]})
+    assert corpus.load(corpus.save(saved, tmp_path)).recipe == saved.recipe
+
+
 def test_a_case_that_already_stands_is_left_alone(folder, tmp_path):
     before = (folder / "case.json").read_text()
     assert corpus.save(saved_relu(note="another"), tmp_path) == folder
@@ -110,7 +115,7 @@ def test_a_truncated_case_json_is_named(folder, cut):
         ("status", "odd", "status 'odd'"),
         ("recipe", None, "lacks 'recipe'"),
         ("recipe", ["KL"], r"recipe is \['KL'\], not an object"),
-        ("recipe", {"method": ["KL"]}, "recipe option method"),
+        ("recipe", {"method": [["KL"]]}, "recipe option method"),
         ("recipe", {"method": {"KL": 1}}, "recipe option method"),
         ("verdict", "crashes", "verdict is 'crashes', not an object"),
         ("verdict", {"word": "crashes", "message": 3}, "3 in verdict"),

@@ -140,6 +140,13 @@ def test_the_flags_of_the_recipe_stand_in_the_script():
     assert effective(resolve("mnn").target, saved.recipe)["weight_bits"] == 4
 
 
+def test_the_optimizers_that_a_recipe_does_without_stand_in_the_script():
+    recipe = {"quantize": "none", "disabled_optimizers": ["ConvBNFusion"]}
+    text = handover.script(saved_relu(recipe=recipe, target="onnxruntime-quant"), resolve("onnxruntime-quant"), RAN)
+    assert "without = ['ConvBNFusion']" in text
+    assert "quantize_static" not in text
+
+
 def test_the_text_of_a_case_cannot_become_code():
     note = '"""\' + __import__("os").system("touch /tmp/owned") + \'"""'
     text = handover.script(saved_relu(note=note, seen=(note,)), resolve("mnn"), RAN)
