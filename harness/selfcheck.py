@@ -52,7 +52,7 @@ LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
 """Shares of the effective cases that are to be detected."""
 
 TIMEOUT = 3.0  # seconds of one stage
-TRIES = 20  # cases looked at for each that is to be effective
+TRIES = 40  # cases looked at for each that is to be effective
 EFFORT = Effort(seconds=10.0, calls=45)
 
 

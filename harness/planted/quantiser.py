@@ -315,13 +315,6 @@ def scales_off_by_a_percent_in_file(content: bytearray, held: Mapping[str, Any])
         overwrite(content, layer["scales"], layer["scales"] * np.float32(1.01))
 
 
-@plant(planted.patching, *QUANTIZED, targets=MNN_ONLY, quantize="offline", method="EMA")
-def cut_ranges_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
-    """The scales of activations in an MNN file are half of what the range needs, which EMA does not choose freely."""
-    scales = np.array([tensor["scale"] for tensor in held["tensors"].values()], np.float32)
-    overwrite(content, scales, scales / 2)
-
-
 def overwrite(content: bytearray, old: np.ndarray, new: np.ndarray) -> None:
     """Put the floats `new` in the places of `old`, each wherever it lies first: offsets may stand between them."""
     places = [(content.find(np.float32(x).tobytes()), np.float32(y).tobytes()) for x, y in zip(old.flat, new.flat)]

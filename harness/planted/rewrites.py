@@ -11,24 +11,35 @@ from harness.planted.site import Site
 
 preload = planted.preload
 
+BROADCASTING = ("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub")
 ACTIVATIONS = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
 
 
 # Elementwise operators and activations
 
 
-@on("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub", focus=("scaled-conv", "group-norm", "PRelu", "Add", "Mul"))
+@on(*BROADCASTING, focus=("scaled-conv", "group-norm", "PRelu", "Add", "Mul"))
 def wrong_broadcast_axis(at: Site) -> None:
     """A constant that varies along one axis, like [C, 1, 1], is laid along another axis of as many elements."""
     value, shape = at.constant(1), at.shape(0)
-    if value is None or shape is None or value.ndim > len(shape):
-        return
-    if value.size < 2 or value.size != max(value.shape):
+    if value is None or shape is None or value.ndim > len(shape) or not _varies_along_one_axis(value):
         return
     held = value.reshape(*[1] * (len(shape) - value.ndim), *value.shape)
     axis = held.shape.index(value.size)
     if others := [other for other, n in enumerate(shape) if n == value.size and other != axis]:
         at.feed(1, np.moveaxis(held, axis, others[-1]))
+
+
+@on(*BROADCASTING, focus=("scaled-conv", "group-norm", "PRelu", "Add", "Mul"))
+def lost_broadcast_stride(at: Site) -> None:
+    """A constant that varies along one axis, like [C, 1, 1], has the stride 0 there: its first element serves all."""
+    value = at.constant(1)
+    if value is not None and _varies_along_one_axis(value):
+        at.feed(1, np.full_like(value, value.flat[0]))
+
+
+def _varies_along_one_axis(value: np.ndarray) -> bool:
+    return value.size > 1 and value.size == max(value.shape)
 
 
 @on(*ACTIVATIONS)
