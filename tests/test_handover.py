@@ -132,6 +132,16 @@ def test_the_snippet_is_python_under_every_recipe(name):
     assert len({*scripts}) > len(scripts) // 2, "options change the script"
 
 
+def test_a_target_without_a_snippet_is_replayed_by_driftnet(lab, tmp_path):
+    installed = resolve("mnn")
+    folder = corpus.save(saved_relu(), tmp_path)
+    handover.write(
+        folder, dataclasses.replace(installed, target=dataclasses.replace(installed.target, snippet="")), lab
+    )
+    assert not (folder / "reproduce.py").exists()
+    assert "driftnet replay ." in (folder / "ISSUE.md").read_text()
+
+
 def test_the_flags_of_the_recipe_stand_in_the_script():
     saved = saved_relu(recipe={"quantize": "weight-only", "weight_bits": 4, "optimize_level": 2})
     text = handover.script(saved, resolve("mnn"), RAN)
