@@ -42,7 +42,8 @@ DECISIONS = frozenset(
 
 SIMPLE = grid.WEIGHTED | grid.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "Sigmoid", "Softmax", "Tanh"}
 """operators that a converter keeps as one; of others it may make several, and what is between them is quantised too
-(LpNormalization in MNN: results 3 times as far off as noise at its ends explains)"""
+(LpNormalization in MNN: results 3 times as far off as noise at its ends explains). So with convolutions that have
+groups."""
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -87,11 +88,12 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     note = f"{question.describe(place)} is {score:.2g} times as far off as sampled noise explains, by its {statistic}"
     if score <= FLAG:
         return agrees(TIER, place, error=score, bound=FLAG, message=note if score > FLAG / 2 else "")
-    operators = {node.op for node in question.graph.ancestors(place[1])}
-    if operators & DECISIONS:
+    nodes = question.graph.ancestors(place[1])
+    if any(node.op in DECISIONS for node in nodes):
         return _cannot_tell(question, place, "noise may flip a decision")
-    if question.scheme and question.scheme.activation_codes and operators - SIMPLE:
-        return abstains(TIER, place, "there may be noise inside an operator", sorted(operators - SIMPLE))
+    taken_apart = [node.op for node in nodes if node.op not in SIMPLE or grid.grouped(node)]
+    if taken_apart and question.scheme and question.scheme.activation_codes:
+        return abstains(TIER, place, "there may be noise inside an operator", taken_apart)
     where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": FLAG}
     return Verdict(Word.DIVERGES, TIER, "execute", Kind.WRONG_VALUES, note, **where)
 

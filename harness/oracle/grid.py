@@ -91,8 +91,8 @@ def channel_axes(node: Node, scheme: Scheme) -> tuple[int, ...]:
     """
     if not scheme.per_channel or node.op in scheme.per_tensor:
         return ()
-    grouped = node.attributes.get("group", 1) > 1 and scheme.activation_codes is None
-    return (0, 1) if node.op == "ConvTranspose" or grouped else (output_axis(node),)
+    depthwise = grouped(node) and scheme.activation_codes is None
+    return (0, 1) if node.op == "ConvTranspose" or depthwise else (output_axis(node),)
 
 
 def output_axis(node: Node) -> int:
@@ -164,6 +164,11 @@ def by_output(scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
 def has_weights(model: Graph, node: Node) -> bool:
     """Whether something of `node` is quantised as weights."""
     return node.op in WEIGHTED and node.inputs[1] in model.constants
+
+
+def grouped(node: Node) -> bool:
+    """Whether a convolution has groups: a converter may make a sum of smaller ones of it."""
+    return bool(node.attributes.get("group", 1) != 1)
 
 
 def unscaled(node: Node) -> bool:

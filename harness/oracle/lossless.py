@@ -128,7 +128,9 @@ class Run:
     def _reads(self, node: Node, rounded: Sequence[str]) -> bool:
         """Whether quantising changes nothing that `node` reads, and clips nothing that it gives."""
         model = self.question.graph
-        if node.op not in (LEFT_WHOLE if self.scheme.clips else grid.WEIGHTED | grid.PLAIN) or not grid.unscaled(node):
+        if node.op not in grid.WEIGHTED | grid.PLAIN or not grid.unscaled(node):
+            return False
+        if self.scheme.clips and (node.op not in LEFT_WHOLE or grid.grouped(node)):
             return False
         if any(name and name not in self.values for name in node.inputs):  # a sequence, or a type numpy has not
             return False
@@ -152,6 +154,8 @@ class Run:
     def _weighs(self, node: Node) -> bool:
         """Whether weights and bias are on their grids."""
         model = self.question.graph
+        if not self.scheme.nearest_weights:
+            return False
         scale, bias = grid.weight_scales(model, node, self.scheme), model.constants.get(node.input(2))
         if scale is None or bias is None:
             return scale is not None and not node.input(2)
