@@ -194,6 +194,14 @@ def test_weights_of_a_few_bits_are_unpacked_from_the_lowest(bits):
     assert holds(ball, (x.astype(np.float64) @ weights.T).astype(np.float32))
 
 
+def test_rows_of_a_quantised_table_are_scaled_block_by_block():
+    codes, scales = np.random.default_rng(0).integers(0, 16, (3, 32)), np.abs(noise((3, 2)))
+    packed = (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
+    attributes = {"bits": 4, "block_size": 16}
+    (ball,) = apply("com.microsoft.GatherBlockQuantized", packed, np.array([2, 0]), scales, **attributes)
+    assert holds(ball, ((codes - 8) * np.repeat(scales, 16, 1))[[2, 0]].astype(np.float32))
+
+
 @pytest.mark.parametrize(("activation", "numbers"), [("Relu", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.7])])
 def test_an_activation_fused_into_a_convolution_is_the_operator_behind_it(activation, numbers):
     x, w, z = noise((1, 2, 4, 4)), noise((3, 2, 3, 3), 1), noise((1, 3, 2, 2), 2)

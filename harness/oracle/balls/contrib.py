@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.oracle.balls.ball import Ball, Undecided, exact, format_of, value, widened
+from harness.oracle.balls.ball import Ball, Undecided, exact, format_of, is_float, value, widened
 from harness.oracle.balls.linear import Sum, convolution, product_and_sum, products
 from harness.oracle.balls.operands import moved, operand
 from harness.oracle.balls.quantized import (
@@ -200,6 +200,30 @@ def matmul_nbits(node: Node, operands: Operands, context: Context) -> Results:
         zero = (_unpacked(zero, bits) if zero.dtype == np.uint8 else zero)[:, :blocks, None]
     weights = ((numbers - zero.astype(np.float64)) * steps.astype(np.float64)).reshape(n, -1)[:, :k]
     return [products(np.matmul, x, Ball(weights.T, None, x.dtype), k).plus(operand(operands, 5)).ball(x.dtype)]
+
+
+@rule("com.microsoft.GatherBlockQuantized")
+def gather_block_quantized(node: Node, operands: Operands, context: Context) -> Results:
+    """Rows of a table in codes of a few bits, one scale and zero point a block of the quantised axis"""
+    table, indices, scale, zero = (value(operands[k]) if operand(operands, k) else None for k in range(4))
+    if table is None or indices is None or scale is None or is_float(operands[0].dtype):
+        raise Undecided("a table of narrow floats")
+    bits, block = attribute(node, "bits", 4), attribute(node, "block_size", 128)
+    gathered, split = (attribute(node, name, k) % table.ndim for k, name in enumerate(("gather_axis", "quantize_axis")))
+    if gathered == split:
+        raise Undecided("blocks that are cut apart by gathering along them")
+    packed = operands[0].dtype == np.uint8
+    if zero is None:
+        zero = np.asarray(2 ** (bits - 1) if packed else 0)
+    elif packed:
+        zero = _unpacked(zero, bits)[..., : scale.shape[-1]]
+    table = _unpacked(table, bits) if packed else table
+    step, origin = (np.repeat(p, block, split) if p.ndim else p for p in (scale, zero))
+    inside = tuple(slice(n) for n in table.shape)
+    step, origin = step[inside], origin[inside] if origin.ndim else origin
+    codes_ = Ball(table - origin.astype(np.float64), None, operands[0].dtype)
+    whole = scaled(codes_, Ball(step.astype(np.float64), None, operands[2].dtype))
+    return [moved(whole, lambda values: values.take(indices, gathered))]
 
 
 def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
