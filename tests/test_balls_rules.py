@@ -5,25 +5,16 @@ import pytest
 
 from generators import bulk
 from harness.oracle import graph
-from harness.oracle.balls.ball import Ball, exact, hull, rounded
+from harness.oracle.balls.ball import Ball, hull, rounded
 from harness.oracle.balls.evaluate import evaluate
-from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Node
 from harness.oracle.running_error import outside
-from harness.reference import ReferenceError
+from tests.balls_tools import apply, survey
 
 FLOAT = np.dtype(np.float32)
 
 
-def apply(op, *operands, opset=20, outputs=1, **attributes):
-    """The results of an operator; operands are balls, arrays or None."""
-    balls = [exact(np.asarray(x)) if isinstance(x, np.ndarray | np.generic) else x for x in operands]
-    node = Node(op, ("x",) * len(balls), ("y",) * outputs, attributes)
-    with np.errstate(all="ignore"):
-        return RULES[op](node, balls, Context(opset, False, None))
-
-
-def around(middle, radius, dtype=FLOAT):
+def ball(middle, radius, dtype=FLOAT):
     """The ball around a list of numbers."""
     middle = np.asarray(middle, np.float64)
     return Ball(middle, np.broadcast_to(np.asarray(radius, np.float64), middle.shape), dtype)
@@ -32,22 +23,21 @@ def around(middle, radius, dtype=FLOAT):
 def positive(*shape):
     """Random numbers from 0.5 to 2, with radii of up to 1e-3."""
     rng = np.random.default_rng(len(shape))
-    return around(rng.uniform(0.5, 2, shape), rng.uniform(0, 1e-3, shape))
+    return ball(rng.uniform(0.5, 2, shape), rng.uniform(0, 1e-3, shape))
 
 
 def signed(*shape, scale=2.0):
     """Random normal numbers, with radii of up to 1e-3."""
     rng = np.random.default_rng(len(shape))
-    return around(scale * rng.normal(size=shape), rng.uniform(0, 1e-3, shape))
+    return ball(scale * rng.normal(size=shape), rng.uniform(0, 1e-3, shape))
 
 
 def unit(*shape):
     """Random numbers from -0.9 to 0.9, with radii of up to 1e-3."""
     rng = np.random.default_rng(len(shape))
-    return around(rng.uniform(-0.9, 0.9, shape), rng.uniform(0, 1e-3, shape))
+    return ball(rng.uniform(-0.9, 0.9, shape), rng.uniform(0, 1e-3, shape))
 
 
-ONES = np.ones(5, np.float32)
 CASES = [
     *[(op, (signed(40),), {}) for op in ("Abs", "Neg", "Relu", "Sigmoid", "Tanh", "Softplus", "Softsign", "HardSwish")],
     *[(op, (signed(40),), {}) for op in ("Mish", "Erf", "Exp", "Sin", "Cos", "Atan", "Asinh", "Sinh", "Cosh", "Elu")],
@@ -56,16 +46,16 @@ CASES = [
     *[(op, (positive(40),), {}) for op in ("Sqrt", "Log", "Reciprocal")],
     *[(op, (unit(40),), {}) for op in ("Asin", "Acos", "Atanh", "Tan")],
     *[(op, (signed(4, 5), signed(5)), {}) for op in ("Add", "Sub", "Mul", "Max", "Min", "Sum", "Mean", "PRelu")],
-    ("Acosh", (around(np.linspace(1.1, 9, 40), 1e-3),), {}),
+    ("Acosh", (ball(np.linspace(1.1, 9, 40), 1e-3),), {}),
     ("LeakyRelu", (signed(40),), {"alpha": -0.3}),
     ("Gelu", (signed(40),), {"approximate": "tanh"}),
     ("Swish", (signed(40),), {"alpha": 2.0}),
     ("Div", (signed(4, 5), positive(5)), {}),
     ("Mod", (signed(4, 5), positive(5)), {"fmod": 1}),
     ("Pow", (positive(4, 5), signed(5)), {}),
-    ("Pow", (signed(40), np.float32(2)), {}),
-    ("Pow", (signed(40), np.float32(3)), {}),
-    ("Clip", (signed(4, 5), around(-1, 1e-3), around(1, 1e-3)), {}),
+    ("Pow", (signed(40), np.array(2, np.float32)), {}),
+    ("Pow", (signed(40), np.array(3, np.float32)), {}),
+    ("Clip", (signed(4, 5), ball(-1, 1e-3), ball(1, 1e-3)), {}),
     ("Where", (np.array([True, False, True, False, True]), signed(4, 5), signed(5)), {}),
     *[(op, (signed(4, 5), np.array([1])), {}) for op in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin")],
     *[(op, (signed(4, 5), np.array([1])), {}) for op in ("ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceProd")],
@@ -115,23 +105,7 @@ def test_the_result_of_every_point_lies_in_the_ball_of_the_result(op, operands, 
     ["elementwise", "activation", "normalization", "reduction", "recurrent", "attention", "control", "loss"],
 )
 def test_every_tensor_of_the_reference_lies_in_its_ball(lab, family):
-    for index in range(12):
-        case = bulk.case(7, index, focus=(family,))
-        try:
-            records = lab.reference.record(case)
-        except ReferenceError:
-            continue
-        model = graph.read(case.proto)
-        for feed, record in zip(case.feeds, records):
-            for name, ball in evaluate(model, feed).balls.items():
-                if isinstance(ball, Ball) and name in record:
-                    op = model.producers[name].op if name in model.producers else "an input"
-                    assert ball.shape == record[name].shape, f"case {index}, {name}: the shape of {op}"
-                    wrong = outside(ball, record[name])
-                    assert not wrong.any(), (
-                        f"case {index}, {name}: {op} gave {record[name][wrong][:3]}, "
-                        f"not {ball.middle[wrong][:3]} +- {np.broadcast_to(ball.error, wrong.shape)[wrong][:3]}"
-                    )
+    assert survey(lab, family, 12, seed=7).wrong == []
 
 
 def test_every_operator_has_an_answer_but_those_that_random_numbers_decide():
@@ -153,20 +127,20 @@ def test_an_operator_used_as_no_rule_expects_has_no_answer():
 
 
 def test_a_comparison_clear_of_the_tie_is_exact_and_one_across_it_open():
-    (clear,) = apply("Greater", around([1, 3], 0.5), np.array([2, 2], np.float32))
+    (clear,) = apply("Greater", ball([1, 3], 0.5), np.array([2, 2], np.float32))
     assert clear.radius is None
     assert clear.middle.tolist() == [False, True]
-    (across,) = apply("Less", around([1, 2.2], 0.5), np.array([2, 2], np.float32))
+    (across,) = apply("Less", ball([1, 2.2], 0.5), np.array([2, 2], np.float32))
     assert (across.middle.tolist(), across.radius.tolist()) == ([1.0, 0.5], [0.0, 0.5])
 
 
 @pytest.mark.parametrize(
     ("op", "x", "low", "high"),
     [
-        ("Floor", around([1.9, 2.0, 2.5], 0.2), [1, 1, 2], [2, 2, 2]),
-        ("Round", around([0.5, 1.4], 0.05), [0, 1], [1, 1]),
-        ("Sign", around([0.0, 1.0], 0.1), [-1, 1], [1, 1]),
-        ("ThresholdedRelu", around([1.0], 0.1), [0], [1.1]),
+        ("Floor", ball([1.9, 2.0, 2.5], 0.2), [1, 1, 2], [2, 2, 2]),
+        ("Round", ball([0.5, 1.4], 0.05), [0, 1], [1, 1]),
+        ("Sign", ball([0.0, 1.0], 0.1), [-1, 1], [1, 1]),
+        ("ThresholdedRelu", ball([1.0], 0.1), [0], [1.1]),
     ],
 )
 def test_a_jump_inside_the_ball_gives_the_hull_of_both_sides(op, x, low, high):
@@ -176,15 +150,15 @@ def test_a_jump_inside_the_ball_gives_the_hull_of_both_sides(op, x, low, high):
 
 
 def test_a_cast_to_integers_cuts_towards_zero_and_is_undecided_beyond_their_range():
-    (whole,) = apply("Cast", around([1.5, -1.5], 0.1), to=6)
+    (whole,) = apply("Cast", ball([1.5, -1.5], 0.1), to=6)
     assert (whole.radius, whole.middle.tolist()) == (None, [1, -1])
-    (y,) = apply("Cast", around([2.0, 300.0, np.inf], [0.1, 0, 0]), to=3)
+    (y,) = apply("Cast", ball([2.0, 300.0, np.inf], [0.1, 0, 0]), to=3)
     assert (y.low[0], y.high[0]) == (1, 2)
     assert y.undecided.tolist() == [False, True, True]
 
 
 def test_the_index_of_the_maximum_is_a_hull_of_those_it_may_be():
-    (index,) = apply("ArgMax", around([[1, 3, 2, 3.1]], 0.2), axis=1, keepdims=0)
+    (index,) = apply("ArgMax", ball([[1, 3, 2, 3.1]], 0.2), axis=1, keepdims=0)
     assert (index.low.tolist(), index.high.tolist()) == ([1], [3])
     ties = np.array([[1, 3, 3]], np.float32)
     assert apply("ArgMax", ties, axis=1)[0].middle.tolist() == [[1]], "the first of equal maxima"
@@ -211,23 +185,33 @@ def test_batch_major_data_give_a_recurrent_layer_the_same_results(op, gates):
     np.testing.assert_array_equal(batch_major[1].radius, time_major[1].radius.swapaxes(0, 1))
 
 
-@pytest.mark.parametrize("op", ["Relu", "Sigmoid", "Softmax", "Add", "Clip", "ReduceMax", "LayerNormalization", "Cast"])
-def test_what_is_undecided_stays_undecided(op):
-    x = around([[1, 0, 2]], [[0, np.inf, 0]])
-    rest = {"Add": (np.float32([1]),), "Clip": (np.float32(0), np.float32(1)), "LayerNormalization": (ONES[:3],)}
-    (y, *_) = apply(op, x, *rest.get(op, ()), **({"to": 11} if op == "Cast" else {}))
-    assert y.undecided.reshape(-1)[min(1, y.middle.size - 1)]
+@pytest.mark.parametrize(
+    ("op", "rest", "attributes"),
+    [
+        ("Relu", (), {}),
+        ("Sigmoid", (), {}),
+        ("Softmax", (), {}),
+        ("ReduceMax", (), {}),
+        ("Cast", (), {"to": 11}),
+        ("Add", (np.ones(1, np.float32),), {}),
+        ("Clip", (np.zeros((), np.float32), np.ones((), np.float32)), {}),
+        ("LayerNormalization", (np.ones(3, np.float32),), {}),
+    ],
+)
+def test_what_is_undecided_stays_undecided(op, rest, attributes):
+    (y, *_) = apply(op, ball([[1, 0, 2]], [[0, np.inf, 0]]), *rest, **attributes)
+    assert y.undecided.flat[min(1, y.middle.size - 1)]
 
 
 def test_a_truth_value_that_is_undecided_is_true_or_false():
-    (y,) = apply("IsNaN", around([1, 0, np.nan], [0, np.inf, 0]))
+    (y,) = apply("IsNaN", ball([1, 0, np.nan], [0, np.inf, 0]))
     assert (y.low.tolist(), y.high.tolist()) == ([0, 0, 1], [0, 1, 1])
 
 
 def test_integers_that_are_exact_wrap_and_others_are_undecided_at_the_end_of_their_range():
     (y,) = apply("Add", np.array([127], np.int8), np.array([1], np.int8))
     assert y.middle.tolist() == [-128]
-    (y,) = apply("Add", around([127, 5], 0.5, np.dtype(np.int8)), np.array([1], np.int8))
+    (y,) = apply("Add", ball([127, 5], 0.5, np.dtype(np.int8)), np.array([1], np.int8))
     assert y.undecided.tolist() == [True, False]
 
 
@@ -245,7 +229,7 @@ def test_a_sum_allows_for_another_order_but_not_for_another_term():
 
 
 def test_the_hull_of_two_balls_holds_both():
-    both = hull([around([1, 5], 0.1), around([2, 5], 0.5)])
+    both = hull([ball([1, 5], 0.1), ball([2, 5], 0.5)])
     assert (both.low[0], both.high[0]) == (pytest.approx(0.9), pytest.approx(2.5))
     assert both.low[1] == pytest.approx(4.5)
 
