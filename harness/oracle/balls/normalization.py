@@ -44,9 +44,8 @@ def normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
     centred, size = numbers - centre, np.abs(numbers) + radius
     moves = (1 - 2 / n) * radius + np.mean(radius, axes, keepdims=True)
     change = np.mean(2 * np.abs(centred) * radius + moves**2, axes, keepdims=True)
-    variance = Sum(np.mean(centred**2, axes, keepdims=True), change, 2 * np.mean(size**2, axes, keepdims=True), n).ball(
-        x.dtype
-    )
+    squares = 2 * np.mean(size**2, axes, keepdims=True)
+    variance = Sum(np.mean(centred**2, axes, keepdims=True), change, squares, n).ball(x.dtype)
     averaged = Sum(centred, moves, np.mean(size, axes, keepdims=True), n).ball(x.dtype)
     return divide(rounded(centred, averaged.error, x.dtype, size=size + np.abs(centre)), deviation(variance, epsilon))
 
@@ -106,7 +105,7 @@ def _group_normalization(node: Node, operands: Operands, context: Context) -> Re
 
 @rule("LayerNormalization")
 def _layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
-    """Its mean and 1 / sqrt(var + epsilon) too, in the dtype that they are computed in"""
+    """The mean and 1 / sqrt(var + epsilon), which it gives on demand, have no answer"""
     x, scale = operands[:2]
     axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
     epsilon = number(node, "epsilon", 1e-5)

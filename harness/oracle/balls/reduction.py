@@ -109,7 +109,8 @@ def log_sum_exp(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
 
     ends = between(at(x.low), at(x.high), x.dtype)
     largest_argument = np.max(np.abs(x.numbers), axes, keepdims=keepdims, initial=0)
-    ends = rounded(ends.numbers, ends.error, x.dtype, roundings=count(x, axes) + 12, size=np.abs(ends.numbers) + 1)
+    steps = count(x, axes) + 12  # of the sum, and those that the 6e-7 of an exponential are worth
+    ends = rounded(ends.numbers, ends.error, x.dtype, roundings=steps, size=np.abs(ends.numbers) + 1)
     ends = rounded(ends.numbers, ends.error, x.dtype, size=largest_argument)
     return approximated(ends.numbers, ends.error, x.dtype, "Log")
 

@@ -28,9 +28,8 @@ from harness.oracle.balls.reduction import position, total
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
 from harness.oracle.graph import Node
 
-OWN = 2.0**-48
-FEW = 8
-"""Roundings beside those of the sum."""
+OWN = 2.0**-48  # our own rounding of a sum
+FEW = 8  # roundings beside those of the sum
 
 
 def softmax(x: Ball) -> Ball:
