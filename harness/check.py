@@ -45,6 +45,9 @@ SURVEYED, NARROWED = 0.75, 0.9
 RESERVED = 60
 """Runs that a reduction leaves for confirming it and for trying options."""
 
+WORST = 5
+"""Tensors that are told with their error and their bound, those nearest to it or farthest beyond."""
+
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
 
@@ -108,8 +111,9 @@ class Checked:
         return names[0] if names and all(names) else ""
 
     def as_json(self) -> dict[str, Any]:
-        """The check as a JSON value; of the windows those that no tier affirmed, the worst first."""
+        """The check as a JSON value; `worst` are outputs of the model and of its windows."""
         verdict, observation = self.verdict, self.observation
+        told = [v for v in (verdict, *(judged.verdict for judged in self.judged)) if v.error]
         return {
             "verdict": str(verdict.word),
             "stage": verdict.stage,
@@ -124,6 +128,11 @@ class Checked:
             ],
             "outputs": [
                 {"name": name, "error": error, "largest": largest} for name, (error, largest) in self.outputs.items()
+            ],
+            "worst": [
+                {name: getattr(v, name) for name in ("output", "tier", "rule", "error", "bound")}
+                | {"verdict": str(v.word)}
+                for v in sorted(told, key=_excess, reverse=True)[:WORST]
             ],
             "culprits": [_node(pair) for pair in self.culprits],
             "vouched": round(self.vouched, 4),
@@ -324,6 +333,10 @@ def _overall(
     if whole.word is Word.ABSTAINS and vouched >= ENOUGH:
         return Verdict(Word.AGREES, "windows", message=f"in windows; end to end nobody can tell: {whole.message}")
     return whole
+
+
+def _excess(verdict: Verdict) -> float:
+    return verdict.error / verdict.bound if verdict.bound else math.inf
 
 
 def _node(pair: tuple[str, str]) -> dict[str, str]:

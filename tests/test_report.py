@@ -81,7 +81,15 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
     assert end.value.code == 1
     page = assert_whole(Path(result["page"]))
     (fault,) = result["targets"][0]["faults"]
-    for part in ("head <b>.onnx", fault["message"], "/head/Conv", "Vouched for", "default recipe", "reproduce.py"):
+    for part in (
+        "head <b>.onnx",
+        fault["message"],
+        "/head/Conv",
+        "Vouched for",
+        "error / bound",
+        "default recipe",
+        "reproduce.py",
+    ):
         assert part in page.text, f"{part!r} is not on the page"
     assert f"--inputs {tmp_path / 'fed.npz'} --target" in page.text, "the command feeds what was fed"
     assert f"driftnet replay {fault['reduced']['path']}" in page.text
