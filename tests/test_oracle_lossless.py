@@ -423,7 +423,8 @@ def test_weights_that_a_converter_scales_before_it_quantises_keep_their_codes_wh
     folded = dataclasses.replace(model, model=scaled.SerializeToString())
     run = lab.reference.run(folded)
     assert run.error == ""
-    assert lossless.keeps_weights(Question(folded, (), run.outputs, lab.reference, scheme)) is per_channel
+    question = Question(folded, (), run.outputs, lab.reference, scheme)
+    assert lossless.keeps_weights(question, (0, "y")) is per_channel
 
 
 @pytest.mark.parametrize("scheme", WEIGHT_ONLY.values(), ids=WEIGHT_ONLY)

@@ -28,10 +28,10 @@ from harness.oracle.question import Place, Question, abstains, agrees, distance
 from harness.verdict import Kind, Verdict, Word
 
 TIER = "budget"
-FLAG = 2.0
+FLAG = 2.0  # right quantisers reach .9 in 99 % of 1300 places, 1.3 at most
 SAMPLES = (12, 24, 48, 96)
-DROWNED = 2.0  # times L2 of the result
-FLOAT_ERROR = 1e-5  # of max|y|: what is no quantisation noise
+DROWNED = 2.0  # times L2 of the result: 3 of 1000 generated places
+FLOAT_ERROR = 1e-5  # of max|y|, in float32: what is no quantisation noise
 DECISIONS = frozenset(
     {"And", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Compress"}
     | {"DequantizeLinear", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "If"}
@@ -84,7 +84,8 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     errors = np.stack([run[finite] - y for run in runs])
     if np.median(np.linalg.norm(errors, axis=1)) > DROWNED * np.linalg.norm(y):
         return _cannot_tell(question, place, "noise drowns it")
-    score, statistic = _score(got[finite] - y, errors, y)
+    unit = max(FLOAT_ERROR, 4 * float(np.finfo(expected.dtype).eps))
+    score, statistic = _score(got[finite] - y, errors, y, unit)
     note = f"{question.describe(place)} is {score:.2g} times as far off as sampled noise explains, by its {statistic}"
     if score <= FLAG:
         return agrees(TIER, place, error=score, bound=FLAG, message=note if score > FLAG / 2 else "")
@@ -98,9 +99,12 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     return Verdict(Word.DIVERGES, TIER, "execute", Kind.WRONG_VALUES, note, **where)
 
 
-def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray) -> tuple[float, str]:
-    """(score, the statistic that has it) of one error, given those of the samples, of results `y`."""
-    floor = FLOAT_ERROR * np.abs(y).max() + 1e-30
+def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray, unit: float) -> tuple[float, str]:
+    """(score, the statistic that has it) of one error, given those of the samples, of results `y`.
+
+    unit  of max|y|: what is no quantisation noise
+    """
+    floor = unit * np.abs(y).max() + 1e-30
     size, largest = np.linalg.norm(errors, axis=1).max(), np.abs(errors).max() + floor
     scores = {
         "size": np.linalg.norm(error) / (2 * (size + floor * np.sqrt(y.size))),

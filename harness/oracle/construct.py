@@ -114,6 +114,7 @@ def _reweighted(case: Case, scheme: Scheme, rng: np.random.Generator) -> bytes |
             if drawn is None:
                 return None
             weights[node.inputs[1]] = drawn / np.float32(2.0 ** max(0, math.frexp(np.abs(drawn).max())[1]))
-    if not weights or not grid.keeps_weights(replace(model, constants={**model.constants, **weights}), scheme):
+    changed = replace(model, constants={**model.constants, **weights})
+    if not weights or not grid.keeps_weights(changed, scheme, changed.nodes):
         return None
     return bytes(graph.with_constants(case.proto, weights).SerializeToString())

@@ -108,17 +108,17 @@ def weights_of(model: Graph, node: Node) -> np.ndarray | None:
     return weights if weights.size and weights.dtype == np.float32 and fitting else None
 
 
-def keeps_weights(model: Graph, scheme: Scheme) -> bool:
-    """Whether quantising the weights of every weighted operator is the identity.
+def keeps_weights(model: Graph, scheme: Scheme, nodes: Sequence[Node]) -> bool:
+    """Whether quantising the weights of every weighted operator among `nodes` is the identity.
 
     A converter may multiply weights, channel by channel, by the constants of a FOLDED operator before it quantises
     them. Where each channel has its own scale, that changes no code.
     """
-    varying, folded = set(model.inputs), any(node.op in FOLDED for node in model.nodes)
+    varying, folded = set(model.inputs), any(node.op in FOLDED for node in nodes)
     for node in model.nodes:
         if not varying.isdisjoint(node.inputs):
             varying.update(node.outputs)
-    for node in model.nodes:
+    for node in nodes:
         if node.op in RECURRENT:
             if not all(name in varying or indifferent(model.constants.get(name, _NONE)) for name in node.inputs[1:3]):
                 return False

@@ -97,8 +97,12 @@ def _verdicts(question: Question) -> list[Verdict]:
         random = [p for p in disputed if running_error.depends_on_chance(question, p)]
         verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]
         disputed = [p for p in disputed if p not in random]
-    if question.scheme is None or lossless.keeps_weights(question):
-        return [*verdicts, *_float(question, disputed).values()]
+    floats = [p for p in disputed if question.scheme is None or lossless.keeps_weights(question, p)]
+    if floats:
+        verdicts += _float(question, floats).values()
+        disputed = [p for p in disputed if p not in floats]
+    if not disputed:
+        return verdicts
     if found := structure.nonsense(question) or layers.misquantised(question):
         return [found]
     if (dequantised := layers.dequantised(question)) is not None:

@@ -54,14 +54,14 @@ LEFT_WHOLE = (grid.WEIGHTED | grid.PLAIN) - {
 SATURATION = "u8s8-saturation"
 
 
-def keeps_weights(question: Question) -> bool:
-    """Whether only weights are quantised and all of them are on their grid, so that floats are what is to be judged."""
-    scheme = question.scheme
+def keeps_weights(question: Question, place: Place) -> bool:
+    """Whether only weights are quantised, and those before the place are on their grid: then floats are judged."""
+    scheme, model = question.scheme, question.graph
     return (
         scheme is not None
         and scheme.weight_codes is not None
         and scheme.activation_codes is None
-        and grid.keeps_weights(question.graph, scheme)
+        and grid.keeps_weights(model, scheme, model.ancestors(place[1]))
     )
 
 
