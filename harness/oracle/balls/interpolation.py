@@ -110,6 +110,6 @@ def interpolated(x: Ball, rows: Ball, axis: int, taps: int) -> Ball:
     """x with `axis` taken to as many elements as there are rows of weights, up to `taps` of them not zero in each."""
 
     def interpolate(values: Array, weights: Array) -> Array:
-        return np.moveaxis(np.tensordot(values, weights, (axis, 1)), -1, axis)
+        return np.asarray((values.swapaxes(axis, -1) @ weights.T).swapaxes(axis, -1))
 
     return products(interpolate, x, rows, taps).ball(x.dtype)

@@ -42,6 +42,14 @@ class Sum:
         radius = self.radius if isinstance(self.radius, float) else move(self.radius)
         return Sum(move(self.middle), radius, move(self.size), self.terms)
 
+    def together(self, move: Callable[[Array], Array]) -> Sum:
+        """The same, all three at once: `move` is given them stacked along a new first axis."""
+        if isinstance(self.radius, float):
+            middle, size = move(np.stack([self.middle, self.size]))
+            return Sum(middle, self.radius, size, self.terms)
+        middle, radius, size = move(np.stack([self.middle, self.radius, self.size]))
+        return Sum(middle, radius, size, self.terms)
+
     def plus(self, ball: Ball | None, factor: float = 1.0) -> Sum:
         """With factor * ball added, broadcast."""
         if ball is None:
@@ -184,7 +192,7 @@ def conv_transpose(node: Node, operands: Operands, context: Context) -> Results:
     columns = moved(w, lambda values: values.reshape(group, channels, -1).swapaxes(1, 2))
     shape = (x.shape[0], group * per_group, *where.kernel, *where.count)
     total = products(_rows_by_columns, rows, columns, channels * math.prod(where.kernel))
-    total = total.each(lambda y: spread(y.reshape(shape), where, sizes))
+    total = total.together(lambda parts: spread(parts.reshape(-1, *shape), where, sizes))
     return [total.plus(None if bias is None else moved(bias, lambda b: b.reshape(-1, *(1,) * spatial))).ball(x.dtype)]
 
 
@@ -210,6 +218,6 @@ def col2im(node: Node, operands: Operands, context: Context) -> Results:
     x: Ball = operands[0]
     sizes, block = integers(operands, 1) or [], tuple(integers(operands, 2) or [])
     where = sliding(node, sizes, block)
-    shape = (x.shape[0], -1, *where.kernel, *where.count)
+    shape = (x.shape[0], x.shape[1] // math.prod(block), *where.kernel, *where.count)
     total = Sum(x.numbers, 0.0 if x.radius is None else x.radius, np.abs(x.numbers), math.prod(block))
-    return [total.each(lambda y: spread(y.reshape(shape), where, sizes)).ball(x.dtype)]
+    return [total.together(lambda parts: spread(parts.reshape(-1, *shape), where, sizes)).ball(x.dtype)]
