@@ -19,7 +19,7 @@ from harness.environments import Installed, resolve
 from harness.errors import UserError
 from harness.laboratory import Laboratory
 from harness.oracle import graph as graphs
-from harness.oracle.artifact import compare, ranges_of
+from harness.oracle.artifact import compare, compare_form, ranges_of
 from harness.oracle.artifact_execution import difference, nodes_as_written, saturates
 from harness.oracle.artifact_parameters import Calibration
 from harness.oracle.artifact_reading import CONTRIB, QUANTISED, in_order, read_artifact
@@ -69,24 +69,22 @@ def audit(model: onnx.ModelProto, quantised: onnx.ModelProto, feeds: Sequence[Fe
         ranges = ranges_of(lab.reference.record(case))
     except ReferenceError as e:
         raise UserError(f"onnxruntime does not run the float model: {e}", hint=_HINT, kind="model") from e
+    floating, graph = graphs.read(model), in_order(graphs.read(quantised))
     try:
         records = lab.reference.record(artifact)
     except ReferenceError as e:
         problem = Problem("execution", "", np.inf, 0.0, f"onnxruntime does not run the quantised model: {e}")
-        return Audit(Word.DIVERGES, (problem,), 0.0)
-    floating, graph = graphs.read(model), in_order(graphs.read(quantised))
-    problems: list[Problem] = []
-    vouched = 0.0
+        return Audit(Word.DIVERGES, (*compare_form(floating, graph), problem), 0.0)
+    balls = [evaluate(graph, record).balls for record in records]
+    found = compare(floating, graph, balls, Calibration(ranges, sampled=True))
+    problems = list(found.problems)
     for record in records:
-        balls = evaluate(graph, record).balls
-        found = compare(floating, graph, balls, Calibration(ranges, sampled=True))
-        problems += [*found.problems, *nodes_as_written(graph, {**graph.constants, **record})]
-        vouched = found.topology.vouched / max(1, found.topology.nodes)
+        problems += nodes_as_written(graph, {**graph.constants, **record})
     if not any(problem.question == "execution" for problem in problems):
         problems += _optimised(artifact, graph, Recording(tuple(records), ()), lab)
     serious = _distinct(problem for problem in problems if not problem.mild)
     mild = len({problem.where for problem in problems if problem.mild})
-    return Audit(Word.DIVERGES if serious else Word.AGREES, serious, round(vouched, 4), mild)
+    return Audit(Word.DIVERGES if serious else Word.AGREES, serious, round(found.vouched, 4), mild)
 
 
 def check_pair(model: onnx.ModelProto, quantised: onnx.ModelProto) -> None:

@@ -22,8 +22,8 @@ from harness.oracle.artifact_execution import Execution, execution, saturates
 from harness.oracle.artifact_matching import match
 from harness.oracle.artifact_parameters import Calibration
 from harness.oracle.artifact_reading import QUANTISED, in_order, read_artifact
-from harness.oracle.artifact_topology import Topology
 from harness.oracle.artifact_values import Numbers, Problem, folded
+from harness.oracle.balls.ball import exact
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph, Node, Values
 from harness.oracle.question import Place, Question, abstains, agrees
@@ -31,20 +31,14 @@ from harness.verdict import Kind, Verdict, Word
 
 TIER = "artifact"
 SATURATION = "u8s8-saturation"
-ONE_STEP = 1.5
-"""bound of an error in steps, for a reduction to stay clear of the edge"""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """An artifact against its float model: what is wrong with it, and how many nodes are vouched for."""
+    """An artifact against its float model: what is wrong with it, and which share of the nodes could be compared."""
 
-    topology: Topology
-    parameters: tuple[Problem, ...]
-
-    @property
-    def problems(self) -> tuple[Problem, ...]:
-        return (*self.parameters, *self.topology.problems)
+    problems: tuple[Problem, ...]
+    vouched: float
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -55,12 +49,10 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     graph = in_order(graphs.read(onnx.ModelProto.FromString(data)))
     feeds = sorted({feed for feed, _ in places})
     evaluations = {feed: evaluate(graph, question.case.feeds[feed]) for feed in feeds}
-    problems: list[Problem] = []
-    for feed in feeds:
-        found = compare(question.graph, graph, evaluations[feed].balls, calibration_of(question), _span(question))
-        problems += found.problems
-    if problems:
-        worst = max(problems, key=lambda p: (p.question == "parameter", _excess(p)))
+    balls = [evaluation.balls for evaluation in evaluations.values()]
+    found = compare(question.graph, graph, balls, calibration_of(question), _span(question))
+    if found.problems:
+        worst = max(found.problems, key=lambda p: (p.question == "parameter", _excess(p)))
         return {place: _misquantised(place, worst) for place in places}
     return _executed(question, graph, evaluations, places)
 
@@ -68,20 +60,31 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 def compare(
     model: Graph,
     graph: Graph,
-    balls: Mapping[str, object],
+    balls: Sequence[Mapping[str, object]],
     calibration: Calibration | None,
     span: int | None = None,
 ) -> Comparison:
     """D2 and D3 of the artifact `graph` against the float `model`.
 
-    balls   every tensor of the artifact as far as it is known, under one feed
+    balls   for each feed, every tensor of the artifact as far as it is known
     calibration, span   as for artifact_parameters.check
     """
-    constants = folded(model)
-    numbers = Numbers(read_artifact(graph, kept_by(model)), balls)
-    matching = match(model, constants, numbers)
-    topology = artifact_topology.compare(model, constants, matching, numbers)
-    return Comparison(topology, artifact_parameters.check(model, constants, matching, numbers, calibration, span))
+    constants, artifact = folded(model), read_artifact(graph, kept_by(model))
+    runs = [Numbers(artifact, run) for run in balls]
+    matching = match(model, constants, runs[0])
+    problems = list(artifact_parameters.check(model, constants, matching, runs[0], calibration, span))
+    vouched = 1.0
+    for numbers in runs:
+        found = artifact_topology.compare(model, constants, matching, numbers)
+        problems += found.problems
+        vouched = min(vouched, found.vouched / max(1, found.nodes))
+    return Comparison(tuple(problems), vouched)
+
+
+def compare_form(model: Graph, graph: Graph) -> tuple[Problem, ...]:
+    """What can be said of an artifact that does not run: attributes that are not the float model's."""
+    numbers = Numbers(read_artifact(graph, kept_by(model)), {name: exact(x) for name, x in graph.constants.items()})
+    return tuple(artifact_topology.differing_attributes(match(model, folded(model), numbers)))
 
 
 def kept_by(model: Graph) -> Callable[[Node], bool]:

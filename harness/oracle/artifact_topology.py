@@ -9,15 +9,16 @@ step at its bounds.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
 from harness.oracle.artifact_reading import Use
-from harness.oracle.artifact_values import Numbers, Problem, apply
+from harness.oracle.artifact_values import SUFFIXES, Numbers, Problem, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
 from harness.oracle.graph import Graph, Node
 
@@ -44,6 +45,17 @@ def compare(model: Graph, constants: Mapping[str, np.ndarray], matching: Matchin
     vouched = sum(walk.step(pair) for pair in matching.pairs)
     walk.ends()
     return Topology(tuple(walk.problems), vouched, len(matching.pairs))
+
+
+def differing_attributes(matching: Matching) -> Iterator[Problem]:
+    """Nodes whose attributes are given other values, for an artifact that cannot be evaluated."""
+    for pair in matching.pairs:
+        if pair.how is How.SAME and pair.piece:
+            theirs = pair.piece.node.attributes
+            if any(k in theirs and str(theirs[k]) != str(v) for k, v in pair.node.attributes.items()):
+                where = pair.node.name or pair.first
+                message = f"{pair.node.op} is not the float model's{_differences(pair)}"
+                yield Problem("topology", where, 1.0, 0.0, message, (where, pair.node.op))
 
 
 @dataclass
@@ -208,9 +220,17 @@ class _Walk:
         found = self.numbers.stored(name, own)
         if found is not None:
             return replace(exact(own), middle=found[1])
-        if any(tensor in self.numbers.artifact.formats for tensor in self.numbers.constants):
+        if own.size in self.unclaimed:
             raise Undecided(f"what became of {name!r} is not known")
         return exact(own)
+
+    @cached_property
+    def unclaimed(self) -> set[int]:
+        """Sizes of the quantised constants of the artifact that are nobody's counterpart."""
+        claimed = {use.tensor for pair in self.matching.pairs for use in pair.operands if use}
+        claimed |= {name + end for name in self.constants for end in SUFFIXES}
+        stored, formats = self.numbers.constants, self.numbers.artifact.formats
+        return {x.size for tensor, x in stored.items() if tensor in formats and tensor not in claimed}
 
     def absorbed(self, pair: Pair) -> bool:
         """Whether nothing is missing without the node: for a range, what its readers see passes through unchanged."""
@@ -250,11 +270,16 @@ class _Walk:
 
     def hold(self, pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> None:
         """Add a problem where two balls have no point in common."""
-        if problem := _disagreement(pair, name, wanted, found, slack):
-            missing = [node for node in self.alone if node.op not in {p.node.op for p in self.numbers.artifact.pieces}]
-            if missing and pair.how is not How.SAME:
-                problem = replace(problem, message=f"{problem.message}; without counterpart: {missing[0].op}")
-            self.problems.append(problem)
+        problem = _disagreement(pair, name, wanted, found, slack)
+        if problem is None:
+            return
+        missing = [node for node in self.alone if not set(node.outputs).isdisjoint(pair.node.inputs)]
+        if missing:
+            node = missing[0]
+            where = node.name or node.outputs[0]
+            message = f"{node.op} {where!r} has no counterpart, and is missed: {problem.message}"
+            problem = replace(problem, where=where, culprit=(where, node.op), message=message)
+        self.problems.append(problem)
 
 
 def _reshaped(ball: Ball, shape: tuple[int, ...]) -> Ball:

@@ -1,0 +1,166 @@
+"""driftnet audit: right quantisations are found right, whatever tool made them, and each damage is found and named."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+from generators.case import Case
+from harness import audit
+from harness.cli import driftnet
+from harness.errors import UserError
+from harness.laboratory import Laboratory
+from harness.reference import ReferenceError
+from harness.verdict import Word
+from tests import damage, production
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with Laboratory(small_models=True) as laboratory:
+        yield laboratory
+
+
+def dynamic(case: Case, **options: object) -> Case:
+    """What onnxruntime's dynamic quantiser makes of `case`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "float.onnx"), Path(folder, "quantised.onnx")
+        source.write_bytes(case.model)
+        quantize_dynamic(source, target, **options)
+        return Case(target.read_bytes(), case.feeds)
+
+
+FORMS: dict[str, Callable[[Case], Case]] = {
+    "qdq": production.quantised,
+    "qdq-per-channel": lambda case: production.quantised(case, per_channel=True),
+    "qoperator": lambda case: production.quantised(case, qdq=False),
+    "dynamic": lambda case: dynamic(case, weight_type=QuantType.QUInt8),
+}
+PAIRS = [
+    ("mobilenet_v2", "qdq-per-channel"),
+    ("mobilenet_v2", "qoperator"),
+    ("transformer", "qoperator"),
+    ("transformer", "dynamic"),
+    ("dual_path_rnn", "qdq"),
+    ("speech_enhancer", "qdq"),
+]
+
+
+@cache
+def made(name: str, form: str) -> tuple[Case, onnx.ModelProto]:
+    """A model of production in its small size, and what a quantiser makes of it."""
+    case = production.SMALL[name]()
+    return replace(case, feeds=case.feeds[:1]), FORMS[form](case).proto
+
+
+@pytest.mark.parametrize(("name", "form"), PAIRS)
+def test_a_right_quantisation_is_clean_and_all_of_it_was_compared(lab, name, form):
+    case, quantised = made(name, form)
+    found = audit.audit(case.proto, quantised, case.feeds, lab)
+    assert found.verdict is Word.AGREES, f"{name} {form} is accused: {found.problems[0].message}"
+    assert found.vouched >= 0.95, f"{name} {form}: only {found.vouched:.0%} of the nodes were compared"
+
+
+@pytest.mark.parametrize("harm", damage.DAMAGES, ids=lambda harm: harm.__name__)
+def test_a_damage_that_changes_an_output_is_found_and_named(lab, harm):
+    start = damage.DAMAGES.index(harm)
+    for name, form in (*PAIRS[start % len(PAIRS) :], *PAIRS[: start % len(PAIRS)]):
+        case, right = made(name, form)
+        wrong, names = damage.damaged(right, harm, 0)
+        if names and (harm is damage.stale_bias_scale or changes_an_output(lab, right, wrong, case)):
+            break
+    found = audit.audit(case.proto, wrong, case.feeds, lab)
+    assert found.problems, f"{harm.__name__} in {name} {form} was not found; it was made at {sorted(names)}"
+    said = {text.removesuffix("_quant") for p in found.problems for text in (p.where, p.culprit[0]) if text}
+    close = any(a.startswith(b) or b.startswith(a) for a in said for b in names)
+    assert close, f"{harm.__name__} in {name} {form} was made at {sorted(names)}, but {sorted(said)} were named"
+
+
+def changes_an_output(lab: Laboratory, right: onnx.ModelProto, wrong: onnx.ModelProto, case: Case) -> bool:
+    """Whether the damaged model gives something else, or does not even run."""
+    try:
+        one, other = (lab.reference.record(Case(m.SerializeToString(), case.feeds))[0] for m in (right, wrong))
+    except ReferenceError:
+        return True
+    return any(not np.array_equal(one[v.name], other[v.name]) for v in right.graph.output)
+
+
+def fake_quantised(weights: np.ndarray, steps: np.ndarray) -> onnx.ModelProto:
+    """A MatMul and a Relu as tools export them that keep float weights: Q and DQ around weights, and around x; the
+    tensors are numbered anew."""
+    return model(
+        [
+            helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["1"]),
+            helper.make_node("DequantizeLinear", ["1", "xs", "xz"], ["2"]),
+            helper.make_node("QuantizeLinear", ["w", "ws", "wz"], ["3"], axis=1),
+            helper.make_node("DequantizeLinear", ["3", "ws", "wz"], ["4"], axis=1),
+            helper.make_node("MatMul", ["2", "4"], ["5"], "product"),
+            helper.make_node("Relu", ["5"], ["y"]),
+        ],
+        w=weights,
+        ws=steps.astype(np.float32),
+        wz=np.zeros(steps.shape, np.int8),
+        xs=np.float32(1 / 127),
+        xz=np.int8(0),
+    )
+
+
+def model(nodes: list[onnx.NodeProto], **constants: object) -> onnx.ModelProto:
+    """[2, 4] -> [2, 3]"""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+        [numpy_helper.from_array(np.asarray(x), name) for name, x in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+WEIGHTS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+STEPS = np.abs(WEIGHTS).max(0) / 127
+FLOAT = model(
+    [helper.make_node("MatMul", ["x", "w"], ["5"], "product"), helper.make_node("Relu", ["5"], ["y"])], w=WEIGHTS
+)
+FEED = {"x": np.random.default_rng(1).uniform(-1, 1, (2, 4)).astype(np.float32)}
+
+
+def test_fake_quantisation_of_float_weights_is_read_too(lab):
+    assert audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [FEED], lab).problems == ()
+
+
+def test_a_scale_that_cuts_weights_off_is_named(lab):
+    found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS * [1, 0.5, 1]), [FEED], lab)
+    assert [(p.question, p.where) for p in found.problems] == [("parameter", "w")], found.problems
+    assert "1 of axis 1" in found.problems[0].message, "the message does not tell the channel"
+
+
+def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(lab):
+    other = fake_quantised(WEIGHTS, STEPS)
+    other.graph.output[0].name = "z"
+    with pytest.raises(UserError, match="different outputs: y in the float model, z in the quantised one"):
+        audit.audit(FLOAT, other, [FEED], lab)
+    with pytest.raises(UserError, match="nothing is quantised"):
+        audit.audit(FLOAT, FLOAT, [FEED], lab)
+
+
+def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
+    right, wrong = fake_quantised(WEIGHTS, STEPS), fake_quantised(WEIGHTS[:, ::-1].copy(), STEPS[::-1])
+    for name, proto in {"float": FLOAT, "right": right, "wrong": wrong}.items():
+        (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
+    for name, status in {"right": 0, "wrong": 1}.items():
+        arguments = ["audit", str(tmp_path / "float.onnx"), str(tmp_path / f"{name}.onnx"), "--json"]
+        run = CliRunner().invoke(driftnet, arguments, standalone_mode=False)
+        said = json.loads(run.stdout)
+        assert run.return_value == status, f"{name}: {said}"
+        assert (said["verdict"] == "agrees") is (status == 0)
+        assert all({"question", "where", "error", "bound", "message"} <= p.keys() for p in said["problems"])
