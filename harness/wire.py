@@ -120,8 +120,8 @@ class Target:
     snippet       Jinja template, over the options in effect, of Python source for people without driftnet: a function
                   run(model, feeds, calibration, {output: dtype}) -> one {output: array} a feed, that does what the
                   three functions do. It may use os, np (numpy) and the system's own package, and works in the current
-                  folder, where an ONNX model that it quantises is left as quantized.onnx; a system that fails raises any
-                  exception
+                  folder, where it leaves an ONNX model that it quantises as quantized.onnx; a system that fails raises
+                  any exception
     """
 
     name: str
