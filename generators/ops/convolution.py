@@ -18,6 +18,8 @@ DILATIONS = ((1, 1, 1), (1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 3))
 PADDINGS = ("none", "same", "lopsided", "SAME_UPPER", "one", "SAME_LOWER", "begin", "end", "VALID")
 GROUPS = (1, 2, 0, 3, 1, 4)
 """How many groups; 0 means one a channel."""
+MULTIPLIERS = (*[1, 2, 3, 4, 0] * 5, 67)
+"""Output channels of each group; 0 means as many in all as the input has."""
 DATA = Fill("data")
 LARGEST = 1e12
 """Linear operators take operands up to this magnitude, so that a few of them in a row stay finite."""
@@ -96,7 +98,7 @@ def conv(b: Builder) -> None:
     slide = window(b, b.types("Conv"), (4, 3, 5), fixed=(1,), multiple=max(groups, 1))
     x, kernel, strides, dilations, padding = slide.x, slide.kernel, slide.strides, slide.dilations, slide.padding
     group = groups or x.shape[1]
-    multiplier = b.choose("multiplier", (1, 2, 3, 4, 0))
+    multiplier = b.few(b.choose("multiplier", MULTIPLIERS))
     outputs = group * multiplier or x.shape[1]
     w = b.weight("w", (outputs, x.shape[1] // group, *kernel), dtype=x.dtype)
     bias = b.optional("b", (outputs,), dtype=x.dtype)
@@ -131,7 +133,7 @@ def conv_transpose(b: Builder) -> None:
     )
     padding = b.choose("padding", ("none", "one", "none", "output_shape", "SAME_UPPER", "SAME_LOWER", "begin", "VALID"))
     extra = b.choose("output_padding", (0, 0, 1))
-    per_group = b.choose("multiplier", (1, 2, 3, 1))
+    per_group = b.few(b.choose("multiplier", (*[1, 2, 3, 1] * 6, 66)))
     w = b.weight("w", (x.shape[1], per_group, *kernel), dtype=x.dtype)
     bias = b.optional("b", (per_group * group,), dtype=x.dtype)
     if not _transposable(padding, x, kernel, strides, dilations):

@@ -36,6 +36,10 @@ from generators.values import (
 
 Ends = Callable[[float, float, float, float], tuple[float, float]]
 
+UNIT = 1.001
+"""What a result that is 1 at most may be rounded up to: onnxruntime's Tanh was seen to give 1.0000001, of which an arc
+cosine is NaN."""
+
 
 @operator("Identity", weight=0.7)
 def identity(b: Builder) -> None:
@@ -233,8 +237,8 @@ _unary("Floor", "y = the largest integer <= x", _rounded, 0.7)
 _unary("Ceil", "y = the smallest integer >= x", _rounded, 0.7)
 _unary("Round", "y = the nearest integer, halves to even", _rounded, 0.7)
 _unary("Sign", "y = -1, 0 or 1", lambda low, high: (-1.0, 1.0), 0.7)
-_unary("Sin", "y = sin x", lambda low, high: (-1.0, 1.0), 0.7)
-_unary("Cos", "y = cos x", lambda low, high: (-1.0, 1.0), 0.7)
+_unary("Sin", "y = sin x", lambda low, high: (-UNIT, UNIT), 0.7)
+_unary("Cos", "y = cos x", lambda low, high: (-UNIT, UNIT), 0.7)
 
 
 def _bounded(name: str, rule: str, least: float, most: float, fill: Fill, bounds: tuple[float, float]) -> None:
@@ -256,16 +260,31 @@ _unary("Atan", "y = arc tangent of x", lambda low, high: (-1.6, 1.6), 0.3)
 _unary("Asinh", "y = inverse hyperbolic sine of x", lambda low, high: (min(low, 0.0), max(high, 0.0)), 0.3)
 
 
+NONFINITE = Fill("nonfinite")
+
+
 def _classified(name: str, rule: str) -> None:
     @operator(name, rule=rule, weight=0.3)
     def classified(b: Builder) -> None:
         floats = [dtype for dtype in b.types(name, "T1") if dtype not in RANGES]
-        x = b.data(dtypes=floats, fits=lambda v: math.isinf(v.high), fill=Fill("nonfinite"))
+        x = b.data(dtypes=floats, fits=lambda v: math.isinf(v.high), fill=NONFINITE)
         signs = b.choose("signs", (None, (1, 0), (0, 1)))
+        through = b.choose("through", (None, None, None, "Transpose", "Neg", "Identity", "Abs", "Where"))
         attributes = (
             {} if signs is None or name == "IsNaN" else dict(zip(("detect_positive", "detect_negative"), signs))
         )
+        x = _moved(b, through, x)
         b.emit(name, (x,), x.shapes, attributes, dtype=BOOL, bounds=(0.0, 1.0))
+
+
+def _moved(b: Builder, through: str | None, x: Value) -> Value:
+    """x through an operator for which every infinity and every NaN has one right result."""
+    if through is None or x.dtype not in b.types(through, "V" if through == "Identity" and b.opset >= 14 else "T"):
+        return x
+    if through == "Where":
+        condition = b.made("initializer", x.shapes, BOOL, "data")
+        return b.emit("Where", (condition, x, b.scalar("zero", 0.0, dtype=x.dtype)), x.shapes, dtype=x.dtype)
+    return b.emit(through, (x,), each(lambda s: s[::-1], x) if through == "Transpose" else x.shapes)
 
 
 _classified("IsNaN", "y = whether x is NaN")
@@ -301,6 +320,8 @@ def _comparison(name: str, rule: str, since: int = 11) -> None:
     def comparison(b: Builder) -> None:
         x = b.data(dtypes=b.types(name), empty=True)
         p, q = ordered(b, x, second(b, "y", x))
+        if b.choose("nonfinite", (*[False] * 15, True)) and x.dtype not in RANGES:
+            p = b.fresh(x.dtype, p.shapes, NONFINITE)
         b.emit(name, (p, q), each(broadcast, p, q), dtype=BOOL, bounds=(0.0, 1.0))
 
 
@@ -391,7 +412,7 @@ def mod(b: Builder) -> None:
 SAME_WIDTH = {FLOAT: INT32, DOUBLE: INT64, FLOAT16: INT16, INT32: UINT32, INT64: UINT64, INT16: UINT16, INT8: UINT8}
 
 
-@operator("BitCast", since=26, weight=1.0)
+@operator("BitCast", since=26, weight=2.0)
 def bit_cast(b: Builder) -> None:
     """The bits of x read as an integer of the same width"""
     x = b.data(dtypes=[dtype for dtype in b.types("BitCast", "T1") if dtype in SAME_WIDTH])

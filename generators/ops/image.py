@@ -7,16 +7,21 @@ import math
 import numpy as np
 
 from generators.builder import Builder, each
-from generators.graph import Value
+from generators.graph import Attribute, Value
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import DOUBLE, FLOAT, NUMPY, RANGES, Fill, Shape
+from generators.values import DOUBLE, FLOAT, INT64, NUMPY, RANGES, Fill, Shape
 
 SCALES = ((2.0, 2.0, 2.0), (1.0, 2.0, 1.0), (0.5, 0.5, 0.5), (1.5, 1.5, 1.0), (2.0, 3.0, 1.0), (1.0, 0.5, 2.0))
-COORDINATES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
+COORDINATES = (
+    *("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"),
+    *("half_pixel_symmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"),
+)
+ROI = (0.25, 0.0, 0.5)
+"""Where tf_crop_and_resize starts on each spatial axis; it ends at 0.75 or, beyond the image, at 1.25."""
 
 
-@operator("Resize", weight=2)
+@operator("Resize", weight=2.5)
 def resize(b: Builder) -> None:
     """The spatial dims scaled, floor(n scale) or to given sizes, by nearest, linear or cubic interpolation"""
     mode = b.choose("mode", ("nearest", "linear", "cubic"))
@@ -25,24 +30,87 @@ def resize(b: Builder) -> None:
     factors = b.choose("scales", SCALES)[: x.rank - 2]
     factors = tuple([f if all(s[axis] * f >= 1 for s in x.shapes) else 1.0 for axis, f in enumerate(factors, 2)])
     coordinates = b.choose("coordinate_transformation_mode", COORDINATES)
-    rounding = b.choose("nearest_mode", ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil"))
-    by_sizes = b.choose("sizes", (False, False, True)) and x.static
-    with_roi = b.flag("roi")
-    shapes = each(lambda s: _scaled(s, factors), x)
-    attributes = {
+    form = b.choose("sizes", ("scales", "scales", "sizes", "computed"))
+    if form == "sizes" and not x.static:
+        form = "computed"
+    coordinates = _coordinates(b, coordinates, form)
+    shapes = each(lambda s: _scaled(s if form == "scales" else (*s[:2], *x.shape[2:]), factors), x)
+    outside = b.choose("roi_end", (0.75, 1.25))
+    attributes: dict[str, Attribute | None] = {
         "coordinate_transformation_mode": b.unless(coordinates, "half_pixel"),
         "mode": b.unless(mode, "nearest"),
-        "nearest_mode": rounding if mode == "nearest" else None,
+        "nearest_mode": b.choose("nearest_mode", NEAREST) if mode == "nearest" else None,
+        **_details(b, mode),
+        "extrapolation_value": b.choose("extrapolation_value", (None, 1.0)) if outside > 1 else None,
     }
-    # Before opset 13 roi and scales are no optional inputs: they are empty where they do not count.
-    empty = b.constant("roi_source", np.zeros(0, np.float32)) if b.opset < 13 or with_roi else None
-    scales = np.array((1.0, 1.0, *factors), np.float32)
-    sizes = b.integers("sizes_source", shapes[0]) if by_sizes else None
-    given_scales = b.constant("scales_source", scales[:0] if by_sizes else scales)
-    inputs = (x, empty, given_scales if not by_sizes or b.opset < 13 else None, sizes)
-    low, high = min(x.low, 0.0), max(x.high, 0.0)
-    bounds = (2 * low - high, 2 * high - low) if mode == "cubic" else (low, high)
+    spatial = bool(b.choose("axes", (False, False, True))) and b.opset >= 18
+    attributes["axes"] = tuple(range(2, x.rank)) if spatial else None
+    inputs = _resize_operands(b, x, form, factors, shapes, coordinates, outside, spatial)
+    low, high = min(x.low, 0.0), max(x.high, 1.0)
+    bounds = (3 * low - 2 * high, 3 * high - 2 * low) if mode == "cubic" else (low, high)
     b.emit("Resize", inputs, shapes, attributes, bounds=bounds)
+
+
+NEAREST = ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil")
+
+
+def _coordinates(b: Builder, wanted: str, form: str) -> str:
+    """The wanted mode if the opset has it. Cropping goes with sizes alone: engines part ways on scales of a crop."""
+    legal = {
+        "half_pixel_symmetric": b.opset >= 19,
+        "tf_half_pixel_for_nn": b.opset < 13,
+        "tf_crop_and_resize": form != "scales",
+    }
+    return wanted if legal.get(wanted, True) else "asymmetric"
+
+
+def _details(b: Builder, mode: str) -> dict[str, int | float | None]:
+    """What only some modes have: the cubic coefficient, taps outside left out, smoothing (from opset 18)."""
+    coefficient, exclude = b.choose("cubic_coeff_a", (None, -0.5)), b.choose("exclude_outside", (None, 1))
+    smooth = b.choose("antialias", (None, None, 1)) if b.opset >= 18 and mode != "nearest" else None
+    cubic = mode == "cubic"
+    return {
+        "antialias": smooth,
+        "cubic_coeff_a": coefficient if cubic else None,
+        "exclude_outside": exclude if cubic else None,
+    }
+
+
+def _resize_operands(
+    b: Builder,
+    x: Value,
+    form: str,
+    factors: tuple[float, ...],
+    shapes: tuple[Shape, ...],
+    coordinates: str,
+    outside: float,
+    spatial: bool,
+) -> tuple[Value | None, ...]:
+    """X, roi, scales and sizes; spatial: of the spatial axes alone. Before opset 13 what does not count is empty."""
+    kept, rank = 2 if spatial else 0, x.rank
+    empty = b.flag("roi") or b.opset < 13
+    roi: Value | None = None
+    if coordinates == "tf_crop_and_resize":
+        starts, ends = (0.0, 0.0, *ROI[: rank - 2]), (1.0, 1.0, *[outside] * (rank - 2))
+        roi = b.constant("roi_source", np.array((*starts[kept:], *ends[kept:]), np.float32))
+    elif empty:
+        roi = b.constant("roi_source", np.zeros(0, np.float32))
+    if form == "scales":
+        return x, roi, b.constant("scales_source", np.array((1.0, 1.0, *factors)[kept:], np.float32)), None
+    scales = b.constant("scales_source", np.zeros(0, np.float32)) if b.opset < 13 else None
+    if form == "sizes" or spatial:
+        return x, roi, scales, b.integers("sizes_source", shapes[0][kept:])
+    return x, roi, scales, _computed_sizes(b, x, shapes[0][2:])
+
+
+def _computed_sizes(b: Builder, x: Value, spatial: Shape) -> Value:
+    """Batch and channels read off x, as torch exports an interpolation to a size."""
+    feeds = len(x.shapes)
+    shape = b.emit("Shape", (x,), ((x.rank,),) * feeds, dtype=INT64, bounds=(1.0, 4096.0))
+    ends = [b.integers(name, (number,)) for name, number in (("start", 0), ("end", 2))]
+    head = b.emit("Slice", (shape, *ends), ((2,),) * feeds)
+    tail = b.integers("sizes_source", spatial)
+    return b.emit("Concat", (head, tail), ((x.rank,),) * feeds, {"axis": 0}, bounds=(1.0, 4096.0))
 
 
 def _scaled(shape: Shape, factors: tuple[float, ...]) -> Shape:

@@ -119,7 +119,7 @@ def scatter_nd(b: Builder) -> None:
     b.emit("ScatterND", (x, indices, updates), x.shapes, attributes, bounds=_scattered(x, updates))
 
 
-@operator("TensorScatter", since=24, weight=0.3)
+@operator("TensorScatter", since=24, weight=1.0)
 def tensor_scatter(b: Builder) -> None:
     """A cache with an update written along an axis from a position of its own for each sample, linear or circular"""
     x = b.data(dtypes=b.types("TensorScatter"), ranks=(3, 4), fixed=None)

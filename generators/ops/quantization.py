@@ -56,7 +56,7 @@ def quantize_linear(b: Builder) -> None:
     reals = [dtype for dtype in b.types("QuantizeLinear", "T1") if dtype not in RANGES]
     x = b.data(dtypes=reals, ranks=(4, 3, 2, 1, 5))
     codes = _codes(b, "QuantizeLinear", "T2" if b.opset < 23 else "T3")
-    dtype = b.choose("dtype", (UINT8, INT8, UINT8, INT8, None))
+    dtype = b.choose("dtype", (UINT8, INT8, UINT8, None))
     dtype = codes[b.choose("other", range(256)) % len(codes)] if dtype is None else dtype
     scale, zero, attributes = _parameters(b, x, dtype, x.dtype)
     bounds = RANGES.get(dtype, (-240.0, 240.0))

@@ -21,9 +21,9 @@ SHAPED = (3, 2, 4, 1, 5, 6)
 @operator("Reshape", weight=3)
 def reshape(b: Builder) -> None:
     """The same numbers in row-major order in another shape; 0 copies a dim, -1 is inferred (allowzero from opset 14)"""
-    form = b.choose("form", ("flat", "rows", "tail", "groups", "split", "like", "squeezed", "unsqueezed", "merge"))
+    form = b.choose("form", RESHAPES)
     factor = b.choose("factor", (2, 3, 4, 8))
-    if form == "groups":
+    if form in ("groups", "shuffle"):
         x = b.data(dtypes=b.types("Reshape", inner=True), ranks=(4, 3), fixed=(1,), multiple=factor)
     else:
         x = b.data(dtypes=b.types("Reshape", inner=True), ranks=SHAPED)
@@ -32,11 +32,35 @@ def reshape(b: Builder) -> None:
         operand = b.emit("Shape", (like,), ((like.rank,),) * len(x.shapes), dtype=INT64, bounds=(1.0, 4096.0))
         b.emit("Reshape", (x, operand), like.shapes, bounds=(x.low, x.high))
         return
+    if form in ("view", "sized"):
+        _view(b, x, 1 if form == "view" else x.rank - 1)
+        return
     target = _target(form, factor, x)
     if not all(_reshapes(s, target) for s in x.shapes):
         target = (-1,)
     operand = b.integers("shape", target)
     b.emit("Reshape", (x, operand), each(lambda s: reshaped(s, target), x), bounds=(x.low, x.high))
+
+
+RESHAPES = (
+    *("flat", "rows", "tail", "groups", "split", "like", "squeezed", "unsqueezed", "merge"),
+    *("view", "explicit", "shuffle", "sized", "flat"),
+)
+
+
+def _view(b: Builder, x: Value, kept: int) -> None:
+    """The first `kept` dims read off x one by one and the rest flattened: torch's x.view(x.size(0), -1)."""
+    feeds = len(x.shapes)
+    shape = b.emit("Shape", (x,), ((x.rank,),) * feeds, dtype=INT64, bounds=(1.0, 4096.0))
+    parts = []
+    for axis in range(kept):
+        index = b.fixed("initializer", np.array(axis, np.int64))
+        number = b.emit("Gather", (shape, index), ((),) * feeds, {"axis": 0})
+        inputs, attributes = axes_operands(b, (0,), input_since=13)
+        parts.append(b.emit("Unsqueeze", (number, *inputs), ((1,),) * feeds, attributes, bounds=(1.0, 4096.0)))
+    parts.append(b.integers("shape", (-1,)))
+    target = b.emit("Concat", parts, ((len(parts),),) * feeds, {"axis": 0}, bounds=(-1.0, 4096.0))
+    b.emit("Reshape", (x, target), each(lambda s: (*s[:kept], prod(s[kept:])), x), bounds=(x.low, x.high))
 
 
 def _target(form: str, factor: int, x: Value) -> Shape:
@@ -49,8 +73,17 @@ def _target(form: str, factor: int, x: Value) -> Shape:
         "squeezed": (-1, *[n for axis, n in enumerate(x.shape[1:], 1) if n > 1 and x.fixed(axis)]),
         "unsqueezed": (*(0,) * (rank - 1), -1, 1),
         "merge": (0,) * (rank - 2) + (-1,),
+        "explicit": _halved(x.shape),
+        "shuffle": (0, factor, -1, *x.shape[2:]),  # channels in groups
     }
     return forms.get(form, (-1,))
+
+
+def _halved(shape: Shape) -> Shape:
+    """Every dim written out, the first even one split in two."""
+    axis = next((axis for axis, n in enumerate(shape) if n > 1 and n % 2 == 0), len(shape) - 1)
+    n = shape[axis]
+    return (*shape[:axis], *((2, n // 2) if n % 2 == 0 else (n, 1)), *shape[axis + 1 :])
 
 
 def reshaped(shape: Shape, target: Shape) -> Shape:
@@ -200,8 +233,12 @@ def split(b: Builder) -> None:
     b.emit_all("Split", (x, operand), pieces, attributes, bounds=(x.low, x.high))
 
 
-SLICES = ((0, 1, 1), (1, 2**31, 1), (0, 2**31, 2), (-1, -(2**31), -1), (0, -1, 1), (-2, 2**31, 1), (-1, -(2**31), -2))
-"""(start, end, step): the first, all but the first, every second, reversed, all but the last, the last two, ..."""
+SLICES = (
+    *((0, 1, 1), (1, 2**31, 1), (0, 2**31, 2), (-1, -(2**31), -1), (0, -1, 1), (-2, 2**31, 1), (-1, -(2**31), -2)),
+    *((0, 2**63 - 1, 1), (-9, 2, 1)),
+)
+"""(start, end, step): the first, all but the first, every second, reversed, all but the last, the last two, ..., all as
+torch writes it, the first two from a start out of range."""
 
 
 @operator("Slice", weight=2)
@@ -237,18 +274,21 @@ def _span(n: int, form: tuple[int, int, int]) -> range:
 def pad(b: Builder) -> None:
     """More elements at both ends of axes, constant, edge or reflected; which axes may be said from opset 18"""
     x = b.data(dtypes=b.types("Pad", inner=True), ranks=(4, 3, 2, 1, 5))
-    mode = b.choose("mode", ("constant", "constant", "reflect", "edge"))
+    mode = b.choose("mode", ("constant", "constant", "reflect", "edge", "wrap"))
+    mode = "reflect" if mode == "wrap" and b.opset < 19 else mode
     mask, partial = b.choose("axes", range(64)), b.flag("partial")
-    wanted = b.choose("before", (1, 0, 2)), b.choose("after", (0, 1, 2))
+    wanted = b.choose("before", (1, 0, 2, 1, -1)), b.choose("after", (0, 1, 2, 0, -1))
     number = b.choose("number", (None, 1.0, -1.0, 0.0, 0.5)) if mode == "constant" else None
     if number is not None and x.dtype in RANGES:
         number = abs(math.trunc(number))
     chosen = [axis for axis in range(x.rank) if mask >> (x.rank - 1 - axis) & 1] or [x.rank - 1]
     pads = [(0, 0)] * x.rank
     for axis in chosen:
-        # A reflection cannot reach past the other end.
-        most = min(shape[axis] for shape in x.shapes) - 1 if mode == "reflect" else ELEMENTS
-        pads[axis] = (min(wanted[0], most), min(wanted[1], most))
+        # A reflection cannot reach past the other end; a negative pad crops, and one element has to be left.
+        smallest = min(shape[axis] for shape in x.shapes)
+        most = smallest - 1 if mode in ("reflect", "wrap") else ELEMENTS
+        least = -1 if mode == "constant" and smallest > 2 else 0
+        pads[axis] = (max(min(wanted[0], most), least), max(min(wanted[1], most), least))
     written = chosen if partial and b.opset >= 18 else list(range(x.rank))
     operands = [
         b.integers("pads", [pads[axis][end] for end in (0, 1) for axis in written]),
@@ -353,7 +393,7 @@ def shape_(b: Builder) -> None:
     b.emit("Shape", (x,), ((count,),) * len(x.shapes), attributes, dtype=INT64, bounds=(1.0, 4096.0))
 
 
-@operator("CumProd", since=26, weight=0.7)
+@operator("CumProd", since=26, weight=1.5)
 def cumprod(b: Builder) -> None:
     """y_i = x_0 ... x_i along an axis, optionally without x_i, optionally from the end"""
     dtypes = [dtype for dtype in b.types("CumProd") if dtype != FLOAT16]
