@@ -48,16 +48,17 @@ class Value:
     @property
     def static(self) -> bool:
         """Whether every feed has the same shape."""
-        return all(shape == self.shapes[0] for shape in self.shapes)
+        return self.shapes.count(self.shapes[0]) == len(self.shapes)
 
     def fixed(self, axis: int) -> bool:
         """Whether this axis has the same size in every feed."""
-        return all(shape[axis] == self.shapes[0][axis] for shape in self.shapes)
+        n = self.shapes[0][axis]
+        return all([shape[axis] == n for shape in self.shapes])
 
     @property
     def empty(self) -> bool:
         """Whether it has no element in some feed."""
-        return any(0 in shape for shape in self.shapes)
+        return any([0 in shape for shape in self.shapes])
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +247,13 @@ def _name_computed(nodes: Iterable[Node], names: dict[int | None, str]) -> None:
 
 
 def _value_info(name: str, value: Value, symbols: Symbols) -> onnx.ValueInfoProto:
-    dims: list[int | str] = []
-    for sizes in zip(*value.shapes):
-        same = all(n == sizes[0] for n in sizes)
-        dims.append(sizes[0] if same else symbols.setdefault(sizes, f"n{len(symbols)}"))
-    return onnx.ValueInfoProto(name=name, type=value_type(value.dtype, tuple(dims), value.container))
+    dims: tuple[int | str, ...] = value.shapes[0]
+    if not value.static:
+        per_feed = zip(*value.shapes)
+        dims = tuple(
+            [n[0] if n.count(n[0]) == len(n) else symbols.setdefault(n, f"n{len(symbols)}") for n in per_feed]
+        )
+    return onnx.ValueInfoProto(name=name, type=value_type(value.dtype, dims, value.container))
 
 
 @lru_cache(maxsize=4096)
