@@ -618,4 +618,4 @@ def _trimmed(indices: list[int | None]) -> tuple[int | None, ...]:
 def _is_fixed(value: Value, axes: Sequence[int] | None) -> bool:
     if axes is None:
         return value.static
-    return not axes or all([value.fixed(axis) for axis in axes if -value.rank <= axis < value.rank])
+    return not axes or all(value.fixed(axis) for axis in axes if -value.rank <= axis < value.rank)

@@ -53,12 +53,12 @@ class Value:
     def fixed(self, axis: int) -> bool:
         """Whether this axis has the same size in every feed."""
         n = self.shapes[0][axis]
-        return all([shape[axis] == n for shape in self.shapes])
+        return all(shape[axis] == n for shape in self.shapes)
 
     @property
     def empty(self) -> bool:
         """Whether it has no element in some feed."""
-        return any([0 in shape for shape in self.shapes])
+        return any(0 in shape for shape in self.shapes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,9 +250,7 @@ def _value_info(name: str, value: Value, symbols: Symbols) -> onnx.ValueInfoProt
     dims: tuple[int | str, ...] = value.shapes[0]
     if not value.static:
         per_feed = zip(*value.shapes)
-        dims = tuple(
-            [n[0] if n.count(n[0]) == len(n) else symbols.setdefault(n, f"n{len(symbols)}") for n in per_feed]
-        )
+        dims = tuple([n[0] if n.count(n[0]) == len(n) else symbols.setdefault(n, f"n{len(symbols)}") for n in per_feed])
     return onnx.ValueInfoProto(name=name, type=value_type(value.dtype, dims, value.container))
 
 

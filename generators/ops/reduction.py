@@ -1,4 +1,4 @@
-"""Reductions over axes."""
+"""Reductions over axes, whole and running."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 from math import prod
 
+import numpy as np
+
 from generators.builder import Builder, each
 from generators.graph import Value
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import INT64, RANGES, Fill, Shape
+from generators.values import FLOAT16, INT64, RANGES, Fill, Shape
 
 RANKS = (3, 2, 4, 1, 5)
 Bounds = Callable[[Value, int], tuple[float, float]]
@@ -138,3 +140,28 @@ def _arg(name: str, rule: str) -> None:
 
 _arg("ArgMax", "the index of the maximum, the first or the last")
 _arg("ArgMin", "the index of the minimum, the first or the last")
+
+
+@operator("CumSum", weight=0.5)
+def cumsum(b: Builder) -> None:
+    """y_i = x_0 + ... + x_i along an axis, optionally without x_i, optionally from the end"""
+    x = b.data(dtypes=b.types("CumSum", inner=True), ranks=(*RANKS, 6), fits=tame(1e12))
+    axis = b.axis("axis", x.rank)
+    exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
+    operand = b.constant("axis_source", np.array(axis, np.int64))
+    n = max(shape[axis] for shape in x.shapes)
+    attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
+    bounds = (n * min(x.low, 0.0), n * max(x.high, 0.0))
+    b.emit("CumSum", (x, operand), x.shapes, attributes, bounds=bounds)
+
+
+@operator("CumProd", since=26, weight=1.5)
+def cumprod(b: Builder) -> None:
+    """y_i = x_0 ... x_i along an axis, optionally without x_i, optionally from the end"""
+    dtypes = [dtype for dtype in b.types("CumProd") if dtype != FLOAT16]
+    x = b.data(dtypes=dtypes, ranks=(*RANKS, 6), fits=tame(1.01), fill=Fill("unit"))
+    axis = b.axis("axis", x.rank)
+    exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
+    operand = b.constant("axis_source", np.array(axis, np.int64))
+    attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
+    b.emit("CumProd", (x, operand), x.shapes, attributes, bounds=(-2.0, 2.0))
