@@ -74,12 +74,12 @@ WIDE = (65, 72, 66, 100, 67, 129)
 """Channels of a fresh operand, now and then: more than any vector loop takes at once, and mostly no multiple of it."""
 MODEL, ANY = -2, -1
 WISHES = (
-    *[MODEL] * 17,
-    *[ANY] * 3,
+    *[MODEL] * 14,
+    *[ANY] * 5,
     *(FLOAT16, DOUBLE, INT64, INT32, BOOL, UINT8, INT8, UINT16, INT16, UINT32, UINT64, BFLOAT16, FLOAT16, DOUBLE),
 )
 """The dtype that one record would have. MODEL: the model's own; ANY: that of the most recent value."""
-RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2)
+RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2, 1, 5, None, 3)
 """The rank of a fresh operand. None: the model's own."""
 FRESH = 99
 """The reference that asks for a new graph input."""

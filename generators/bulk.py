@@ -26,7 +26,7 @@ from generators.ops.table import CODES, OPERATORS
 __all__ = ["case", "genome", "known_focus"]
 
 POOL = 1024
-SHORTEST, LONGEST = 6, 17
+SHORTEST, LONGEST = 7, 17
 """Records of a case, before dead code is removed and motifs come in."""
 
 MOTIF_SHARE = 0.06
