@@ -52,9 +52,12 @@ HEADER = 10
 RECORD = 28
 """Bytes of a header and of a record."""
 
-SIZES_AT, _OFFSET, _FLAGS, DTYPE_AT, CHOICES = slice(1, 5), 5, 6, 7, 8
+SIZES_AT, _OFFSET, FLAGS_AT, DTYPE_AT, CHOICES = slice(1, 5), 5, 6, 7, 8
 """Where a record has what: byte 0 the operator, then four sizes, where to start in the pool, flags, the dtype it would
 have, and from CHOICES on one byte a choice. LSTM makes the most choices, 17."""
+
+TAKES_EMPTY, MAKES_EMPTY = 192, 240
+"""From which flags on a record takes a tensor without elements, and makes one, where it may."""
 
 # What the bytes of a header choose from.
 OPSETS = (17, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 18, 21, 13)
@@ -215,7 +218,7 @@ class Builder:
             for made, size in zip(lists, before):
                 del made[size:]
             self._run(function, record(), isolated=True)
-        if self._record.data[_FLAGS] % 8 == 7:
+        if self._record.data[FLAGS_AT] % 8 == 7:
             self.extra.extend(value.index for value in self.results)
 
     def _run(self, function: Callable[[Builder], None], record: Chooser, *, isolated: bool) -> None:
@@ -244,7 +247,7 @@ class Builder:
     @property
     def explicit(self) -> bool:
         """Whether attributes that equal their default are written out."""
-        return self._record.data[_FLAGS] // 8 % 2 == 1
+        return self._record.data[FLAGS_AT] // 8 % 2 == 1
 
     def unless(self, value: T, default: T) -> T | None:
         """`value`, or None (leave the attribute out) where it is the default and this record is not explicit."""
@@ -294,7 +297,7 @@ class Builder:
                     and fits(value)
                 )
 
-            if empty and self.empties and self._record.data[_FLAGS] // 16 >= 12:
+            if empty and self.empties and self._record.data[FLAGS_AT] >= TAKES_EMPTY:
                 found = self._recent(self.empties, dtypes, reference, suits)
             else:
                 found = self._recent(self.candidates, narrow, reference, suits)
@@ -303,8 +306,8 @@ class Builder:
             if found is not None:
                 return found
         sizes = self._fresh_sizes(self._fresh_rank(rank, ranks), least, most, multiple)
-        if empty and sizes and self._record.data[_FLAGS] // 16 == 15:
-            sizes[self._record.data[_FLAGS] // 8 % len(sizes)] = 0
+        if empty and sizes and self._record.data[FLAGS_AT] >= MAKES_EMPTY:
+            sizes[self._record.data[FLAGS_AT] // 8 % len(sizes)] = 0
         return self.fresh(narrow[0], self._per_feed(sizes, fixed, most), fill)
 
     @staticmethod

@@ -60,7 +60,8 @@ def cast(b: Builder) -> None:
     """y = x in another dtype; to an integer, only what lies inside its range"""
     x = b.data(dtypes=b.types("Cast", "T1", inner=True), empty=True)
     to = castable(x, b.choose("to", (*TARGETS, *INNER_TARGETS)), b.types("Cast", "T2", inner=True))
-    b.emit("Cast", (x,), x.shapes, {"to": to}, dtype=to, bounds=(0.0, 1.0) if to == BOOL else (x.low, x.high))
+    attributes = {"to": to, "saturate": b.unless(1, 1) if b.opset >= 19 and to in FLOAT8 else None}
+    b.emit("Cast", (x,), x.shapes, attributes, dtype=to, bounds=(0.0, 1.0) if to == BOOL else (x.low, x.high))
 
 
 def castable(x: Value, to: int, allowed: Sequence[int]) -> int:

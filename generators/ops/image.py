@@ -34,7 +34,13 @@ def resize(b: Builder) -> None:
     if form == "sizes" and not x.static:
         form = "computed"
     coordinates = _coordinates(b, coordinates, form)
-    shapes = each(lambda s: _scaled(s if form == "scales" else (*s[:2], *x.shape[2:]), factors), x)
+    spatial = bool(b.choose("axes", (False, False, True))) and b.opset >= 18
+    policy = b.choose("keep_aspect_ratio_policy", (None, None, "not_larger", "not_smaller", "stretch"))
+    sizes = tuple([math.floor(n * f) for n, f in zip(x.shape[2:], factors)])
+    if form != "sizes" or not spatial or coordinates == "tf_crop_and_resize":
+        policy = None
+    kept = _kept(policy, x.shape[2:], sizes) if form != "scales" else ()
+    shapes = each(lambda s: (*s[:2], *(kept or [math.floor(n * f) for n, f in zip(s[2:], factors)])), x)
     outside = b.choose("roi_end", (0.75, 1.25))
     attributes: dict[str, Attribute | None] = {
         "coordinate_transformation_mode": b.unless(coordinates, "half_pixel"),
@@ -42,16 +48,25 @@ def resize(b: Builder) -> None:
         "nearest_mode": b.choose("nearest_mode", NEAREST) if mode == "nearest" else None,
         **_details(b, mode),
         "extrapolation_value": b.choose("extrapolation_value", (None, 1.0)) if outside > 1 else None,
+        "axes": tuple(range(2, x.rank)) if spatial else None,
+        "keep_aspect_ratio_policy": policy,
     }
-    spatial = bool(b.choose("axes", (False, False, True))) and b.opset >= 18
-    attributes["axes"] = tuple(range(2, x.rank)) if spatial else None
-    inputs = _resize_operands(b, x, form, factors, shapes, coordinates, outside, spatial)
+    inputs = _resize_operands(b, x, form, factors, sizes, coordinates, outside, spatial)
     low, high = min(x.low, 0.0), max(x.high, 1.0)
     bounds = (3 * low - 2 * high, 3 * high - 2 * low) if mode == "cubic" else (low, high)
     b.emit("Resize", inputs, shapes, attributes, bounds=bounds)
 
 
 NEAREST = ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil")
+
+
+def _kept(policy: str | None, sizes: Shape, wanted: Shape) -> Shape:
+    """The wanted sizes, or those of one ratio for all axes that are as near as the policy has it."""
+    if policy in (None, "stretch"):
+        return wanted
+    ratios = [w / n for w, n in zip(wanted, sizes)]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return tuple([math.floor(n * ratio + 0.5) for n in sizes])
 
 
 def _coordinates(b: Builder, wanted: str, form: str) -> str:
@@ -81,7 +96,7 @@ def _resize_operands(
     x: Value,
     form: str,
     factors: tuple[float, ...],
-    shapes: tuple[Shape, ...],
+    sizes: Shape,
     coordinates: str,
     outside: float,
     spatial: bool,
@@ -98,9 +113,11 @@ def _resize_operands(
     if form == "scales":
         return x, roi, b.constant("scales_source", np.array((1.0, 1.0, *factors)[kept:], np.float32)), None
     scales = b.constant("scales_source", np.zeros(0, np.float32)) if b.opset < 13 else None
-    if form == "sizes" or spatial:
-        return x, roi, scales, b.integers("sizes_source", shapes[0][kept:])
-    return x, roi, scales, _computed_sizes(b, x, shapes[0][2:])
+    if spatial:
+        return x, roi, scales, b.integers("sizes_source", sizes)
+    if form == "sizes":
+        return x, roi, scales, b.integers("sizes_source", (*x.shape[:2], *sizes))
+    return x, roi, scales, _computed_sizes(b, x, sizes)
 
 
 def _computed_sizes(b: Builder, x: Value, spatial: Shape) -> Value:
@@ -111,10 +128,6 @@ def _computed_sizes(b: Builder, x: Value, spatial: Shape) -> Value:
     head = b.emit("Slice", (shape, *ends), ((2,),) * feeds)
     tail = b.integers("sizes_source", spatial)
     return b.emit("Concat", (head, tail), ((x.rank,),) * feeds, {"axis": 0}, bounds=(1.0, 4096.0))
-
-
-def _scaled(shape: Shape, factors: tuple[float, ...]) -> Shape:
-    return (*shape[:2], *[math.floor(n * f) for n, f in zip(shape[2:], factors)])
 
 
 @operator("GridSample", since=16, weight=0.6)
@@ -189,20 +202,23 @@ def max_roi_pool(b: Builder) -> None:
     b.emit("MaxRoiPool", (x, rois), shapes, attributes, bounds=(min(x.low, 0.0), max(x.high, 0.0)))
 
 
-COLUMNS = (
-    # image, block, how many positions the block has in it
-    ((2, 2), (1, 1), 4),
-    ((3, 3), (2, 2), 4),
-    ((2, 4), (2, 1), 4),
-    ((4, 3), (3, 3), 2),
-    ((5,), (2,), 4),
+COLUMNS: tuple[tuple[Shape, Shape, int, dict[str, Shape]], ...] = (
+    # image, block, how many positions the block has in it, where they are
+    ((2, 2), (1, 1), 4, {}),
+    ((3, 3), (2, 2), 4, {}),
+    ((2, 4), (2, 1), 4, {}),
+    ((4, 3), (3, 3), 2, {}),
+    ((5,), (2,), 4, {}),
+    ((4, 4), (2, 2), 4, {"strides": (2, 2)}),
+    ((2, 2), (2, 2), 9, {"pads": (1, 1, 1, 1)}),
+    ((3, 4), (2, 2), 2, {"dilations": (2, 2)}),
 )
 
 
 @operator("Col2Im", since=18, weight=0.4)
 def col2im(b: Builder) -> None:
     """Columns (N, C block, positions) added up where their blocks overlap in the image"""
-    image, block, positions = b.choose("image", COLUMNS)
+    image, block, positions, placed = b.choose("image", COLUMNS)
     rows = math.prod(block)
     dtypes = b.types("Col2Im")
     x = b.find(lambda v: v.dtype in dtypes and v.rank == 3 and _is_columns(v, rows, positions) and tame(1e6)(v))
@@ -211,7 +227,7 @@ def col2im(b: Builder) -> None:
         x = b.fresh(FLOAT, (shape,) * b.header.feeds, Fill("data"))
     operands = (x, b.integers("image_source", image), b.integers("block_source", block))
     bounds = (9.0 * min(x.low, 0.0), 9.0 * max(x.high, 0.0))
-    b.emit("Col2Im", operands, each(lambda s: (s[0], s[1] // rows, *image), x), bounds=bounds)
+    b.emit("Col2Im", operands, each(lambda s: (s[0], s[1] // rows, *image), x), placed, bounds=bounds)
 
 
 def _is_columns(v: Value, rows: int, positions: int) -> bool:

@@ -27,8 +27,10 @@ def _reduction(
     most: float,
     positive: bool = False,
     whole: bool = True,
+    noop: bool = False,
 ) -> None:
-    """whole: whether the result of integers is an integer; where it is not, rounding it is the engine's choice."""
+    """whole: whether the result of integers is an integer; where it is not, rounding it is the engine's choice.
+    noop: whether of no axes at all x itself may be the result (from the opset on that has axes as an input)"""
 
     @operator(
         name, rule=f"{rule}, over axes (all when none are given); axes are an input from opset {axes_input_since}"
@@ -44,7 +46,9 @@ def _reduction(
         chosen, keep = b.choose("axes", range(64)), b.choose("keepdims", (1, 1, 0))
         negative = b.flag("negative")
         axes = [axis for axis in range(x.rank) if chosen >> axis & 1]
-        reduced = axes or list(range(x.rank))
+        # Without axes nothing is reduced where that is asked for; ReduceSumSquare and its like still square then.
+        nothing = b.choose("noop", (False, False, True)) and b.opset >= axes_input_since and not axes and noop
+        reduced = axes or ([] if nothing else list(range(x.rank)))
 
         def shape(s: Shape) -> Shape:
             if keep:
@@ -55,6 +59,9 @@ def _reduction(
         inputs, attributes = axes_operands(b, written, input_since=axes_input_since)
         count = max(prod(s[axis] for axis in reduced) for s in x.shapes)
         attributes["keepdims"] = b.unless(keep, 1)
+        attributes["noop_with_empty_axes"] = (
+            int(nothing) if nothing or (b.explicit and b.opset >= axes_input_since) else None
+        )
         b.emit(name, (x, *inputs), each(shape, x), attributes, bounds=bounds(x, count))
 
 
@@ -76,10 +83,10 @@ def _total(x: Value, count: int) -> tuple[float, float]:
     return x.low if x.low > 0 else count * x.low, count * max(x.high, 0.0)
 
 
-_reduction("ReduceMean", "the mean", _hull, axes_input_since=18, most=1e12, whole=False)
-_reduction("ReduceSum", "the sum", _total, axes_input_since=13, most=1e12)
-_reduction("ReduceMax", "the maximum", _hull, axes_input_since=18, most=math.inf)
-_reduction("ReduceMin", "the minimum", _hull, axes_input_since=18, most=math.inf)
+_reduction("ReduceMean", "the mean", _hull, axes_input_since=18, most=1e12, whole=False, noop=True)
+_reduction("ReduceSum", "the sum", _total, axes_input_since=13, most=1e12, noop=True)
+_reduction("ReduceMax", "the maximum", _hull, axes_input_since=18, most=math.inf, noop=True)
+_reduction("ReduceMin", "the minimum", _hull, axes_input_since=18, most=math.inf, noop=True)
 _reduction("ReduceL1", "the sum of |x|", lambda x, n: (0.0, n * magnitude(x)), axes_input_since=18, most=1e12)
 _reduction(
     "ReduceL2",

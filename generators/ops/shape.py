@@ -37,7 +37,8 @@ def reshape(b: Builder) -> None:
     if not all(_reshapes(s, target) for s in x.shapes):
         target = (-1,)
     operand = b.integers("shape", target)
-    b.emit("Reshape", (x, operand), each(lambda s: reshaped(s, target), x), bounds=(x.low, x.high))
+    attributes = {"allowzero": b.unless(0, 0) if b.opset >= 14 else None}
+    b.emit("Reshape", (x, operand), each(lambda s: reshaped(s, target), x), attributes, bounds=(x.low, x.high))
 
 
 RESHAPES = (
@@ -221,6 +222,9 @@ def shape_(b: Builder) -> None:
     x = b.data(dtypes=b.types("Shape", inner=True), ranks=SHAPED, empty=True)
     start = b.choose("start", (0, 1, -1)) if b.opset >= 15 else 0
     start = start if -x.rank <= start < x.rank else 0
-    attributes = {"start": b.unless(start, 0) if b.opset >= 15 else None}
-    count = x.rank - (start % x.rank)
+    end = b.choose("end", (None, None, -1, 2, 9)) if b.opset >= 15 else None
+    attributes = {"start": b.unless(start, 0) if b.opset >= 15 else None, "end": end}
+    count = len(range(x.rank)[start:end])
+    if count == 0:
+        attributes, count = {"start": start}, x.rank - start % x.rank
     b.emit("Shape", (x,), ((count,),) * len(x.shapes), attributes, dtype=INT64, bounds=(1.0, 4096.0))
