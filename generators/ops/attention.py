@@ -51,9 +51,10 @@ def attention(b: Builder) -> None:
     # onnxruntime wants the present wherever there is a past.
     present = (q.dtype, each(lambda s: (s[0], of_keys, total, size), q)) if earlier else None
     outputs = [(q.dtype, q.shapes), present, present]
-    # Of a past, of three dims and in opset 23 onnx infers another shape for the scores.
+    # Of a past, of three dims, in opset 23 or where it does not know the shape of Q onnx infers another shape for them.
+    known = q.rank == 4 and any(given.value is q for given in b.givens)
     probabilities = b.choose("qk_matmul_output_mode", (None, None, 0, 3))
-    if probabilities is not None and not earlier and q.rank == 4 and b.opset > 23:
+    if probabilities is not None and known and not earlier and b.opset > 23:
         outputs.append((q.dtype, each(lambda s: (s[0], heads, queries, total), q)))
         attributes["qk_matmul_output_mode"] = b.unless(probabilities, 0)
     top = max(magnitude(x) for x in (v, *past) if x is not None)
