@@ -8,6 +8,7 @@ depend on what stands around the record, so that deleting a record leaves the me
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,7 +27,9 @@ from generators.values import (
     DOUBLE,
     ELEMENTS,
     FLOAT,
+    FLOAT8,
     FLOAT16,
+    INT4,
     INT8,
     INT16,
     INT32,
@@ -45,13 +48,16 @@ from generators.values import (
 
 T = TypeVar("T")
 
-HEADER = 9
+HEADER = 10
 RECORD = 28
 """Bytes of a header and of a record."""
 
-SIZES_AT, _OFFSET, _FLAGS, DTYPE_AT, CHOICES = slice(1, 5), 5, 6, 7, 8
+SIZES_AT, _OFFSET, FLAGS_AT, DTYPE_AT, CHOICES = slice(1, 5), 5, 6, 7, 8
 """Where a record has what: byte 0 the operator, then four sizes, where to start in the pool, flags, the dtype it would
 have, and from CHOICES on one byte a choice. LSTM makes the most choices, 17."""
+
+TAKES_EMPTY, MAKES_EMPTY = 192, 240
+"""From which flags on a record takes a tensor without elements, and makes one, where it may."""
 
 # What the bytes of a header choose from.
 OPSETS = (17, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 18, 21, 13)
@@ -60,19 +66,23 @@ DYNAMIC: tuple[tuple[int, ...], ...] = ((), (0,), (), (0, -1), (-1,), (0,), (0, 
 GROWTHS = (1, 2, 3, 1, 5)
 BATCHES = (1, 2, 1, 3, 2, 4, 5)
 PREFERRED_RANKS = (2, 4, 3, 4, 3, 4, 2, 1, 5)
-MODELDTYPE_ATS = (*[FLOAT] * 24, FLOAT16, DOUBLE, INT64, INT32, INT8, UINT8)
+FORMS = (*["plain"] * 10, *["literal"] * 3, "unnamed", "listed", "described")
+"""How the file is written, see GraphSpec.form."""
+MODEL_DTYPES = (*[FLOAT] * 24, FLOAT16, DOUBLE, INT64, INT32, INT8, UINT8)
 """The dtype that the operators of a model have where they can."""
 
 # What the bytes of a record choose from, whatever its operator.
 SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
+WIDE = (65, 72, 66, 100, 67, 129)
+"""Channels of a fresh operand, now and then: more than any vector loop takes at once, and mostly no multiple of it."""
 MODEL, ANY = -2, -1
 WISHES = (
-    *[MODEL] * 17,
-    *[ANY] * 3,
+    *[MODEL] * 14,
+    *[ANY] * 5,
     *(FLOAT16, DOUBLE, INT64, INT32, BOOL, UINT8, INT8, UINT16, INT16, UINT32, UINT64, BFLOAT16, FLOAT16, DOUBLE),
 )
 """The dtype that one record would have. MODEL: the model's own; ANY: that of the most recent value."""
-RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2)
+RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2, 1, 5, None, 3)
 """The rank of a fresh operand. None: the model's own."""
 FRESH = 99
 """The reference that asks for a new graph input."""
@@ -82,8 +92,12 @@ SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "sh
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
 WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantised weight stays exact
 
+_CODED = (*[(11, INT8, 127)] * 5, (11, UINT8, 127), (21, INT4, 7), (19, FLOAT8[0], 8))
+"""What a dequantised weight is stored as: since which opset, dtype, the largest code."""
+
 INPUT_ELEMENTS = 512
-"""A fresh operand has no more elements, so that operators which multiply sizes mostly stay under `ELEMENTS`."""
+"""A fresh operand has no more elements (but for a wide one), so that operators which multiply sizes mostly stay under
+`ELEMENTS`."""
 
 _BYTES = range(256)
 _CODES = {dtype: code for code, dtype in STORAGE.items()}
@@ -108,10 +122,11 @@ class Header:
     every_sink: bool
     annotated: bool
     dtype: int
+    form: str
 
     @staticmethod
     def read(data: bytes) -> Header:
-        opset, dynamic, growth, batch, regime, rank, every_sink, annotated, dtype = data
+        opset, dynamic, growth, batch, regime, rank, every_sink, annotated, dtype, form = data
         axes = DYNAMIC[dynamic % len(DYNAMIC)]
         return Header(
             opset=OPSETS[opset % len(OPSETS)],
@@ -123,7 +138,8 @@ class Header:
             rank=PREFERRED_RANKS[rank % len(PREFERRED_RANKS)],
             every_sink=every_sink % 2 == 1,
             annotated=annotated % 2 == 1,
-            dtype=MODELDTYPE_ATS[dtype % len(MODELDTYPE_ATS)],
+            dtype=MODEL_DTYPES[dtype % len(MODEL_DTYPES)],
+            form=FORMS[form % len(FORMS)],
         )
 
 
@@ -202,7 +218,7 @@ class Builder:
             for made, size in zip(lists, before):
                 del made[size:]
             self._run(function, record(), isolated=True)
-        if self._record.data[_FLAGS] % 8 == 7:
+        if self._record.data[FLAGS_AT] % 8 == 7:
             self.extra.extend(value.index for value in self.results)
 
     def _run(self, function: Callable[[Builder], None], record: Chooser, *, isolated: bool) -> None:
@@ -224,10 +240,14 @@ class Builder:
         axis = byte // 2 % rank
         return axis - rank if byte % 2 else axis
 
+    def few(self, count: int) -> int:
+        """`count`, or at most 4 where this record has been found to make something too large."""
+        return min(count, 4) if self._isolated else count
+
     @property
     def explicit(self) -> bool:
         """Whether attributes that equal their default are written out."""
-        return self._record.data[_FLAGS] // 8 % 2 == 1
+        return self._record.data[FLAGS_AT] // 8 % 2 == 1
 
     def unless(self, value: T, default: T) -> T | None:
         """`value`, or None (leave the attribute out) where it is the default and this record is not explicit."""
@@ -277,7 +297,7 @@ class Builder:
                     and fits(value)
                 )
 
-            if empty and self.empties and self._record.data[_FLAGS] // 16 >= 12:
+            if empty and self.empties and self._record.data[FLAGS_AT] >= TAKES_EMPTY:
                 found = self._recent(self.empties, dtypes, reference, suits)
             else:
                 found = self._recent(self.candidates, narrow, reference, suits)
@@ -286,8 +306,8 @@ class Builder:
             if found is not None:
                 return found
         sizes = self._fresh_sizes(self._fresh_rank(rank, ranks), least, most, multiple)
-        if empty and sizes and self._record.data[_FLAGS] // 16 == 15:
-            sizes[self._record.data[_FLAGS] // 8 % len(sizes)] = 0
+        if empty and sizes and self._record.data[FLAGS_AT] >= MAKES_EMPTY:
+            sizes[self._record.data[FLAGS_AT] // 8 % len(sizes)] = 0
         return self.fresh(narrow[0], self._per_feed(sizes, fixed, most), fill)
 
     @staticmethod
@@ -373,8 +393,7 @@ class Builder:
         offset = self._next_offset() if fill.array is None else 0
         fill = Fill(fill.kind, offset, fill.low, fill.high, fill.array)
         value = self.given("input", dtype if dtype in NUMPY else FLOAT, shapes, fill)
-        if fill.kind != "nonfinite":
-            self._offer(value)
+        self._offer(value)
         return value if value.dtype == dtype else self.cast(value, dtype)
 
     def cast(self, x: Value, dtype: int) -> Value:
@@ -382,8 +401,8 @@ class Builder:
         return self.emit("Cast", (x,), x.shapes, {"to": dtype}, dtype=dtype)
 
     def _offer(self, value: Value) -> None:
-        """Let later records refer to `value`."""
-        if not value.container:
+        """Let later records refer to `value`, unless it holds infinities."""
+        if not value.container and not math.isinf(value.high):
             (self.empties if value.empty else self.candidates).append(value)
 
     def made(self, source: str, shapes: tuple[Shape, ...], dtype: int, kind: str) -> Value:
@@ -428,9 +447,13 @@ class Builder:
         return self.given(source, dtype, (array.shape,) * self.header.feeds, Fill(array=array))
 
     def _dequantized(self, shape: Shape, fill: Fill) -> Value:
-        """int8 codes and a DequantizeLinear, per channel of axis 0 where the opset has that (13)."""
+        """Codes and a DequantizeLinear, per channel of axis 0 where the opset has that (13)."""
         per_channel = self.opset >= 13 and len(shape) > 1
-        codes = self.given("initializer", INT8, (shape,) * self.header.feeds, Fill("range", fill.offset, -127, 127))
+        since, dtype, top = _CODED[fill.offset % len(_CODED)]
+        if self.opset < since:
+            dtype, top = INT8, 127
+        low = 0 if dtype == UINT8 else -top
+        codes = self.given("initializer", dtype, (shape,) * self.header.feeds, Fill("range", fill.offset, low, top))
         scale = self.fixed("initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
         value = self._value(FLOAT, codes.shapes, -4.0, 4.0)
         attributes = {"axis": 0} if per_channel else {}
@@ -507,6 +530,9 @@ class Builder:
             used = {index for node in self.nodes for index in (*node.inputs, *node.reads())}
             outputs.extend(i for node in self.nodes for i in node.outputs if i is not None and i not in used)
         outputs = [self._presentable(index) for index in dict.fromkeys(outputs) if self._is_output(index)]
+        form = self.header.form
+        if form == "listed" and "input" not in self.profile.weights:
+            form = "plain"
         return GraphSpec(
             opset=self.opset,
             regime=self.regime,
@@ -516,6 +542,7 @@ class Builder:
             outputs=tuple(dict.fromkeys(outputs)),
             pool=pool,
             annotated=self.header.annotated,
+            form=form,
         )
 
     def _is_output(self, index: int) -> bool:
@@ -546,6 +573,8 @@ class Builder:
         while prod(sizes) > INPUT_ELEMENTS:
             largest = sizes.index(max(sizes))
             sizes[largest] //= 2
+        if rank > 2 and bytes_[1] >= 256 - len(WIDE) and not self._isolated:
+            sizes = [1, WIDE[255 - bytes_[1]], *[min(n, 3) for n in sizes[2:4]], *[1] * (rank - 4)]
         for axis, (low, high) in enumerate(zip_longest(least[:rank], most[:rank])):
             sizes[axis] = min(max(sizes[axis], low or 1), high or ELEMENTS)
         if multiple > 1:
@@ -592,4 +621,4 @@ def _trimmed(indices: list[int | None]) -> tuple[int | None, ...]:
 def _is_fixed(value: Value, axes: Sequence[int] | None) -> bool:
     if axes is None:
         return value.static
-    return all(value.fixed(axis) for axis in axes if -value.rank <= axis < value.rank)
+    return not axes or all(value.fixed(axis) for axis in axes if -value.rank <= axis < value.rank)

@@ -15,18 +15,20 @@ from itertools import accumulate
 from random import Random
 from types import MappingProxyType
 
-from generators.builder import HEADER, RECORD, SIZES_AT, Header, Profile
+from generators import features
+from generators.builder import RECORD, SIZES_AT, Header, Profile
 from generators.case import Case
+from generators.features import known_features
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode, of_code, spliced
 from generators.graph import build, pruned
 from generators.motifs import MOTIFS, Fragment
 from generators.ops.table import CODES, OPERATORS
 
-__all__ = ["case", "genome", "known_focus"]
+__all__ = ["case", "genome", "known_features", "known_focus"]
 
 POOL = 1024
-SHORTEST, LONGEST = 6, 17
+SHORTEST, LONGEST = 7, 17
 """Records of a case, before dead code is removed and motifs come in."""
 
 MOTIF_SHARE = 0.06
@@ -46,11 +48,12 @@ def case(
     """Case number `index` of the stream `seed`.
 
     focus    names of operators, families or motifs (see `known_focus`); every case then is made around one of them
-    weights  operator or motif -> factor on how often it is drawn (1 where absent, 0 never)
+    weights  operator, motif or feature (see `known_features`) -> factor on how often it comes (1 where absent, 0 never)
     profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
 
     Raises ValueError for a name that does not exist, saying which do.
     """
+    profile = features.narrowed(profile, Random(f"{seed} {index} sources"), features.factors(weights))
     spec = decode(genome(seed, index, focus=focus, weights=weights), profile=profile)
     return build(replace(spec, origin={"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}))
 
@@ -58,17 +61,20 @@ def case(
 def genome(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Genome:
     """The genome of that case."""
     rng = Random(f"{seed} {index}")
-    header = rng.randbytes(HEADER)
-    menu = _menu(Header.read(header).opset, tuple(sorted(weights.items())))
+    wanted = features.factors(weights)
+    header = features.header(rng, wanted)
+    of_menu = [(name, factor) for name, factor in sorted(weights.items()) if not name.startswith(features.PREFIX)]
+    menu = _menu(Header.read(header).opset, tuple(of_menu))
     sizes = rng.randbytes(4)
     records: list[bytes] = []
     for _ in range(SHORTEST + int(rng.random() * (LONGEST - SHORTEST + 1))):
         records.extend(_filled(menu.draw(rng), sizes, rng))
+    records = features.sized(records, rng, wanted)
     drawn = Genome(header, tuple(records), rng.randbytes(POOL))
     if not focus:
         return drawn
-    wanted = fragments(tuple(focus))
-    middle = _filled(wanted[int(rng.random() * len(wanted))], sizes, rng)
+    menu_ = fragments(tuple(focus))
+    middle = _filled(menu_[int(rng.random() * len(menu_))], sizes, rng)
     return _around(drawn, middle, int(rng.random() * len(records)))
 
 

@@ -17,7 +17,7 @@ from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 
 from generators import values
 from generators.case import Case, Feed
-from generators.values import INT4, STORAGE, STRING, UINT4, Fill, Regime, Shape
+from generators.values import FLOAT, INT4, INT64, NUMPY, STORAGE, STRING, UINT4, Fill, Regime, Shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +48,12 @@ class Value:
     @property
     def static(self) -> bool:
         """Whether every feed has the same shape."""
-        return all(shape == self.shapes[0] for shape in self.shapes)
+        return self.shapes.count(self.shapes[0]) == len(self.shapes)
 
     def fixed(self, axis: int) -> bool:
         """Whether this axis has the same size in every feed."""
-        return all(shape[axis] == self.shapes[0][axis] for shape in self.shapes)
+        n = self.shapes[0][axis]
+        return all(shape[axis] == n for shape in self.shapes)
 
     @property
     def empty(self) -> bool:
@@ -108,6 +109,9 @@ class GraphSpec:
     """A decoded graph. `nodes` are in topological order; `outputs` are indices of values; `pool` feeds the fills.
 
     annotated  declare every intermediate in value_info
+    form       "plain"; "literal": Constant nodes hold plain numbers (value_ints, ...) where they can; "unnamed": nodes
+               have no names; "listed": weights are graph inputs too, as IR version 3 had it; "described": with
+               metadata
     """
 
     opset: int
@@ -118,6 +122,7 @@ class GraphSpec:
     outputs: tuple[int, ...]
     pool: bytes = b""
     annotated: bool = False
+    form: str = "plain"
     origin: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -159,11 +164,13 @@ def build(spec: GraphSpec) -> Case:
     graph.name = "driftnet"
     pool, period = values.circle(spec.pool), len(spec.pool)
     inputs = [given for given in spec.givens if given.source == "input"]
-    for given in inputs:
-        graph.input.append(_value_info(names[given.value.index], given.value, symbols))
+    for given in spec.givens:
+        if given.source == "input" or (spec.form == "listed" and _is_listed(given)):
+            graph.input.append(_value_info(names[given.value.index], given.value, symbols))
     for given in spec.givens:
         if given.source != "input":
-            _add_constant(graph, given, names[given.value.index], spec.regime, pool, period)
+            literal = spec.form == "literal" and spec.opset >= 12
+            _add_constant(graph, given, names[given.value.index], spec.regime, pool, period, literal)
     for node in spec.nodes:
         graph.node.append(_node(node, spec, names, symbols))
     for index in spec.outputs:
@@ -176,6 +183,13 @@ def build(spec: GraphSpec) -> Case:
                 for index in node.outputs
                 if index is not None and index not in outputs
             )
+
+    if spec.form == "unnamed":
+        for written in graph.node:
+            written.ClearField("name")
+    elif spec.form == "described":
+        model.producer_name, model.graph.doc_string = "driftnet", "a graph with metadata"
+        model.metadata_props.add(key="title", value="driftnet")
 
     def feed(number: int, shift: int) -> Feed:
         return {
@@ -192,6 +206,11 @@ def build(spec: GraphSpec) -> Case:
     }
     calibration = (feed(0, CALIBRATION_SHIFT), turned)
     return Case(model.SerializeToString(deterministic=True), feeds, calibration, spec.origin)
+
+
+def _is_listed(given: Given) -> bool:
+    """Whether it may be a graph input too. What decides a shape may not: shape inference has to know it."""
+    return given.source == "initializer" and given.value.dtype in NUMPY and given.fill.array is None
 
 
 @lru_cache(maxsize=64)
@@ -228,11 +247,11 @@ def _name_computed(nodes: Iterable[Node], names: dict[int | None, str]) -> None:
 
 
 def _value_info(name: str, value: Value, symbols: Symbols) -> onnx.ValueInfoProto:
-    dims: list[int | str] = []
-    for sizes in zip(*value.shapes):
-        same = all(n == sizes[0] for n in sizes)
-        dims.append(sizes[0] if same else symbols.setdefault(sizes, f"n{len(symbols)}"))
-    return onnx.ValueInfoProto(name=name, type=value_type(value.dtype, tuple(dims), value.container))
+    dims: tuple[int | str, ...] = value.shapes[0]
+    if not value.static:
+        per_feed = zip(*value.shapes)
+        dims = tuple([n[0] if n.count(n[0]) == len(n) else symbols.setdefault(n, f"n{len(symbols)}") for n in per_feed])
+    return onnx.ValueInfoProto(name=name, type=value_type(value.dtype, dims, value.container))
 
 
 @lru_cache(maxsize=4096)
@@ -310,8 +329,9 @@ def _large_attribute(
 
 
 def _add_constant(
-    graph: onnx.GraphProto, given: Given, name: str, regime: Regime, pool: np.ndarray, period: int
+    graph: onnx.GraphProto, given: Given, name: str, regime: Regime, pool: np.ndarray, period: int, literal: bool
 ) -> None:
+    """literal: a Constant node holds plain numbers where there is an attribute for them."""
     value = given.value
     numbers = values.materialise(given.fill, value.dtype, value.shape, regime, pool, period)
     if value.dtype == STRING:
@@ -323,12 +343,15 @@ def _add_constant(
         tensor.name = name
         graph.initializer.append(tensor)
         return
-    graph.node.add(
-        name=f"Constant_{name}",
-        op_type="Constant",
-        output=[name],
-        attribute=[AttributeProto(name="value", type=AttributeProto.TENSOR, t=tensor)],
-    )
+    written = AttributeProto(name="value", type=AttributeProto.TENSOR, t=tensor)
+    if literal and value.rank < 2 and value.dtype in _LITERALS and numbers.size:
+        plain = numbers.tolist()
+        written = attribute(_LITERALS[value.dtype] + "s" * value.rank, tuple(plain) if value.rank else plain)
+    graph.node.add(name=f"Constant_{name}", op_type="Constant", output=[name], attribute=[written])
+
+
+_LITERALS = {FLOAT: "value_float", INT64: "value_int", STRING: "value_string"}
+"""The attributes of Constant for one number (and, with an s, for several)."""
 
 
 def _raw(numbers: np.ndarray, dtype: int) -> bytes:

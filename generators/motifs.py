@@ -77,6 +77,7 @@ def _with(name: str, x: int = 0) -> Template:
 
 
 _AXES_LAST = 4  # the third axis of three
+_SQUARE_CONV: Mapping[str, Any] = {"kernel": (1, 1, 1), "padding": "none", "multiplier": 0, "group": 1}
 _SAME_CONV = step("Conv", x=0, x_rank=4, kernel=(3, 3, 3), strides=(1, 1, 1), padding="same", multiplier=0)
 _POINT_CONV = step("Conv", x=0, x_rank=4, kernel=(1, 1, 1), strides=(1, 1, 1), padding="none", group=1)
 _SILU = (step("Sigmoid", x=0), _with("Mul", 1))
@@ -224,8 +225,13 @@ MOTIFS: dict[str, Fragment] = {
     "padded-conv": (step("Pad", x_rank=4, mode="constant"), step("Conv", x=0), step("Relu", x=0)),
     "conv-padded": (
         step("Conv", x_rank=4, w="initializer", b="initializer"),
-        step("Pad", x=0, mode="constant", number=1.0),
+        step("Pad", x=0, mode="constant", partial=True),
         step("Conv", x=0, w="initializer"),
+    ),
+    "cropped-conv": (
+        step("Conv", x_rank=4, w="initializer"),
+        step("Pad", x=0, mode="constant", number=None, after=-1),
+        step("Relu", x=0),
     ),
     "embedding": (
         step("Gather", table=True, table_source="initializer"),
@@ -233,13 +239,80 @@ MOTIFS: dict[str, Fragment] = {
         step("Softmax", x=0),
     ),
     "padded-pool": (step("Pad", x_rank=4, mode="constant"), step("AveragePool", x=0)),
-    "scaled-conv": (step("Conv"), *_affine(), step("BatchNormalization", x=0)),
+    "scaled-conv": (
+        step("Conv", w="initializer", multiplier=3, x_rank=4),
+        *_affine(),
+        step("BatchNormalization", x=0),
+    ),
+    "shifted-conv": (step("Conv", w="initializer", multiplier=2, x_rank=4), _affine()[1], step("Relu", x=0)),
+    "shifted-conv-transpose": (step("ConvTranspose", w="initializer", group=2), _affine()[1]),
+    "tied-conv": (
+        step("Conv", x_rank=4, w="initializer", b="initializer", **_SQUARE_CONV),
+        step("Relu", x=0),
+        step("Conv", x=0, w="shared", b="shared", **_SQUARE_CONV),
+    ),
+    "tied-gemm": (
+        step("Gemm", a=FRESH, transA=False, n=0, w="initializer", c="initializer", alpha=1.0, beta=1.0),
+        step("Relu", x=0),
+        step("Gemm", a=0, transA=False, n=0, w="shared", c="shared", alpha=1.0, beta=1.0),
+    ),
+    "tied-matmul": (
+        step("MatMul", a_rank=3, form="matrix", n=0, w="initializer"),
+        step("Tanh", x=0),
+        step("MatMul", a=0, form="matrix", n=0, w="shared"),
+    ),
+    "selected": (step("Conv", x_rank=4), step("Relu", x=0), step("Where", x=0, y="value"), step("Concat", x=0)),
+    "squeeze-excite": (
+        step("Conv", x_rank=4, multiplier=3),
+        step("GlobalAveragePool", x=0),
+        step("Conv", x=0, b="initializer", **_SQUARE_CONV),
+        step("Relu", x=0),
+        step("HardSigmoid", x=0),
+        _with("Mul", 4),
+    ),
+    "hard-swish-by-hand": (
+        step("Identity"),
+        _by_number("Add", 3.0),
+        step("Clip", x=0, bounds=(0.0, 6.0)),
+        _with("Mul", 2),
+        _by_number("Div", 6.0),
+    ),
+    "scaled-gemm": (
+        step("Gemm", transB=True, w="initializer", alpha=1.0),
+        step("Reshape", x=0, form="explicit"),
+        step("Mul", x=0, y="made", y_form="scalar", y_source="initializer"),
+    ),
+    "shifted-gemm": (
+        step("Gemm", w="initializer", beta=1.0),
+        step("Reshape", x=0, form="tail"),
+        step("Add", x=0, y="made", y_form="last", y_source="initializer", literal=None),
+    ),
     "biased-matmul": (
         step("MatMul", form="matrix"),
         step("Add", x=0, y="made", y_form="last", y_source="initializer", literal=None),
         step("Relu", x=0),
     ),
     "reshapes": tuple(step("Reshape", x=0, form=form) for form in ("rows", "unsqueezed", "squeezed", "flat")),
+    "views": (step("Conv"), step("Reshape", x=0, form="view"), step("Gemm", a=0), step("Reshape", x=0, form="sized")),
+    "channel-shuffle": (
+        step("Reshape", x_rank=4, form="shuffle"),
+        step("Transpose", x=0, perm="middle"),
+        step("Reshape", x=0, form="merge"),
+    ),
+    "transposed-split": (
+        step("Transpose", x_rank=4, perm="to last"),
+        step("Reshape", x=0, form="explicit"),
+        step("Transpose", x=0, perm="swap last"),
+    ),
+    "transposed-axes": (
+        step("Transpose", x_rank=3, perm="swap last"),
+        step("Unsqueeze", x=0),
+        step("Transpose", x=0),
+        step("Squeeze", x=0, every=False, axes=62),
+        step("Transpose", x=0),
+    ),
+    "reduced-views": (step("ReduceMean", x_rank=3, axes=_AXES_LAST, keepdims=0), step("Unsqueeze", x=0, axes=(2,))),
+    "twins": (step("Sigmoid"), step("Sigmoid", x=1), _with("Add"), step("Tanh", x=0), step("Tanh", x=1), _with("Mul")),
     "transposes": tuple(step("Transpose", x=0, perm=perm) for perm in ("swap last", "rotate", "default", "swap last")),
     "slices": (step("Slice"), step("Slice", x=0), step("Concat", x=0, y0="value"), step("Concat", x=0, y0="value")),
     "casts": tuple(step("Cast", x=0, to=to, latest=True) for to in (1, 11, 1)),
@@ -259,6 +332,9 @@ MOTIFS: dict[str, Fragment] = {
         _by_number("Sub", 0.0),
         step("Cast", x=0, to=1),
         step("Concat", x=0, count=1),
+        step("Slice", x=0, form=(0, 2**63 - 1, 1)),
+        step("Expand", x=0, size=1, higher=False),
+        step("Pad", x=0, before=0, after=0),
         _by_number("Div", 1.0),
     ),
     "shape-arithmetic": (

@@ -90,6 +90,7 @@ SPECIAL = (
     Regime("ties", (0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5, 1.0, -1.0, 127.5, -128.5), _DYADIC, _QUARTERS),
     Regime("huge", (0.0, 1e6, -1e6, 1.0, -1.0, 65504.0, -65504.0, 3e8, -3e8), _DYADIC, _QUARTERS),
     Regime("tiny", (0.0, 1e-6, -1e-6, 1e-20, -1e-20, 1.0, -1.0, 1e-3), _DYADIC, _QUARTERS),
+    Regime("faint", (0.0, 1e-6, -1e-6, 5e-7, -3e-7, 1e-8), _DYADIC, _QUARTERS),  # less than a bias can be quantised to
     Regime("negative", (-1.0, -2.0, -0.5, -3.0, -1.5, -4.0, -0.25, -8.0), _DYADIC, _QUARTERS),
     Regime("sparse", (0.0, 0.0, 0.0, 1.0, 0.0, -1.0, 0.0, 0.0, 2.0), _DYADIC, _QUARTERS),
 )
@@ -210,7 +211,8 @@ def _in_range(numbers: np.ndarray, fill: Fill, dtype: int, regime: Regime) -> np
     if dtype == BOOL:
         return numbers > 0
     if dtype not in RANGES:
-        return numbers if dtype == DOUBLE else np.clip(numbers, -_LARGEST_HALF, _LARGEST_HALF)
+        tame = dtype == DOUBLE or fill.kind == "nonfinite"
+        return numbers if tame else np.clip(numbers, -_LARGEST_HALF, _LARGEST_HALF)
     least, most = RANGES[dtype]
     whole = np.rint(numbers * np.float32(_stretched(regime, fill.kind))).astype(np.float64)
     if fill.kind == "positive":

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +23,7 @@ from hypothesis import given, settings
 from onnx import helper
 
 from generators import bulk, genome, graph, motifs, values
-from generators.builder import CHOICES, CONSTANT_OPERANDS, HEADER, RECORD, Builder, Header, Record
+from generators.builder import CHOICES, CONSTANT_OPERANDS, FORMS, HEADER, RECORD, Builder, Header, Record
 from generators.case import Case, Feed
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode
@@ -66,7 +67,8 @@ def assert_valid(case: Case) -> None:
         symbols: dict[str, int] = {}
         outputs = run(case.model, feed)
         for value in case.proto.graph.input:
-            assert_as_declared(value, feed[value.name], symbols)
+            if value.name in feed:  # else it has an initializer
+                assert_as_declared(value, feed[value.name], symbols)
         for value, x in zip(case.proto.graph.output, outputs):
             assert_as_declared(value, x, symbols)
             assert x.dtype.kind != "f" or np.isfinite(x).all(), f"{value.name} is not finite in {case.origin}"
@@ -187,6 +189,9 @@ def test_graphs_are_varied() -> None:
     assert share([len(spec.outputs) > 1 for spec in all_specs]) > 0.3, "several outputs"
     assert share(inner) > 0.2, "intermediates that are outputs"
     assert share([{"initializer", "constant", "input"} <= set(sources) for sources in given]) > 0.3, "operand sources"
+    wide = [any(v.rank > 2 and v.shape[1] > 64 for v in spec.values) for spec in all_specs]
+    assert 0.01 < share(wide) < 0.2, "channels beyond one vector loop, now and then"
+    assert {spec.form for spec in all_specs} == set(FORMS)
     assert {spec.regime.name for spec in all_specs} == {regime.name for regime in values.REGIMES}
     assert {value.rank for spec in all_specs for value in spec.values} >= {0, 1, 2, 3, 4, 5}
 
@@ -249,6 +254,35 @@ def test_weights_steer_what_is_drawn() -> None:
         bulk.case(0, 0, weights={"Convolute": 2.0})
     with pytest.raises(ValueError, match="leave no operator"):
         bulk.case(0, 0, weights=dict.fromkeys([*CODES, *motifs.MOTIFS], 0.0))
+
+
+def test_weights_steer_features() -> None:
+    def share(has: Callable[[Case], bool], **weights: float) -> float:
+        steered = {f"feature:{name.replace('_', '-')}": factor for name, factor in weights.items()}
+        return sum(has(bulk.case(3, index, weights=steered)) for index in range(60)) / 60
+
+    def symbolic(case: Case) -> bool:
+        return any(d.dim_param for v in case.proto.graph.input for d in v.type.tensor_type.shape.dim)
+
+    def constant(case: Case) -> bool:
+        return any(node.op_type == "Constant" for node in case.proto.graph.node)
+
+    def newest(case: Case) -> bool:
+        return case.proto.opset_import[0].version == 26
+
+    def empty(case: Case) -> bool:
+        return any(x.size == 0 for x in case.feeds[0].values())
+
+    assert share(symbolic, symbolic=0.1) < share(symbolic) - 0.2
+    assert share(symbolic, symbolic=0.0) == 0
+    assert share(newest, opset_26=20.0) > 0.3
+    assert share(constant, source_constant=0.1) < share(constant) - 0.3
+    assert share(empty, zero_size=0.0) == 0
+    assert digest(bulk.case(3, 1, weights={"feature:symbolic": 1.0})) == digest(bulk.case(3, 1))
+    with pytest.raises(ValueError, match="feature:form-listed"):
+        bulk.case(0, 0, weights={"feature:green": 2.0})
+    with pytest.raises(ValueError, match="hardly a model"):
+        bulk.case(0, 0, weights={name: 0.0 for name in bulk.known_features() if "opset" in name})
 
 
 @pytest.mark.parametrize("name", sorted(motifs.MOTIFS))

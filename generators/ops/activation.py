@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from generators.builder import Builder
 from generators.graph import Value
+from generators.ops.elementwise import UNIT
 from generators.ops.registry import operator
 from generators.values import FLOAT16, RANGES
 
@@ -22,13 +23,13 @@ def _activation(name: str, rule: str, bounds: Bounds, *, since: int = 11, weight
 
 
 _activation("Relu", "y = max(x, 0)", lambda low, high: (max(low, 0.0), max(high, 0.0)), weight=3)
-_activation("Sigmoid", "y = 1 / (1 + exp(-x))", lambda low, high: (0.0, 1.0), weight=1.5)
-_activation("Tanh", "y = tanh(x)", lambda low, high: (-1.0, 1.0), weight=1.5)
+_activation("Sigmoid", "y = 1 / (1 + exp(-x))", lambda low, high: (0.0, UNIT), weight=1.5)
+_activation("Tanh", "y = tanh(x)", lambda low, high: (-UNIT, UNIT), weight=1.5)
 _activation("Softplus", "y = ln(exp(x) + 1)", lambda low, high: (0.0, max(high, 0.0) + 1.0))
-_activation("Softsign", "y = x / (1 + |x|)", lambda low, high: (-1.0, 1.0))
+_activation("Softsign", "y = x / (1 + |x|)", lambda low, high: (-UNIT, UNIT))
 _activation("HardSwish", "y = x max(0, min(1, x / 6 + 1 / 2))", lambda low, high: (-0.375, max(high, 0.0)), since=14)
 _activation("Mish", "y = x tanh(softplus(x))", lambda low, high: (-0.31, max(high, 0.0)), since=18)
-_activation("Erf", "y = erf(x)", lambda low, high: (-1.0, 1.0))
+_activation("Erf", "y = erf(x)", lambda low, high: (-UNIT, UNIT))
 
 
 def _alpha(b: Builder, default: float) -> float:
@@ -128,7 +129,7 @@ def clip(b: Builder) -> None:
 @operator("Softmax", weight=1.5)
 def softmax(b: Builder) -> None:
     """y = exp(x) / sum exp(x): over `axis`, and before opset 13 over it and all axes after it"""
-    _normalized(b, "Softmax", (0.0, 1.0))
+    _normalized(b, "Softmax", (0.0, UNIT))
 
 
 @operator("LogSoftmax")

@@ -58,8 +58,9 @@ def loop(b: Builder) -> None:
     inner = b.body((number, going, state), body)
     if stacked and not x.static:
         turns = max(turns, 1)  # of no turns at all onnxruntime stacks no symbolic dims
-    count = min(turns, 1) if stops else turns
-    trips = b.constant("trips", np.array(turns, np.int64))
+    unlimited = stops and b.choose("unlimited", (False, False, True))
+    count = 1 if unlimited else min(turns, 1) if stops else turns
+    trips = None if unlimited else b.constant("trips", np.array(turns, np.int64))
     first = b.constant("condition", np.array(True)) if stops or b.flag("conditional") else None
     outputs = [(x.dtype, shapes), (x.dtype, tuple((count, *s) for s in shapes)) if stacked else None]
     top = max(-x.low, x.high, 1.0)
@@ -71,7 +72,10 @@ def scan(b: Builder) -> None:
     """A state passed along the slices of x; what each step yields is stacked"""
     x = b.data(dtypes=(FLOAT,), ranks=(3, 2, 4), fits=tame(LARGEST), fill=Fill("weight"))
     backwards, feedback = b.flag("backwards"), b.flag("feedback")
-    slices: tuple[Shape, ...] = tuple([s[1:] for s in x.shapes])
+    axis, last, stacked = b.choose("axis", (0, 0, 1, -1)), b.flag("last"), b.choose("stacked", (0, 0, 1))
+    k = axis % x.rank
+    slices: tuple[Shape, ...] = tuple([(*s[:k], *s[k + 1 :]) for s in x.shapes])
+    yielded = tuple([(*rest[:stacked], s[k], *rest[stacked:]) for rest, s in zip(slices, x.shapes)])
     initial = b.made(b.choose("initial", ("initializer", "input", "constant")), slices, FLOAT, "weight")
     state = b.argument(FLOAT, slices, (-LARGEST, LARGEST))
     element = b.argument(FLOAT, slices, (x.low, x.high))
@@ -85,6 +89,9 @@ def scan(b: Builder) -> None:
     attributes: dict[str, Attribute | None] = {
         "num_scan_inputs": 1,
         "body": inner,
+        "scan_input_axes": (axis,) if axis or b.explicit else None,
         "scan_input_directions": (1,) if backwards else None,
+        "scan_output_axes": (stacked,) if stacked or b.explicit else None,
+        "scan_output_directions": (1,) if last else None,
     }
-    b.emit_all("Scan", (initial, x), [(FLOAT, slices), (FLOAT, x.shapes)], attributes, bounds=(-1e15, 1e15))
+    b.emit_all("Scan", (initial, x), [(FLOAT, slices), (FLOAT, yielded)], attributes, bounds=(-1e15, 1e15))

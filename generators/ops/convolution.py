@@ -18,6 +18,8 @@ DILATIONS = ((1, 1, 1), (1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 3))
 PADDINGS = ("none", "same", "lopsided", "SAME_UPPER", "one", "SAME_LOWER", "begin", "end", "VALID")
 GROUPS = (1, 2, 0, 3, 1, 4)
 """How many groups; 0 means one a channel."""
+MULTIPLIERS = (*[1, 2, 3, 4, 0] * 5, 67)
+"""Output channels of each group; 0 means as many in all as the input has."""
 DATA = Fill("data")
 LARGEST = 1e12
 """Linear operators take operands up to this magnitude, so that a few of them in a row stay finite."""
@@ -94,12 +96,22 @@ def conv(b: Builder) -> None:
     """Y = sum over channels of the group and the window of X W, plus B; spatial dims as `window_output`"""
     groups = b.choose("group", GROUPS)
     slide = window(b, b.types("Conv"), (4, 3, 5), fixed=(1,), multiple=max(groups, 1))
-    x, kernel, strides, dilations, padding = slide.x, slide.kernel, slide.strides, slide.dilations, slide.padding
+    x = slide.x
     group = groups or x.shape[1]
-    multiplier = b.choose("multiplier", (1, 2, 3, 4, 0))
+    multiplier = b.few(b.choose("multiplier", MULTIPLIERS))
     outputs = group * multiplier or x.shape[1]
-    w = b.weight("w", (outputs, x.shape[1] // group, *kernel), dtype=x.dtype)
+    w = b.weight("w", (outputs, x.shape[1] // group, *slide.kernel), dtype=x.dtype)
     bias = b.optional("b", (outputs,), dtype=x.dtype)
+    shapes, attributes = convolved(b, slide, group, outputs)
+    bounds = _spread(x, w, bias, x.shape[1] // group * prod(slide.kernel))
+    b.emit("Conv", (x, w, bias), shapes, attributes, bounds=bounds)
+
+
+def convolved(
+    b: Builder, slide: Window, group: int, outputs: int
+) -> tuple[tuple[Shape, ...], dict[str, int | str | Shape | None]]:
+    """The shapes of a convolution with `outputs` channels, and its attributes."""
+    kernel, strides, dilations, padding = slide.kernel, slide.strides, slide.dilations, slide.padding
     pads = pads_for(padding, kernel, dilations)
     spatial = len(kernel)
 
@@ -107,15 +119,13 @@ def conv(b: Builder) -> None:
         sizes = zip(s[2:], kernel, strides, dilations, pads, pads[spatial:])
         return (s[0], outputs, *[window_output(n, k, t, d, p + q, padding) for n, k, t, d, p, q in sizes])
 
-    attributes = {
+    return each(shape, slide.x), {
         "dilations": b.unless(dilations, (1,) * spatial),
         "group": b.unless(group, 1),
         "kernel_shape": b.unless(kernel, kernel),
         **padding_attributes(b, padding, pads),
         "strides": b.unless(strides, (1,) * spatial),
     }
-    bounds = _spread(x, w, bias, x.shape[1] // group * prod(kernel))
-    b.emit("Conv", (x, w, bias), each(shape, x), attributes, bounds=bounds)
 
 
 @operator("ConvTranspose", weight=4)
@@ -131,7 +141,7 @@ def conv_transpose(b: Builder) -> None:
     )
     padding = b.choose("padding", ("none", "one", "none", "output_shape", "SAME_UPPER", "SAME_LOWER", "begin", "VALID"))
     extra = b.choose("output_padding", (0, 0, 1))
-    per_group = b.choose("multiplier", (1, 2, 3, 1))
+    per_group = b.few(b.choose("multiplier", (*[1, 2, 3, 1] * 6, 66)))
     w = b.weight("w", (x.shape[1], per_group, *kernel), dtype=x.dtype)
     bias = b.optional("b", (per_group * group,), dtype=x.dtype)
     if not _transposable(padding, x, kernel, strides, dilations):
@@ -179,20 +189,31 @@ def deform_conv(b: Builder) -> None:
     """Conv whose taps each read the image at an offset of their own, times a mask"""
     x = b.data(dtypes=b.types("DeformConv"), ranks=(4,), fixed=(1,), least=(1, 1, 2, 2), fits=_deformable)
     kernel, outputs = b.choose("kernel", ((1, 1), (2, 2), (1, 2))), b.choose("outputs", (1, 2))
-    w = b.weight("w", (outputs, x.shape[1], *kernel), dtype=x.dtype)
+    channels = x.shape[1]
+    group = channels if b.choose("grouped", (False, False, True)) else 1
+    moved = channels if b.choose("offset_group", (False, False, True)) else 1
+    strides, pad = b.choose("strides", ((1, 1), (1, 1), (2, 1))), b.choose("pads", (0, 0, 1))
+    outputs *= group
+    w = b.weight("w", (outputs, channels // group, *kernel), dtype=x.dtype)
     taps = prod(kernel)
 
     def image(s: Shape, channels: int) -> Shape:
-        return (s[0], channels, *[n - k + 1 for n, k in zip(s[2:], kernel)])
+        sizes = zip(s[2:], kernel, strides)
+        return (s[0], channels, *[window_output(n, k, t, 1, 2 * pad, "") for n, k, t in sizes])
 
-    offset = b.made(
-        b.choose("offset", ("initializer", "input")), each(lambda s: image(s, 2 * taps), x), x.dtype, "unit"
-    )
+    source = b.choose("offset", ("initializer", "input"))
+    offset = b.made(source, each(lambda s: image(s, 2 * taps * moved), x), x.dtype, "unit")
     bias = b.optional("b", (outputs,), dtype=x.dtype)
     masked = b.flag("masked")
-    mask = b.made("initializer", each(lambda s: image(s, taps), x), x.dtype, "positive") if masked else None
-    bounds = _spread(x, w, bias, 5 * x.shape[1] * taps)
-    attributes = {"kernel_shape": b.unless(kernel, kernel)}
+    mask = b.made("initializer", each(lambda s: image(s, taps * moved), x), x.dtype, "positive") if masked else None
+    bounds = _spread(x, w, bias, 5 * channels * taps)
+    attributes = {
+        "group": b.unless(group, 1),
+        "kernel_shape": b.unless(kernel, kernel),
+        "offset_group": b.unless(moved, 1),
+        "pads": b.unless((pad,) * 4, (0,) * 4),
+        "strides": b.unless(strides, (1, 1)),
+    }
     b.emit("DeformConv", (x, w, offset, bias, mask), each(lambda s: image(s, outputs), x), attributes, bounds=bounds)
 
 

@@ -7,16 +7,21 @@ import math
 import numpy as np
 
 from generators.builder import Builder, each
-from generators.graph import Value
+from generators.graph import Attribute, Value
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import DOUBLE, FLOAT, NUMPY, RANGES, Fill, Shape
+from generators.values import DOUBLE, FLOAT, INT64, NUMPY, RANGES, Fill, Shape
 
 SCALES = ((2.0, 2.0, 2.0), (1.0, 2.0, 1.0), (0.5, 0.5, 0.5), (1.5, 1.5, 1.0), (2.0, 3.0, 1.0), (1.0, 0.5, 2.0))
-COORDINATES = ("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners")
+COORDINATES = (
+    *("asymmetric", "half_pixel", "pytorch_half_pixel", "align_corners"),
+    *("half_pixel_symmetric", "tf_half_pixel_for_nn", "tf_crop_and_resize"),
+)
+ROI = (0.25, 0.0, 0.5)
+"""Where tf_crop_and_resize starts on each spatial axis; it ends at 0.75 or, beyond the image, at 1.25."""
 
 
-@operator("Resize", weight=2)
+@operator("Resize", weight=2.5)
 def resize(b: Builder) -> None:
     """The spatial dims scaled, floor(n scale) or to given sizes, by nearest, linear or cubic interpolation"""
     mode = b.choose("mode", ("nearest", "linear", "cubic"))
@@ -25,28 +30,104 @@ def resize(b: Builder) -> None:
     factors = b.choose("scales", SCALES)[: x.rank - 2]
     factors = tuple([f if all(s[axis] * f >= 1 for s in x.shapes) else 1.0 for axis, f in enumerate(factors, 2)])
     coordinates = b.choose("coordinate_transformation_mode", COORDINATES)
-    rounding = b.choose("nearest_mode", ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil"))
-    by_sizes = b.choose("sizes", (False, False, True)) and x.static
-    with_roi = b.flag("roi")
-    shapes = each(lambda s: _scaled(s, factors), x)
-    attributes = {
+    form = b.choose("sizes", ("scales", "scales", "sizes", "computed"))
+    if form == "sizes" and not x.static:
+        form = "computed"
+    coordinates = _coordinates(b, coordinates, form)
+    spatial = bool(b.choose("axes", (False, False, True))) and b.opset >= 18
+    policy = b.choose("keep_aspect_ratio_policy", (None, None, "not_larger", "not_smaller", "stretch"))
+    sizes = tuple([math.floor(n * f) for n, f in zip(x.shape[2:], factors)])
+    if form != "sizes" or not spatial or coordinates == "tf_crop_and_resize":
+        policy = None
+    kept = _kept(policy, x.shape[2:], sizes) if form != "scales" else ()
+    shapes = each(lambda s: (*s[:2], *(kept or [math.floor(n * f) for n, f in zip(s[2:], factors)])), x)
+    outside = b.choose("roi_end", (0.75, 1.25))
+    attributes: dict[str, Attribute | None] = {
         "coordinate_transformation_mode": b.unless(coordinates, "half_pixel"),
         "mode": b.unless(mode, "nearest"),
-        "nearest_mode": rounding if mode == "nearest" else None,
+        "nearest_mode": b.choose("nearest_mode", NEAREST) if mode == "nearest" else None,
+        **_details(b, mode),
+        "extrapolation_value": b.choose("extrapolation_value", (None, 1.0)) if outside > 1 else None,
+        "axes": tuple(range(2, x.rank)) if spatial else None,
+        "keep_aspect_ratio_policy": policy,
     }
-    # Before opset 13 roi and scales are no optional inputs: they are empty where they do not count.
-    empty = b.constant("roi_source", np.zeros(0, np.float32)) if b.opset < 13 or with_roi else None
-    scales = np.array((1.0, 1.0, *factors), np.float32)
-    sizes = b.integers("sizes_source", shapes[0]) if by_sizes else None
-    given_scales = b.constant("scales_source", scales[:0] if by_sizes else scales)
-    inputs = (x, empty, given_scales if not by_sizes or b.opset < 13 else None, sizes)
-    low, high = min(x.low, 0.0), max(x.high, 0.0)
-    bounds = (2 * low - high, 2 * high - low) if mode == "cubic" else (low, high)
+    inputs = _resize_operands(b, x, form, factors, sizes, coordinates, outside, spatial)
+    low, high = min(x.low, 0.0), max(x.high, 1.0)
+    bounds = (3 * low - 2 * high, 3 * high - 2 * low) if mode == "cubic" else (low, high)
     b.emit("Resize", inputs, shapes, attributes, bounds=bounds)
 
 
-def _scaled(shape: Shape, factors: tuple[float, ...]) -> Shape:
-    return (*shape[:2], *[math.floor(n * f) for n, f in zip(shape[2:], factors)])
+NEAREST = ("floor", "round_prefer_floor", "round_prefer_ceil", "ceil")
+
+
+def _kept(policy: str | None, sizes: Shape, wanted: Shape) -> Shape:
+    """The wanted sizes, or those of one ratio for all axes that are as near as the policy has it."""
+    if policy in (None, "stretch"):
+        return wanted
+    ratios = [w / n for w, n in zip(wanted, sizes)]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return tuple([math.floor(n * ratio + 0.5) for n in sizes])
+
+
+def _coordinates(b: Builder, wanted: str, form: str) -> str:
+    """The wanted mode if the opset has it. Cropping goes with sizes alone: engines part ways on scales of a crop."""
+    legal = {
+        "half_pixel_symmetric": b.opset >= 19,
+        "tf_half_pixel_for_nn": b.opset < 13,
+        "tf_crop_and_resize": form != "scales",
+    }
+    return wanted if legal.get(wanted, True) else "asymmetric"
+
+
+def _details(b: Builder, mode: str) -> dict[str, int | float | None]:
+    """What only some modes have: the cubic coefficient, taps outside left out, smoothing (from opset 18)."""
+    coefficient, exclude = b.choose("cubic_coeff_a", (None, -0.5)), b.choose("exclude_outside", (None, 1))
+    smooth = b.choose("antialias", (None, None, 1)) if b.opset >= 18 and mode != "nearest" else None
+    cubic = mode == "cubic"
+    return {
+        "antialias": smooth,
+        "cubic_coeff_a": coefficient if cubic else None,
+        "exclude_outside": exclude if cubic else None,
+    }
+
+
+def _resize_operands(
+    b: Builder,
+    x: Value,
+    form: str,
+    factors: tuple[float, ...],
+    sizes: Shape,
+    coordinates: str,
+    outside: float,
+    spatial: bool,
+) -> tuple[Value | None, ...]:
+    """X, roi, scales and sizes; spatial: of the spatial axes alone. Before opset 13 what does not count is empty."""
+    kept, rank = 2 if spatial else 0, x.rank
+    empty = b.flag("roi") or b.opset < 13
+    roi: Value | None = None
+    if coordinates == "tf_crop_and_resize":
+        starts, ends = (0.0, 0.0, *ROI[: rank - 2]), (1.0, 1.0, *[outside] * (rank - 2))
+        roi = b.constant("roi_source", np.array((*starts[kept:], *ends[kept:]), np.float32))
+    elif empty:
+        roi = b.constant("roi_source", np.zeros(0, np.float32))
+    if form == "scales":
+        return x, roi, b.constant("scales_source", np.array((1.0, 1.0, *factors)[kept:], np.float32)), None
+    scales = b.constant("scales_source", np.zeros(0, np.float32)) if b.opset < 13 else None
+    if spatial:
+        return x, roi, scales, b.integers("sizes_source", sizes)
+    if form == "sizes":
+        return x, roi, scales, b.integers("sizes_source", (*x.shape[:2], *sizes))
+    return x, roi, scales, _computed_sizes(b, x, sizes)
+
+
+def _computed_sizes(b: Builder, x: Value, spatial: Shape) -> Value:
+    """Batch and channels read off x, as torch exports an interpolation to a size."""
+    feeds = len(x.shapes)
+    shape = b.emit("Shape", (x,), ((x.rank,),) * feeds, dtype=INT64, bounds=(1.0, 4096.0))
+    ends = [b.integers(name, (number,)) for name, number in (("start", 0), ("end", 2))]
+    head = b.emit("Slice", (shape, *ends), ((2,),) * feeds)
+    tail = b.integers("sizes_source", spatial)
+    return b.emit("Concat", (head, tail), ((x.rank,),) * feeds, {"axis": 0}, bounds=(1.0, 4096.0))
 
 
 @operator("GridSample", since=16, weight=0.6)
@@ -121,20 +202,23 @@ def max_roi_pool(b: Builder) -> None:
     b.emit("MaxRoiPool", (x, rois), shapes, attributes, bounds=(min(x.low, 0.0), max(x.high, 0.0)))
 
 
-COLUMNS = (
-    # image, block, how many positions the block has in it
-    ((2, 2), (1, 1), 4),
-    ((3, 3), (2, 2), 4),
-    ((2, 4), (2, 1), 4),
-    ((4, 3), (3, 3), 2),
-    ((5,), (2,), 4),
+COLUMNS: tuple[tuple[Shape, Shape, int, dict[str, Shape]], ...] = (
+    # image, block, how many positions the block has in it, where they are
+    ((2, 2), (1, 1), 4, {}),
+    ((3, 3), (2, 2), 4, {}),
+    ((2, 4), (2, 1), 4, {}),
+    ((4, 3), (3, 3), 2, {}),
+    ((5,), (2,), 4, {}),
+    ((4, 4), (2, 2), 4, {"strides": (2, 2)}),
+    ((2, 2), (2, 2), 9, {"pads": (1, 1, 1, 1)}),
+    ((3, 4), (2, 2), 2, {"dilations": (2, 2)}),
 )
 
 
 @operator("Col2Im", since=18, weight=0.4)
 def col2im(b: Builder) -> None:
     """Columns (N, C block, positions) added up where their blocks overlap in the image"""
-    image, block, positions = b.choose("image", COLUMNS)
+    image, block, positions, placed = b.choose("image", COLUMNS)
     rows = math.prod(block)
     dtypes = b.types("Col2Im")
     x = b.find(lambda v: v.dtype in dtypes and v.rank == 3 and _is_columns(v, rows, positions) and tame(1e6)(v))
@@ -143,7 +227,7 @@ def col2im(b: Builder) -> None:
         x = b.fresh(FLOAT, (shape,) * b.header.feeds, Fill("data"))
     operands = (x, b.integers("image_source", image), b.integers("block_source", block))
     bounds = (9.0 * min(x.low, 0.0), 9.0 * max(x.high, 0.0))
-    b.emit("Col2Im", operands, each(lambda s: (s[0], s[1] // rows, *image), x), bounds=bounds)
+    b.emit("Col2Im", operands, each(lambda s: (s[0], s[1] // rows, *image), x), placed, bounds=bounds)
 
 
 def _is_columns(v: Value, rows: int, positions: int) -> bool:

@@ -119,7 +119,7 @@ def scatter_nd(b: Builder) -> None:
     b.emit("ScatterND", (x, indices, updates), x.shapes, attributes, bounds=_scattered(x, updates))
 
 
-@operator("TensorScatter", since=24, weight=0.3)
+@operator("TensorScatter", since=24, weight=1.0)
 def tensor_scatter(b: Builder) -> None:
     """A cache with an update written along an axis from a position of its own for each sample, linear or circular"""
     x = b.data(dtypes=b.types("TensorScatter"), ranks=(3, 4), fixed=None)
@@ -242,11 +242,19 @@ SCORES = np.array([[[0.9, 0.75, 0.6], [0.3, 0.2, 0.1]]], np.float32)
 def non_max_suppression(b: Builder) -> None:
     """(batch, class, box) of the boxes left when each that overlaps a better one of its class is dropped"""
     most, iou, score, left = b.choose("thresholds", SUPPRESSIONS)
-    boxes, scores = b.constant("boxes", BOXES), b.constant("scores", SCORES)
+    centred = b.choose("center_point_box", (0, 1))
+    boxes, scores = b.constant("boxes", _centred(BOXES) if centred else BOXES), b.constant("scores", SCORES)
     limits = (
         b.integers("max_output_boxes_per_class", (most,)),
         b.constant("iou_threshold", np.array([iou], np.float32)),
         b.constant("score_threshold", np.array([score], np.float32)) if score else None,
     )
     shapes = ((left, 3),) * b.header.feeds
-    b.emit("NonMaxSuppression", (boxes, scores, *limits), shapes, dtype=INT64, bounds=(0.0, 8.0))
+    attributes = {"center_point_box": b.unless(centred, 0)}
+    b.emit("NonMaxSuppression", (boxes, scores, *limits), shapes, attributes, dtype=INT64, bounds=(0.0, 8.0))
+
+
+def _centred(boxes: np.ndarray) -> np.ndarray:
+    """Corners (y1, x1, y2, x2) as centre, width and height (x, y, w, h)."""
+    y1, x1, y2, x2 = np.moveaxis(boxes, -1, 0)
+    return np.stack([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1], -1)

@@ -11,7 +11,7 @@ from generators.ops.registry import operator
 from generators.values import Fill, Shape
 
 LARGEST = 1e12
-COLUMNS = (1, 2, 3, 4, 5, 8, 16, 0)
+COLUMNS = (*[1, 2, 3, 4, 5, 8, 16, 0] * 3, 70)
 """Columns of the second matrix; 0 means as many as it has rows."""
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from generators.builder import Builder
+from generators.builder import Builder, each
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import FLOAT, Fill
 
 EPSILONS = (1e-5, 1e-5, 1e-3, 1e-1)
+EVERY_FOURTH = (False, False, False, True)
 LARGEST = 1e12
 
 
@@ -54,8 +55,19 @@ def layer_normalization(b: Builder) -> None:
     scale, bias = b.weight("scale", shape, dtype=x.dtype), b.optional("bias", shape, dtype=x.dtype)
     epsilon = b.choose("epsilon", EPSILONS)
     top = 64.0 * magnitude(scale) + (magnitude(bias) if bias else 0.0)
-    attributes = {"axis": b.unless(axis, -1), "epsilon": b.unless(epsilon, 1e-5)}
-    b.emit("LayerNormalization", (x, scale, bias), x.shapes, attributes, bounds=(-top, top))
+    attributes = {"axis": b.unless(axis, -1), "epsilon": b.unless(epsilon, 1e-5), "stash_type": b.unless(1, 1)}
+    k = axis % x.rank
+    statistics = (
+        (FLOAT, each(lambda s: (*s[:k], *[1] * (len(s) - k)), x)) if b.choose("statistics", EVERY_FOURTH) else None
+    )
+    top = max(top, magnitude(x), epsilon**-0.5)
+    b.emit_all(
+        "LayerNormalization",
+        (x, scale, bias),
+        [(x.dtype, x.shapes), statistics, statistics],
+        attributes,
+        bounds=(-top, top),
+    )
 
 
 @operator("LpNormalization", weight=0.7)
@@ -73,7 +85,12 @@ def lrn(b: Builder) -> None:
     """Y = X / (bias + alpha / size sum of squares over `size` neighbouring channels) ** beta"""
     x = b.data(dtypes=b.types("LRN"), ranks=(4,), fits=tame(1e4), fill=Fill("weight"))
     size = b.choose("size", (1, 3, 5))
-    attributes = {"size": size, "alpha": b.choose("alpha", (None, 1.0)), "beta": b.choose("beta", (None, 0.5))}
+    attributes = {
+        "size": size,
+        "alpha": b.choose("alpha", (None, 1.0)),
+        "beta": b.choose("beta", (None, 0.5)),
+        "bias": b.choose("bias", (None, 2.0)),
+    }
     b.emit("LRN", (x,), x.shapes, attributes)
 
 

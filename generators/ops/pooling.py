@@ -10,7 +10,7 @@ from generators.graph import Attribute, Value
 from generators.ops.convolution import LARGEST, Window, padding_attributes, pads_for, window, window_output
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import INT64, Fill, Shape
+from generators.values import FLOAT, INT64, Fill, Shape
 
 SPATIAL_RANKS = (4, 3, 5)
 
@@ -50,6 +50,13 @@ def _pool(
         "strides": b.unless(strides, (1,) * spatial),
         **attributes,
     }
+    if name == "MaxPool" and x.dtype == FLOAT and b.opset >= 12 and b.choose("indices", (*[False] * 7, True)):
+        order = b.unless(b.choose("storage_order", (0, 1)), 0)
+        outputs = [(x.dtype, each(shape, x)), (INT64, each(shape, x))]
+        b.emit_all(
+            name, (x,), outputs, {**written, "storage_order": order}, bounds=(min(x.low, 0.0), max(x.high, 4096.0))
+        )
+        return
     b.emit(name, (x,), each(shape, x), written, bounds=bounds)
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
-from generators.ops.convolution import window, window_output
+from generators.ops.convolution import Window, convolved, window
 from generators.ops.elementwise import tame
 from generators.ops.linear import matmul_shape
 from generators.ops.registry import operator
-from generators.values import FLOAT, INT8, INT32, RANGES, STORAGE, UINT8, Fill, Shape
+from generators.values import FLOAT, FLOAT8, INT8, INT32, RANGES, STORAGE, UINT8, Fill, Shape
 
 SCALES = (0.0625, 1.0, 0.5, 0.03125, 0.0078125, 0.1)
 """Dyadic but for the last, so that dequantised numbers stay exact."""
@@ -56,9 +58,13 @@ def quantize_linear(b: Builder) -> None:
     reals = [dtype for dtype in b.types("QuantizeLinear", "T1") if dtype not in RANGES]
     x = b.data(dtypes=reals, ranks=(4, 3, 2, 1, 5))
     codes = _codes(b, "QuantizeLinear", "T2" if b.opset < 23 else "T3")
-    dtype = b.choose("dtype", (UINT8, INT8, UINT8, INT8, None))
+    dtype = b.choose("dtype", (UINT8, INT8, UINT8, None))
     dtype = codes[b.choose("other", range(256)) % len(codes)] if dtype is None else dtype
     scale, zero, attributes = _parameters(b, x, dtype, x.dtype)
+    if b.opset >= 19 and dtype in FLOAT8:
+        attributes["saturate"] = b.unless(1, 1)
+    if b.opset >= 21:
+        attributes["output_dtype"] = b.unless(dtype, dtype)
     bounds = RANGES.get(dtype, (-240.0, 240.0))
     b.emit("QuantizeLinear", (x, scale, zero), x.shapes, attributes, dtype=dtype, bounds=bounds)
 
@@ -71,6 +77,8 @@ def dequantize_linear(b: Builder) -> None:
     reals = b.types("DequantizeLinear", "T2") if b.opset >= 19 else (FLOAT,)
     real = reals[b.choose("real", (0, 0, 0, 1)) % len(reals)]
     scale, zero, attributes = _parameters(b, x, x.dtype, real)
+    if b.opset >= 23 and real == FLOAT:  # onnxruntime computes float16 as float and then contradicts the attribute
+        attributes["output_dtype"] = b.unless(real, real)
     top = 2.0 * max(-x.low, x.high, 256.0)
     b.emit("DequantizeLinear", (x, scale, zero), x.shapes, attributes, dtype=real, bounds=(-top, top))
 
@@ -106,18 +114,21 @@ def matmul_integer(b: Builder) -> None:
 @operator("ConvInteger", weight=0.4)
 def conv_integer(b: Builder) -> None:
     """Conv of codes less their zero points in int32"""
-    slide = window(b, _codes(b, "ConvInteger", "T1"), (4, 3), fixed=(1,), most=256.0, fill=CODES)
-    x, kernel = slide.x, slide.kernel
-    outputs = b.choose("outputs", (1, 2, 3))
+    slide, group, outputs = _window(b, _codes(b, "ConvInteger", "T1"))
+    x = slide.x
     dtype = b.choose("dtype", b.types("ConvInteger", "T2"))
-    w = b.whole("w", ((outputs, x.shape[1], *kernel),) * len(x.shapes), 0, 15, dtype=dtype)
-    attributes = {"strides": b.unless(slide.strides, (1,) * len(kernel))}
-
-    def shape(s: Shape) -> Shape:
-        return (s[0], outputs, *[window_output(n, k, t, 1, 0, "") for n, k, t in zip(s[2:], kernel, slide.strides)])
-
+    w = b.whole("w", ((outputs, x.shape[1] // group, *slide.kernel),) * len(x.shapes), 0, 15, dtype=dtype)
+    shapes, attributes = convolved(b, slide, group, outputs)
     inputs = (x, w, _zero(b, "x_zero_point", x.dtype), _zero(b, "w_zero_point", dtype))
-    b.emit("ConvInteger", inputs, each(shape, x), attributes, dtype=INT32, bounds=(-(2.0**24), 2.0**24))
+    b.emit("ConvInteger", inputs, shapes, attributes, dtype=INT32, bounds=(-(2.0**24), 2.0**24))
+
+
+def _window(b: Builder, dtypes: Sequence[int]) -> tuple[Window, int, int]:
+    """A window over codes, how many groups of channels there are, and how many channels come out."""
+    groups = b.choose("group", (1, 2, 0, 1))
+    slide = window(b, dtypes, (4, 3), fixed=(1,), multiple=max(groups, 1), most=256.0, fill=CODES)
+    group = groups or slide.x.shape[1]
+    return slide, group, group * b.choose("outputs", (1, 2, 3))
 
 
 @operator("QLinearMatMul", weight=0.6)
@@ -132,19 +143,14 @@ def qlinear_matmul(b: Builder) -> None:
 @operator("QLinearConv", weight=0.8)
 def qlinear_conv(b: Builder) -> None:
     """Y = codes of the convolution of codes, each tensor with its scale and zero point; B int32 in units of x and w"""
-    slide = window(b, (UINT8, INT8), (4, 3), fixed=(1,), most=256.0, fill=CODES)
-    x, kernel = slide.x, slide.kernel
-    outputs, signed = b.choose("outputs", (1, 2, 3)), b.choose("signed", (False, True))
+    slide, group, outputs = _window(b, (UINT8, INT8))
+    x, signed = slide.x, b.choose("signed", (False, True))
     dtype = INT8 if signed or x.dtype == INT8 else UINT8
-    w = b.whole("w", ((outputs, x.shape[1], *kernel),) * len(x.shapes), 0, 15, dtype=dtype)
+    w = b.whole("w", ((outputs, x.shape[1] // group, *slide.kernel),) * len(x.shapes), 0, 15, dtype=dtype)
     bias = b.whole("b", ((outputs,),) * len(x.shapes), -64, 64, dtype=INT32) if b.flag("bias") else None
-    attributes = {"strides": b.unless(slide.strides, (1,) * len(kernel))}
-
-    def shape(s: Shape) -> Shape:
-        return (s[0], outputs, *[window_output(n, k, t, 1, 0, "") for n, k, t in zip(s[2:], kernel, slide.strides)])
-
+    shapes, attributes = convolved(b, slide, group, outputs)
     inputs = [v for name, t in (("x", x), ("w", w), ("y", None)) for v in _triple(b, name, t, x.dtype)]
-    b.emit("QLinearConv", (*inputs, bias), each(shape, x), attributes, bounds=RANGES[x.dtype])
+    b.emit("QLinearConv", (*inputs, bias), shapes, attributes, bounds=RANGES[x.dtype])
 
 
 def _triple(b: Builder, name: str, x: Value | None, dtype: int) -> list[Value | None]:

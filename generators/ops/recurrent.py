@@ -29,7 +29,7 @@ def _layer(
     direction = b.choose("direction", DIRECTIONS)
     sequence, last = b.choose("outputs", OUTPUTS)
     with_lengths = b.flag("sequence_lens")
-    alternative = b.choose("activations", (False, False, True))
+    kind = b.choose("activations", ("usual", "usual", "other", "scaled"))
     directions = 2 if direction == "bidirectional" else 1
     weights = (
         b.weight("w", (directions, gates * hidden, x.shape[2]), dtype=x.dtype),
@@ -45,13 +45,27 @@ def _layer(
         *[(x.dtype, state) if last else None for _ in states],
     ]
     written = {
-        "activations": activations * directions if alternative else None,
+        **_activations(kind, activations, directions),
         "direction": b.unless(direction, "forward"),
         "hidden_size": hidden,
         **attributes,
     }
     inputs = (x, *weights, lengths, *states, *peepholes)
     b.emit_all(name, inputs, outputs, written, bounds=(-STATE_BOUND, STATE_BOUND))
+
+
+def _activations(kind: str, names: tuple[str, ...], directions: int) -> dict[str, Attribute | None]:
+    """The usual activations left out, others, or others the first of which has parameters."""
+    if kind == "usual":
+        return {}
+    if kind == "other":
+        return {"activations": names * directions}
+    scaled = ("HardSigmoid", *names[1:])
+    return {
+        "activations": scaled * directions,
+        "activation_alpha": (0.25,) * directions,
+        "activation_beta": (0.5,) * directions,
+    }
 
 
 def _state(b: Builder, name: str, shapes: tuple[Shape, ...], dtype: int) -> Value | None:

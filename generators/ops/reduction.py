@@ -1,4 +1,4 @@
-"""Reductions over axes."""
+"""Reductions over axes, whole and running."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable
 from math import prod
 
+import numpy as np
+
 from generators.builder import Builder, each
 from generators.graph import Value
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
-from generators.values import INT64, RANGES, Fill, Shape
+from generators.values import FLOAT16, INT64, RANGES, Fill, Shape
 
 RANKS = (3, 2, 4, 1, 5)
 Bounds = Callable[[Value, int], tuple[float, float]]
@@ -25,8 +27,10 @@ def _reduction(
     most: float,
     positive: bool = False,
     whole: bool = True,
+    noop: bool = False,
 ) -> None:
-    """whole: whether the result of integers is an integer; where it is not, rounding it is the engine's choice."""
+    """whole: whether the result of integers is an integer; where it is not, rounding it is the engine's choice.
+    noop: whether of no axes at all x itself may be the result (from the opset on that has axes as an input)"""
 
     @operator(
         name, rule=f"{rule}, over axes (all when none are given); axes are an input from opset {axes_input_since}"
@@ -42,7 +46,9 @@ def _reduction(
         chosen, keep = b.choose("axes", range(64)), b.choose("keepdims", (1, 1, 0))
         negative = b.flag("negative")
         axes = [axis for axis in range(x.rank) if chosen >> axis & 1]
-        reduced = axes or list(range(x.rank))
+        # Without axes nothing is reduced where that is asked for; ReduceSumSquare and its like still square then.
+        nothing = b.choose("noop", (False, False, True)) and b.opset >= axes_input_since and not axes and noop
+        reduced = axes or ([] if nothing else list(range(x.rank)))
 
         def shape(s: Shape) -> Shape:
             if keep:
@@ -53,6 +59,9 @@ def _reduction(
         inputs, attributes = axes_operands(b, written, input_since=axes_input_since)
         count = max(prod(s[axis] for axis in reduced) for s in x.shapes)
         attributes["keepdims"] = b.unless(keep, 1)
+        attributes["noop_with_empty_axes"] = (
+            int(nothing) if nothing or (b.explicit and b.opset >= axes_input_since) else None
+        )
         b.emit(name, (x, *inputs), each(shape, x), attributes, bounds=bounds(x, count))
 
 
@@ -74,10 +83,10 @@ def _total(x: Value, count: int) -> tuple[float, float]:
     return x.low if x.low > 0 else count * x.low, count * max(x.high, 0.0)
 
 
-_reduction("ReduceMean", "the mean", _hull, axes_input_since=18, most=1e12, whole=False)
-_reduction("ReduceSum", "the sum", _total, axes_input_since=13, most=1e12)
-_reduction("ReduceMax", "the maximum", _hull, axes_input_since=18, most=math.inf)
-_reduction("ReduceMin", "the minimum", _hull, axes_input_since=18, most=math.inf)
+_reduction("ReduceMean", "the mean", _hull, axes_input_since=18, most=1e12, whole=False, noop=True)
+_reduction("ReduceSum", "the sum", _total, axes_input_since=13, most=1e12, noop=True)
+_reduction("ReduceMax", "the maximum", _hull, axes_input_since=18, most=math.inf, noop=True)
+_reduction("ReduceMin", "the minimum", _hull, axes_input_since=18, most=math.inf, noop=True)
 _reduction("ReduceL1", "the sum of |x|", lambda x, n: (0.0, n * magnitude(x)), axes_input_since=18, most=1e12)
 _reduction(
     "ReduceL2",
@@ -93,7 +102,7 @@ _reduction(
 _reduction(
     "ReduceProd",
     "the product",
-    lambda x, n: (-(max(magnitude(x), 1.0) ** n), max(magnitude(x), 1.0) ** n) if n < 9 else (-math.inf, math.inf),
+    lambda x, n: (-(max(magnitude(x), 1.0) ** n), max(magnitude(x), 1.0) ** n),
     axes_input_since=18,
     most=1.01,
 )
@@ -138,3 +147,28 @@ def _arg(name: str, rule: str) -> None:
 
 _arg("ArgMax", "the index of the maximum, the first or the last")
 _arg("ArgMin", "the index of the minimum, the first or the last")
+
+
+@operator("CumSum", weight=0.5)
+def cumsum(b: Builder) -> None:
+    """y_i = x_0 + ... + x_i along an axis, optionally without x_i, optionally from the end"""
+    x = b.data(dtypes=b.types("CumSum", inner=True), ranks=(*RANKS, 6), fits=tame(1e12))
+    axis = b.axis("axis", x.rank)
+    exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
+    operand = b.constant("axis_source", np.array(axis, np.int64))
+    n = max(shape[axis] for shape in x.shapes)
+    attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
+    bounds = (n * min(x.low, 0.0), n * max(x.high, 0.0))
+    b.emit("CumSum", (x, operand), x.shapes, attributes, bounds=bounds)
+
+
+@operator("CumProd", since=26, weight=1.5)
+def cumprod(b: Builder) -> None:
+    """y_i = x_0 ... x_i along an axis, optionally without x_i, optionally from the end"""
+    dtypes = [dtype for dtype in b.types("CumProd") if dtype != FLOAT16]
+    x = b.data(dtypes=dtypes, ranks=(*RANKS, 6), fits=tame(1.01), fill=Fill("unit"))
+    axis = b.axis("axis", x.rank)
+    exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
+    operand = b.constant("axis_source", np.array(axis, np.int64))
+    attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
+    b.emit("CumProd", (x, operand), x.shapes, attributes, bounds=(-2.0, 2.0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from generators.ops import (
     activation,
     attention,
+    casting,
     control,
     convolution,
     creation,
@@ -12,6 +13,7 @@ from generators.ops import (
     image,
     indexing,
     linear,
+    logic,
     loss,
     normalization,
     pooling,
@@ -21,6 +23,7 @@ from generators.ops import (
     sequence,
     shape,
     signal,
+    slicing,
     text,
 )
 from generators.ops.registry import REGISTRY, Operator
@@ -34,6 +37,9 @@ _SHRINK_ORDER = (
     pooling,
     reduction,
     shape,
+    slicing,
+    casting,
+    logic,
     recurrent,
     quantization,
     image,
