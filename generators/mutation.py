@@ -29,7 +29,6 @@ SIBLINGS = (
     ("Neg", "Ceil", "Floor", "Round", "Sign", "Identity", "Sin", "Cos", "Atan", "Erf"),
     ("Add", "Sub", "Mul", "Div", "PRelu"),
     ("Max", "Min", "Sum", "Mean"),
-    ("ReduceSum",),
     ("ReduceMean", "ReduceMax", "ReduceMin", "ReduceL1", "ReduceL2", "ReduceSumSquare", "ReduceLogSumExp"),
     ("MaxPool", "AveragePool", "LpPool"),
     ("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool"),
@@ -245,14 +244,21 @@ def change_source(draft: Draft, dice: Dice) -> bool:
 
 def replace_node(draft: Draft, dice: Dice) -> bool:
     """One node becomes one of its operator's siblings."""
-    nodes = [(node, family) for node in draft.graph.node for family in SIBLINGS if node.op_type in family[:]]
-    nodes = [(node, family) for node, family in nodes if len(family) > 1 and not node.domain]
-    if not nodes:
+    known = {op for family in SIBLINGS for op in family if onnx.defs.has(op, draft.opset)}
+    places = [
+        (node, op)
+        for node in draft.graph.node
+        for family in SIBLINGS
+        if node.op_type in family and not node.domain
+        for op in family
+        if op in known and op != node.op_type
+    ]
+    if not places:
         return False
-    node, family = dice.pick(nodes)
-    node.op_type = dice.pick([op for op in family if op != node.op_type])
-    known = onnx.defs.get_schema(node.op_type, draft.opset).attributes
-    kept = [a for a in node.attribute if a.name in known]
+    node, operator = dice.pick(places)
+    node.op_type = operator
+    attributes = onnx.defs.get_schema(node.op_type, draft.opset).attributes
+    kept = [a for a in node.attribute if a.name in attributes]
     del node.attribute[:]
     node.attribute.extend(kept)
     return True
