@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from hypothesis import HealthCheck, Phase, find, settings
+from hypothesis import Phase, find, settings
 from onnx import TensorProto, helper
 
 from generators.case import Case
@@ -25,7 +25,6 @@ SETTINGS = settings(
     database=None,
     deadline=None,
     phases=(Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.too_slow],
 )
 
 
