@@ -36,7 +36,10 @@ def max_pool(node: Node, operands: Operands, context: Context) -> Results:
 
 
 def _places(node: Node, x: Ball, where: Sliding) -> Ball:
-    """The flat index of the maximum of each window; between the first and the last that may be it."""
+    """The flat index of the maximum of each window; between the first and the last that may be it.
+
+    With numbers by columns engines differ on which of equal maxima is the first.
+    """
     sizes, taps = x.shape[2:], tuple(range(-len(where.kernel), 0))
     plane = math.prod(sizes)
     order: Literal["C", "F"] = "F" if attribute(node, "storage_order", 0) else "C"
@@ -44,9 +47,10 @@ def _places(node: Node, x: Ball, where: Sliding) -> Ball:
     low, high = (windows(end, where, -np.inf) for end in (x.low, x.high))
     candidates = (high >= low.max(taps, keepdims=True)) & (numbers >= 0)
     first = np.where(candidates, numbers, plane).min(taps)
-    last = first if x.radius is None else np.where(candidates, numbers, -1).max(taps)
     planes = plane * np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(sizes))
-    return exact(first + planes) if x.radius is None else between(first + planes, last + planes, INT64)
+    if x.radius is None and order == "C":
+        return exact(first + planes)
+    return between(first + planes, np.where(candidates, numbers, -1).max(taps) + planes, INT64)
 
 
 @rule("GlobalMaxPool")
