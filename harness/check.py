@@ -30,7 +30,7 @@ from harness.recipe import Recipe
 from harness.reduce.problem import ExhaustedError
 from harness.reduce.submodel import Recording, recording
 from harness.reference import ReferenceError
-from harness.verdict import Observation, Verdict, Word
+from harness.verdict import Kind, Observation, Verdict, Word
 from harness.windows import Judged, live_nodes, survey
 
 ENOUGH = 0.95
@@ -167,7 +167,8 @@ class Inquiry:
 
     def watch(self, case: Case, recipe: Recipe | None = None) -> tuple[Verdict, Observation | None]:
         """One run of a part of the model."""
-        return watch(case, self.installed, self.recipe if recipe is None else recipe, self.lab)
+        verdict, observation = watch(case, self.installed, self.recipe if recipe is None else recipe, self.lab)
+        return _excused(verdict), observation
 
     def look(self, case: Case, share: float = 1.0) -> Verdict:
         """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
@@ -348,6 +349,14 @@ def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
     """(name, operator) of its nodes; nodes without a name are called after what they make."""
     nodes = [case.proto.graph.node[i] for i in fault.nodes]
     return tuple((node.name or next(name for name in node.output if name), node.op_type) for node in nodes)
+
+
+def _excused(verdict: Verdict) -> Verdict:
+    """`verdict`, agreement where a fused kernel rounds a tie the other way: on a model of a million activations some
+    always do, and no one is told to mend them."""
+    if verdict.kind != Kind.OFF_BY_ONE_STEP:
+        return verdict
+    return dataclasses.replace(verdict, word=Word.AGREES, stage="", kind="", rule=str(Kind.OFF_BY_ONE_STEP))
 
 
 def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:

@@ -12,24 +12,13 @@ import onnx
 from onnx import defs, helper
 
 from harness.case import Case, Feed, graph_inputs
-from harness.reduce.passes import alike, copied, drop_attribute, rename_reads
+from harness.reduce.passes import alike, copied, drop_attribute
 from harness.reduce.problem import PLAIN, Problem, shrink
-from harness.reduce.submodel import bodies, rebuilt, with_constants
+from harness.reduce.submodel import bodies, rebuilt
 from harness.signature import is_ranked
 
 OPTIONAL = defs.OpSchema.FormalParameterOption.Optional
 VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
-
-
-def inline_branches(problem: Problem) -> None:
-    """The branch that is taken, in place of an If that takes the same one in all feeds."""
-    case = problem.case
-    runs = [with_constants(case, run) for run in problem.recording().runs]
-    for index, node in enumerate(case.proto.graph.node):
-        taken = {bool(run[node.input[0]]) for run in runs} if node.op_type == "If" else set()
-        if len(taken) == 1 and problem.attempt(_inlined(case, index, taken.pop())):
-            inline_branches(problem)  # the indices have moved
-            return
 
 
 def plain_operators(problem: Problem) -> None:
@@ -122,31 +111,6 @@ def plainly_named(case: Case, keep: Collection[str] = ()) -> Case:
     return rebuilt(replace(case, feeds=feeds, calibration=calibration), model)
 
 
-def _inlined(case: Case, index: int, taken: bool) -> Case:
-    model = copied(case)
-    graph, node = model.graph, model.graph.node[index]
-    wanted = "then_branch" if taken else "else_branch"
-    body = next(a.g for a in node.attribute if a.name == wanted)
-    inner = [t.name for t in body.initializer] + [name for n in body.node for name in n.output if name]
-    names = {name: f"{node.output[0]}.{name}" for name in inner}
-    rename_reads(body, names)
-    for n in body.node:
-        n.output[:] = [names.get(name, name) for name in n.output]
-    for tensor in body.initializer:
-        tensor.name = names[tensor.name]
-    results = [
-        # `bypass` takes these out again where they do not matter.
-        helper.make_node("Identity", [names.get(v.name, v.name)], [out])
-        for v, out in zip(body.output, node.output)
-        if out
-    ]
-    graph.initializer.extend(body.initializer)
-    nodes = [*graph.node[:index], *body.node, *results, *graph.node[index + 1 :]]
-    del graph.node[:]
-    graph.node.extend(nodes)
-    return rebuilt(case, model)
-
-
 def _without_first_axis(case: Case) -> Case | None:
     graph = case.proto.graph
     shapes = [(t.name, tuple(t.dims)) for t in graph.initializer]
@@ -175,7 +139,7 @@ def _without_first_axis(case: Case) -> Case | None:
 def _without_operand(case: Case, index: int, slot: int) -> Case | None:
     model = copied(case)
     node = model.graph.node[index]
-    if slot >= len(node.input) or not node.input[slot]:
+    if slot >= len(node.input) or not node.input[slot] or node.op_type == "Loop":  # without its count it may not end
         return None
     option = _option(case, node, slot)
     if option == VARIADIC and slot > 0:

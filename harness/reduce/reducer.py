@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.case import Case
 from harness.recipe import Recipe
-from harness.reduce import details, dims, passes, values
+from harness.reduce import bodies, details, dims, passes, values
 from harness.reduce.problem import ExhaustedError, Problem
 from harness.reduce.submodel import Record
 from harness.wire import Target
@@ -33,7 +33,8 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     passes.window,
     passes.fewer_outputs,
     passes.fewer_nodes,
-    details.inline_branches,
+    bodies.inlined,
+    bodies.fewer_nodes,
     passes.bypass,
     passes.inputs_to_initializers,
     passes.constants_to_initializers,
