@@ -24,6 +24,8 @@ from harness.oracle.graph import Graph, Node
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal"})
 RANGES = frozenset({"Clip", "Relu"})
+RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
+"""operators of which several in a row may become one"""
 IDENTITIES = frozenset({"Cast", "Dropout", "Identity"})
 AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
 LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -45,6 +47,7 @@ class Pair:
     piece    its counterpart, for SAME; what it was absorbed into, for ABSORBED, if that is a float operation
     operands the counterpart of each operand of the node, by position: the piece's use of it
     bias     an Add behind the piece, where that adds the node's bias
+    guessed  neither a name nor every operand says that it is the counterpart
     """
 
     node: Node
@@ -52,6 +55,7 @@ class Pair:
     piece: Piece | None = None
     operands: tuple[Use | None, ...] = ()
     bias: Piece | None = None
+    guessed: bool = False
 
     @property
     def first(self) -> str:
@@ -142,8 +146,10 @@ class _Matcher:
         if best is not None:
             piece = next(piece for score, piece in fits if score == best)
             self.taken.add(id(piece))
+            unknown = any(name and name not in self.constants and name not in self.at for name in node.inputs)
             self.at.update((name, use.real) for name, use in zip(node.outputs, piece.results) if name and use)
-            pair = Pair(node, How.SAME, piece, self.aligned(node, piece) or piece.uses)
+            guessed = unknown and self.called.get(next(filter(None, node.outputs)), "") not in piece.node.outputs
+            pair = Pair(node, How.SAME, piece, self.aligned(node, piece) or piece.uses, guessed=guessed)
             return self.with_bias(pair)
         first = next(name for name in node.outputs if name)
         before = next((self.at[name] for name in node.inputs if name in self.at), "")
@@ -199,11 +205,23 @@ class _Matcher:
         if called not in results and any(self.namesakes.get(real) == node.op for real in results):
             return None
         score = 0.0 if not called else 4.0 if called in results else -4.0
-        known = [self.at.get(name) for name in node.inputs if name and name not in self.constants]
-        if called not in results and known and not any(known):
-            return None
+        if called not in results:
+            known = [self.at.get(name) for name in node.inputs if name and name not in self.constants]
+            if (known and not any(known)) or (node.op in RESHAPING and not self.same_form(node, piece, uses)):
+                return None
         score += 1.0 * same_attributes(node, piece.node)
         return score + sum(self.closeness(name, use) for name, use in zip(node.inputs, uses) if name and use)
+
+    def same_form(self, node: Node, piece: Piece, uses: Sequence[Use | None]) -> bool:
+        """Whether the attributes that both give are equal, and constant shapes and axes are."""
+        a, b = node.attributes, piece.node.attributes
+        if not all(_equal(a[name], b[name]) for name in a.keys() & b.keys()):
+            return False
+        constants = self.numbers.artifact.graph.constants
+        pairs = [(self.constants[name], use) for name, use in zip(node.inputs, uses) if use and name in self.constants]
+        return all(
+            np.array_equal(x, constants.get(use.tensor, np.zeros(0))) for x, use in pairs if x.dtype.kind in "iu"
+        )
 
     def aligned(self, node: Node, piece: Piece) -> tuple[Use | None, ...] | None:
         """The uses of `piece` in the order of the operands of `node`; None when they cannot be the same."""

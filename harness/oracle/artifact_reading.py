@@ -26,6 +26,8 @@ CONTRIB = "com.microsoft."
 QUANTIZE = frozenset({"QuantizeLinear", CONTRIB + "QuantizeLinear"})
 DEQUANTIZE = frozenset({"DequantizeLinear", CONTRIB + "DequantizeLinear"})
 INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger"})
+OPAQUE = frozenset({CONTRIB + "DynamicQuantizeLSTM", CONTRIB + "DynamicQuantizeMatMul", CONTRIB + "QAttention"})
+"""operators that quantise what they compute with inside"""
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 MOVEMENT = frozenset(
     {"DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool", "Pad"}
@@ -232,8 +234,8 @@ def spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarr
     if format.block:
         whole = np.repeat(values, format.block, axis=format.axis)
         return np.take(whole, np.arange(shape[format.axis]), axis=format.axis)
-    if values.ndim > 1:
-        return values
+    if values.ndim > 1:  # [directions, rows] of recurrent weights [directions, columns, rows]
+        return values[:, None, :] if len(shape) == 3 else values
     return values.reshape([-1 if k == format.axis % len(shape) else 1 for k in range(len(shape))])
 
 
@@ -274,6 +276,10 @@ class _Reader:
             self.quantised(node, Layout("Concat", tuple(triples), (0, 1)))
         elif node.op == CONTRIB + "QLinearWhere":
             self.where(node)
+        elif node.op == CONTRIB + "DynamicQuantizeLSTM":
+            for k, scale in ((1, 8), (2, 10)):
+                self.integer(node, node.inputs[k], Format(node.input(scale), node.input(scale + 1), axis=0))
+            self.plain(node)
         elif node.op == "Cast" and node.attributes["to"] in FLOATS:
             self.join(node.outputs[0], node.inputs[0])
             if node.inputs[0] in self.formats:

@@ -9,7 +9,7 @@ step at its bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
-from harness.oracle.artifact_reading import Use
+from harness.oracle.artifact_reading import OPAQUE, Use
 from harness.oracle.artifact_values import SUFFIXES, Numbers, Problem, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
 from harness.oracle.graph import Graph, Node
@@ -69,9 +69,10 @@ class _Walk:
     alone: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.at = dict(self.matching.at)
         absorbed = [pair for pair in self.matching.pairs if pair.how is How.ABSORBED and pair.node.op in AFFINE]
         self.folded = {id(pair.piece) for pair in absorbed if pair.piece}
-        self.anchored, self.opset = set(self.matching.at.values()), self.numbers.artifact.graph.opset
+        self.anchored, self.opset = set(self.at.values()), self.numbers.artifact.graph.opset
         self.makers = {use.real: piece for piece in self.numbers.artifact.pieces for use in piece.results if use}
         self.lifted: dict[str, Any] = {}
         self.views: dict[str, list[Use]] = {}
@@ -93,12 +94,17 @@ class _Walk:
                     return self.compared(pair)
                 case How.ABSORBED:
                     return self.absorbed(pair)
-            self.alone.append(pair.node)
-            results = apply(pair.node, self.operands(pair), self.model.opset)
-            self.carried.update(zip(pair.node.outputs, results))
+            self.carry(pair.node, apply(pair.node, self.operands(pair), self.model.opset))
         except Undecided:
             return False
         return True
+
+    def carry(self, node: Node, results: Sequence[Any]) -> None:
+        """Go on with what the float model makes, where the artifact has no counterpart."""
+        self.alone.append(node)
+        self.carried.update(zip(node.outputs, results))
+        for name in node.outputs:
+            self.at.pop(name, None)
 
     def is_identical(self, pair: Pair) -> bool:
         """Whether the counterpart is the same operation by its form."""
@@ -116,22 +122,27 @@ class _Walk:
         if not name or use is None:
             return not name and use is None
         if name not in self.constants:
-            return self.matching.at.get(name) == use.real
+            return self.at.get(name) == use.real
         constant = self.constants[name]
         return is_float(constant.dtype) or np.array_equal(constant, self.numbers.ball(use.tensor).middle)
 
     def compared(self, pair: Pair) -> bool:
         """Compute the node on the artifact's values, and hold it against what the artifact has."""
-        node, real = self.neutral(pair), self.matching.at[pair.first]
+        node, real = self.neutral(pair), self.at[pair.first]
         operands = self.operands(pair)
         if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
             bias = self.numbers.real(pair.operands[2])
             operands = [*operands[:2], _reshaped(bias, (bias.middle.size,))]
         wanted = apply(node, operands, self.model.opset)
         found = self.found(pair, real)
-        for name, a, b in zip(node.outputs, wanted, found):
-            if name and isinstance(a, Ball) and isinstance(b, Ball):
-                self.hold(pair, name, a, b, 0.0)
+        both = [
+            x for x in zip(node.outputs, wanted, found) if x[0] and isinstance(x[1], Ball) and isinstance(x[2], Ball)
+        ]
+        if pair.guessed and any(_disagreement(pair, *x, 0.0) for x in both):
+            self.carry(pair.node, wanted)
+            return False
+        for name, a, b in both:
+            self.hold(pair, name, a, b, 0.0)
         return True
 
     def neutral(self, pair: Pair) -> Node:
@@ -158,8 +169,8 @@ class _Walk:
         """A real tensor as the artifact makes it of those that have counterparts, without roundings in between."""
         if real not in self.lifted:
             piece = self.makers.get(real)
-            if piece is None:
-                raise Undecided(f"nothing makes {real!r}")
+            if piece is None or piece.node.op in OPAQUE:
+                raise Undecided(f"{real!r} is made of integers inside an operator")
             results = apply(piece.node, [self.seen(use) if use else None for use in piece.uses], self.opset)
             self.lifted.update((use.real, ball) for use, ball in zip(piece.results, results) if use)
         ball = self.lifted.get(real)
@@ -189,8 +200,8 @@ class _Walk:
         if name in self.constants:
             lost = how is How.SAME and use is None
             return exact(self.constants[name]) if lost else self.constant(name, use)
-        if name in self.matching.at:
-            real = self.matching.at[name]
+        if name in self.at:
+            real = self.at[name]
             return self.numbers.real(use if use and use.real == real else self.view(real, use))
         ball = self.carried.get(name)
         if not isinstance(ball, Ball):
@@ -237,7 +248,7 @@ class _Walk:
         node = pair.node
         if node.op not in RANGES:
             return True
-        real = self.matching.at[pair.first]
+        real = self.at[pair.first]
         rest = [exact(self.constants[name]) if name in self.constants else None for name in node.inputs[1:]]
         found = []
         for use in {use.tensor: use for use in self.views.get(real, [])}.values() or [self.view(real)]:
@@ -252,7 +263,7 @@ class _Walk:
     def ends(self) -> None:
         """Whether each graph output of the artifact is the counterpart of the float model's."""
         for name in self.model.outputs:
-            real, at = self.numbers.artifact.stands_for(name), self.matching.at.get(name, "")
+            real, at = self.numbers.artifact.stands_for(name), self.at.get(name, "")
             if at == real or not any(name in node.outputs for node in self.model.nodes):
                 continue
             try:
@@ -273,9 +284,13 @@ class _Walk:
         problem = _disagreement(pair, name, wanted, found, slack)
         if problem is None:
             return
-        missing = [node for node in self.alone if not set(node.outputs).isdisjoint(pair.node.inputs)]
+        read, missing = set(pair.node.inputs), None
+        for node in reversed(self.alone):
+            if not read.isdisjoint(node.outputs):
+                missing = node
+                read.update(node.inputs)
         if missing:
-            node = missing[0]
+            node = missing
             where = node.name or node.outputs[0]
             message = f"{node.op} {where!r} has no counterpart, and is missed: {problem.message}"
             problem = replace(problem, where=where, culprit=(where, node.op), message=message)

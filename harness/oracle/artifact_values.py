@@ -109,12 +109,16 @@ class Numbers:
         is nearer. None when there is none; steps are 0 for a float."""
         for tensor in (name + end for end in SUFFIXES):
             found = self.constants.get(tensor)
-            if found is None or wanted.shape not in (found.shape, found.T.shape):
+            if found is None or found.ndim != wanted.ndim:
                 continue
             step = self.step(tensor)
             steps = np.zeros(found.shape) if step is None else step
-            sides = [(x, s) for x, s in ((found, steps), (found.T, steps.T)) if x.shape == wanted.shape]
-            return (tensor, *min(sides, key=lambda side: float(np.abs(side[0] - wanted).sum())))
+            sides = [(found, steps)]
+            if found.ndim > 1:
+                sides.append((found.swapaxes(-1, -2), steps.swapaxes(-1, -2)))
+            fitting = [side for side in sides if side[0].shape == wanted.shape]
+            if fitting:
+                return (tensor, *min(fitting, key=lambda side: float(np.abs(side[0] - wanted).sum())))
         return None
 
     @cached_property
