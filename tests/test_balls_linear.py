@@ -62,6 +62,24 @@ def test_a_batch_normalization_folded_into_weights_stays_in_the_ball():
     assert holds(ball, folded.middle.astype(np.float32))
 
 
+def winograd(x, w):
+    """A convolution in one dim with three taps by the transform F(4, 3), in float32."""
+    b = np.zeros((6, 6), np.float32)
+    b[0, ::2] = b[5, 1::2] = 4, -5, 1
+    b[1:5, 1:5] = [-4, -4, 1, 1], [4, -4, -1, 1], [-2, -1, 2, 1], [2, -1, -2, 1]
+    g = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]], np.float32) / 24
+    a = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]], np.float32)
+    return a @ ((g @ w) * (b @ x))
+
+
+def test_a_winograd_transform_stays_in_the_ball_of_a_convolution():
+    for seed in range(50):
+        x, w = np.exp(3 * noise((6, 6), seed)), noise((3, 3), 100 + seed)
+        (ball,) = apply("Conv", x[None, None], w[None, None])
+        rows = [np.stack([winograd(x[i + k], w[k]) for k in range(3)]).sum(0) for i in range(4)]
+        assert holds(ball, np.stack(rows)[None, None])
+
+
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_a_grouped_convolution_is_its_parts(groups):
     x, w = noise((2, 4, 6, 5)), noise((8, 4 // groups, 3, 2), 1)

@@ -225,7 +225,7 @@ RECIPES = {
 def test_what_a_quantiser_writes_is_executed_inside_its_balls(lab, name):
     judged = certain = 0
     for index, focus in enumerate(("Conv", "Gemm", "Add", "Sigmoid")):
-        made = case(8, index, focus=(focus,))
+        made = case(13, index, focus=(focus,))
         seen = lab.observe(made, resolve("onnxruntime-quant"), RECIPES[name])
         if not seen.outputs or seen.artifact is None:  # a quantiser has bugs of its own
             continue

@@ -52,7 +52,7 @@ def quantized(x: Ball, scale: Ball, zero: Ball | None, like: Ball, context: Cont
     extra   what a kernel may lose in units of the scale beside the rounding of the quotient
     """
     zero = no_zero(like.dtype) if zero is None else _scalar(zero)
-    v, d = in_steps(x, _scalar(scale))
+    v, d = in_steps(x, _scalar(scale), x.dtype)
     return codes(v, d + extra + 2 * U * np.abs(zero.numbers), zero, zero.dtype, context)
 
 

@@ -141,22 +141,24 @@ def tensor_scatter(node: Node, operands: Operands, context: Context) -> Results:
 
 @rule("OneHot")
 def one_hot(node: Node, operands: Operands, context: Context) -> Results:
-    """A new axis of `depth` that holds the on-value at the index and the off-value elsewhere"""
+    """A new axis of `depth` that holds the on-value at the index and the off-value elsewhere
+
+    An index between two whole numbers is cast to the one nearer to zero, says the standard. onnxruntime finds none
+    there, or its neighbour, when it adds the depth to a negative one in float32.
+    """
     indices: Ball = operands[0]
     depth, rank = int(value(operands[1]).ravel()[0]), indices.middle.ndim + 1
     axis = attribute(node, "axis", -1) % rank
     steps = np.arange(depth).reshape([-1 if k == axis else 1 for k in range(rank)])
-    if indices.radius is None:
-        here = np.expand_dims(_from_start(indices.middle, depth), axis) == steps
-        return [moved(operands[2], lambda levels: np.where(here, levels[1], levels[0]))]
-    if ((indices.low < 0) & (indices.high >= 0)).any():
-        raise Undecided("whether an index counts from the end depends on rounding")
-    low, high = (np.expand_dims(_from_start(end, depth), axis) for end in (indices.low, indices.high))
+    low, high = (np.expand_dims(end, axis) for end in (np.floor(indices.low), np.ceil(indices.high)))
+    whole, crossing = low == high, (low < 0) & (high >= 0)
+    possible = (_from_start(low, depth) <= steps) & (steps <= _from_start(high, depth)) | crossing
+    if whole.all():
+        return [moved(operands[2], lambda levels: np.where(possible, levels[1], levels[0]))]
     off, on = (moved(operands[2], lambda levels, k=k: levels[k]) for k in (0, 1))  # type: ignore[misc]
     either = hull([off, on])
-    possible, certain = (low <= steps) & (steps <= high), (low == steps) & (steps == high)
-    lowest = np.where(certain, on.low, np.where(possible, either.low, off.low))
-    highest = np.where(certain, on.high, np.where(possible, either.high, off.high))
+    lowest = np.where(possible, np.where(whole, on.low, either.low), off.low)
+    highest = np.where(possible, np.where(whole, on.high, either.high), off.high)
     return [between(lowest, highest, off.dtype)]
 
 

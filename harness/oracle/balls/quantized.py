@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from onnx import helper
 
 from harness.oracle.balls.ball import NARROW, Array, Ball, Undecided, between, format_of, is_float, rounded, value
 from harness.oracle.balls.ball import exact as exactly
@@ -77,17 +78,21 @@ def _parameters(node: Node, operands: Operands) -> tuple[Ball, Ball | None]:
 @rule("QuantizeLinear", "com.microsoft.QuantizeLinear")
 def quantize_linear(node: Node, operands: Operands, context: Context) -> Results:
     """y = saturate(round(x / scale) + zero_point), halves to even"""
-    if attribute(node, "output_dtype", 0) or attribute(node, "precision", 0):
-        raise Undecided("a type of code that is not that of the zero point")
     scale, zero = _parameters(node, operands)
-    zero = no_zero(UINT8) if zero is None else zero
-    v, d = in_steps(operands[0], scale)
+    zero = no_zero(_named(node, "output_dtype", UINT8)) if zero is None else zero
+    v, d = in_steps(operands[0], scale, _named(node, "precision", operands[0].dtype))
     return [_narrowed(v, d, zero, node) if is_float(zero.dtype) else codes(v, d, zero, zero.dtype, context)]
 
 
-def in_steps(x: Ball, scale: Ball) -> tuple[Array, Array]:
-    """x / scale as v and d."""
-    u = format_of(x.dtype if is_float(x.dtype) else FLOAT).unit
+def _named(node: Node, name: str, otherwise: np.dtype) -> np.dtype:
+    """The dtype that an attribute names."""
+    number = attribute(node, name, 0)
+    return np.dtype(helper.tensor_dtype_to_np_dtype(number)) if number else otherwise
+
+
+def in_steps(x: Ball, scale: Ball, precision: np.dtype) -> tuple[Array, Array]:
+    """x / scale as v and d, divided in `precision`."""
+    u = format_of(precision if is_float(precision) else FLOAT).unit
     slack = (4 if u < 2.0**-20 else 2) * u
     step = scale.numbers
     v = x.numbers / step
@@ -110,10 +115,10 @@ def _narrowed(v: Array, d: Array, zero: Ball, node: Node) -> Ball:
 @rule("DequantizeLinear", "com.microsoft.DequantizeLinear")
 def dequantize_linear(node: Node, operands: Operands, context: Context) -> Results:
     """y = (x - zero_point) scale"""
-    if attribute(node, "output_dtype", 0):
-        raise Undecided("a type of number that is not that of the scale")
     scale, zero = _parameters(node, operands)
-    return [scaled(centred(operands[0], zero), scale)]
+    result = scaled(centred(operands[0], zero), scale)
+    dtype = _named(node, "output_dtype", scale.dtype)
+    return [result if dtype == scale.dtype else rounded(result.middle, result.error, dtype)]
 
 
 def centred(x: Ball, zero: Ball | None) -> Ball:
@@ -135,7 +140,7 @@ def dynamic_quantize_linear(node: Node, operands: Operands, context: Context) ->
     """Codes, scale and zero point for the range of x, zero included; nothing but zeros have scale 1"""
     x: Ball = operands[0]
     scale, zero = _literal_range(x) if x.radius is None else _range(x, context)
-    v, d = in_steps(x, scale)
+    v, d = in_steps(x, scale, FLOAT)
     return [codes(v, d, zero, UINT8, context), scale, zero]
 
 
@@ -158,7 +163,7 @@ def _range(x: Ball, context: Context) -> tuple[Ball, Ball]:
     scale = rounded(width / 255, (high.error + low.error) / 255, x.dtype, roundings=3.0)
     if not scale.low > 0:
         raise Undecided("whether there is a range to quantise depends on rounding")
-    v, d = in_steps(Ball(-low.numbers, low.radius, x.dtype), scale)
+    v, d = in_steps(Ball(-low.numbers, low.radius, x.dtype), scale, FLOAT)
     return scale, codes(v, d, no_zero(UINT8), UINT8, context)
 
 
