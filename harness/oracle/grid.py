@@ -46,6 +46,19 @@ LARGEST_CODE_ERROR = 2.0**-21
 """of the largest element: what the float32 rounding of a scale and of a division by it may move an element"""
 
 
+def fits(node: Node) -> bool:
+    """Whether `node` is one of these, and nothing but its operands decides on the range of its results.
+
+    A Gemm may multiply by more than its weights. A cubic Resize overshoots, and quantisers let a Resize keep the range
+    of its operand.
+    """
+    if node.op == "Gemm":
+        return all(node.attributes.get(name, 1.0) == 1.0 for name in ("alpha", "beta"))
+    if node.op == "Resize":
+        return bool(node.attributes.get("mode", "nearest") != "cubic")
+    return node.op in WEIGHTED | PLAIN
+
+
 def scales(low: np.ndarray, high: np.ndarray, codes: tuple[int, int], symmetric: bool) -> np.ndarray:
     """The scales that the formula of `Scheme` gives for ranges [low, high]; zero is always inside a range."""
     lowest, highest = codes
@@ -169,8 +182,3 @@ def has_weights(model: Graph, node: Node) -> bool:
 def grouped(node: Node) -> bool:
     """Whether a convolution has groups: a converter may make a sum of smaller ones of it."""
     return bool(node.attributes.get("group", 1) != 1)
-
-
-def unscaled(node: Node) -> bool:
-    """Whether a Gemm multiplies by nothing but its weights."""
-    return node.op != "Gemm" or all(node.attributes.get(name, 1.0) == 1.0 for name in ("alpha", "beta"))

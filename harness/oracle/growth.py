@@ -70,8 +70,7 @@ def _fits(part: Part, node: Node) -> bool:
     """Whether floats of known shape go in and come out of `node`, and the rest is constant."""
     constants = part.model.constants
     return (
-        node.op in grid.WEIGHTED | grid.PLAIN
-        and grid.unscaled(node)
+        grid.fits(node)
         and (part.scheme.activation_codes is not None or node.op not in grid.FOLDED)
         and any(name in part.shapes and name not in constants for name in node.inputs)
         and all(name in part.shapes or name in constants or not name for name in node.inputs)

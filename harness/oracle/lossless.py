@@ -123,12 +123,17 @@ class Run:
         """The operators because of which the last of `nodes` (the ancestors of a tensor) may give something else."""
         *before, last = nodes
         rounded = before[-1].outputs if before and last.op == "Relu" and last.inputs[0] in before[-1].outputs else ()
-        return [node.op for node in nodes if not (self._reads(node, rounded) and (node is last or self.shares(node)))]
+        final = {*rounded, *last.outputs}
+        return [
+            node.op
+            for node in nodes
+            if not (self._reads(node, rounded) and (not final.isdisjoint(node.outputs) or self.shares(node)))
+        ]
 
     def _reads(self, node: Node, rounded: Sequence[str]) -> bool:
         """Whether quantising changes nothing that `node` reads, and clips nothing that it gives."""
         model = self.question.graph
-        if node.op not in grid.WEIGHTED | grid.PLAIN or not grid.unscaled(node):
+        if not grid.fits(node):
             return False
         if self.scheme.clips and (node.op not in LEFT_WHOLE or grid.grouped(node)):
             return False
@@ -194,7 +199,10 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
 
 def _step_of_results(run: Run, node: Node, output: str) -> float:
     """The step of the place; quantisers give operators like AveragePool one step for input and output."""
+    before = run.question.graph.producers.get(node.inputs[0])
     names = [output] if node.op in grid.WEIGHTED else [*node.inputs, output]
+    if node.op == "Relu" and before and before.op not in grid.WEIGHTED and node.inputs[0] not in run.held:
+        names += before.inputs
     return max((run.steps[name].scale for name in names if name in run.steps), default=0.0)
 
 

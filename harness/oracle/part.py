@@ -75,6 +75,8 @@ def operands_for(
     """(values of what is free among the operands of `node`, whether they are rich); None where they cannot be drawn."""
     free = [name for name in dict.fromkeys(node.inputs) if name and name not in part.values]
     weighted = grid.has_weights(part.model, node)
+    if any(not grid.indifferent(x) for x in _shared(part, node)):
+        return None, False
     rich = weighted and node.inputs[1] in free and rng.random() < RICH
     drawn: Drawn = {}
     for name in free:
@@ -92,6 +94,13 @@ def operands_for(
             return None, rich
         drawn[name] = [x for x in filled if x is not None]
     return drawn, rich
+
+
+def _shared(part: Part, node: Node) -> list[np.ndarray]:
+    """Constants that another node has drawn, and that are neither weights nor bias to this one."""
+    own = node.inputs[1:3] if grid.has_weights(part.model, node) else ()
+    names = [name for name in node.inputs if name in part.model.constants and name in part.values and name not in own]
+    return [part.values[name][0] for name in names if part.values[name][0].dtype == np.float32]
 
 
 def _inputs(part: Part, name: str, rich: bool, widest: int, rng: np.random.Generator) -> list[np.ndarray | None]:
