@@ -70,6 +70,10 @@ CASES = [
     ("GroupNormalization", (signed(2, 4, 6), signed(4), signed(4)), {"num_groups": 2, "opset": 21}),
     ("LayerNormalization", (signed(4, 5), signed(5), signed(5)), {}),
     ("RMSNormalization", (signed(4, 5), signed(5)), {}),
+    ("com.microsoft.BiasGelu", (signed(4, 5), signed(5)), {}),
+    ("com.microsoft.FastGelu", (signed(4, 5), signed(5)), {}),
+    ("com.microsoft.SkipLayerNormalization", (signed(4, 5), signed(4, 5), signed(5), signed(5), signed(5)), {}),
+    ("com.microsoft.SkipSimplifiedLayerNormalization", (signed(4, 5), signed(4, 5), signed(5), signed(5)), {}),
     ("MeanVarianceNormalization", (signed(2, 3, 4, 2),), {}),
     ("LpNormalization", (positive(4, 5),), {"p": 1}),
     ("LRN", (signed(2, 5, 3, 3),), {"size": 3, "alpha": 1.0}),
@@ -163,6 +167,16 @@ def test_the_index_of_the_maximum_is_a_hull_of_those_it_may_be():
     ties = np.array([[1, 3, 3]], np.float32)
     assert apply("ArgMax", ties, axis=1)[0].middle.tolist() == [[1]], "the first of equal maxima"
     assert apply("ArgMax", ties, axis=1, select_last_index=1)[0].middle.tolist() == [[2]]
+
+
+def test_what_an_optimiser_fuses_is_what_it_was():
+    x, skip, scale, bias = signed(4, 5), positive(4, 5), signed(5), unit(5)
+    (total,) = apply("Add", x, skip)
+    fused = apply("com.microsoft.SkipLayerNormalization", x, skip, scale, bias, epsilon=1e-5)
+    np.testing.assert_array_equal(fused[0].middle, apply("LayerNormalization", total, scale, bias)[0].middle)
+    np.testing.assert_array_equal(fused[3].middle, total.middle)
+    (gelu,) = apply("Gelu", apply("Add", x, bias)[0], approximate="tanh")
+    np.testing.assert_array_equal(apply("com.microsoft.FastGelu", x, bias)[0].middle, gelu.middle)
 
 
 def test_before_opset_13_softmax_goes_over_all_axes_from_its_own():

@@ -160,10 +160,11 @@ def _reciprocal(node: Node, operands: Operands, context: Context) -> Results:
     return [divide(Ball(np.ones(()), None, x.dtype), x)]
 
 
-@rule("Gelu", "com.microsoft.Gelu")
+@rule("Gelu", "com.microsoft.Gelu", "com.microsoft.BiasGelu", "com.microsoft.FastGelu")
 def _gelu(node: Node, operands: Operands, context: Context) -> Results:
-    x = operands[0]
-    if attribute(node, "approximate", "none") == "tanh":
+    """Of x and a bias, where there is one"""
+    x = reduce(add, [operand for operand in operands if operand is not None])
+    if node.op == "com.microsoft.FastGelu" or attribute(node, "approximate", "none") == "tanh":
         y = through(gelu_tanh, x, "Gelu", ((-0.7524614, -0.1700407),))
         return [_gated(y, x, "Tanh")]
     return [through(gelu, x, "Gelu", ((-0.7517916, -0.1699712),))]

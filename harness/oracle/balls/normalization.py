@@ -11,6 +11,7 @@ that v is also off by gamma_n 2 mean(x^2). Then c / sqrt(v + epsilon) follows as
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 
 import numpy as np
 
@@ -113,14 +114,30 @@ def _layer_normalization(node: Node, operands: Operands, context: Context) -> Re
     return [affine(y, scale, operand(operands, 2), node.op), None, None]
 
 
-@rule("RMSNormalization")
+@rule("com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization")
+def _skip_layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    """Of x + skip + bias, which is the last result; the simplified one has neither mean nor beta"""
+    simplified = node.op.endswith("SimplifiedLayerNormalization")
+    x, skip, scale, *rest = operands
+    beta, bias = (None, operand(rest, 0)) if simplified else (operand(rest, 0), operand(rest, 1))
+    x = reduce(add, [term for term in (x, skip, bias) if term is not None])
+    axes, epsilon = (x.middle.ndim - 1,), number(node, "epsilon", 1e-12)
+    y = as_staged(node, x, lambda x: (root_mean_square_normalized if simplified else normalized)(x, axes, epsilon))
+    return [affine(y, scale, beta, "LayerNormalization"), None, None, x]
+
+
+def root_mean_square_normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
+    """x / sqrt(mean(x^2) + epsilon) over `axes`"""
+    return divide(x, deviation(mean(multiply(x, x), axes), epsilon))
+
+
+@rule("RMSNormalization", "SimplifiedLayerNormalization")
 def _rms_normalization(node: Node, operands: Operands, context: Context) -> Results:
-    """x / sqrt(mean(x^2) + epsilon) scale"""
     x, scale = operands
     axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
     epsilon = number(node, "epsilon", 1e-5)
-    y = as_staged(node, x, lambda x: divide(x, deviation(mean(multiply(x, x), axes), epsilon)))
-    return [affine(y, scale, None, "LayerNormalization")]
+    y = as_staged(node, x, lambda x: root_mean_square_normalized(x, axes, epsilon))
+    return [affine(y, scale, None, "LayerNormalization"), None]
 
 
 @rule("MeanVarianceNormalization")
