@@ -438,14 +438,20 @@ def reduce(
     _make_folder(out)
     with Laboratory(timeout=timeout) as lab:
         cpu_before = _cpu_seconds(lab)
-        result = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))
-        if not result.finding:
+        if before:
+            examined = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))
+            verdict, findings = examined.verdict, [examined.finding]
+        else:  # a model may be so deep that only its windows tell
+            checked = checks.check(case, installed, chosen, lab, (), seconds=budget)
+            verdict, findings = checked.verdict, [diagnosis.examination.finding for diagnosis in checked.diagnoses]
+        finding = next((finding for finding in findings if finding), None)
+        if finding is None:
             raise UserError(
-                f"nothing to reduce: {word} {result.verdict.word} on {path}. {result.verdict.message}",
+                f"nothing to reduce: {word} {verdict.word} on {path}. {verdict.message}",
                 hint="name the target that fails with --target",
                 kind="case",
             )
-        found = result.finding.to_save()
+        found = finding.to_save()
         if before and before.fine == found.fine:  # what is known of it stays known
             known = {name: getattr(before, name) or getattr(found, name) for name in ("note", "upstream", "not_seen")}
             found = dataclasses.replace(found, seen=tuple(dict.fromkeys((*before.seen, *found.seen))), **known)
@@ -453,8 +459,8 @@ def reduce(
         handover.write(folder, installed, lab)
         return {
             "path": str(folder),
-            "nodes": nodes(result.finding.case),
-            "elements": elements(result.finding.case),
+            "nodes": nodes(finding.case),
+            "elements": elements(finding.case),
             "target_runs": lab.target_runs,
             "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
             "network_isolated": lab.network_isolated,
