@@ -107,6 +107,13 @@ def test_another_coordinate_transformation_is_outside(mode, coordinates):
         assert not holds(right, wrong.middle.astype(np.float32))
 
 
+def test_an_antialiasing_filter_skips_no_element():
+    x = noise((1, 1, 8))
+    wide, narrow = (resized(x, "linear", "half_pixel", (1, 1, 0.5), antialias=flag) for flag in (1, 0))
+    assert wide.middle[0, 0, 1] == pytest.approx(x[0, 0, 1:5].astype(np.float64) @ [1, 3, 3, 1] / 8)
+    assert not holds(narrow, wide.middle.astype(np.float32))
+
+
 def test_another_coefficient_of_the_cubic_is_outside():
     x = noise((1, 1, 8, 8))
     right, wrong = (resized(x, "cubic", "half_pixel", cubic_coeff_a=a) for a in (-0.75, -0.5))

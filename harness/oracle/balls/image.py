@@ -32,8 +32,6 @@ class Axis:
 @rule("Resize")
 def resize(node: Node, operands: Operands, context: Context) -> Results:
     """Axes scaled, or given sizes, by nearest, linear or cubic interpolation"""
-    if attribute(node, "antialias", 0):
-        raise Undecided("what an antialiasing filter sees at the edges: engines differ")
     x: Ball = operands[0]
     old = context.opset < 11
     transform = "asymmetric" if old else attribute(node, _MODE, "half_pixel")
@@ -117,6 +115,8 @@ def positions(transform: str, along: Axis) -> Positions:
     match transform:
         case "half_pixel":
             p = (i + 0.5) / scale - 0.5
+        case "tf_half_pixel_for_nn":
+            p = (i + 0.5) / scale
         case "half_pixel_symmetric":
             p = n / 2 * (1 - out / (scale * n)) + (i + 0.5) / scale - 0.5
         case "pytorch_half_pixel":
@@ -152,8 +152,9 @@ def _along(node: Node, x: Ball, along: Axis, where: Positions, old: bool) -> Bal
     if not is_float(x.dtype):
         raise Undecided("how integers are interpolated is open")
     outside = "exclude" if mode == "cubic" and attribute(node, "exclude_outside", 0) else "clamp"
-    kernel = Kernel(mode, outside, float(attribute(node, "cubic_coeff_a", -0.75)))
-    return interpolated(x, _weights(kernel, where, n), axis, 4)
+    stretch = max(1 / along.scale, 1.0) if attribute(node, "antialias", 0) else 1.0
+    kernel = Kernel(mode, outside, float(attribute(node, "cubic_coeff_a", -0.75)), stretch)
+    return interpolated(x, _weights(kernel, where, n), axis, 2 * kernel.reach)
 
 
 @lru_cache(maxsize=256)

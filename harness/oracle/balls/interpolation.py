@@ -6,6 +6,7 @@ is how far they are from those at p - e and p + e: over so short a way they are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -29,30 +30,36 @@ class Kernel:
     outside   what stands for an element beyond the ends: "clamp" the last one, "drop" zero, "exclude" nothing (the
               weights left are scaled to a sum of 1), "reflect" about the outer edges, "reflect centres" about centres
     a         coefficient of the cubic
+    stretch   how much wider than one element the kernel is, so as not to skip elements when an image shrinks; the
+              weights of the wider kernel are scaled to a sum of 1
     """
 
     mode: str
     outside: str
     a: float = -0.75
+    stretch: float = 1.0
+
+    @property
+    def reach(self) -> int:
+        """How many elements on either side of a position may count."""
+        return math.ceil((2 if self.mode == "cubic" else 1) * self.stretch)
 
     def weights(self, p: Array, n: int) -> Array:
         """Rows of n weights, one for each position."""
         p = self.inside(p, n)
         base = np.rint(p) if self.mode == "nearest" else np.floor(p)
-        fraction = p - base
-        match self.mode:
-            case "nearest":
-                taps = [(base, np.ones(p.shape))]
-            case "linear":
-                taps = [(base, 1 - fraction), (base + 1, fraction)]
-            case _:
-                taps = [(base + k, self.cubic(np.abs(fraction - k))) for k in (-1, 0, 1, 2)]
+        taps = [(base, np.ones(p.shape))]
+        if self.mode != "nearest":
+            near = [base + k for k in range(1 - self.reach, self.reach + 1)]
+            taps = [(where, self.weight(np.abs(where - p) / self.stretch)) for where in near]
         rows = np.zeros((*p.shape, n))
         elements = np.arange(n)
         for where, weight in taps:
             rows += np.where(elements == self.index(where, n)[..., None], weight[..., None], 0.0)
         if self.outside == "exclude":
             rows /= rows.sum(-1, keepdims=True)
+        elif self.stretch > 1:
+            rows /= reduce(np.add, [weight for _, weight in taps])[..., None]
         return rows
 
     def inside(self, p: Array, n: int) -> Array:
@@ -73,11 +80,13 @@ class Kernel:
                 return np.asarray(np.minimum(np.abs((where - last) % (2 * last) - last), n - 1))
         return np.asarray(np.where((where >= 0) & (where <= n - 1), where, -1))
 
-    def cubic(self, d: Array) -> Array:
-        """Keys' cubic at distance d."""
+    def weight(self, d: Array) -> Array:
+        """The weight of an element at distance d: a tent, or Keys' cubic."""
+        if self.mode == "linear":
+            return np.asarray(np.maximum(1 - d, 0))
         a = self.a
         near = ((a + 2) * d - (a + 3)) * d * d + 1
-        return np.asarray(np.where(d <= 1, near, (((d - 5) * d + 8) * d - 4) * a))
+        return np.asarray(np.where(d <= 1, near, np.where(d < 2, (((d - 5) * d + 8) * d - 4) * a, 0)))
 
     def ball(self, p: Array, e: Array, n: int) -> Ball:
         """The rows of weights at positions p +- e."""
@@ -86,7 +95,7 @@ class Kernel:
         middle = self.weights(p, n)
         sides = [np.abs(self.weights(end, n) - middle) for end in (p - e, p + e)]
         # The polynomials of the cubic add terms up to 8 |a|; those of the others are at most 1.
-        roundings = 32 * abs(self.a) if self.mode == "cubic" else 2
+        roundings = 32 * abs(self.a) if self.mode == "cubic" else 2 + 8 * (self.stretch > 1)
         return Ball(middle, np.maximum(*sides) * (1 + 2.0**-20) + (roundings * U) * (middle != 0), FLOAT)
 
 
