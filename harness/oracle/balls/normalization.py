@@ -37,18 +37,24 @@ def deviation(variance: Ball, epsilon: float) -> Ball:
 
 def normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
     """(x - mean) / sqrt(var + epsilon) over `axes`"""
-    n = count(x, axes)
-    if not n:
+    if not count(x, axes):
         return x
-    numbers, radius = x.numbers, np.broadcast_to(x.error, x.shape)
-    centre = np.mean(numbers, axes, keepdims=True)
-    centred, size = numbers - centre, np.abs(numbers) + radius
+    centred, variance = moments(x, axes)
+    return divide(centred, deviation(variance, epsilon))
+
+
+def moments(x: Ball, axes: Axes) -> tuple[Ball, Ball]:
+    """x - mean and the variance, over `axes`"""
+    n, size = count(x, axes), np.abs(x.numbers) + x.error
+    radius = np.broadcast_to(x.error, x.shape)
+    centre = np.mean(x.numbers, axes, keepdims=True)
+    centred = x.numbers - centre
     moves = (1 - 2 / n) * radius + np.mean(radius, axes, keepdims=True)
     change = np.mean(2 * np.abs(centred) * radius + moves**2, axes, keepdims=True)
     squares = 2 * np.mean(size**2, axes, keepdims=True)
     variance = Sum(np.mean(centred**2, axes, keepdims=True), change, squares, n).ball(x.dtype)
     averaged = Sum(centred, moves, np.mean(size, axes, keepdims=True), n).ball(x.dtype)
-    return divide(rounded(centred, averaged.error, x.dtype, size=size + np.abs(centre)), deviation(variance, epsilon))
+    return rounded(centred, averaged.error, x.dtype, size=size + np.abs(centre)), variance
 
 
 def affine(x: Ball, scale: Ball, bias: Ball | None, operator: str) -> Ball:
@@ -106,12 +112,16 @@ def _group_normalization(node: Node, operands: Operands, context: Context) -> Re
 
 @rule("LayerNormalization")
 def _layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
-    """The mean and 1 / sqrt(var + epsilon), which it gives on demand, have no answer"""
+    """The mean and 1 / sqrt(var + epsilon) too"""
     x, scale = operands[:2]
     axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
     epsilon = number(node, "epsilon", 1e-5)
-    y = as_staged(node, x, lambda x: normalized(x, axes, epsilon))
-    return [affine(y, scale, operand(operands, 2), node.op), None, None]
+    y = affine(as_staged(node, x, lambda x: normalized(x, axes, epsilon)), scale, operand(operands, 2), node.op)
+    if not any(node.outputs[1:]):
+        return [y]
+    staged = Ball(x.middle, x.radius, np.dtype(np.float32))
+    inverse = divide(constant(1.0, staged.dtype), deviation(moments(staged, axes)[1], epsilon))
+    return [y, mean(staged, axes), approximated(inverse.numbers, inverse.error, inverse.dtype, node.op)]
 
 
 @rule("com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization")
