@@ -16,6 +16,7 @@ leave whole, because of what they put between its parts nothing is known. Elsewh
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,11 +28,12 @@ from harness.oracle import calibration, grid
 from harness.oracle.calibration import Step
 from harness.oracle.graph import Node, Values
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
-from harness.verdict import Verdict
+from harness.verdict import Kind, Verdict
 from harness.wire import Scheme
 
 TIER = "lossless"
 HALF_STEP = 0.501
+ONE_STEP = 1.001  # a kernel that truncates, or rounds once more; of a kind of its own
 ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
 FLOAT_ERROR = 1e-6  # of max|y|
 BIN = 1 / 2048
@@ -194,7 +196,9 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
         return agrees(TIER, place, **evidence)
     if SATURATION in question.exceptions and any(_saturates(run, node) for node in nodes):
         return agrees(TIER, place, **evidence, rule=SATURATION)
-    return diverges(TIER, question, place, error > bound, bound)
+    verdict = diverges(TIER, question, place, error > bound, bound)
+    one_step = not on_grid and bool((error <= ONE_STEP * step + relative * largest).all())
+    return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP) if one_step else verdict
 
 
 def _step_of_results(run: Run, node: Node, output: str) -> float:
