@@ -10,6 +10,9 @@ bound: a place in another model matches when it has at least what the pattern ha
                   pattern's are, while 0 and 1 may be anything, being what numbers are reduced to
     operands      present where the pattern's is, and of its class (`signature.operand_class`)
 
+Where the system says at length why it failed, its words are the pattern: of one node, whichever operator it is (a
+quantiser that refuses float16 does so at every operator that it knows).
+
 That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
 fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
 kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be of any kind.
@@ -51,6 +54,9 @@ SIBLINGS = (
     "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
     "ReduceSumSquare",
 )
+TELLING = 8
+"""Words of an error message that tell its cause, whatever the operator. MNN's "Compute Shape Error" does not."""
+
 FAMILY = {op_type: family for family in SIBLINGS for op_type in family.split()}
 
 Occurrence = tuple[int, ...]
@@ -88,6 +94,12 @@ class Mask:
     coarse: str
     pattern: tuple[PatternNode, ...]
     rule: str = ""
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the words of the error are pattern enough."""
+        told = self.kind == Kind.ERROR and len(self.coarse.rpartition("/")[2].split()) >= TELLING
+        return told and len(self.pattern) == 1
 
     @property
     def op_types(self) -> frozenset[str]:
@@ -137,15 +149,21 @@ def explain(masks: Iterable[Mask], case: Case, failure: Callable[[Case], str], r
     failure   the coarse signature of the way a case fails, "" when it does not
     Raises what `record` raises for `case` itself.
     """
+    masks = list(masks)
     possible = [mask for mask in masks if may_occur(mask, case)]
+    told = {mask.coarse: mask for mask in masks if mask.is_told}
     found: list[Mask] = []
     places: set[int] = set()
-    rest, failed = case, failure(case) if possible else ""
+    rest, failed = case, failure(case) if possible or told else ""
     recorded = recording(case, record) if failed else Recording((), ())
     # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
-    while mask := next((m for m in possible if m.stage == _stage(failed)), None):
-        possible.remove(mask)
-        failing = [o for o in matches(mask, case, recorded.runs[0]) if places.isdisjoint(o)]
+    while mask := next((m for m in possible if m.stage == _stage(failed)), told.pop(failed, None)):
+        if mask in possible:
+            possible.remove(mask)
+            occurrences = matches(mask, case, recorded.runs[0])
+        else:
+            occurrences = [(node,) for node in operators(case)]
+        failing = [o for o in occurrences if places.isdisjoint(o)]
         failing = [o for o in failing if _fails_alone(mask, case, o, failure, recorded)]
         if failing:
             found.append(mask)

@@ -247,3 +247,19 @@ def test_a_bug_of_another_stage_is_not_asked():
 
     assert explain([mask(neg(3))], case, failure, tools.record).rest is case
     assert asked == [case]
+
+
+def test_an_error_told_at_length_is_known_at_any_operator():
+    words = "valueerror histogram has not been collected please run collect first"
+    known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
+    bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
+    assert explains(known, case, failure(bug, known.coarse), tools.record)
+    assert not explains(known, case, failure(bug, "planted/quantize/error/something else"), tools.record)
+
+
+def test_an_error_of_few_words_is_known_at_its_own_operators_only():
+    known = mask(small(node("Neg", ["x"], ["y"])), "planted/execute/error/compute shape error", kind="error")
+    case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
+    bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
+    assert not explains(known, case, failure(bug, known.coarse), tools.record)
