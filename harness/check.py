@@ -356,7 +356,8 @@ def _excused(verdict: Verdict) -> Verdict:
     always do, and no one is told to mend them."""
     if verdict.kind != Kind.OFF_BY_ONE_STEP:
         return verdict
-    return dataclasses.replace(verdict, word=Word.AGREES, stage="", kind="", rule=str(Kind.OFF_BY_ONE_STEP))
+    rule, message = str(Kind.OFF_BY_ONE_STEP), f"right but for one step of quantisation: {verdict.message}"
+    return dataclasses.replace(verdict, word=Word.AGREES, stage="", kind="", rule=rule, message=message)
 
 
 def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:
