@@ -92,7 +92,8 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     nodes = question.graph.ancestors(place[1])
     if any(node.op in DECISIONS for node in nodes):
         return _cannot_tell(question, place, "noise may flip a decision")
-    taken_apart = [node.op for node in nodes if node.op not in SIMPLE or grid.grouped(node)]
+    values = {**question.graph.constants, **question.records[place[0]]}
+    taken_apart = [node.op for node in nodes if node.op not in SIMPLE or grid.taken_apart(node, values)]
     if taken_apart and question.scheme and question.scheme.activation_codes:
         return abstains(TIER, place, "there may be noise inside an operator", taken_apart)
     where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": FLAG}

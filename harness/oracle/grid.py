@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from harness.oracle.graph import Graph, Node
+from harness.oracle.graph import Graph, Node, Values
 from harness.wire import Scheme
 
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
@@ -180,5 +180,10 @@ def has_weights(model: Graph, node: Node) -> bool:
 
 
 def grouped(node: Node) -> bool:
-    """Whether a convolution has groups: a converter may make a sum of smaller ones of it."""
+    """Whether a convolution has groups."""
     return bool(node.attributes.get("group", 1) != 1)
+
+
+def taken_apart(node: Node, values: Values) -> bool:
+    """Whether a converter may make several smaller ones of a convolution: of one with groups, or in three dimensions."""
+    return node.op in ("Conv", "ConvTranspose") and (grouped(node) or values[node.inputs[0]].ndim > 4)

@@ -137,7 +137,7 @@ class Run:
         model = self.question.graph
         if not grid.fits(node):
             return False
-        if self.scheme.clips and (node.op not in LEFT_WHOLE or grid.grouped(node)):
+        if self.scheme.clips and (node.op not in LEFT_WHOLE or grid.taken_apart(node, self.values)):
             return False
         if any(name and name not in self.values for name in node.inputs):  # a sequence, or a type numpy has not
             return False
