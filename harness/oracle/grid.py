@@ -185,5 +185,5 @@ def grouped(node: Node) -> bool:
 
 
 def taken_apart(node: Node, values: Values) -> bool:
-    """Whether a converter may make several smaller ones of a convolution: of one with groups, or in three dimensions."""
+    """Whether a converter may make several convolutions of this one: because of its groups, or of three dimensions."""
     return node.op in ("Conv", "ConvTranspose") and (grouped(node) or values[node.inputs[0]].ndim > 4)
