@@ -9,7 +9,7 @@ import numpy as np
 from onnx import ModelProto, TensorProto, numpy_helper
 
 from harness.planted import plant as planted
-from harness.planted.plant import BOTH, MNN_ONLY, Plant, plant
+from harness.planted.plant import Plant, plant
 from harness.planted.site import Site, each, sites
 
 preload = planted.preload
@@ -17,16 +17,14 @@ preload = planted.preload
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
-def on(
-    *op_types: str, focus: tuple[str, ...] = (), targets: tuple[str, ...] = BOTH
-) -> Callable[[Callable[[Site], None]], Plant]:
+def on(*op_types: str, focus: tuple[str, ...] = ()) -> Callable[[Callable[[Site], None]], Plant]:
     """Plant the decorated damage in the converter, at every node of these types."""
-    return lambda damage: plant(planted.converting, *(focus or op_types), targets=targets)(each(*op_types)(damage))
+    return lambda damage: plant(planted.converting, *(focus or op_types))(each(*op_types)(damage))
 
 
-def whole(*focus: str, targets: tuple[str, ...] = BOTH) -> Callable[[Callable[[ModelProto], None]], Plant]:
+def whole(*focus: str, **options: Any) -> Callable[[Callable[[ModelProto], None]], Plant]:
     """Plant the decorated damage in the converter, done to the model as a whole."""
-    return plant(planted.converting, *focus, targets=targets)
+    return plant(planted.converting, *focus, **options)
 
 
 # Convolutions, pools and matrix products
@@ -217,7 +215,7 @@ def stale_constant(model: ModelProto) -> None:
                 tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(first), tensor.name))
 
 
-@whole("Conv", "ConvTranspose", "Gemm", "BatchNormalization", targets=MNN_ONLY)
+@whole("Conv", "ConvTranspose", "Gemm", "BatchNormalization", quantize="none")  # eight bits could not tell
 def constants_in_half_precision(model: ModelProto) -> None:
     """Constants go through float16."""
     for tensor in model.graph.initializer:

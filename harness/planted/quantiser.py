@@ -235,7 +235,7 @@ def scale_off_by_a_percent(model: ModelProto, original: ModelProto) -> None:
             at.feed(1, (scale * 1.01).astype(scale.dtype))
 
 
-@writing(*QUANTIZED)
+@writing(*QUANTIZED, quantize="static", calibration="MinMax")  # the other methods may narrow a range as they like
 def cut_range(model: ModelProto, original: ModelProto) -> None:
     """The scale of activations is a quarter smaller than the calibrated range needs."""
     for name in activations(model):
@@ -249,7 +249,7 @@ def doubled_activation_scale(model: ModelProto, original: ModelProto) -> None:
         edit(model, f"{name}_scale", lambda s: s * 2)
 
 
-@writing(*QUANTIZED, types="u8s8")
+@writing(*QUANTIZED, types="u8s8", quantize="static", calibration="MinMax")
 def symmetric_for_asymmetric(model: ModelProto, original: ModelProto) -> None:
     """Activations get the zero point of a symmetric range and keep the scale of the asymmetric one."""
     for name in activations(model):

@@ -21,13 +21,14 @@ ACTIVATIONS = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "So
 @on(*BROADCASTING, focus=("scaled-conv", "group-norm", "PRelu", "Add", "Mul"))
 def wrong_broadcast_axis(at: Site) -> None:
     """A constant that varies along one axis, like [C, 1, 1], is laid along another axis of as many elements."""
-    value, shape = at.constant(1), at.shape(0)
-    if value is None or shape is None or value.ndim > len(shape) or not _varies_along_one_axis(value):
-        return
-    held = value.reshape(*[1] * (len(shape) - value.ndim), *value.shape)
-    axis = held.shape.index(value.size)
-    if others := [other for other, n in enumerate(shape) if n == value.size and other != axis]:
-        at.feed(1, np.moveaxis(held, axis, others[-1]))
+    for position in range(2):
+        value, shape = at.constant(position), at.shape(1 - position)
+        if value is None or shape is None or value.ndim > len(shape) or not _varies_along_one_axis(value):
+            continue
+        held = value.reshape(*[1] * (len(shape) - value.ndim), *value.shape)
+        axis = held.shape.index(value.size)
+        if others := [other for other, n in enumerate(shape) if n == value.size and other != axis]:
+            at.feed(position, np.moveaxis(held, axis, others[-1]))
 
 
 @on(*BROADCASTING, focus=("scaled-conv", "group-norm", "PRelu", "Add", "Mul"))
@@ -101,10 +102,10 @@ def swapped_branches(at: Site) -> None:
 
 @on("Div")
 def division_by_reciprocal(at: Site) -> None:
-    """Division by a constant becomes multiplication by its reciprocal, held in 16 bits of mantissa."""
+    """Division by a constant becomes multiplication by the 12-bit estimate of its reciprocal that x86 offers."""
     value = at.constant(1)
     if value is not None and value.dtype == np.float32 and value.all():
-        bits = (1 / value).astype(np.float32).view(np.uint32) & np.uint32(0xFFFFFF80)
+        bits = (1 / value).astype(np.float32).view(np.uint32) & np.uint32(0xFFFFF000)
         at.feed(1, bits.view(np.float32))
         at.node.op_type = "Mul"
 
