@@ -100,6 +100,8 @@ class Site:
         return tensor is not None and bool(tensor.elem_type == TensorProto.FLOAT)
 
     def _inferred(self, position: int) -> TypeProto.Tensor | None:
+        if not self.has(position):
+            return None
         inferred = onnx.shape_inference.infer_shapes(self.model, data_prop=True).graph
         values = (*inferred.input, *inferred.value_info, *inferred.output)
         return next((v.type.tensor_type for v in values if v.name == self.node.input[position]), None)
