@@ -58,8 +58,8 @@ def quantized(x: Ball, scale: Ball, zero: Ball | None, like: Ball, context: Cont
 
 def _followed(op: str, node: Node, operands: Sequence[Ball], context: Context) -> Ball:
     """What the default domain's `op` makes of `operands`, with the attributes of `node`."""
-    (result,) = RULES[op](dataclasses.replace(node, op=op), operands, context)
-    return result  # type: ignore[no-any-return]
+    result: Ball = RULES[op](dataclasses.replace(node, op=op), operands, context)[0]
+    return result
 
 
 UNARY = ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")

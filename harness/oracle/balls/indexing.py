@@ -155,7 +155,7 @@ def one_hot(node: Node, operands: Operands, context: Context) -> Results:
     possible = (_from_start(low, depth) <= steps) & (steps <= _from_start(high, depth)) | crossing
     if whole.all():
         return [moved(operands[2], lambda levels: np.where(possible, levels[1], levels[0]))]
-    off, on = (moved(operands[2], lambda levels, k=k: levels[k]) for k in (0, 1))  # type: ignore[misc]
+    off, on = moved(operands[2], lambda levels: levels[0]), moved(operands[2], lambda levels: levels[1])
     either = hull([off, on])
     lowest = np.where(possible, np.where(whole, on.low, either.low), off.low)
     highest = np.where(possible, np.where(whole, on.high, either.high), off.high)
