@@ -398,6 +398,17 @@ def test_a_planted_bug_of_the_quantiser_is_seen_in_whole_graphs(lab, damaged):
     assert seen == changed >= 2, f"{seen} of {changed} are seen"
 
 
+def test_an_output_that_no_node_makes_is_not_judged(lab):
+    passed = case(
+        [helper.make_node("Relu", ["x"], ["y"])],
+        {"x": np.ones(3, np.float32)},
+        outputs=[("x", FLOAT, (3,)), ("y", FLOAT, (3,))],
+    )
+    wrong = {"x": np.zeros(3, np.float32), "y": np.ones(3, np.float32)}
+    question = Question(passed, (wrong,), lab.reference.run(passed).outputs, lab.reference, SCHEMES["u8s8"])
+    assert lossless.decide(question, [(0, "x")])[0, "x"].word is Word.ABSTAINS
+
+
 def test_a_graph_without_a_fitting_operator_is_not_constructed():
     softmax = case(
         [helper.make_node("Softmax", ["x"], ["y"])], {"x": np.ones((2, 3), np.float32)}, outputs=[("y", FLOAT, (2, 3))]

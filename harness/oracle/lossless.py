@@ -37,8 +37,8 @@ ONE_STEP = 1.001  # a kernel that truncates, or rounds once more; of a kind of i
 ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
 FLOAT_ERROR = 1e-6  # of max|y|
 BIN = 1 / 2048
-LEFT_WHOLE = (grid.WEIGHTED | grid.PLAIN) - {
-    *(
+TAKEN_APART = frozenset(
+    {
         "BatchNormalization",
         "Clip",
         "CumSum",
@@ -49,9 +49,9 @@ LEFT_WHOLE = (grid.WEIGHTED | grid.PLAIN) - {
         "Resize",
         "Trilu",
         "Where",
-    )
-}
-"""operators that stay one when a model is converted"""
+    }
+)
+"""operators of which a converter may make several"""
 
 SATURATION = "u8s8-saturation"
 
@@ -77,12 +77,11 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     verdicts = {}
     for place in places:
         nodes = question.graph.ancestors(place[1])
-        lossy = runs[place[0]].lossy(nodes) if runs else [node.op for node in nodes]
-        verdicts[place] = (
-            abstains(TIER, place, "quantising loses something", lossy)
-            if lossy or not nodes
-            else _judge(runs[place[0]], place, nodes)
-        )
+        lossy = runs[place[0]].lossy(nodes) if runs and nodes else [node.op for node in nodes]
+        if lossy or not nodes:
+            verdicts[place] = abstains(TIER, place, "quantising loses something", lossy)
+        else:
+            verdicts[place] = _judge(runs[place[0]], place, nodes)
     return verdicts
 
 
@@ -137,7 +136,7 @@ class Run:
         model = self.question.graph
         if not grid.fits(node):
             return False
-        if self.scheme.clips and (node.op not in LEFT_WHOLE or grid.taken_apart(node, self.values)):
+        if self.scheme.clips and (node.op in TAKEN_APART or grid.taken_apart(node, self.values)):
             return False
         if any(name and name not in self.values for name in node.inputs):  # a sequence, or a type numpy has not
             return False
