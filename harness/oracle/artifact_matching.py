@@ -62,6 +62,12 @@ class Pair:
         """The node's first result that is read."""
         return next(name for name in self.node.outputs if name)
 
+    @property
+    def transposed(self) -> bool:
+        """Whether a Gemm has become a MatMul, with its weights the other way round."""
+        became = self.node.op == "Gemm" and self.piece is not None and self.piece.node.op == "MatMul"
+        return became and bool(self.node.attributes.get("transB", 0))
+
 
 @dataclass(frozen=True)
 class Matching:
@@ -141,14 +147,16 @@ class _Matcher:
         return called if right >= 2 * wrong else {name: called[name] for name in self.model.outputs if name in called}
 
     def pair(self, node: Node) -> Pair:
-        fits = [(self.fit(node, piece), piece) for piece in self.by_operator[node.op]]
+        pieces = self.by_operator[node.op]
+        if node.op == "Gemm" and node.input(1) in self.constants and not node.attributes.get("transA", 0):
+            pieces = [*pieces, *self.by_operator["MatMul"]]
+        fits = [(self.fit(node, piece), piece) for piece in pieces]
         best = max((score for score, _ in fits if score is not None), default=None)
         if best is not None:
             piece = next(piece for score, piece in fits if score == best)
             self.taken.add(id(piece))
-            unknown = any(name and name not in self.constants and name not in self.at for name in node.inputs)
+            guessed = self.is_guess(node, piece)
             self.at.update((name, use.real) for name, use in zip(node.outputs, piece.results) if name and use)
-            guessed = unknown and self.called.get(next(filter(None, node.outputs)), "") not in piece.node.outputs
             pair = Pair(node, How.SAME, piece, self.aligned(node, piece) or piece.uses, guessed=guessed)
             return self.with_bias(pair)
         first = next(name for name in node.outputs if name)
@@ -161,10 +169,41 @@ class _Matcher:
                 self.taken.add(id(maker))
                 return Pair(node, How.SAME, maker, maker.uses)
             return Pair(node, How.NAMED, maker)
+        if not real and (other := self.miswired(node)):
+            self.taken.add(id(other))
+            self.at.update((name, use.real) for name, use in zip(node.outputs, other.results) if name and use)
+            return Pair(node, How.SAME, other, other.uses)
         if before and self.absorbable(node, before):
             self.at[first] = before
             return Pair(node, How.ABSORBED, self.maker(before))
         return Pair(node, How.ALONE)
+
+    def operands_of(self, piece: Piece) -> list[str]:
+        """The real tensors that a piece reads, constants left out."""
+        constant = self.numbers.artifact.constant
+        return [use.real for use in piece.uses if use and use.tensor not in constant]
+
+    def operands_at(self, node: Node) -> list[str]:
+        """The real tensors that the operands of a node are, constants left out; "" where that is not known."""
+        return [self.at.get(name, "") for name in node.inputs if name and name not in self.constants]
+
+    def is_guess(self, node: Node, piece: Piece) -> bool:
+        """Whether some operand is not known, nor the name of the result, and the piece reads something unknown too."""
+        if self.called.get(next(filter(None, node.outputs)), "") in piece.node.outputs or all(self.operands_at(node)):
+            return False
+        return not set(self.operands_of(piece)) <= set(self.at.values())
+
+    def miswired(self, node: Node) -> Piece | None:
+        """The same operator on other tensors of the float model, on which the float model has no such operator."""
+        wanted, anchored = self.operands_at(node), set(self.at.values())
+        for piece in self.by_operator[node.op]:
+            reads = self.operands_of(piece)
+            if id(piece) in self.taken or len(reads) != len(wanted) or len(reads) < 2 or not set(reads) <= anchored:
+                continue
+            others = [other for other in self.model.nodes if other.op == node.op and other is not node]
+            if set(reads) & set(wanted) and not any(sorted(self.operands_at(o)) == sorted(reads) for o in others):
+                return piece
+        return None
 
     def with_bias(self, pair: Pair) -> Pair:
         """The pair with the Add behind it, where the node has a bias that the piece has not."""

@@ -143,14 +143,15 @@ class _Checker:
 
     def constant(self, pair: Pair, position: int, use: Use, wanted: np.ndarray) -> bool:
         """Judge the constant in the place of an operand; whether it is right."""
-        found = self.numbers.real(use).numbers
+        found, step = self.numbers.real(use).numbers, self.numbers.step(use.tensor)
+        if pair.transposed and position == 1:
+            found, step = found.T, None if step is None else step.T
         if pair.bias is not None and position == 2 and found.size == wanted.size:
             found = found.reshape(wanted.shape)
         if found.shape != wanted.shape or (position == 2 and use.format and not self.bias_scale(pair, use)):
             return False
         if self.clips and use.format and self.is_calibrated(use):
             wanted = np.clip(wanted, *self.numbers.limits(use.format))
-        step = self.numbers.step(use.tensor)
         steps = np.zeros(found.shape) if step is None else step.reshape(found.shape)
         name, error = pair.node.input(position) or use.tensor, self.float_error(use.tensor)
         if name not in self.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled

@@ -19,7 +19,7 @@ import numpy as np
 from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
 from harness.oracle.artifact_reading import OPAQUE, Use
 from harness.oracle.artifact_values import SUFFIXES, Numbers, Problem, apply
-from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
+from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
 from harness.oracle.graph import Graph, Node
 
 MOVED_BOUND = 0.51
@@ -105,11 +105,13 @@ class _Walk:
         self.carried.update(zip(node.outputs, results))
         for name in node.outputs:
             self.at.pop(name, None)
+        self.anchored = set(self.at.values())
+        self.lifted.clear()
 
     def is_identical(self, pair: Pair) -> bool:
         """Whether the counterpart is the same operation by its form."""
         artifact, node = self.numbers.artifact, pair.node
-        if pair.piece is None or not same_attributes(node, pair.piece.node):
+        if pair.piece is None or pair.piece.node.op != node.op or not same_attributes(node, pair.piece.node):
             return False
         if node.op in REDEFINED and self.model.opset != artifact.graph.opset:
             return False
@@ -143,12 +145,13 @@ class _Walk:
             return False
         for name, a, b in both:
             self.hold(pair, name, a, b, 0.0)
+        self.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.at)
         return True
 
     def neutral(self, pair: Pair) -> Node:
         """The node without the factors of a Gemm that have been multiplied into its constants: D3 looks after those."""
         node = pair.node
-        if node.op != "Gemm" or pair.piece is None or pair.piece.node.op != "Gemm":
+        if node.op != "Gemm" or pair.piece is None or pair.piece.node.op not in ("Gemm", "MatMul"):
             return node
         other = pair.piece.node.attributes
         factors = {
@@ -186,14 +189,17 @@ class _Walk:
         if use.format:
             low, high = self.numbers.limits(use.format)
             slack = MOVED_BOUND * self.step_of(use)
-            if (ball.low < low - slack).any() or (ball.high > high + slack).any():
-                raise Undecided(f"{use.real!r} is clipped, and the float model has no such tensor")
+            # The float model has no such tensor to clip: nothing is known of what depends on these elements.
+            ball = undecided_where((ball.low < low - slack) | (ball.high > high + slack), ball)
         return ball
 
     def operands(self, pair: Pair) -> list[Ball | None]:
         """What the float node reads, were it in the place of its counterpart."""
         uses = pair.operands + (None,) * (len(pair.node.inputs) - len(pair.operands))
-        return [self.value(name, use, pair.how) if name else None for name, use in zip(pair.node.inputs, uses)]
+        operands = [self.value(name, use, pair.how) if name else None for name, use in zip(pair.node.inputs, uses)]
+        if pair.transposed and operands[1] is not None and pair.how is How.SAME:
+            operands[1] = replace(operands[1], middle=operands[1].middle.T)
+        return operands
 
     def value(self, name: str, use: Use | None = None, how: How = How.NAMED) -> Ball:
         """A tensor of the float model, as the artifact has it at `use`, if it has."""

@@ -1,0 +1,231 @@
+"""The artifact tier: what a quantised ONNX model says of itself, against the float model and against what came out."""
+
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from generators.case import Case
+from harness.oracle import artifact
+from harness.oracle import graph as graphs
+from harness.oracle.artifact import compare
+from harness.oracle.artifact_execution import execution
+from harness.oracle.artifact_parameters import Calibration
+from harness.oracle.artifact_reading import read_artifact
+from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.folding import Folding, fold
+from harness.oracle.graph import Node
+from harness.oracle.question import Question
+from harness.verdict import Kind, Word
+from harness.wire import Scheme
+
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-1, 1, (2, 4)).astype(np.float32)
+W = RNG.normal(size=(4, 3)).astype(np.float32)
+B = RNG.normal(size=3).astype(np.float32)
+XS, WS = np.float32(2 / 255), (np.abs(W).max(0) / 127).astype(np.float32)
+XZ = np.uint8(128)
+CODES = np.rint(W / WS).astype(np.int8)
+BIAS = np.rint(B / (XS * WS)).astype(np.int32)
+YS, YZ = np.float32(6 / 255), np.uint8(0)
+"""the result is rounded within [0, 6]: a Relu is absorbed"""
+
+
+def model(nodes, output="y", **constants):
+    return helper.make_model(
+        helper.make_graph(
+            [helper.make_node(op, inputs, outputs, **given) for op, inputs, outputs, given in nodes],
+            "graph",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(np.asarray(x), name) for name, x in constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=8,
+    )
+
+
+FLOAT = model([("Gemm", ["x", "w", "b"], ["h"], {"name": "gemm"}), ("Relu", ["h"], ["y"], {})], w=W, b=B)
+CONSTANTS = {"xs": XS, "xz": XZ, "wq": CODES, "ws": WS, "bq": BIAS, "bs": XS * WS, "ys": YS, "yz": YZ}
+CONSTANTS |= {"wz": np.zeros(3, np.int8), "bz": np.zeros(3, np.int32)}
+QDQ = [
+    ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+    ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
+    ("DequantizeLinear", ["wq", "ws", "wz"], ["wd"], {"axis": 1}),
+    ("DequantizeLinear", ["bq", "bs", "bz"], ["bd"], {"axis": 0}),
+    ("Gemm", ["xd", "wd", "bd"], ["h"], {"name": "gemm"}),
+    ("QuantizeLinear", ["h", "ys", "yz"], ["yq"], {}),
+    ("DequantizeLinear", ["yq", "ys", "yz"], ["y"], {}),
+]
+QOPERATOR = [
+    ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+    (
+        "QGemm",
+        ["xq", "xs", "xz", "wq", "ws", "wz", "bq", "ys", "yz"],
+        ["yq"],
+        {"name": "gemm_quant", "domain": "com.microsoft"},
+    ),
+    ("DequantizeLinear", ["yq", "ys", "yz"], ["y"], {}),
+]
+DYNAMIC = [
+    ("DynamicQuantizeLinear", ["x"], ["xq", "ds", "dz"], {}),
+    ("MatMulInteger", ["xq", "wq", "dz", "wz"], ["i"], {}),
+    ("Cast", ["i"], ["f"], {"to": TensorProto.FLOAT}),
+    ("Mul", ["ds", "ws"], ["s"], {}),
+    ("Mul", ["f", "s"], ["p"], {}),
+    ("Add", ["p", "b"], ["h"], {}),
+    ("Relu", ["h"], ["y"], {}),
+]
+FORMS = {"QDQ": QDQ, "QOperator": QOPERATOR, "dynamic": DYNAMIC}
+SEEN = {"x": (-1.0, 1.0), "h": (-4.0, 6.0), "y": (0.0, 6.0)}
+
+
+def problems(nodes=QDQ, floating=FLOAT, calibration=None, **changed):
+    """(question, where) of what is wrong with an artifact."""
+    graph = graphs.read(model(nodes, **{**CONSTANTS, "b": B, **changed}))
+    found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], calibration)
+    return [(problem.question, problem.where) for problem in found.problems]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_three_ways_to_say_the_same_are_read_alike(form):
+    pieces = read_artifact(graphs.read(model(FORMS[form], **CONSTANTS, b=B))).pieces
+    linear = [piece for piece in pieces if piece.node.op in ("Gemm", "MatMul")]
+    assert len(linear) == 1, f"{form}: one linear operation, not {[piece.node.op for piece in pieces]}"
+    assert [use.real for use in linear[0].uses[:2]] == ["x", "wq"], "it reads x and the weights"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_right_artifact_has_no_problem(form):
+    assert problems(FORMS[form]) == [], f"{form} is right"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_truncated_instead_of_rounded_are_a_wrong_parameter(form):
+    found = problems(FORMS[form], wq=np.trunc(W / WS).astype(np.int8))
+    assert found == [("parameter", "w")], f"{form}: {found}"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_scale_of_another_channel_is_a_wrong_parameter(form):
+    found = problems(FORMS[form], ws=WS[::-1].copy())
+    assert ("parameter", "w") in found, f"{form}: {found}"
+
+
+def test_a_stale_bias_scale_is_wrong_though_the_bias_is_right():
+    found = problems(bs=XS * WS * np.float32(3), bq=np.rint(B / (XS * WS * 3)).astype(np.int32))
+    assert found == [("parameter", "bs")], found
+
+
+def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
+    graph = graphs.read(model(QDQ, **{**CONSTANTS, "ws": 2 * WS, "wq": np.rint(W / WS / 2).astype(np.int8)}))
+    found = compare(graphs.read(FLOAT), graph, [evaluate(graph, {"x": X}).balls], None, 254).problems
+    assert any("too big" in problem.message for problem in found), found
+
+
+def test_integers_read_with_another_zero_point_than_they_were_written_with_are_wrong():
+    assert ("parameter", "ys") in problems([*QDQ[:-1], ("DequantizeLinear", ["yq", "ys", "xz"], ["y"], {})])
+
+
+def test_a_relu_may_be_absorbed_by_a_range_that_starts_at_zero_only():
+    assert problems(yz=YZ) == []
+    assert problems(yz=np.uint8(100)) == [("topology", "y")], "the Relu is gone, and nothing does what it did"
+
+
+def test_a_lost_bias_is_a_wrong_topology():
+    assert problems([*QDQ[:3], ("Gemm", ["xd", "wd"], ["h"], {"name": "gemm"}), *QDQ[5:]]) == [("topology", "gemm")]
+
+
+def test_another_attribute_is_a_wrong_topology_unless_it_makes_no_difference():
+    for alpha, expected in ((1.0, []), (0.5, [("parameter", "w")])):
+        gemm = ("Gemm", ["xd", "wd", "bd"], ["h"], {"name": "gemm", "alpha": alpha})
+        assert problems([*QDQ[:4], gemm, *QDQ[5:]]) == expected, f"alpha {alpha}"
+
+
+def test_ranges_have_to_be_those_that_calibration_saw():
+    assert problems(calibration=Calibration(SEEN)) == []
+    assert problems(calibration=Calibration({**SEEN, "y": (0.0, 9.0)})) == [("parameter", "ys")]
+    assert problems(calibration=Calibration({**SEEN, "y": (0.0, 9.0)}, clips=True)) == [], "a part of the data's range"
+    assert problems(calibration=Calibration({**SEEN, "h": (-4.0, 3.0), "y": (0.0, 3.0)}, clips=True)) == [
+        ("parameter", "ys")
+    ]
+
+
+def test_a_batch_normalization_may_be_folded_into_weights():
+    gain, shift = np.float32([2, 0.5, -1]), np.float32([0, 1, 2])
+    floating = model(
+        [
+            ("Gemm", ["x", "w", "b"], ["g"], {"name": "gemm"}),
+            ("Mul", ["g", "gain"], ["m"], {}),
+            ("Add", ["m", "shift"], ["h"], {}),
+            ("Relu", ["h"], ["y"], {}),
+        ],
+        w=W,
+        b=B,
+        gain=gain,
+        shift=shift,
+    )
+    scale = WS * np.abs(gain)
+    folded = {"ws": scale, "wq": np.rint(W * gain / scale).astype(np.int8), "bs": XS * scale}
+    bias = np.rint((B * gain + shift) / (XS * scale)).astype(np.int32)
+    assert problems(floating=floating, **folded, bq=bias) == []
+    assert problems(floating=floating, **folded, bq=BIAS) == [("parameter", "b")], "the bias was not folded"
+
+
+def test_folding_into_a_grouped_transposed_convolution_goes_by_group():
+    weights, gain = RNG.normal(size=(4, 2, 1)), np.float32([1, 2, 3, 4])
+    node = Node("ConvTranspose", ("x", "w"), ("h",), {"group": 2})
+    folded = fold(node, {1: weights}, [Folding(Node("Mul", ("h", "g"), ("y",), {}), {"g": gain[:, None]})])
+    expected = weights * np.array([[1, 2], [1, 2], [3, 4], [3, 4]])[:, :, None]
+    np.testing.assert_allclose(folded[1], expected, err_msg="inputs of the second group make outputs 2 and 3")
+
+
+def executed(shift):
+    """What D1 says of the right output, shifted."""
+    graph = graphs.read(model(QDQ, **CONSTANTS))
+    evaluation = evaluate(graph, {"x": X})
+    right = evaluation.balls["y"].middle
+    observed = {"y": np.float32(np.where(right > 0, right + shift, right))}
+    return execution(graph, evaluation, {"x": X}, observed).problems
+
+
+def test_an_artifact_executed_as_written_has_no_problem():
+    assert executed(0) == {}
+
+
+def test_one_step_off_is_of_a_milder_kind():
+    assert executed(YS)["y"].mild
+    assert not executed(3 * YS)["y"].mild
+
+
+def question(nodes, observed, **changed):
+    case = Case(FLOAT.SerializeToString(), ({"x": X},))
+    data = model(nodes, **{**CONSTANTS, **changed}).SerializeToString()
+    scheme = Scheme(weight_codes=(-127, 127))
+    return Question(case, ({"y": observed},), ({"y": observed},), None, scheme, artifact={"model": data})
+
+
+def test_the_tier_blames_the_quantiser_for_parameters_and_the_executor_for_the_rest():
+    place, right = (0, "y"), np.float32(evaluate(graphs.read(model(QDQ, **CONSTANTS)), {"x": X}).balls["y"].middle)
+    assert artifact.decide(question(QDQ, right), [place])[place].word is Word.AGREES
+    wrong = artifact.decide(question(QDQ, right, wq=-CODES), [place])[place]
+    assert (wrong.stage, wrong.word, wrong.culprits) == ("quantize", Word.DIVERGES, (("gemm", "Gemm"),))
+    late = artifact.decide(question(QDQ, right + 1), [place])[place]
+    assert (late.stage, late.kind) == ("execute", Kind.WRONG_VALUES)
+
+
+def test_without_an_artifact_the_tier_abstains():
+    asked = replace(question(QDQ, X), artifact=None)
+    assert artifact.decide(asked, [(0, "y")])[0, "y"].word is Word.ABSTAINS
+
+
+def test_nodes_out_of_order_are_put_in_order():
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model(QDQ, **CONSTANTS))
+    nodes = list(proto.graph.node)[::-1]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    ordered = artifact.in_order(graphs.read(proto))
+    assert ordered.nodes[-1].outputs == ("y",)
