@@ -37,20 +37,9 @@ ONE_STEP = 1.001  # a kernel that truncates, or rounds once more; of a kind of i
 ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
 FLOAT_ERROR = 1e-6  # of max|y|
 BIN = 1 / 2048
-TAKEN_APART = frozenset(
-    {
-        "BatchNormalization",
-        "Clip",
-        "CumSum",
-        "LeakyRelu",
-        "PRelu",
-        "ReduceMean",
-        "ReduceSum",
-        "Resize",
-        "Trilu",
-        "Where",
-    }
-)
+TAKEN_APART = frozenset({"BatchNormalization", "Clip", "CumSum", "LeakyRelu", "PRelu"}) | {
+    *("ReduceMean", "ReduceSum", "Resize", "Trilu", "Where")
+}
 """operators of which a converter may make several"""
 
 SATURATION = "u8s8-saturation"
