@@ -179,6 +179,15 @@ def test_what_an_optimiser_fuses_is_what_it_was():
     np.testing.assert_array_equal(apply("com.microsoft.FastGelu", x, bias)[0].middle, gelu.middle)
 
 
+def test_attention_to_padded_keys_is_attention_to_fewer():
+    q, k, v = signed(1, 2, 3, 4), unit(1, 2, 5, 4), signed(1, 2, 5, 4)
+    first = [Ball(x.middle[:, :, :2], x.radius[:, :, :2], x.dtype) for x in (k, v)]
+    (padded, *_) = apply("Attention", q, k, v, None, None, None, np.array([2]), opset=24)
+    np.testing.assert_allclose(padded.middle, apply("Attention", q, *first, opset=24)[0].middle, atol=1e-12)
+    (*_, weights) = apply("Attention", q, k, v, qk_matmul_output_mode=3, opset=24, outputs=4)
+    np.testing.assert_allclose(weights.middle.sum(-1), 1, atol=1e-6)
+
+
 def test_before_opset_13_softmax_goes_over_all_axes_from_its_own():
     x = np.zeros((2, 3, 4), np.float32)
     assert apply("Softmax", x, axis=1, opset=12)[0].middle[0, 0, 0] == pytest.approx(1 / 12)

@@ -19,9 +19,8 @@ from harness.oracle.graph import Node
 
 @rule("Attention")
 def _attention(node: Node, operands: Operands, context: Context) -> Results:
-    """softmax(scale Q K' + mask) V for each head, and the keys and values with those of the past before them"""
-    if operand(operands, 6) is not None:
-        raise Undecided("padded keys")
+    """softmax(scale Q K' + mask) V for each head; the keys and values with those of the past before them; and how far
+    the weights have come after the product, the cap, the mask or the softmax."""
     q = _by_head(operands[0], attribute(node, "q_num_heads", 1))
     k, v = (_by_head(x, attribute(node, "kv_num_heads", 1)) for x in operands[1:3])
     past = [operand(operands, 4), operand(operands, 5)]
@@ -31,11 +30,16 @@ def _attention(node: Node, operands: Operands, context: Context) -> Results:
     scale = number(node, "scale", 1 / math.sqrt(q.shape[-1]))
     product = products(np.matmul, q, moved(keys, lambda a: np.swapaxes(a, -1, -2)), q.shape[-1])
     scores = product.times(scale).ball(q.dtype)
-    weights = softmax(_masked(node, _capped(node, scores), operand(operands, 3)))
+    capped = _capped(node, scores)
+    masked = _masked(node, capped, operand(operands, 3), operand(operands, 6))
+    weights = softmax(masked)
     y = products(np.matmul, weights, values, values.shape[-2]).ball(q.dtype)
     if operands[0].middle.ndim == 3:
         y = moved(y, lambda a: np.swapaxes(a, 1, 2).reshape(a.shape[0], a.shape[2], -1))
-    return [y, k, v, None]
+    stage = int(attribute(node, "qk_matmul_output_mode", 0))
+    if stage in (1, 2) and context.opset < 24:  # there the mask came before the cap
+        return [y, k, v, None]
+    return [y, k, v, (scores, capped, masked, weights)[stage]]
 
 
 def _by_head(x: Ball, heads: int) -> Ball:
@@ -51,10 +55,17 @@ def _capped(node: Node, scores: Ball) -> Ball:
     return through(lambda x: cap * np.tanh(x / cap), scores, "Tanh") if cap else scores
 
 
-def _masked(node: Node, scores: Ball, mask: Ball | None) -> Ball:
-    """With the mask added, and -inf where it forbids, or where a causal one lets no query see a later key."""
+def _masked(node: Node, scores: Ball, mask: Ball | None, lengths: Ball | None) -> Ball:
+    """With the mask added, and -inf where it forbids, where a key is padding, or where a causal one lets no query see a
+    later key."""
     *_, queries, keys = scores.shape
-    allowed = np.tri(queries, keys, keys - queries, dtype=bool) if attribute(node, "is_causal", 0) else np.array(True)
+    causal, allowed = attribute(node, "is_causal", 0), np.array(True)
+    if causal and lengths is not None:
+        raise Undecided("which query is the last of padded keys: opsets differ")
+    if causal:
+        allowed = np.tri(queries, keys, keys - queries, dtype=bool)
+    if lengths is not None:
+        allowed = np.arange(keys) < value(lengths).reshape(-1, 1, 1, 1)
     if mask is not None and mask.dtype == bool:
         allowed = allowed & value(mask)
     elif mask is not None:
