@@ -50,22 +50,39 @@ def stage_at_fault(
 ) -> str:
     """The stage that goes wrong, as far as it can be told from outside; "" where it cannot.
 
-    A stage that reports a failure is the one. A wrong result is the quantiser's where the quantised model, executed
-    for what it is, is executed rightly; the executor's where it is not; else that of the stage whose options cure it.
+    A stage that reports a failure is the one. A wrong result is the quantiser's where the failure goes away without
+    quantising and the quantised model, executed for what it is, is executed rightly; the executor's where it is not.
+    Where an artifact is wrong and quantising has no part in it, the converter made it so. Else it is the stage whose
+    options cure it.
     """
-    if verdict.stage != "execute":
+    if verdict.word is not Word.DIVERGES or verdict.stage == "convert":
         return verdict.stage
-    if target.scheme(effective(target, recipe)):
-        unquantised = [r for r in found if target.scheme(effective(target, {**recipe, r.option: r.value})) is None]
-        for remedy in unquantised:
-            executed = {option.name for option in target.options if option.stage == "execute"}
-            plain = {name: value for name, value in recipe.items() if name in executed} | {remedy.option: remedy.value}
-            _, observation = watch(case, recipe)
-            if observation and observation.artifact and "model" in observation.artifact:
-                artifact = replace(case, model=observation.artifact["model"], calibration=())
-                again, _ = watch(artifact, canonical(target, plain))
-                return "execute" if again.failed else "quantize" if again.word is Word.AGREES else ""
-        if unquantised:
-            return "quantize"
+    plain = next((r for r in found if target.scheme(effective(target, {**recipe, r.option: r.value})) is None), None)
+    if target.scheme(effective(target, recipe)) and plain:
+        return (
+            verdict.stage if verdict.stage == "quantize" else _executor_or_quantiser(case, recipe, plain, target, watch)
+        )
+    if verdict.stage == "quantize":
+        return "convert" if _may_be_plain(target) else "quantize"
     stages = {remedy.stage for remedy in found} - {"quantize"}
     return stages.pop() if len(stages) == 1 else ""
+
+
+def _executor_or_quantiser(case: Case, recipe: Recipe, plain: Remedy, target: Target, watch: Watch) -> str:
+    _, observation = watch(case, recipe)
+    if not observation or not observation.artifact or "model" not in observation.artifact:
+        return "quantize"
+    executed = {option.name for option in target.options if option.stage == "execute"}
+    chosen = {name: value for name, value in recipe.items() if name in executed} | {plain.option: plain.value}
+    artifact = replace(case, model=observation.artifact["model"], calibration=())
+    again, _ = watch(artifact, canonical(target, chosen))
+    return "execute" if again.failed else "quantize" if again.word is Word.AGREES else ""
+
+
+def _may_be_plain(target: Target) -> bool:
+    """Whether the target has an option under which nothing is quantised."""
+    return any(
+        target.scheme(effective(target, {option.name: value})) is None
+        for option in target.options
+        for value in option.values
+    )

@@ -178,3 +178,12 @@ def test_a_quantised_model_that_can_be_read_is_executed_for_what_it_is(executed,
         return cured_by(("quantize", "none"))(case, recipe)[0], Observation((), artifact={"model": artifact})
 
     assert attributed(watch)[1] == stage
+
+
+WRONG_ARTIFACT = Verdict(Word.DIVERGES, stage="quantize", kind=Kind.WRONG_VALUES)
+
+
+@pytest.mark.parametrize(("cures", "stage"), [([("quantize", "none")], "quantize"), ([], "convert")])
+def test_a_wrong_artifact_is_the_quantisers_only_where_quantising_has_a_part_in_it(cures, stage):
+    found = tuple(remedies(SMALL, {}, WRONG_ARTIFACT, TARGET, cured_by(*cures)))
+    assert stage_at_fault(SMALL, {}, WRONG_ARTIFACT, found, TARGET, cured_by(*cures)) == stage
