@@ -71,7 +71,7 @@ class Sum:
     def ball(self, dtype: np.dtype) -> Ball:
         """Rounded to `dtype`."""
         if not is_float(dtype):
-            if isinstance(self.radius, float) and float(self.size.max(initial=0.0)) < 2.0**53:
+            if not np.any(self.radius) and float(np.max(self.size, initial=0.0)) < 2.0**53:
                 return Ball(self.middle.astype(np.int64).astype(dtype), None, dtype)  # overflow leaves the remainder
             return widened(self.middle, np.where(self.size < 2.0**53, self.radius, np.inf), dtype)
         form = format_of(dtype)
