@@ -133,6 +133,13 @@ def test_a_planted_bug_of_a_quantised_convolution_is_outside(bug):
     assert not holds(right, np.rint(wrong.numbers).astype(np.uint8))
 
 
+def test_a_bias_that_overflows_32_bits_leaves_any_code():
+    ball = convolved(bias=(2**31 - 1, 0))
+    assert ball.low[0, 0].min() == 0
+    assert ball.high[0, 0].max() == 255
+    assert (ball.error[0, 1] == 0).mean() > 0.9, "the other channel is as certain as ever"
+
+
 def test_padding_is_filled_with_the_zero_point():
     x = np.full((1, 1, 2, 2), 7, np.uint8)
     (ball,) = apply("ConvInteger", x, np.ones((1, 1, 3, 3), np.uint8), one(7, np.uint8), None, pads=[1, 1, 1, 1])

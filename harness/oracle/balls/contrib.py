@@ -18,6 +18,7 @@ from harness.oracle.balls.linear import Sum, convolution, product_and_sum, produ
 from harness.oracle.balls.operands import moved, operand
 from harness.oracle.balls.quantized import (
     FLOAT,
+    accumulated,
     centred,
     codes,
     columns,
@@ -118,7 +119,7 @@ def qgemm(node: Node, operands: Operands, context: Context) -> Results:
     s_a, s_b = scales(_scalar(operands[1]), columns(operands[4]))
     factor = attribute(node, "alpha", 1.0) * s_a * s_b
     if operand(operands, 7) is None:
-        return [total.times(factor).ball(FLOAT)]
+        return [accumulated(total).times(factor).ball(FLOAT)]
     y_zero = no_zero(operands[0].dtype) if operand(operands, 8) is None else operands[8]
     return [requantized(total, factor / value(operands[7]), y_zero, y_zero.dtype, context)]
 

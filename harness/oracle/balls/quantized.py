@@ -11,6 +11,7 @@ a few times, then the same decision.
 
 from __future__ import annotations
 
+import dataclasses
 from functools import cache
 
 import numpy as np
@@ -203,10 +204,16 @@ def matrix_product(a: Ball, b: Ball) -> Sum:
     return products(np.matmul, a, b, a.shape[-1])
 
 
+def accumulated(total: Sum) -> Sum:
+    """The sum of products of codes and a bias as 32 bits hold it: anything where they do not."""
+    over = np.abs(total.middle) + total.radius >= 2.0**31
+    return dataclasses.replace(total, radius=np.where(over, np.inf, total.radius)) if over.any() else total
+
+
 def requantized(total: Sum, factor: Array, zero: Ball, dtype: np.dtype, context: Context) -> Ball:
     """The codes of total * factor, factor a product and quotient of scales."""
-    v = total.middle * factor
-    r = total.radius * factor
+    total = accumulated(total)
+    v, r = total.middle * factor, total.radius * factor
     return codes(v, np.asarray(r + 6 * format_of(FLOAT).unit * (np.abs(v) + r)), zero, dtype, context)
 
 
