@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 
 Shape = list[int | None]
 
@@ -102,7 +102,7 @@ class Site:
     def _inferred(self, position: int) -> TypeProto.Tensor | None:
         if not self.has(position):
             return None
-        inferred = onnx.shape_inference.infer_shapes(self.model, data_prop=True).graph
+        inferred = _inferred(self.model)
         values = (*inferred.input, *inferred.value_info, *inferred.output)
         return next((v.type.tensor_type for v in values if v.name == self.node.input[position]), None)
 
@@ -158,12 +158,20 @@ def mend_shapes(model: ModelProto) -> None:
     bare.CopyFrom(model)
     for value in (*bare.graph.value_info, *bare.graph.output):
         value.type.tensor_type.ClearField("shape")
-    inferred = onnx.shape_inference.infer_shapes(bare, data_prop=True).graph
+    inferred = _inferred(bare)
     types = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
     for value in (*model.graph.value_info, *model.graph.output):
         shape = types[value.name].tensor_type.shape
         if types[value.name].tensor_type.HasField("shape") and _contradict(value.type.tensor_type.shape, shape):
             value.type.CopyFrom(types[value.name])
+
+
+def _inferred(model: ModelProto) -> GraphProto:
+    """The graph with inferred shapes; as it is where those contradict what a subgraph declares."""
+    try:
+        return onnx.shape_inference.infer_shapes(model, data_prop=True).graph
+    except onnx.shape_inference.InferenceError:
+        return model.graph
 
 
 def _contradict(a: TensorShapeProto, b: TensorShapeProto) -> bool:
