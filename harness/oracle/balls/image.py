@@ -49,9 +49,11 @@ def resize(node: Node, operands: Operands, context: Context) -> Results:
             low, high, last = where.p - where.slack, where.p + where.slack, along.n - 1
             outside = outside | ((high < 0) | (low > last)).reshape(shape)
             unsure = unsure | (((low < 0) & (high >= 0)) | ((low <= last) & (high > last))).reshape(shape)
-    fill = float(attribute(node, "extrapolation_value", 0.0))
-    filled = moved(y, lambda values: np.where(outside, fill if values is y.middle else 0.0, values))
-    return [undecided_where(np.broadcast_to(unsure, y.shape), filled if outside.any() else y)]
+    if outside.any():
+        fill = float(attribute(node, "extrapolation_value", 0.0))
+        radius = None if y.radius is None else np.where(outside, 0.0, y.radius)
+        y = Ball(np.where(outside, fill, y.middle), radius, y.dtype)
+    return [undecided_where(np.broadcast_to(unsure, y.shape), y)]
 
 
 _MODE = "coordinate_transformation_mode"
