@@ -11,8 +11,9 @@ from pathlib import Path
 from generators.ops.table import families
 from harness.environments import registered, resolve
 from harness.oracle import contested, exact, grid
+from harness.oracle.balls import evaluate  # noqa: F401  (it registers the rules)
 from harness.oracle.balls.chance import RANDOM
-from harness.oracle.balls.evaluate import RULES as BALLS
+from harness.oracle.balls.rules import RULES
 from harness.wire import Rule, Target
 
 
@@ -53,10 +54,10 @@ def tiers(operator: str) -> list[str]:
         return ["structure", "running error (the range)"]
     answers = {
         "exact": operator in exact.RULES,
-        "running error": operator in BALLS,
+        "running error": operator in RULES,
         "sampling": True,
         "lossless": operator in grid.WEIGHTED | grid.PLAIN,
-        "artifact": operator in BALLS,
+        "artifact": operator in RULES,
     }
     return [tier for tier, answered in answers.items() if answered]
 

@@ -23,6 +23,7 @@ from harness.errors import UserError
 from harness.known import Mask, mask_of
 from harness.laboratory import Laboratory
 from harness.oracle.construct import construct
+from harness.oracle.vacuity import revived, vacuous
 from harness.pipeline import Effort, Examination, examine
 from harness.recipe import Recipe
 
@@ -102,11 +103,14 @@ class Shard:
         for installed, (variant, chosen) in pairs[:most]:
             if self.stopping():
                 return
+            variant, is_vacuous = self._telling(variant, installed, chosen)
             effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
             result = examine(variant, installed, chosen, self.lab, list(self.masks.values()), effort=effort)
             if result.known:  # what explained this one is likely to explain the next: ask it first
                 self.masks = {result.known: self.masks[result.known], **self.masks}
-            yield self._examined(index, installed, chosen, result)
+            operators = sorted({node.op_type for node in variant.proto.graph.node})
+            event = self._examined(index, installed, chosen, result)
+            yield event | {"operators": operators, "vacuous": is_vacuous}
             if result.finding and not result.known:
                 path = corpus.save(result.finding.to_save(), self.plan.cases)
                 handover.write(path, installed, self.lab)
@@ -118,7 +122,15 @@ class Shard:
             return neighbours.neighbour(self.seeds, self.plan.seed, index, self.lab.reference)
         return bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
 
-    def _examined(self, index: int, installed: Installed, chosen: Recipe, result: Examination) -> Event:
+    def _telling(self, case: Case, installed: Installed, chosen: Recipe) -> tuple[Case, bool]:
+        """A case that is to be quantised, with other numbers where no damage could show; and whether that remains."""
+        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
+        if scheme is None or not vacuous(case, self.lab.reference):
+            return case, False
+        other = revived(case, self.lab.reference, self.plan.seed)
+        return other or case, other is None
+
+    def _examined(self, index: int, installed: Installed, chosen: Recipe, result: Examination) -> dict[str, Any]:
         return {
             "event": "examined",
             "index": index,

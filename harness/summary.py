@@ -12,12 +12,13 @@ from typing import Any
 from harness import corpus
 from harness.case import elements, nodes
 from harness.shard import Event
+from harness.verdict import Word
 
 Types = Mapping[str, type | tuple[type, ...]]
 _RESULT: Types = {
-    **dict.fromkeys(("cases", "models", "seed", "next_index", "unconfirmed"), int),
+    **dict.fromkeys(("cases", "models", "seed", "next_index", "unconfirmed", "vacuous"), int),
     **dict.fromkeys(("wall_seconds", "cpu_seconds"), (int, float)),
-    **dict.fromkeys(("verdicts", "abstained", "rules"), dict),
+    **dict.fromkeys(("verdicts", "abstained", "operators", "rules"), dict),
     **dict.fromkeys(("findings", "errors"), list),
 }
 _FINDING: Types = {
@@ -34,6 +35,8 @@ class Summary:
     run_cases   the folder of this run's own cases: what stands elsewhere was known before
     verdicts, rules   verdict words and documented rules -> cases
     abstained   operator type -> cases that no tier could decide because of it
+    operators   operator type -> cases that hold it, of those that the target did not refuse
+    vacuous     cases in which no damage could have shown, examined as they were: no other numbers helped
     findings    id -> what the JSON says of a new or known finding; `times` says how often it was met
     unconfirmed  failures that fresh workers did not show again;   errors   of driftnet itself
     wall_before, cpu_before   seconds that the runs before this one took, where it goes on with one
@@ -46,6 +49,8 @@ class Summary:
     verdicts: Counter[str] = field(default_factory=Counter)
     rules: Counter[str] = field(default_factory=Counter)
     abstained: Counter[str] = field(default_factory=Counter)
+    operators: Counter[str] = field(default_factory=Counter)
+    vacuous: int = 0
     findings: dict[str, dict[str, Any]] = field(default_factory=dict)
     unconfirmed: int = 0
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -95,20 +100,27 @@ class Summary:
             "cpu_seconds": round(self.cpu_seconds, 1),
             "verdicts": dict(self.verdicts.most_common()),
             "abstained": dict(self.abstained.most_common()),
+            "abstention_rates": self._abstention_rates(),
+            "operators": dict(self.operators.most_common()),
+            "vacuous": self.vacuous,
             "rules": dict(self.rules.most_common()),
             "unconfirmed": self.unconfirmed,
             "findings": list(self.findings.values()),
             "errors": self.errors,
         }
 
+    def _abstention_rates(self) -> dict[str, float]:
+        """Operator type -> of the cases that hold it, the share that no tier could decide because of it."""
+        return {op: round(n / max(n, self.operators[op]), 3) for op, n in self.abstained.most_common()}
+
     def restore(self, result: Mapping[str, Any]) -> None:
         """Go on from an earlier `as_json`. Raises ValueError for another seed, KeyError or TypeError for other JSON."""
         _check_types(result, _RESULT)
         if result["seed"] != self.seed:
             raise ValueError(f"that run has seed {result['seed']}, not {self.seed}")
-        for name in ("cases", "models", "next_index", "unconfirmed"):
+        for name in ("cases", "models", "next_index", "unconfirmed", "vacuous"):
             setattr(self, name, result[name])
-        for name in ("verdicts", "abstained", "rules"):
+        for name in ("verdicts", "abstained", "operators", "rules"):
             _check_types(result[name], dict.fromkeys(result[name], int))
             getattr(self, name).update(result[name])
         for record, types in [(f, _FINDING) for f in result["findings"]] + [(e, _ERROR) for e in result["errors"]]:
@@ -123,6 +135,9 @@ class Summary:
         self.cases += 1
         self.verdicts[verdict["word"]] += 1
         self.abstained.update(verdict.get("abstained", ()))
+        if verdict["word"] != Word.REJECTS:
+            self.operators.update(event["operators"])
+        self.vacuous += event["vacuous"]
         if rule := verdict.get("rule"):
             self.rules[rule] += 1
         self.unconfirmed += not event["confirmed"]

@@ -62,6 +62,7 @@ class Scheme:
     symmetric_weights, symmetric_activations   scale = max|x| / highest code and no zero point; else the scale is
                       (max - min) / (highest - lowest)
     per_channel       one weight scale an output channel, else one a tensor
+    per_block         a channel may be cut into blocks that have a scale each, which the artifact has to tell
     per_tensor        operators that keep one weight scale a tensor even so
     clips             calibration may choose a range narrower than the data (KL, Entropy, ...)
     nearest_weights   each weight gets the code nearest to it
@@ -72,6 +73,7 @@ class Scheme:
     symmetric_weights: bool = True
     symmetric_activations: bool = False
     per_channel: bool = False
+    per_block: bool = False
     per_tensor: frozenset[str] = frozenset()
     clips: bool = False
     nearest_weights: bool = True

@@ -51,6 +51,7 @@ def keeps_weights(question: Question, place: Place) -> bool:
     return (
         scheme is not None
         and scheme.weight_codes is not None
+        and not scheme.per_block
         and scheme.activation_codes is None
         and grid.keeps_weights(model, scheme, model.ancestors(place[1]))
     )

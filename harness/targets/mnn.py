@@ -147,6 +147,7 @@ def scheme(options: Options) -> Scheme | None:
         weight_codes=(-highest if symmetric else -highest - 1, highest),
         symmetric_weights=symmetric,
         per_channel=True,
+        per_block=options["weight_block"] > 0,
     )
 
 
@@ -156,6 +157,8 @@ def _flags(options: Options) -> Iterator[str]:
     if options["quantize"] == "weight-only":
         yield from ("--weightQuantBits", str(options["weight_bits"]))
         yield f"--weightQuantAsymmetric={int(options['weight_asymmetric'])}"
+        if options["weight_block"]:
+            yield from ("--weightQuantBlock", str(options["weight_block"]))
     if options["transformer_fuse"]:
         yield "--transformerFuse"
     if options["origin_rnn"]:
@@ -353,8 +356,9 @@ MNN = Target(
     ),
     options=(
         Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantised, and by which tool"),
-        Option("weight_bits", "convert", (8, 4), "bits of a weight", _WEIGHT_ONLY),
+        Option("weight_bits", "convert", (8, 4, 2, 3, 5, 6, 7), "bits of a weight", _WEIGHT_ONLY),
         Option("weight_asymmetric", "convert", (True, False), "whether weights get a zero point", _WEIGHT_ONLY),
+        Option("weight_block", "convert", (0, 32), "a scale for so many input channels; 0: for all", _WEIGHT_ONLY),
         Option("method", "quantize", ("KL", "ADMM", "EMA"), "how ranges of activations are found", _OFFLINE),
         Option("weight_method", "quantize", ("MAX_ABS", "ADMM"), "how weights are rounded", _OFFLINE),
         Option(

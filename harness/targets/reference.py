@@ -95,14 +95,13 @@ def second_opinion(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
     from onnx.reference import ReferenceEvaluator
 
     evaluator = _said(lambda: ReferenceEvaluator(ModelProto.FromString(model)))
-    return [
-        {
-            name: np.asarray(x)
-            for name, x in zip(evaluator.output_names, _said(lambda: evaluator.run(None, dict(feed))))
-            if np.asarray(x).dtype.kind in "biuf"
-        }
-        for feed in feeds
-    ]
+
+    def evaluated(feed: Feed) -> Outputs:
+        values = _said(lambda: evaluator.run(None, dict(feed)))
+        arrays = {name: np.asarray(x) for name, x in zip(evaluator.output_names, values)}
+        return {name: x for name, x in arrays.items() if x.dtype.kind in "biuf"}
+
+    return [evaluated(feed) for feed in feeds]
 
 
 def _run(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
