@@ -396,9 +396,15 @@ MNN = Target(
             _CONVERT_DOCS,
         ),
         Rule(
+            "cast between types that it does not have",
+            "execute",
+            r"Don't support cast form",
+            "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUCast.cpp",
+        ),
+        Rule(
             "quantised graph outputs",
             "execute",
-            r"MNN hands out an? u?int8 output as it stores it",
+            r"MNN hands out an? \w+ output as it stores it",
             "https://github.com/alibaba/MNN/blob/master/docs/tools/quant.md",
         ),
     ),
