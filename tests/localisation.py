@@ -20,7 +20,8 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from generators.case import Case
 from harness.case import elements, nodes
-from harness.check import Checked, check
+from harness.check import check
+from harness.diagnosis import Checked
 from harness.environments import resolve
 from harness.laboratory import Laboratory
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT

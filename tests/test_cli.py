@@ -13,7 +13,7 @@ import pytest
 
 from harness import api, cli, corpus
 from harness import bench as benchmarks
-from harness.check import Checked
+from harness.diagnosis import Checked
 from harness.laboratory import Laboratory
 from harness.verdict import Verdict, Word
 from tests import models
