@@ -19,11 +19,13 @@ import onnx
 
 from harness.oracle.artifact_reading import Artifact, Piece, Use
 from harness.oracle.artifact_values import SUFFIXES, Numbers
-from harness.oracle.balls.ball import Undecided
+from harness.oracle.balls.ball import Undecided, is_float
 from harness.oracle.graph import Graph, Node
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal"})
 RANGES = frozenset({"Clip", "Relu"})
+SMALL = 16
+"""elements of a constant that exporters write again for each use"""
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """operators of which several in a row may become one"""
 IDENTITIES = frozenset({"Cast", "Dropout", "Identity"})
@@ -107,6 +109,12 @@ def _equal(a: object, b: object) -> bool:
     return type(a) is type(b) and a == b
 
 
+def _content(constant: np.ndarray | None, name: str) -> object:
+    """A constant by what it holds, if that is little; anything else by its name."""
+    small = constant is not None and constant.size <= SMALL and constant.dtype.kind in "biuf"
+    return (constant.shape, constant.tobytes()) if constant is not None and small else name
+
+
 @dataclass
 class _Matcher:
     model: Graph
@@ -115,6 +123,7 @@ class _Matcher:
     at: dict[str, str] = field(default_factory=dict)
     taken: set[int] = field(default_factory=set)
     owner: dict[str, Piece] = field(default_factory=dict)
+    twins: dict[tuple[object, ...], Pair] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         artifact = self.numbers.artifact
@@ -128,7 +137,7 @@ class _Matcher:
         self.names.update(self.makers)
         self.called = self.by_name()
         self.namesakes = {
-            self.called[name]: node.op for node in self.model.nodes for name in node.outputs if name in self.called
+            self.called[name]: node for node in self.model.nodes for name in node.outputs if name in self.called
         }
         self.at.update((name, artifact.stands_for(name)) for name in self.model.inputs)
 
@@ -158,7 +167,12 @@ class _Matcher:
             guessed = self.is_guess(node, piece)
             self.at.update((name, use.real) for name, use in zip(node.outputs, piece.results) if name and use)
             pair = Pair(node, How.SAME, piece, self.aligned(node, piece) or piece.uses, guessed=guessed)
-            return self.with_bias(pair)
+            return self.remembered(self.with_bias(pair))
+        if twin := self.twins.get(self.form(node)):  # common subexpressions have become one
+            self.at.update(
+                (name, self.at[other]) for name, other in zip(node.outputs, twin.node.outputs) if other in self.at
+            )
+            return replace(twin, node=node)
         first = next(name for name in node.outputs if name)
         before = next((self.at[name] for name in node.inputs if name in self.at), "")
         real = self.called.get(first, "")
@@ -177,6 +191,16 @@ class _Matcher:
             self.at[first] = before
             return Pair(node, How.ABSORBED, self.maker(before))
         return Pair(node, How.ALONE)
+
+    def form(self, node: Node) -> tuple[object, ...]:
+        """What nodes that compute the same have in common."""
+        operands = [self.at.get(name) or _content(self.constants.get(name), name) for name in node.inputs]
+        return (node.op, *operands, str(sorted(node.attributes.items(), key=lambda item: item[0])))
+
+    def remembered(self, pair: Pair) -> Pair:
+        """`pair`, to be found again by nodes of the same form."""
+        self.twins[self.form(pair.node)] = pair
+        return pair
 
     def operands_of(self, piece: Piece) -> list[str]:
         """The real tensors that a piece reads, constants left out."""
@@ -216,7 +240,11 @@ class _Matcher:
             return pair
         for piece in self.by_operator["Add"]:
             constant = next((u for u in piece.uses if u and u.tensor in self.numbers.artifact.constant), None)
-            if constant and self.at[pair.node.outputs[0]] in piece.node.inputs:
+            if (
+                constant
+                and self.same_size(pair.node.inputs[2], constant)
+                and self.at[pair.node.outputs[0]] in piece.node.inputs
+            ):
                 self.taken.add(id(piece))
                 self.at[pair.node.outputs[0]] = piece.node.outputs[0]
                 self.owner[piece.node.outputs[0]] = pair.piece
@@ -241,7 +269,8 @@ class _Matcher:
             return None
         results = [use.real for use in piece.results if use]
         called = self.called.get(next(name for name in node.outputs if name), "")
-        if called not in results and any(self.namesakes.get(real) == node.op for real in results):
+        others = [self.namesakes[real] for real in results if called != real and real in self.namesakes]
+        if any(other.op == node.op and self.form(other) != self.form(node) for other in others):
             return None
         score = 0.0 if not called else 4.0 if called in results else -4.0
         if called not in results:
@@ -277,8 +306,13 @@ class _Matcher:
     def agrees(self, name: str, use: Use | None) -> bool:
         constant = use is not None and use.tensor in self.numbers.artifact.constant
         if not name or name in self.constants:
-            return use is None or constant
+            return use is None or (constant and (not name or self.same_size(name, use)))
         return use is not None and not constant and self.at.get(name, use.real) == use.real
+
+    def same_size(self, name: str, use: Use) -> bool:
+        """Whether two float constants have as many elements."""
+        ball = self.numbers.balls.get(use.tensor)
+        return not is_float(self.constants[name].dtype) or ball is None or ball.middle.size == self.constants[name].size
 
     def closeness(self, name: str, use: Use) -> float:
         """Between 0 and 1 for a constant operand, 1 where the values are the same; 0 for others."""

@@ -155,6 +155,7 @@ class _Checker:
         steps = np.zeros(found.shape) if step is None else step.reshape(found.shape)
         name, error = pair.node.input(position) or use.tensor, self.float_error(use.tensor)
         if name not in self.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled
+            error = max(error, 2 * format_of(self.constants[pair.node.inputs[1]].dtype).unit)
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
         return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
 
@@ -202,6 +203,8 @@ class _Checker:
         """Whether an int32 bias has the scale that kernels assume, that of the product."""
         uses, format = pair.operands, use.format
         integers = self.numbers.ball(self.integers_of(use))
+        if pair.node.op not in LINEAR:
+            return True
         if format is None or format.unit or integers.dtype != np.int32 or not uses[0] or not uses[1]:
             return True
         if uses[0].format is None or uses[1].format is None:

@@ -20,6 +20,7 @@ from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair
 from harness.oracle.artifact_reading import OPAQUE, Use
 from harness.oracle.artifact_values import SUFFIXES, Numbers, Problem, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
+from harness.oracle.balls.operands import moved
 from harness.oracle.graph import Graph, Node
 
 MOVED_BOUND = 0.51
@@ -134,7 +135,7 @@ class _Walk:
         operands = self.operands(pair)
         if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
             bias = self.numbers.real(pair.operands[2])
-            operands = [*operands[:2], _reshaped(bias, (bias.middle.size,))]
+            operands = [*operands[:2], moved(bias, np.ravel)]
         wanted = apply(node, operands, self.model.opset)
         found = self.found(pair, real)
         both = [
@@ -197,8 +198,11 @@ class _Walk:
         """What the float node reads, were it in the place of its counterpart."""
         uses = pair.operands + (None,) * (len(pair.node.inputs) - len(pair.operands))
         operands = [self.value(name, use, pair.how) if name else None for name, use in zip(pair.node.inputs, uses)]
-        if pair.transposed and operands[1] is not None and pair.how is How.SAME:
-            operands[1] = replace(operands[1], middle=operands[1].middle.T)
+        if pair.transposed and operands[1] is not None:
+            operands[1] = moved(operands[1], np.transpose)
+        if pair.bias and operands[2] is not None:
+            shape = self.constants[pair.node.inputs[2]].shape
+            operands[2] = moved(operands[2], lambda x: x.reshape(shape))
         return operands
 
     def value(self, name: str, use: Use | None = None, how: How = How.NAMED) -> Ball:
@@ -233,7 +237,7 @@ class _Walk:
         if not is_float(own.dtype):
             return exact(own)
         if use is not None:
-            return _reshaped(self.numbers.real(use), own.shape)
+            return self.numbers.real(use)
         found = self.numbers.stored(name, own)
         if found is not None:
             return replace(exact(own), middle=found[1])
@@ -301,16 +305,6 @@ class _Walk:
             message = f"{node.op} {where!r} has no counterpart, and is missed: {problem.message}"
             problem = replace(problem, where=where, culprit=(where, node.op), message=message)
         self.problems.append(problem)
-
-
-def _reshaped(ball: Ball, shape: tuple[int, ...]) -> Ball:
-    """A constant that was reshaped to be added by a node of its own, as it was before."""
-    size = int(np.prod(shape))
-    if ball.shape == shape or ball.middle.size != size:
-        return ball
-    return replace(
-        ball, middle=ball.middle.reshape(shape), radius=None if ball.radius is None else ball.radius.reshape(shape)
-    )
 
 
 def _disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> Problem | None:

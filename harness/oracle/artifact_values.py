@@ -137,8 +137,11 @@ def apply(node: Node, operands: list[Ball | None], opset: int) -> list[Any]:
     rule = RULES.get(node.op)
     if rule is None:
         raise Undecided(f"{node.op} has no rule")
-    with np.errstate(all="ignore"):
-        results = list(rule(node, operands, Context(opset, False, _no_subgraph)))
+    try:
+        with np.errstate(all="ignore"):
+            results = list(rule(node, operands, Context(opset, False, _no_subgraph)))
+    except (ValueError, IndexError) as e:  # the operands that the artifact has there do not fit the float model's node
+        raise Undecided(f"{node.op}: {e}") from None
     if not results or not isinstance(results[0], Ball):
         raise Undecided(f"{node.op} has no answer")
     return results
