@@ -35,7 +35,7 @@ def rnn(*activations):
 
 def top_two(*numbers):
     """The indices of the two largest of `numbers`."""
-    node = helper.make_node("TopK", ["x", "k"], ["", "y"])
+    node = helper.make_node("TopK", ["x", "k"], ["v", "y"])
     feed = {"x": np.array(numbers, np.float32)}
     return models.case([node], feed, {"k": np.array([2])}, outputs=[("y", TensorProto.INT64, (2,))])
 
