@@ -155,7 +155,7 @@ class _Checker:
         steps = np.zeros(found.shape) if step is None else step.reshape(found.shape)
         name, error = pair.node.input(position) or use.tensor, self.float_error(use.tensor)
         if name not in self.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled
-            error = max(error, 2 * format_of(self.constants[pair.node.inputs[1]].dtype).unit)
+            error = max(error, 2 * format_of(wanted.dtype).unit)
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
         return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
 
