@@ -26,7 +26,7 @@ from harness.oracle.graph import Graph, Node
 MOVED_BOUND = 0.51
 """of a step: how far the bound of an absorbed Relu or Clip may move"""
 CONSTANT_ERROR = 1e-5
-"""of the largest element: what folding may make of a constant"""
+"""of the largest element, or of 1: what folding may make of a constant"""
 REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 """operators whose attributes mean something else in another opset"""
 
@@ -282,7 +282,7 @@ class _Walk:
             except Undecided:
                 continue
             if name in self.constants:
-                slack += CONSTANT_ERROR * float(np.abs(wanted.numbers).max(initial=0.0))
+                slack += CONSTANT_ERROR * float(np.abs(wanted.numbers).max(initial=1.0))
             self.hold(Pair(self.model.producers[name], How.NAMED), name, wanted, found, slack)
 
     def step_of(self, use: Use) -> float:
