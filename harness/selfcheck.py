@@ -38,7 +38,7 @@ from harness.pipeline import Effort, examine
 from harness.planted import converter, quantiser, rewrites, runtime
 from harness.planted.plant import Plant
 from harness.recipe import Recipe
-from harness.verdict import Observation, Verdict
+from harness.verdict import Observation, Verdict, Word
 
 CLEAN = {"mnn": "mnn", "onnxruntime_quant": "onnxruntime-quant"}
 PLANTS: Mapping[str, Plant] = {
@@ -47,6 +47,7 @@ PLANTS: Mapping[str, Plant] = {
     for found in vars(module).values()
     if isinstance(found, Plant)
 }
+ERROR = "error"
 CONSTRUCTED_SHARE = 0.5
 LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
 """Shares of the effective cases that are to be detected."""
@@ -194,8 +195,12 @@ def _is_known(trial: Trial, lab: Laboratory, masks: Sequence[Mask]) -> bool:
 
 
 def _judge(trial: Trial, seen: Observation, installed: Installed, lab: Laboratory) -> Verdict:
+    """The verdict; an abstention of the tier ERROR where the oracle itself raises: one case must not end the others."""
     options = recipe.effective(installed.target, trial.recipe)
-    return judge(trial.case, seen, target=installed.target, options=options, reference=lab.reference)
+    try:
+        return judge(trial.case, seen, target=installed.target, options=options, reference=lab.reference)
+    except Exception as e:
+        return Verdict(Word.ABSTAINS, ERROR, message=f"{type(e).__name__}: {e}")
 
 
 def _judged(trial: Trial, verdict: Verdict) -> Judged:
@@ -249,6 +254,7 @@ def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
         },
         "constructed": _detection([judged for judged in everything if judged.constructed]),
         **_detection(everything),
+        "errors": [judged.as_json() for judged in everything if judged.verdict.tier == ERROR],
         "clean": {
             "cases": sum(count.clean for count in counts.values()),
             "set_aside": sum(count.set_aside for count in counts.values()),
@@ -273,6 +279,8 @@ def _problems(result: Mapping[str, Any]) -> list[str]:
             problems.append(f"{name}: {kind['detected']} of {kind['effective']} detected, {LEAST_OF_A_KIND:.0%} wanted")
     if result["detected"] < LEAST_OF_ALL * result["effective"]:
         problems.append(f"{result['detected']} of {result['effective']} detected, {LEAST_OF_ALL:.0%} wanted")
+    if errors := result["errors"]:
+        problems.append(f"the oracle raised an error in {len(errors)} cases: {errors[0]['verdict']['message']}")
     if alarms := result["clean"]["false_alarms"]:
         problems.append(f"{alarms} false alarms in {result['clean']['cases']} clean cases")
     return problems

@@ -142,20 +142,22 @@ def test_the_command_says_what_was_detected_by_kind_and_by_tier(capsys):
     assert exit.value.code == bool(result["problems"])
 
 
-def made(detected, missed=0):
-    found, passed = (
-        Judged("mnn", {"quantize": "none"}, {}, False, Verdict(word)) for word in (Word.FAILS, Word.AGREES)
-    )
-    return Count([found] * detected + [passed] * missed, clean=9)
+def made(detected, missed=0, raised=()):
+    verdicts = [Verdict(Word.FAILS)] * detected + [Verdict(Word.AGREES)] * missed
+    verdicts += [Verdict(Word.ABSTAINS, selfcheck.ERROR, message=message) for message in raised]
+    return Count([Judged("mnn", {"quantize": "none"}, {}, False, verdict) for verdict in verdicts], clean=9)
 
 
-def test_too_little_detected_or_a_false_alarm_is_a_problem():
+def test_too_little_detected_a_false_alarm_and_an_error_of_the_oracle_are_problems():
     alarmed = replace(made(200), alarms=made(1).twins)
     assert not selfcheck.summary({"cut-range": made(200, 5)})["problems"]
     assert selfcheck.summary({"lost-bias": made(3, 2), "cut-range": made(200)})["problems"] == [
         "lost-bias: 3 of 5 detected, 80% wanted"
     ]
     assert selfcheck.summary({"lost-bias": made(9, 1)})["problems"] == ["9 of 10 detected, 97% wanted"]
+    assert selfcheck.summary({"lost-bias": made(200, raised=["IndexError: 3"])})["problems"] == [
+        "the oracle raised an error in 1 cases: IndexError: 3"
+    ]
     assert selfcheck.summary({"lost-bias": alarmed})["problems"] == ["1 false alarms in 9 clean cases"]
     assert selfcheck.summary({"lost-bias": Count()})["problems"] == ["lost-bias came into play in no case"]
 
