@@ -22,7 +22,7 @@ from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare, compare_form, ranges_of
 from harness.oracle.artifact_execution import difference, nodes_as_written, saturates
 from harness.oracle.artifact_parameters import Calibration
-from harness.oracle.artifact_reading import CONTRIB, QUANTISED, in_order, read_artifact
+from harness.oracle.artifact_reading import OPAQUE, QUANTISED, in_order, read_artifact
 from harness.oracle.artifact_values import Numbers, Problem
 from harness.oracle.balls.ball import Ball
 from harness.oracle.balls.evaluate import evaluate
@@ -37,7 +37,6 @@ RUNNER = "onnxruntime-quant"
 OPTIMISED = {"quantize": "none", "optimization": "all"}
 PLAIN_OPERATORS = frozenset({"Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Mul", "QuantizeLinear"})
 """operators that are not named where a window holds others"""
-_WEIGHT_ONLY = frozenset({CONTRIB + name for name in ("MatMulNBits", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul")})
 _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantiser made of it"
 
 
@@ -112,7 +111,7 @@ def _type(value: onnx.ValueInfoProto) -> str:
 
 def _quantised(model: onnx.ModelProto) -> bool:
     names = {f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").lstrip(".") for node in all_nodes(model.graph)}
-    return not names.isdisjoint(QUANTISED | _WEIGHT_ONLY)
+    return not names.isdisjoint(QUANTISED | OPAQUE)
 
 
 def _optimised(artifact: Case, graph: Graph, recorded: Recording, lab: Laboratory) -> list[Problem]:

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 from generators.case import Case
 from harness import audit
@@ -39,17 +40,28 @@ def dynamic(case: Case, **options: object) -> Case:
         return Case(target.read_bytes(), case.feeds)
 
 
+def weight_only(case: Case) -> Case:
+    """Weights of MatMul in 4 bits, by blocks."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(case.proto)
+    quantizer = MatMulNBitsQuantizer(proto, block_size=16, is_symmetric=True)
+    quantizer.process()
+    return Case(quantizer.model.model.SerializeToString(), case.feeds)
+
+
 FORMS: dict[str, Callable[[Case], Case]] = {
     "qdq": production.quantised,
     "qdq-per-channel": lambda case: production.quantised(case, per_channel=True),
     "qoperator": lambda case: production.quantised(case, qdq=False),
     "dynamic": lambda case: dynamic(case, weight_type=QuantType.QUInt8),
+    "weight-only": weight_only,
 }
 PAIRS = [
     ("mobilenet_v2", "qdq-per-channel"),
     ("mobilenet_v2", "qoperator"),
     ("transformer", "qoperator"),
     ("transformer", "dynamic"),
+    ("transformer", "weight-only"),
     ("dual_path_rnn", "qdq"),
     ("speech_enhancer", "qdq"),
 ]

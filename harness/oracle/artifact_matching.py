@@ -311,8 +311,11 @@ class _Matcher:
 
     def same_size(self, name: str, use: Use) -> bool:
         """Whether two float constants have as many elements."""
-        ball = self.numbers.balls.get(use.tensor)
-        return not is_float(self.constants[name].dtype) or ball is None or ball.middle.size == self.constants[name].size
+        ball, own = self.numbers.balls.get(use.tensor), self.constants[name]
+        if not is_float(own.dtype) or ball is None:
+            return True
+        packed = use.format.packed if use.format else None
+        return bool(own.size == (packed[1] * packed[2] if packed else ball.middle.size))
 
     def closeness(self, name: str, use: Use) -> float:
         """Between 0 and 1 for a constant operand, 1 where the values are the same; 0 for others."""

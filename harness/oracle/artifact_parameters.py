@@ -236,7 +236,7 @@ class _Checker:
     def shares(self, use: Use) -> list[float]:
         """For each scale of quantised weights, the share of the codes that its weights use; none where they are 0."""
         ball = self.numbers.ball(self.integers_of(use))
-        if use.format is None or use.format.block or ball.dtype.kind not in "iu":
+        if use.format is None or use.format.block or use.format.packed or ball.dtype.kind not in "iu":
             return []
         codes = ball.numbers - self.numbers.zero_point(use.format, ball.shape)
         scale = self.numbers.spread_scale(use.format, ball.shape)

@@ -26,8 +26,14 @@ CONTRIB = "com.microsoft."
 QUANTIZE = frozenset({"QuantizeLinear", CONTRIB + "QuantizeLinear"})
 DEQUANTIZE = frozenset({"DequantizeLinear", CONTRIB + "DequantizeLinear"})
 INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger"})
-OPAQUE = frozenset({CONTRIB + "DynamicQuantizeLSTM", CONTRIB + "DynamicQuantizeMatMul", CONTRIB + "QAttention"})
-"""operators that quantise what they compute with inside"""
+OPAQUE = frozenset(
+    CONTRIB + name
+    for name in (
+        *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "GatherBlockQuantized", "MatMulBnb4", "MatMulNBits"),
+        *("QAttention", "QEmbedLayerNormalization", "QMoE"),
+    )
+)
+"""operators that quantise what they compute with inside, or unpack it"""
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 MOVEMENT = frozenset(
     {"DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool", "Pad"}
@@ -43,6 +49,7 @@ class Format:
     scale, zero_point  names of tensors; no zero point is ""
     axis, block        along which scales differ where there are several; elements that share one there, 0 all
     unit               an int32 bias: the product of the scales of these two tensors, instead of `scale`
+    packed             (bits, K, N) of weights [K, N] that MatMulNBits packs into bytes, block after block
     """
 
     scale: str
@@ -50,6 +57,7 @@ class Format:
     axis: int = 1
     block: int = 0
     unit: tuple[str, str] | None = None
+    packed: tuple[int, int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -276,6 +284,11 @@ class _Reader:
             self.quantised(node, Layout("Concat", tuple(triples), (0, 1)))
         elif node.op == CONTRIB + "QLinearWhere":
             self.where(node)
+        elif node.op == CONTRIB + "MatMulNBits" and not node.input(4) and not node.input(5):
+            bits, rows, columns, block = (node.attributes[name] for name in ("bits", "K", "N", "block_size"))
+            format = Format(node.input(2), node.input(3), block=block, packed=(bits, rows, columns))
+            self.integer(node, node.inputs[1], format)
+            self.piece(node, "MatMul", [self.use(n) for n in node.inputs[:2]], [self.use(node.outputs[0])], {})
         elif node.op == CONTRIB + "DynamicQuantizeLSTM":
             for k, scale in ((1, 8), (2, 10)):
                 self.integer(node, node.inputs[k], Format(node.input(scale), node.input(scale + 1), axis=0))

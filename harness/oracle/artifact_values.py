@@ -52,6 +52,9 @@ class Numbers:
         ball = self.ball(use.tensor)
         if not use.integer or use.format is None:
             return ball
+        if use.format.packed:
+            codes, zero, step = self.unpacked(use)
+            return exact(((codes - zero) * step).astype(FLOAT))
         step = self.spread_scale(use.format, ball.shape)
         zero = self.zero_point(use.format, ball.shape)
         return widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
@@ -80,6 +83,22 @@ class Numbers:
             return np.zeros(())
         return spread(value(self.ball(format.zero_point)).astype(np.float64), format, shape)
 
+    def unpacked(self, use: Use) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(codes, zero points, scales) of the weights of a MatMulNBits, each [K, N]."""
+        format = use.format
+        if format is None or format.packed is None:
+            raise Undecided(f"{use.tensor!r} is not packed")
+        bits, rows, columns = format.packed
+        blocks = -(-rows // format.block)
+        scale = value(self.ball(format.scale)).astype(np.float64).reshape(columns, blocks)
+        zero = np.full((columns, blocks), 2.0 ** (bits - 1))
+        if format.zero_point:
+            stored = value(self.ball(format.zero_point))
+            zero = _bits(stored.reshape(columns, -1), bits)[:, :blocks] if stored.dtype == np.uint8 else stored
+        codes = _bits(value(self.ball(use.tensor)).reshape(columns, -1), bits)
+        wide = [np.repeat(x.reshape(columns, blocks), format.block, axis=1)[:, :rows].T for x in (zero, scale)]
+        return codes[:, :rows].T, wide[0], wide[1]
+
     def limits(self, format: Format) -> tuple[np.ndarray, np.ndarray]:
         """The ends of a range, of one scale for the whole tensor."""
         dtype = self.ball(format.zero_point).dtype if format.zero_point else np.dtype(np.uint8)
@@ -92,6 +111,11 @@ class Numbers:
     def step(self, tensor: str) -> np.ndarray | None:
         """The distance of neighbouring values for each element of a constant; None where it is no quantised one."""
         format = self.artifact.formats.get(tensor)
+        if format and format.packed:
+            codes, _, scale = self.unpacked(self.artifact.use(tensor))
+            # The scale may be that of the largest element with its sign: as large an opposite one has no code.
+            ends = (codes == 0) | (codes == 2 ** format.packed[0] - 1)
+            return np.asarray(np.where(ends, 2 * np.abs(scale), np.abs(scale)))
         if format:
             ball = self.ball(tensor)
             return np.broadcast_to(self.spread_scale(format, ball.shape), ball.shape)
@@ -130,6 +154,12 @@ class Numbers:
                 if use and use.tensor in self.artifact.constant and use.tensor not in found:
                     found[use.tensor] = self.real(use).middle
         return found
+
+
+def _bits(packed: np.ndarray, bits: int) -> np.ndarray:
+    """[n, bytes] -> [n, 8 / bits codes a byte], the low bits first, in float64."""
+    parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, axis=-1).reshape(len(packed), -1).astype(np.float64)
 
 
 def apply(node: Node, operands: list[Ball | None], opset: int) -> list[Any]:
