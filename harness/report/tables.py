@@ -88,7 +88,7 @@ def check(console: Console, result: Result) -> None:
                 f"  output {output['name']}: error {output['error']:.3g}, largest value {output['largest']:.3g}",
                 markup=False,
             )
-        if r["windows"]["judged"] or r["vouched"]:
+        if r["stages"]:
             doubtful = ", ".join(f"{count} {op}" for op, count in r["doubtful"].items())
             rest = f"; not for {doubtful}" if doubtful else ""
             console.print(f"  vouched for {r['vouched']:.1%} of the nodes{rest}", markup=False)
