@@ -1,7 +1,7 @@
 """What the ONNX standard leaves open, or where its own implementations differ: no failure there is anybody's bug.
 
-A model that holds such a place is not judged where it fails. Each rule is a predicate on one node, with the recorded
-tensors of a feed, and says where the disagreement can be seen.
+An output that depends on such a place is not judged where it fails. Each rule is a predicate on one node, with the
+recorded tensors of a feed, and says where the disagreement can be seen.
 """
 
 from __future__ import annotations
@@ -28,11 +28,15 @@ class Contested:
     applies: Callable[[Node, Values, int], bool]
 
 
-def find(graph: Graph, records: tuple[Values, ...]) -> tuple[Contested, Node] | None:
-    """The first rule that applies to a node of `graph`, under the tensors of any feed, and that node."""
+def find(graph: Graph, records: tuple[Values, ...], output: str = "") -> tuple[Contested, Node] | None:
+    """The first rule that applies to a node of `graph`, under the tensors of any feed, and that node.
+
+    output   look only at what this graph output depends on
+    """
+    nodes = graph.ancestors(output) if output else graph.nodes
     for run in records:
         tensors: Mapping[str, np.ndarray] = {**graph.constants, **run}
-        for node in graph.nodes:
+        for node in nodes:
             for rule in RULES:
                 if rule.applies(node, tensors, graph.opset):
                     return rule, node

@@ -46,7 +46,7 @@ def judge(case: Case, observation: Observation, *, target: Target, options: Opti
             question,
             structure.failed_stage(observation, target)
             or structure.misshapen(question)
-            or _overall(_verdicts(question)),
+            or _overall([_uncontested(question, verdict) for verdict in _verdicts(question)]),
         )
     except ReferenceError as e:
         operators = tuple(sorted({node.op for node in question.graph.nodes}))
@@ -80,7 +80,7 @@ def _uncontested(question: Question, verdict: Verdict) -> Verdict:
     """`verdict`, unless it blames the target for what the standard leaves open. Crashes and hangs are never right."""
     if verdict.word not in (Word.DIVERGES, Word.FAILS):
         return verdict
-    found = contested.find(question.graph, question.records)
+    found = contested.find(question.graph, question.records, verdict.output)
     if found is None:
         return verdict
     rule, node = found
