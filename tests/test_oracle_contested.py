@@ -67,6 +67,16 @@ def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(l
     assert verdict_on_wrong_values(lab, settled).word is Word.DIVERGES
 
 
+def test_an_output_that_does_not_depend_on_what_is_open_is_judged(lab):
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5], strides=[2]),
+        helper.make_node("Relu", ["x"], ["z"]),
+    ]
+    outputs = [("y", TensorProto.FLOAT, "ncw"), ("z", TensorProto.FLOAT, (1, 1, 4))]
+    verdict = verdict_on_wrong_values(lab, models.case(nodes, {"x": models.grid((1, 1, 4))}, outputs=outputs, opset=18))
+    assert (verdict.word, verdict.output) == (Word.DIVERGES, "z")
+
+
 def test_a_crash_is_never_excused(lab):
     observation = Observation((StageRun("convert", Outcome.CRASH, signal="SIGSEGV"),))
     case = pool(kernel=5, strides=[2])
