@@ -12,7 +12,7 @@ from harness.oracle import artifact
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
 from harness.oracle.artifact_execution import execution
-from harness.oracle.artifact_parameters import Calibration
+from harness.oracle.artifact_ranges import Calibration
 from harness.oracle.artifact_reading import read_artifact
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.folding import Folding, fold

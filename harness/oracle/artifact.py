@@ -19,9 +19,10 @@ import onnx
 from harness.oracle import artifact_parameters, artifact_topology
 from harness.oracle import graph as graphs
 from harness.oracle.artifact_execution import Execution, execution, saturates
+from harness.oracle.artifact_form import QUANTISED, in_order
 from harness.oracle.artifact_matching import match
-from harness.oracle.artifact_parameters import Calibration
-from harness.oracle.artifact_reading import QUANTISED, in_order, read_artifact
+from harness.oracle.artifact_ranges import Calibration
+from harness.oracle.artifact_reading import read_artifact
 from harness.oracle.artifact_values import Numbers, Problem, folded
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.evaluate import Evaluation, evaluate

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from harness.machine import cpu_features
-from harness.oracle.artifact_reading import Artifact, Piece, Use, captured
+from harness.oracle.artifact_form import Artifact, Piece, Use, captured
 from harness.oracle.artifact_values import Numbers, Problem
 from harness.oracle.balls.ball import Ball, Undecided
 from harness.oracle.balls.evaluate import Evaluation, evaluate

@@ -17,7 +17,7 @@ from enum import StrEnum
 import numpy as np
 import onnx
 
-from harness.oracle.artifact_reading import Artifact, Piece, Use
+from harness.oracle.artifact_form import Artifact, Piece, Use
 from harness.oracle.artifact_values import SUFFIXES, Numbers
 from harness.oracle.balls.ball import Undecided, is_float
 from harness.oracle.graph import Graph, Node

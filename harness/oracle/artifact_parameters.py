@@ -1,13 +1,11 @@
-"""D3, parameters: does each weight, bias and range of an artifact say what the float model and its data say?
+"""D3, parameters: does each weight, bias and scale of an artifact say what the float model says?
 
     weights   |deq(Wq) - W| <= s/2 (1 + 2e-4), and the extreme code is used: a scale twice too big hides in the former
     bias      the same with s = s_x s_w, and its scale is that product: a stale one is right until kernels fuse
-    ranges    [lowest, highest] code cover the calibrated [min, 0, max] within 1.01 s, and no more than they
     scales    positive, finite, and the same where integers are written and where they are read
+    ranges    artifact_ranges
 
-Where calibration clips (Entropy, Percentile), a range only has to be a part of the data's. A tensor may have the range
-of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone. Where affine operators
-were folded into weights, W is the folded one.
+Where affine operators were folded into weights, W is the folded one.
 """
 
 from __future__ import annotations
@@ -17,8 +15,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.oracle.artifact_matching import AFFINE, LINEAR, RANGES, How, Matching, Pair
-from harness.oracle.artifact_reading import MOVEMENT, Format, Rounding, Use
+from harness.oracle.artifact_form import Format, Use
+from harness.oracle.artifact_matching import AFFINE, LINEAR, How, Matching, Pair
+from harness.oracle.artifact_ranges import Calibration, check_ranges
 from harness.oracle.artifact_values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided, format_of, is_float
 from harness.oracle.balls.quantized import code_range
@@ -26,32 +25,12 @@ from harness.oracle.folding import Folding, fold
 from harness.oracle.graph import Graph, Node
 
 HALF = 0.5 * (1 + 2e-4)
-COVER = 1.01
 FLOAT_ERROR = 2.0**-21
 """of a value: what computing a code, or folding, in float32 may cost"""
 FULL = 0.98
 """share of the codes that weights use at least: rounding may leave out the last one of few"""
 UNUSUAL = 0.55
 """share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
-
-ABSURD = 4.0
-"""how many times its range some other data than those of calibration may span"""
-
-Range = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What is known of how ranges were chosen.
-
-    ranges    [min, max] of each float tensor
-    clips     calibration may choose a narrower range
-    sampled   these are not the data of calibration: only an absurd range is wrong
-    """
-
-    ranges: Mapping[str, Range]
-    clips: bool = False
-    sampled: bool = False
 
 
 def check(
@@ -71,9 +50,8 @@ def check(
     checker.scales()
     checker.constants_of_pairs(span)
     checker.namesakes()
-    if calibration:
-        checker.ranges(calibration)
-    return tuple(checker.problems)
+    problems = tuple(checker.problems)
+    return problems + check_ranges(model, matching, numbers, calibration) if calibration else problems
 
 
 @dataclass
@@ -265,86 +243,6 @@ class _Checker:
 
     def integers_are_bytes(self, use: Use) -> bool:
         return self.numbers.ball(self.integers_of(use)).dtype.itemsize == 1
-
-    def ranges(self, calibration: Calibration) -> None:
-        tensors: dict[str, list[str]] = {}
-        for name, real in self.matching.at.items():
-            tensors.setdefault(real, []).append(name)
-        shared: dict[tuple[float, ...], list[str]] = {}
-        judged = []
-        unknown = set()  # formats of tensors that the float model has not, or of weights
-        formats = self.numbers.artifact.formats
-        weights = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
-        for rounding in self.numbers.artifact.roundings:
-            if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
-                continue
-            try:
-                key = self.key(rounding.format)
-            except Undecided:
-                continue
-            if rounding.real not in tensors or rounding.format.scale in weights:
-                unknown.add(key)
-                continue
-            shared.setdefault(key, []).extend(tensors[rounding.real])
-            judged.append((rounding, key))
-        for rounding, key in judged:
-            if key in unknown:
-                continue
-            self.range(rounding, shared[key], tensors[rounding.real], calibration)
-
-    def key(self, format: Format) -> tuple[float, ...]:
-        return (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
-
-    def range(self, rounding: Rounding, shared: Sequence[str], own: Sequence[str], calibration: Calibration) -> None:
-        try:
-            low, high = (float(end[0]) for end in self.numbers.limits(rounding.format))
-        except Undecided:
-            return
-        scale = self.numbers.scale(rounding.format)
-        names = dict.fromkeys([*own, *shared, *self.neighbours(own)])
-        known = [calibration.ranges[name] for name in names if name in calibration.ranges]
-        if not known or not np.isfinite(known).all() or not np.any(known):
-            return
-        if any(self.fits(candidate, (low, high), float(scale), calibration) for candidate in _candidates(known)):
-            return
-        least, most = known[0]
-        error = max(abs(min(least, 0) - low), abs(max(most, 0) - high)) / float(scale)
-        message = (
-            f"{rounding.real!r} is rounded within [{low:.6g}, {high:.6g}], but "
-            f"{'on these inputs it is in' if calibration.sampled else 'calibration saw'} [{least:.6g}, {most:.6g}]: "
-            f"{error:.3g} steps off"
-        )
-        self.add(rounding.format.scale, error, COVER, message, rounding.node)
-
-    def fits(self, wanted: Range, found: Range, scale: float, calibration: Calibration) -> bool:
-        slack = COVER * scale
-        if calibration.sampled:
-            return wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
-        if calibration.clips:
-            return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
-        return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
-
-    def neighbours(self, own: Sequence[str]) -> Iterator[str]:
-        """Tensors whose range the one called `own` may have: through data movement, and of a Relu or Clip."""
-        reached = set(own)
-        for node in self.model.nodes:  # forward
-            if node.op in MOVEMENT | RANGES and node.inputs[0] in reached:
-                reached.update(node.outputs)
-        for node in reversed(self.model.nodes):
-            if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):
-                reached.add(node.inputs[0])
-        return iter(sorted(reached))
-
-
-def _candidates(known: Sequence[Range]) -> Iterator[Range]:
-    """The ranges that data in one of `known`, or in all of them, may give: [min, 0, max], symmetric, of a Softmax."""
-    union = (min(low for low, _ in known), max(high for _, high in known))
-    for low, high in [*known, union]:
-        low, high = min(low, 0.0), max(high, 0.0)
-        yield low, high
-        yield -max(-low, high), max(-low, high)
-    if all(low >= 0 and high <= 1 + 1e-6 for low, high in known):
-        yield from ((0.0, 1.0), (-1.0, 1.0))
 
 
 def _is_symmetric(numbers: Numbers, format: Format, dtype: np.dtype) -> bool:

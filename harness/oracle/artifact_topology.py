@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from harness.oracle.artifact_form import OPAQUE, Use
 from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
-from harness.oracle.artifact_reading import OPAQUE, Use
 from harness.oracle.artifact_values import SUFFIXES, Numbers, Problem, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
 from harness.oracle.balls.operands import moved

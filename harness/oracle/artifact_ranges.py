@@ -1,0 +1,137 @@
+"""D3, ranges of activations: do they cover what calibration saw, [min, 0, max] within 1.01 steps, and no more?
+
+Where calibration clips (Entropy, Percentile), a range only has to be a part of the data's. A tensor may have the range
+of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from harness.oracle.artifact_form import MOVEMENT, Format, Rounding
+from harness.oracle.artifact_matching import RANGES, Matching
+from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.balls.ball import Undecided
+from harness.oracle.graph import Graph
+
+COVER = 1.01
+ABSURD = 4.0
+"""how many times its range some other data than those of calibration may span"""
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of how ranges were chosen.
+
+    ranges    [min, max] of each float tensor
+    clips     calibration may choose a narrower range
+    sampled   these are not the data of calibration: only an absurd range is wrong
+    """
+
+    ranges: Mapping[str, Range]
+    clips: bool = False
+    sampled: bool = False
+
+
+def check_ranges(model: Graph, matching: Matching, numbers: Numbers, calibration: Calibration) -> tuple[Problem, ...]:
+    """The problems with ranges, given what is known of their data."""
+    checker = _Checker(model, matching, numbers, calibration)
+    checker.judge()
+    return tuple(checker.problems)
+
+
+@dataclass
+class _Checker:
+    model: Graph
+    matching: Matching
+    numbers: Numbers
+    calibration: Calibration
+    problems: list[Problem] = field(default_factory=list)
+
+    def judge(self) -> None:
+        """Every static rounding of a tensor that the float model has."""
+        tensors: dict[str, list[str]] = {}
+        for name, real in self.matching.at.items():
+            tensors.setdefault(real, []).append(name)
+        shared: dict[tuple[float, ...], list[str]] = {}
+        judged = []
+        unknown = set()  # formats of tensors that the float model has not, or of weights
+        formats = self.numbers.artifact.formats
+        weights = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
+        for rounding in self.numbers.artifact.roundings:
+            if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
+                continue
+            try:
+                key = self.key(rounding.format)
+            except Undecided:
+                continue
+            if rounding.real not in tensors or rounding.format.scale in weights:
+                unknown.add(key)
+                continue
+            shared.setdefault(key, []).extend(tensors[rounding.real])
+            judged.append((rounding, key))
+        for rounding, key in judged:
+            if key in unknown:
+                continue
+            self.range(rounding, shared[key], tensors[rounding.real])
+
+    def key(self, format: Format) -> tuple[float, ...]:
+        return (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
+
+    def range(self, rounding: Rounding, shared: Sequence[str], own: Sequence[str]) -> None:
+        try:
+            low, high = (float(end[0]) for end in self.numbers.limits(rounding.format))
+        except Undecided:
+            return
+        scale = self.numbers.scale(rounding.format)
+        names = dict.fromkeys([*own, *shared, *self.neighbours(own)])
+        known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
+        if not known or not np.isfinite(known).all() or not np.any(known):
+            return
+        if any(self.fits(candidate, (low, high), float(scale)) for candidate in _candidates(known)):
+            return
+        least, most = known[0]
+        error = max(abs(min(least, 0) - low), abs(max(most, 0) - high)) / float(scale)
+        seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
+        message = (
+            f"{rounding.real!r} is rounded within [{low:.6g}, {high:.6g}], but {seen} [{least:.6g}, {most:.6g}]: "
+            f"{error:.3g} steps off"
+        )
+        node = rounding.node
+        culprit = (node.name or node.outputs[0], node.op)
+        self.problems.append(Problem("parameter", rounding.format.scale, error, COVER, message, culprit))
+
+    def fits(self, wanted: Range, found: Range, scale: float) -> bool:
+        slack = COVER * scale
+        if self.calibration.sampled:
+            return wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
+        if self.calibration.clips:
+            return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
+        return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
+
+    def neighbours(self, own: Sequence[str]) -> Iterator[str]:
+        """Tensors whose range the one called `own` may have: through data movement, and of a Relu or Clip."""
+        reached = set(own)
+        for node in self.model.nodes:  # forward
+            if node.op in MOVEMENT | RANGES and node.inputs[0] in reached:
+                reached.update(node.outputs)
+        for node in reversed(self.model.nodes):
+            if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):
+                reached.add(node.inputs[0])
+        return iter(sorted(reached))
+
+
+def _candidates(known: Sequence[Range]) -> Iterator[Range]:
+    """The ranges that data in one of `known`, or in all of them, may give: [min, 0, max], symmetric, of a Softmax."""
+    union = (min(low for low, _ in known), max(high for _, high in known))
+    for low, high in [*known, union]:
+        low, high = min(low, 0.0), max(high, 0.0)
+        yield low, high
+        yield -max(-low, high), max(-low, high)
+    if all(low >= 0 and high <= 1 + 1e-6 for low, high in known):
+        yield from ((0.0, 1.0), (-1.0, 1.0))
