@@ -18,6 +18,7 @@ from harness.oracle.balls.ball import Undecided
 from harness.oracle.graph import Graph
 
 COVER = 1.01
+CODES = 255
 ABSURD = 4.0
 """how many times its range some other data than those of calibration may span"""
 
@@ -91,7 +92,7 @@ class _Checker:
         scale = self.numbers.scale(rounding.format)
         names = dict.fromkeys([*own, *shared, *self.neighbours(own)])
         known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
-        if not known or not np.isfinite(known).all() or not np.any(known):
+        if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
             return
         if any(self.fits(candidate, (low, high), float(scale)) for candidate in _candidates(known)):
             return
@@ -105,6 +106,12 @@ class _Checker:
         node = rounding.node
         culprit = (node.name or node.outputs[0], node.op)
         self.problems.append(Problem("parameter", rounding.format.scale, error, COVER, message, culprit))
+
+    def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
+        """Whether data are so small that their scale would be no normal number: quantisers then take 1."""
+        dtype = self.numbers.ball(rounding.format.scale).dtype
+        largest = max(max(-low, high) for low, high in known)
+        return dtype.kind == "f" and largest < 2 * CODES * float(np.finfo(dtype).tiny)
 
     def fits(self, wanted: Range, found: Range, scale: float) -> bool:
         slack = COVER * scale
