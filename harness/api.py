@@ -563,7 +563,7 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
 
 def selfcheck(
     *,
-    cases: int = 25,
+    cases: int = 22,
     seed: int = 0,
     kinds: Sequence[str] = (),
     workers: int = 1,

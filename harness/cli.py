@@ -298,7 +298,7 @@ def targets(prune: bool, as_json: bool) -> int:
 
 
 @driftnet.command()
-@click.option("--cases", type=click.IntRange(min=1), default=25, metavar="N", help="Effective cases of each kind.")
+@click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
 @click.option("--workers", default="1", metavar="N|auto", help="Processes; auto is one a core.")
