@@ -22,16 +22,20 @@ import pytest
 from hypothesis import given, settings
 from onnx import helper
 
-from generators import bulk, genome, graph, motifs, values
-from generators.builder import CHOICES, CONSTANT_OPERANDS, FORMS, HEADER, RECORD, Builder, Header, Record
+from generators import bulk, genome, motifs, values
+from generators.builder import Builder
 from generators.case import Case, Feed
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode
 from generators.graph import GraphSpec, pruned
+from generators.header import FORMS, HEADER, Header
 from generators.ops import kernels
 from generators.ops.catalogue import NOT_GENERATED, page
 from generators.ops.registry import REGISTRY
 from generators.ops.table import CODES, OPERATORS, families
+from generators.profile import CONSTANT_OPERANDS
+from generators.record import CHOICES, RECORD, Record
+from generators.serialisation import build
 from generators.strategies import cases
 from generators.values import DOUBLE, FLOAT, FLOAT16, INT32, INT64, UINT8, UINT32, UINT64
 from tests import kernel_table
@@ -112,7 +116,7 @@ def test_an_operator_is_valid_at_the_edges_of_its_opsets(name: str) -> None:
         record = genome.of_code(CODES[name]).filled(rng.randbytes(RECORD))
         spec = decode(Genome(header[:1] + rng.randbytes(HEADER - 1), (record,), rng.randbytes(64)))
         assert name in [node.op_type for node in spec.nodes], f"a record of {name} adds no {name}"
-        assert_valid(graph.build(spec))
+        assert_valid(build(spec))
 
 
 def header_of(opset: int) -> bytes:
@@ -137,7 +141,7 @@ def test_a_pair_of_seed_and_index_names_one_case_in_every_process() -> None:
 
 
 def test_zero_bytes_mean_one_node_on_one_element() -> None:
-    case = graph.build(decode(Genome(bytes(HEADER), (bytes(RECORD),), bytes(8))))
+    case = build(decode(Genome(bytes(HEADER), (bytes(RECORD),), bytes(8))))
     assert operators(case) == ["Identity"]
     assert [x.tolist() for x in case.feeds[0].values()] == [[[0.0]]]
     assert len(case.feeds) == 1
@@ -149,7 +153,7 @@ def test_any_bytes_are_a_genome() -> None:
         (b"\xff", (b"\xff" * 3, b""), b"\1"),
         (b"\7" * 99, (b"\5" * 99,), b""),
     ):
-        assert_valid(graph.build(decode(Genome(header, records, pool))))
+        assert_valid(build(decode(Genome(header, records, pool))))
 
 
 def test_deleting_a_record_leaves_the_operators_of_the_others_alone() -> None:
@@ -200,7 +204,7 @@ def test_most_cases_are_not_vacuous() -> None:
     moved = 0
     for index in range(100):
         spec = decode(bulk.genome(3, index))
-        one, other = graph.build(spec), graph.build(replace(spec, pool=spec.pool[::-1]))
+        one, other = build(spec), build(replace(spec, pool=spec.pool[::-1]))
         outputs = zip(run(one.model, one.feeds[0]), run(other.model, other.feeds[0]))
         moved += any(not np.array_equal(x, y) for x, y in outputs)
     assert moved >= 90, f"only {moved} of 100 cases change an output when inputs and weights change"
@@ -219,7 +223,7 @@ def test_calibration_covers_the_first_feed() -> None:
 
 def test_constructed_numbers_are_small_and_dyadic() -> None:
     regular = [spec for spec in specs() if spec.regime is values.CONSTRUCTED][:40]
-    for case in map(graph.build, regular):
+    for case in map(build, regular):
         for x in (array for feed in case.feeds for array in feed.values() if array.dtype == np.float32):
             numbers = x[np.isfinite(x)]
             assert np.array_equal(numbers * 32, np.round(numbers * 32)), "an input is off the grid"
@@ -289,7 +293,7 @@ def test_weights_steer_features() -> None:
 def test_a_motif_is_alive_from_its_first_step_to_its_last(name: str) -> None:
     fragment = motifs.MOTIFS[name]
     records = tuple(step.filled(bytes(RECORD)) for step in fragment)
-    case = graph.build(decode(Genome(bytes(HEADER), records, bytes(range(64)))))
+    case = build(decode(Genome(bytes(HEADER), records, bytes(range(64)))))
     assert_valid(case)
     wanted = [OPERATORS[step.data[0]].name for step in fragment]
     left = iter(operators(case))
