@@ -195,7 +195,7 @@ def compress(b: Builder) -> None:
     b.emit("Compress", (x, operand), shapes, {"axis": None if flat else axis}, bounds=(x.low, x.high))
 
 
-def _pattern(b: Builder, op_type: str) -> np.ndarray:
+def _pattern(b: Builder) -> np.ndarray:
     """Certain numbers, as a vector or as a matrix, in a dtype that the operator takes."""
     pattern, form = b.choose("x", PATTERNS), b.choose("form", ("vector", "column", "rows"))
     x = np.array(pattern, b.choose("dtype", [np.float32, np.int64, np.int64]))
@@ -206,7 +206,7 @@ def _pattern(b: Builder, op_type: str) -> np.ndarray:
 @operator("NonZero", weight=0.3)
 def nonzero(b: Builder) -> None:
     """The indices of the elements that are not zero, a column each"""
-    x = _pattern(b, "NonZero")
+    x = _pattern(b)
     operand = constant(b, "x_source", x if b.flag("numbers") else x.astype(np.bool_))
     found = len(x[x != 0])
     b.emit("NonZero", (operand,), ((x.ndim, found),) * b.header.feeds, dtype=INT64, bounds=(0.0, 8.0))
@@ -215,7 +215,7 @@ def nonzero(b: Builder) -> None:
 @operator("Unique", weight=0.3)
 def unique(b: Builder) -> None:
     """The different elements or slices, where each comes first, which of them each one is, and how often it comes"""
-    x = _pattern(b, "Unique")
+    x = _pattern(b)
     flat, in_order, every = b.flag("flat"), b.choose("sorted", (1, 0)), b.flag("every")
     found = np.unique(x, axis=None if flat else 0)
     count, total, feeds = found.size if flat else len(found), x.size if flat else len(x), b.header.feeds
