@@ -16,14 +16,17 @@ from random import Random
 from types import MappingProxyType
 
 from generators import features
-from generators.builder import RECORD, SIZES_AT, Header, Profile
 from generators.case import Case
 from generators.features import known_features
 from generators.focus import fragments, known_focus
 from generators.genome import Genome, decode, of_code, spliced
-from generators.graph import build, pruned
+from generators.graph import pruned
+from generators.header import Header
 from generators.motifs import MOTIFS, Fragment
 from generators.ops.table import CODES, OPERATORS
+from generators.profile import Profile
+from generators.record import RECORD, SIZES_AT
+from generators.serialisation import build
 
 __all__ = ["case", "genome", "known_features", "known_focus"]
 

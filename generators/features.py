@@ -14,7 +14,9 @@ from random import Random
 from onnx import TensorProto
 
 from generators import values
-from generators.builder import FLAGS_AT, FORMS, HEADER, MODEL_DTYPES, OPSETS, TAKES_EMPTY, Header, Profile
+from generators.header import FORMS, HEADER, MODEL_DTYPES, OPSETS, Header
+from generators.profile import Profile
+from generators.record import FLAGS_AT, TAKES_EMPTY
 
 PREFIX = "feature:"
 TRIES = 1000

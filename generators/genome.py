@@ -10,10 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from generators.builder import HEADER, RECORD, Builder, Header, Profile, Record
+from generators.builder import Builder
 from generators.graph import GraphSpec
+from generators.header import HEADER, Header
 from generators.ops.registry import REGISTRY
 from generators.ops.table import OPERATORS
+from generators.profile import Profile
+from generators.record import RECORD, Record
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from generators.builder import ANY, CHOICES, DTYPE_AT, FRESH, HEADER, RECORD, WISHES, Builder, Header
+from generators.builder import Builder
 from generators.genome import Template
+from generators.header import HEADER, Header
 from generators.ops.registry import REGISTRY
 from generators.ops.table import CODES
+from generators.record import ANY, CHOICES, DTYPE_AT, FRESH, RECORD, WISHES
 
 T = TypeVar("T")
 Fragment = tuple[Template, ...]

@@ -8,13 +8,15 @@ from itertools import chain
 
 from hypothesis import strategies as st
 
-from generators.builder import HEADER, RECORD, Profile
 from generators.case import Case
 from generators.focus import fragments
 from generators.genome import Genome, decode, of_code
-from generators.graph import build
+from generators.header import HEADER
 from generators.motifs import MOTIFS, Fragment
 from generators.ops.table import CODES, OPERATORS
+from generators.profile import Profile
+from generators.record import RECORD
+from generators.serialisation import build
 
 POOL = 64
 """Most bytes for numbers. They are read in a circle: a single one shrinks every tensor to equal numbers, whatever its

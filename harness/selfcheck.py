@@ -23,7 +23,7 @@ import numpy as np
 import onnx
 
 from generators import bulk
-from generators.builder import CONSTANT_OPERANDS
+from generators.profile import CONSTANT_OPERANDS
 from harness import corpus, recipe
 from harness.case import Case
 from harness.environments import Installed, resolve

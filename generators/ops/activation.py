@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from generators.builder import Builder
 from generators.graph import Value
+from generators.operands import data, scalar, weight
 from generators.ops.elementwise import UNIT
 from generators.ops.registry import operator
 from generators.values import FLOAT16, RANGES
@@ -18,7 +19,7 @@ def _activation(name: str, rule: str, bounds: Bounds, *, since: int = 11, weight
     @operator(name, since=since, weight=weight, rule=rule)
     def activation(b: Builder) -> None:
         # In float16 onnxruntime's Softplus and its like overflow to infinity where e ** x does.
-        x = b.data(dtypes=b.types(name), fits=lambda v: v.dtype != FLOAT16 or v.high <= 36.0)
+        x = data(b, dtypes=b.types(name), fits=lambda v: v.dtype != FLOAT16 or v.high <= 36.0)
         b.emit(name, (x,), x.shapes, bounds=bounds(x.low, x.high))
 
 
@@ -45,7 +46,7 @@ def _stretched(x: Value, slope: float) -> tuple[float, float]:
 @operator("LeakyRelu", weight=1.5)
 def leaky_relu(b: Builder) -> None:
     """y = x where x >= 0, else alpha x"""
-    x = b.data(dtypes=b.types("LeakyRelu"))
+    x = data(b, dtypes=b.types("LeakyRelu"))
     alpha = _alpha(b, 0.01)
     b.emit("LeakyRelu", (x,), x.shapes, {"alpha": b.unless(alpha, 0.01)}, bounds=_stretched(x, alpha))
 
@@ -53,17 +54,17 @@ def leaky_relu(b: Builder) -> None:
 @operator("PRelu")
 def prelu(b: Builder) -> None:
     """y = x where x >= 0, else slope x; slope broadcasts to x (unidirectional)"""
-    x = b.data(dtypes=b.types("PRelu"), ranks=(2, 3, 4, 5), fixed=(1,))
+    x = data(b, dtypes=b.types("PRelu"), ranks=(2, 3, 4, 5), fixed=(1,))
     per_channel = (x.shape[1],) + (1,) * (x.rank - 2)
     shape = b.choose("shape", (per_channel, (1,), per_channel, (1,) * x.rank))
-    slope = b.weight("slope", shape, dtype=x.dtype)
+    slope = weight(b, "slope", shape, dtype=x.dtype)
     b.emit("PRelu", (x, slope), x.shapes, bounds=_stretched(x, max(-slope.low, slope.high)))
 
 
 @operator("Elu")
 def elu(b: Builder) -> None:
     """y = x where x >= 0, else alpha (exp(x) - 1)"""
-    x = b.data(dtypes=b.types("Elu"))
+    x = data(b, dtypes=b.types("Elu"))
     alpha = _alpha(b, 1.0)
     b.emit("Elu", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=(-abs(alpha), max(x.high, abs(alpha))))
 
@@ -71,7 +72,7 @@ def elu(b: Builder) -> None:
 @operator("Celu", since=12)
 def celu(b: Builder) -> None:
     """y = max(0, x) + min(0, alpha (exp(x / alpha) - 1)), alpha > 0"""
-    x = b.data(dtypes=b.types("Celu"))
+    x = data(b, dtypes=b.types("Celu"))
     alpha = b.choose("alpha", (1.0, 0.5, 2.0))
     b.emit("Celu", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=(-alpha, max(x.high, 0.0)))
 
@@ -79,7 +80,7 @@ def celu(b: Builder) -> None:
 @operator("Selu")
 def selu(b: Builder) -> None:
     """y = gamma x where x > 0, else gamma (alpha exp(x) - alpha)"""
-    x = b.data(dtypes=b.types("Selu"))
+    x = data(b, dtypes=b.types("Selu"))
     alpha, gamma = b.choose("alpha", (None, 1.0, 2.0)), b.choose("gamma", (None, 1.0, 0.5))
     b.emit("Selu", (x,), x.shapes, {"alpha": alpha, "gamma": gamma}, bounds=(-2.0, max(1.06 * x.high, 0.0)))
 
@@ -87,7 +88,7 @@ def selu(b: Builder) -> None:
 @operator("HardSigmoid")
 def hard_sigmoid(b: Builder) -> None:
     """y = max(0, min(1, alpha x + beta))"""
-    x = b.data(dtypes=b.types("HardSigmoid"))
+    x = data(b, dtypes=b.types("HardSigmoid"))
     alpha = b.choose("alpha", (None, 0.25, 0.5, 1 / 6))
     beta = b.choose("beta", (None, 0.5, 0.25))
     b.emit("HardSigmoid", (x,), x.shapes, {"alpha": alpha, "beta": beta}, bounds=(0.0, 1.0))
@@ -96,7 +97,7 @@ def hard_sigmoid(b: Builder) -> None:
 @operator("ThresholdedRelu")
 def thresholded_relu(b: Builder) -> None:
     """y = x where x > alpha, else 0"""
-    x = b.data(dtypes=b.types("ThresholdedRelu"))
+    x = data(b, dtypes=b.types("ThresholdedRelu"))
     alpha = b.choose("alpha", (1.0, 0.0, 0.5))
     bounds = (min(0.0, x.low), max(0.0, x.high))
     b.emit("ThresholdedRelu", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=bounds)
@@ -105,7 +106,7 @@ def thresholded_relu(b: Builder) -> None:
 @operator("Gelu", since=20)
 def gelu(b: Builder) -> None:
     """y = x / 2 (1 + erf(x / sqrt 2)), or its tanh approximation"""
-    x = b.data(dtypes=b.types("Gelu"))
+    x = data(b, dtypes=b.types("Gelu"))
     approximate = b.choose("approximate", ("none", "tanh"))
     attributes = {"approximate": b.unless(approximate, "none")}
     b.emit("Gelu", (x,), x.shapes, attributes, bounds=(-0.2, max(x.high, 0.0)))
@@ -114,13 +115,13 @@ def gelu(b: Builder) -> None:
 @operator("Clip", weight=2)
 def clip(b: Builder) -> None:
     """y = min(max(x, low), high), each bound an optional scalar"""
-    x = b.data(dtypes=b.types("Clip"))
+    x = data(b, dtypes=b.types("Clip"))
     low, high = b.choose("bounds", ((0.0, 6.0), (-1.0, 1.0), (None, 1.0), (0.0, None), (-0.5, 2.5), (None, None)))
     sources = ("initializer", "constant", "initializer", "input")
     if x.dtype in RANGES:
         least = RANGES[x.dtype][0]
         low, high = (None if bound is None else max(math.floor(bound), least) for bound in (low, high))
-    operands = [b.scalar(name, bound, sources, dtype=x.dtype) for name, bound in (("low", low), ("high", high))]
+    operands = [scalar(b, name, bound, sources, dtype=x.dtype) for name, bound in (("low", low), ("high", high))]
     floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
     bounds = (min(max(x.low, floor), ceiling), min(max(x.high, floor), ceiling))
     b.emit("Clip", (x, *operands), x.shapes, bounds=bounds)
@@ -145,7 +146,7 @@ def hardmax(b: Builder) -> None:
 
 
 def _normalized(b: Builder, name: str, bounds: tuple[float, float]) -> None:
-    x = b.data(dtypes=b.types(name), ranks=(2, 3, 4, 1, 5))
+    x = data(b, dtypes=b.types(name), ranks=(2, 3, 4, 1, 5))
     axis = b.axis("axis", x.rank)
     default = -1 if b.opset >= 13 else 1
     b.emit(name, (x,), x.shapes, {"axis": b.unless(axis, default)}, bounds=bounds)
@@ -154,7 +155,7 @@ def _normalized(b: Builder, name: str, bounds: tuple[float, float]) -> None:
 @operator("Shrink", weight=0.4)
 def shrink(b: Builder) -> None:
     """y = x + bias where x < -lambd, x - bias where x > lambd, else 0"""
-    x = b.data(dtypes=[dtype for dtype in b.types("Shrink") if dtype not in RANGES])
+    x = data(b, dtypes=[dtype for dtype in b.types("Shrink") if dtype not in RANGES])
     lambd, bias = b.choose("lambd", (0.5, 1.0, 0.0)), b.choose("bias", (0.0, 0.5, 1.0))
     attributes = {"lambd": b.unless(lambd, 0.5), "bias": b.unless(bias, 0.0)}
     b.emit("Shrink", (x,), x.shapes, attributes, bounds=(min(x.low, 0.0), max(x.high, 0.0)))
@@ -163,7 +164,7 @@ def shrink(b: Builder) -> None:
 @operator("Swish", since=24, until=24, heir="Mish", weight=0.7)
 def swish(b: Builder) -> None:
     """y = x / (1 + exp(-alpha x))"""
-    x = b.data(dtypes=b.types("Swish"))
+    x = data(b, dtypes=b.types("Swish"))
     alpha = b.choose("alpha", (1.0, 0.5, 2.0))
     bounds = (min(x.low, 0.0), max(x.high, 0.0))
     b.emit("Swish", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=bounds)

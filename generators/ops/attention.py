@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
+from generators.operands import data, made, weight, whole
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import BOOL, FLOAT, Shape
@@ -17,7 +18,7 @@ def attention(b: Builder) -> None:
 
     K and V may have fewer heads (grouped queries), another length, and a past that comes before them.
     """
-    q = b.data("q", dtypes=b.types("Attention", "T1"), ranks=(4, 3), fits=tame(LARGEST), fixed=(1, 2, 3))
+    q = data(b, "q", dtypes=b.types("Attention", "T1"), ranks=(4, 3), fits=tame(LARGEST), fixed=(1, 2, 3))
     wanted, shared = b.choose("heads", (1, 2, 1)), b.choose("sharing", (1, 1, 2))
     heads = q.shape[1] if q.rank == 4 else wanted if q.shape[2] % wanted == 0 else 1
     of_keys = heads // shared if heads % shared == 0 else heads
@@ -32,14 +33,14 @@ def attention(b: Builder) -> None:
 
     sources = (b.choose("k", ("same", "input", "initializer")), b.choose("v", ("same", "input", "initializer")))
     k, v = (
-        q if source == "same" and keys(length) == q.shapes else b.made(source, keys(length), q.dtype, "weight")
+        q if source == "same" and keys(length) == q.shapes else made(b, source, keys(length), q.dtype, "weight")
         for source in sources
     )
     earlier = b.choose("past", (0, 0, 2))
     past: list[Value | None] = [None, None]
     if earlier:
         before = each(lambda s: (s[0], of_keys, earlier, size), q)
-        past = [b.made("input", before, q.dtype, "weight") for _ in range(2)]
+        past = [made(b, "input", before, q.dtype, "weight") for _ in range(2)]
     square = length == queries and not earlier
     attributes: dict[str, Attribute | None] = {
         **_scores(b, square),
@@ -81,7 +82,7 @@ def _mask(b: Builder, q: Value, sizes: Shape) -> Value | None:
     if kind == "none":
         return None
     shapes = (sizes,) * len(q.shapes)
-    return b.made(source, shapes, q.dtype, "weight") if kind == "float" else b.whole("ones", shapes, 1, 1, dtype=BOOL)
+    return made(b, source, shapes, q.dtype, "weight") if kind == "float" else whole(b, "ones", shapes, 1, 1, dtype=BOOL)
 
 
 @operator("RotaryEmbedding", since=23, weight=1.0)
@@ -91,7 +92,7 @@ def rotary_embedding(b: Builder) -> None:
     Only the first rotary_embedding_dim features of a head are turned, all by default.
     """
     dtypes, least, most = b.types("RotaryEmbedding"), (1, 1, 4, 4), (8, 8, 4, 4)
-    x = b.data(dtypes=dtypes, ranks=(4, 3), fixed=None, least=least, most=most, fits=_even)
+    x = data(b, dtypes=dtypes, ranks=(4, 3), fixed=None, least=least, most=most, fits=_even)
     heads = b.choose("num_heads", (1, 2))
     heads = heads if x.rank == 3 and x.shape[2] % (2 * heads) == 0 else 1
     size = x.shape[3] if x.rank == 4 else x.shape[2] // heads
@@ -101,9 +102,9 @@ def rotary_embedding(b: Builder) -> None:
     positions = None
     caches: Shape = (x.shape[0], length, half)
     if by_position:
-        positions = b.whole("positions", ((x.shape[0], length),) * len(x.shapes), 0, length - 1)
+        positions = whole(b, "positions", ((x.shape[0], length),) * len(x.shapes), 0, length - 1)
         caches = (length, half)
-    cosines, sines = (b.weight(name, caches, dtype=x.dtype, fill="unit") for name in ("cos", "sin"))
+    cosines, sines = (weight(b, name, caches, dtype=x.dtype, fill="unit") for name in ("cos", "sin"))
     top = 8.0 * magnitude(x) * max(magnitude(cosines), magnitude(sines), 1.0)
     attributes = {
         "interleaved": b.unless(interleaved, 0),

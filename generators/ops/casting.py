@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from generators.builder import Builder
 from generators.graph import Value
+from generators.operands import data, weight
 from generators.ops.elementwise import magnitude
 from generators.ops.registry import operator
 from generators.values import (
@@ -35,7 +36,7 @@ SAME_WIDTH = {FLOAT: INT32, DOUBLE: INT64, FLOAT16: INT16, INT32: UINT32, INT64:
 @operator("BitCast", since=26, weight=2.0)
 def bit_cast(b: Builder) -> None:
     """The bits of x read as an integer of the same width"""
-    x = b.data(dtypes=[dtype for dtype in b.types("BitCast", "T1") if dtype in SAME_WIDTH])
+    x = data(b, dtypes=[dtype for dtype in b.types("BitCast", "T1") if dtype in SAME_WIDTH])
     to = SAME_WIDTH[x.dtype]
     b.emit("BitCast", (x,), x.shapes, {"to": to}, dtype=to, bounds=RANGES[to])
 
@@ -43,10 +44,10 @@ def bit_cast(b: Builder) -> None:
 @operator("CastLike", since=15, weight=0.4)
 def cast_like(b: Builder) -> None:
     """x in the dtype of another tensor"""
-    x = b.data(dtypes=b.types("Cast", "T1"))
+    x = data(b, dtypes=b.types("Cast", "T1"))
     to = castable(x, b.choose("to", TARGETS), b.types("Cast", "T2"))
     shape = b.choose("shape", ((), (1,), (2, 1)))
-    like = b.weight("like", shape, dtype=to, sources=("initializer", "input", "constant"))
+    like = weight(b, "like", shape, dtype=to, sources=("initializer", "input", "constant"))
     bounds = (0.0, 1.0) if to == BOOL else (x.low, x.high)
     b.emit("CastLike", (x, like), x.shapes, dtype=to, bounds=bounds)
 
@@ -58,7 +59,7 @@ INNER_TARGETS = (BFLOAT16, *FLOAT8[:2], INT4, BFLOAT16, *FLOAT8[2:], UINT4)
 @operator("Cast")
 def cast(b: Builder) -> None:
     """y = x in another dtype; to an integer, only what lies inside its range"""
-    x = b.data(dtypes=b.types("Cast", "T1", inner=True), empty=True)
+    x = data(b, dtypes=b.types("Cast", "T1", inner=True), empty=True)
     to = castable(x, b.choose("to", (*TARGETS, *INNER_TARGETS)), b.types("Cast", "T2", inner=True))
     attributes = {"to": to, "saturate": b.unless(1, 1) if b.opset >= 19 and to in FLOAT8 else None}
     b.emit("Cast", (x,), x.shapes, attributes, dtype=to, bounds=(0.0, 1.0) if to == BOOL else (x.low, x.high))

@@ -6,6 +6,7 @@ import numpy as np
 
 from generators.builder import Builder
 from generators.graph import Attribute, Value
+from generators.operands import constant, data, find, made, whole
 from generators.ops.elementwise import tame
 from generators.ops.registry import operator
 from generators.values import BOOL, FLOAT, INT64, RANGES, Fill, Shape
@@ -27,10 +28,10 @@ def _step(b: Builder, name: str, x: Value, other: Value) -> Value:
 @operator("If", weight=0.5)
 def if_(b: Builder) -> None:
     """The outputs of one branch or of the other, as a condition says; both read the values around them"""
-    x = b.data(dtypes=b.types("Neg"), fits=tame(LARGEST))
-    condition = b.find(lambda v: v.dtype == BOOL and v.shapes[0] in ((), (1,)) and v.static)
+    x = data(b, dtypes=b.types("Neg"), fits=tame(LARGEST))
+    condition = find(b, lambda v: v.dtype == BOOL and v.shapes[0] in ((), (1,)) and v.static)
     if condition is None or b.flag("given"):
-        condition = b.whole("condition", ((),) * len(x.shapes), 0, 1, dtype=BOOL, sources=("input", "initializer"))
+        condition = whole(b, "condition", ((),) * len(x.shapes), 0, 1, dtype=BOOL, sources=("input", "initializer"))
     one = b.body((), lambda: [_step(b, "then", x, x)])
     other = b.body((), lambda: [_step(b, "else", _step(b, "else_first", x, x), x)])
     attributes = {"then_branch": one, "else_branch": other}
@@ -40,12 +41,12 @@ def if_(b: Builder) -> None:
 @operator("Loop", weight=0.4)
 def loop(b: Builder) -> None:
     """A state passed through a body up to M times and while a condition holds; what each turn yields is stacked"""
-    x = b.data(dtypes=[d for d in b.types("Neg") if d not in RANGES], fits=tame(LARGEST), fill=Fill("weight"))
+    x = data(b, dtypes=[d for d in b.types("Neg") if d not in RANGES], fits=tame(LARGEST), fill=Fill("weight"))
     turns, stops, stacked = b.choose("turns", (1, 2, 3, 0)), b.flag("stops"), b.flag("stacked")
     shapes = x.shapes
-    number = b.argument(INT64, ((),) * len(shapes), (0.0, 8.0))
-    going = b.argument(BOOL, ((),) * len(shapes), (0.0, 1.0))
-    state = b.argument(x.dtype, shapes, (-LARGEST, LARGEST))
+    number = b.value(INT64, ((),) * len(shapes), (0.0, 8.0))
+    going = b.value(BOOL, ((),) * len(shapes), (0.0, 1.0))
+    state = b.value(x.dtype, shapes, (-LARGEST, LARGEST))
 
     def body() -> list[Value]:
         again = b.emit("Identity", (going,), going.shapes)
@@ -60,8 +61,8 @@ def loop(b: Builder) -> None:
         turns = max(turns, 1)  # of no turns at all onnxruntime stacks no symbolic dims
     unlimited = stops and b.choose("unlimited", (False, False, True))
     count = 1 if unlimited else min(turns, 1) if stops else turns
-    trips = None if unlimited else b.constant("trips", np.array(turns, np.int64))
-    first = b.constant("condition", np.array(True)) if stops or b.flag("conditional") else None
+    trips = None if unlimited else constant(b, "trips", np.array(turns, np.int64))
+    first = constant(b, "condition", np.array(True)) if stops or b.flag("conditional") else None
     outputs = [(x.dtype, shapes), (x.dtype, tuple((count, *s) for s in shapes)) if stacked else None]
     top = max(-x.low, x.high, 1.0)
     b.emit_all("Loop", (trips, first, x), outputs[: 2 if stacked else 1], {"body": inner}, bounds=(-top, top))
@@ -70,15 +71,15 @@ def loop(b: Builder) -> None:
 @operator("Scan", weight=0.4)
 def scan(b: Builder) -> None:
     """A state passed along the slices of x; what each step yields is stacked"""
-    x = b.data(dtypes=(FLOAT,), ranks=(3, 2, 4), fits=tame(LARGEST), fill=Fill("weight"))
+    x = data(b, dtypes=(FLOAT,), ranks=(3, 2, 4), fits=tame(LARGEST), fill=Fill("weight"))
     backwards, feedback = b.flag("backwards"), b.flag("feedback")
     axis, last, stacked = b.choose("axis", (0, 0, 1, -1)), b.flag("last"), b.choose("stacked", (0, 0, 1))
     k = axis % x.rank
     slices: tuple[Shape, ...] = tuple([(*s[:k], *s[k + 1 :]) for s in x.shapes])
     yielded = tuple([(*rest[:stacked], s[k], *rest[stacked:]) for rest, s in zip(slices, x.shapes)])
-    initial = b.made(b.choose("initial", ("initializer", "input", "constant")), slices, FLOAT, "weight")
-    state = b.argument(FLOAT, slices, (-LARGEST, LARGEST))
-    element = b.argument(FLOAT, slices, (x.low, x.high))
+    initial = made(b, b.choose("initial", ("initializer", "input", "constant")), slices, FLOAT, "weight")
+    state = b.value(FLOAT, slices, (-LARGEST, LARGEST))
+    element = b.value(FLOAT, slices, (x.low, x.high))
 
     def body() -> list[Value]:
         total = b.emit("Add", (state, element), slices, bounds=(-LARGEST, LARGEST))

@@ -8,6 +8,7 @@ from math import prod
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import data, made, optional, weight
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import Fill, Shape
@@ -75,7 +76,7 @@ def window(
     if padding in ("SAME_UPPER", "SAME_LOWER"):
         dilations = (1, 1, 1)  # onnxruntime and the specification part ways on dilated SAME
     least = (1, 1, *[d * (k - 1) + 1 for k, d in zip(kernel, dilations)])
-    x = b.data(dtypes=dtypes, ranks=ranks, fixed=fixed, least=least, multiple=multiple, fits=tame(most), fill=fill)
+    x = data(b, dtypes=dtypes, ranks=ranks, fixed=fixed, least=least, multiple=multiple, fits=tame(most), fill=fill)
     return Window(x, *_clamped(kernel, dilations, x), strides[: x.rank - 2], padding)
 
 
@@ -100,8 +101,8 @@ def conv(b: Builder) -> None:
     group = groups or x.shape[1]
     multiplier = b.few(b.choose("multiplier", MULTIPLIERS))
     outputs = group * multiplier or x.shape[1]
-    w = b.weight("w", (outputs, x.shape[1] // group, *slide.kernel), dtype=x.dtype)
-    bias = b.optional("b", (outputs,), dtype=x.dtype)
+    w = weight(b, "w", (outputs, x.shape[1] // group, *slide.kernel), dtype=x.dtype)
+    bias = optional(b, "b", (outputs,), dtype=x.dtype)
     shapes, attributes = convolved(b, slide, group, outputs)
     bounds = _spread(x, w, bias, x.shape[1] // group * prod(slide.kernel))
     b.emit("Conv", (x, w, bias), shapes, attributes, bounds=bounds)
@@ -133,7 +134,7 @@ def conv_transpose(b: Builder) -> None:
     """Y = the gradient of Conv by its input; a dim: stride (n - 1) + output_padding + (k - 1) dilation + 1 - pads"""
     groups = b.choose("group", GROUPS)
     dtypes = b.types("ConvTranspose")
-    x = b.data(dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), multiple=max(groups, 1), fits=tame(LARGEST))
+    x = data(b, dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), multiple=max(groups, 1), fits=tame(LARGEST))
     group, spatial = groups or x.shape[1], x.rank - 2
     kernel, strides, dilations = (
         b.choose(name, options)[:spatial]
@@ -142,8 +143,8 @@ def conv_transpose(b: Builder) -> None:
     padding = b.choose("padding", ("none", "one", "none", "output_shape", "SAME_UPPER", "SAME_LOWER", "begin", "VALID"))
     extra = b.choose("output_padding", (0, 0, 1))
     per_group = b.few(b.choose("multiplier", (*[1, 2, 3, 1] * 6, 66)))
-    w = b.weight("w", (x.shape[1], per_group, *kernel), dtype=x.dtype)
-    bias = b.optional("b", (per_group * group,), dtype=x.dtype)
+    w = weight(b, "w", (x.shape[1], per_group, *kernel), dtype=x.dtype)
+    bias = optional(b, "b", (per_group * group,), dtype=x.dtype)
     if not _transposable(padding, x, kernel, strides, dilations):
         padding = "none"
     implied = padding in ("SAME_UPPER", "SAME_LOWER", "output_shape")
@@ -187,14 +188,14 @@ def _least(x: Value) -> Shape:
 @operator("DeformConv", since=19, weight=0.3)
 def deform_conv(b: Builder) -> None:
     """Conv whose taps each read the image at an offset of their own, times a mask"""
-    x = b.data(dtypes=b.types("DeformConv"), ranks=(4,), fixed=(1,), least=(1, 1, 2, 2), fits=_deformable)
+    x = data(b, dtypes=b.types("DeformConv"), ranks=(4,), fixed=(1,), least=(1, 1, 2, 2), fits=_deformable)
     kernel, outputs = b.choose("kernel", ((1, 1), (2, 2), (1, 2))), b.choose("outputs", (1, 2))
     channels = x.shape[1]
     group = channels if b.choose("grouped", (False, False, True)) else 1
     moved = channels if b.choose("offset_group", (False, False, True)) else 1
     strides, pad = b.choose("strides", ((1, 1), (1, 1), (2, 1))), b.choose("pads", (0, 0, 1))
     outputs *= group
-    w = b.weight("w", (outputs, channels // group, *kernel), dtype=x.dtype)
+    w = weight(b, "w", (outputs, channels // group, *kernel), dtype=x.dtype)
     taps = prod(kernel)
 
     def image(s: Shape, channels: int) -> Shape:
@@ -202,10 +203,10 @@ def deform_conv(b: Builder) -> None:
         return (s[0], channels, *[window_output(n, k, t, 1, 2 * pad, "") for n, k, t in sizes])
 
     source = b.choose("offset", ("initializer", "input"))
-    offset = b.made(source, each(lambda s: image(s, 2 * taps * moved), x), x.dtype, "unit")
-    bias = b.optional("b", (outputs,), dtype=x.dtype)
+    offset = made(b, source, each(lambda s: image(s, 2 * taps * moved), x), x.dtype, "unit")
+    bias = optional(b, "b", (outputs,), dtype=x.dtype)
     masked = b.flag("masked")
-    mask = b.made("initializer", each(lambda s: image(s, taps * moved), x), x.dtype, "positive") if masked else None
+    mask = made(b, "initializer", each(lambda s: image(s, taps * moved), x), x.dtype, "positive") if masked else None
     bounds = _spread(x, w, bias, 5 * channels * taps)
     attributes = {
         "group": b.unless(group, 1),

@@ -8,6 +8,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Attribute
+from generators.operands import constant, data, integers, scalar
 from generators.ops.registry import operator
 from generators.values import BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, NUMPY, Fill, Shape
 
@@ -19,7 +20,7 @@ NUMBERS = ("initializer", "constant", "initializer", "input")
 @operator("Size", weight=0.3)
 def size(b: Builder) -> None:
     """How many elements x has"""
-    x = b.data(dtypes=b.types("Size"), empty=True)
+    x = data(b, dtypes=b.types("Size"), empty=True)
     b.emit("Size", (x,), ((),) * len(x.shapes), dtype=INT64, bounds=(0.0, 4096.0))
 
 
@@ -33,11 +34,11 @@ def constant_of_shape(b: Builder) -> None:
     wanted, like = b.choose("shape", SIZES), b.flag("like")
     shapes: tuple[Shape, ...] = (wanted,) * b.header.feeds
     if like:
-        x = b.data(ranks=(3, 2, 4, 1))
+        x = data(b, ranks=(3, 2, 4, 1))
         shapes = x.shapes
         operand = b.emit("Shape", (x,), ((x.rank,),) * len(shapes), dtype=INT64, bounds=(1.0, 4096.0))
     else:
-        operand = b.integers("shape_source", wanted)
+        operand = integers(b, "shape_source", wanted)
     value = None if number is None and dtype == FLOAT else np.array([number or 0.0], NUMPY[dtype])
     bounds = (0.0, number or 0.0)
     b.emit("ConstantOfShape", (operand,), shapes, {"value": value}, dtype=dtype, bounds=bounds)
@@ -46,7 +47,7 @@ def constant_of_shape(b: Builder) -> None:
 @operator("EyeLike", weight=0.3)
 def eye_like(b: Builder) -> None:
     """Ones on a diagonal, zeros elsewhere, in the shape of a matrix"""
-    x = b.data(dtypes=b.types("EyeLike", "T1"), ranks=(2,))
+    x = data(b, dtypes=b.types("EyeLike", "T1"), ranks=(2,))
     dtype, k = b.choose("dtype", (None, FLOAT, INT64, INT32, DOUBLE)), b.choose("k", (0, 1, -1, 9))
     dtype = FLOAT if dtype is None and x.dtype not in b.types("EyeLike", "T2") else dtype
     attributes = {"dtype": dtype, "k": b.unless(k, 0)}
@@ -59,7 +60,7 @@ def range_(b: Builder) -> None:
     dtype = b.choose("dtype", (FLOAT, INT64, INT32, DOUBLE))
     start, limit, delta = b.choose("range", ((0, 1, 1), (0, 5, 1), (1, 8, 2), (4, 0, -1), (-2, 3, 2), (0, 16, 5)))
     operands = [
-        b.scalar(name, number, NUMBERS, dtype=dtype)
+        scalar(b, name, number, NUMBERS, dtype=dtype)
         for name, number in (("start", start), ("limit", limit), ("delta", delta))
     ]
     count = max(math.ceil((limit - start) / delta), 0)
@@ -81,7 +82,7 @@ def _random(name: str, rule: str, parameters: tuple[str, str]) -> None:
 
     @operator(f"{name}Like", until=21, heir="Dropout", rule=f"{rule}, in the shape of x", weight=0.15)
     def like(b: Builder) -> None:
-        x = b.data(dtypes=(FLOAT, DOUBLE, INT64, INT32))
+        x = data(b, dtypes=(FLOAT, DOUBLE, INT64, INT32))
         wanted = b.choose("dtype", (FLOAT, None, DOUBLE))
         dtype = wanted if wanted is not None or x.dtype in (FLOAT, DOUBLE) else FLOAT
         written = {"dtype": dtype, **attributes(b)}
@@ -96,7 +97,7 @@ _random("RandomUniform", "uniform numbers between low and high", ("low", "high")
 def bernoulli(b: Builder) -> None:
     """1 with probability x, else 0"""
     allowed = b.types("Bernoulli", "T2")
-    x = b.data(dtypes=(FLOAT, DOUBLE), fits=lambda v: v.low >= 0 and v.high <= 1, fill=Fill("range", high=1))
+    x = data(b, dtypes=(FLOAT, DOUBLE), fits=lambda v: v.low >= 0 and v.high <= 1, fill=Fill("range", high=1))
     dtype = b.choose("dtype", allowed)
     written = {"dtype": dtype, "seed": b.choose("seed", SEEDS)}
     b.emit("Bernoulli", (x,), x.shapes, written, dtype=dtype, bounds=(0.0, 1.0))
@@ -105,7 +106,7 @@ def bernoulli(b: Builder) -> None:
 @operator("Multinomial", until=21, heir="ArgMax", weight=0.15)
 def multinomial(b: Builder) -> None:
     """Classes drawn with the log probabilities of each row"""
-    x = b.data(ranks=(2,), fits=lambda v: v.low > -20 and v.high < 20)
+    x = data(b, ranks=(2,), fits=lambda v: v.low > -20 and v.high < 20)
     count, dtype = b.choose("sample_size", (1, 3)), b.choose("dtype", (INT32, INT64))
     written = {"sample_size": count, "dtype": dtype, "seed": b.choose("seed", SEEDS)}
     shapes = each(lambda s: (s[0], count), x)
@@ -115,7 +116,7 @@ def multinomial(b: Builder) -> None:
 @operator("Dropout", weight=0.6)
 def dropout(b: Builder) -> None:
     """x, and in training mode (an input from opset 12) a random part of it zero and the rest scaled up; and the mask"""
-    x = b.data(dtypes=b.types("Dropout"), fits=lambda v: max(-v.low, v.high) < 1e30)
+    x = data(b, dtypes=b.types("Dropout"), fits=lambda v: max(-v.low, v.high) < 1e30)
     ratio, training = b.choose("ratio", (None, 0.5, 0.25)), b.choose("training", (None, False, None, False, True))
     with_mask = b.flag("mask")
     outputs = [(x.dtype, x.shapes), (BOOL, x.shapes) if with_mask else None]
@@ -123,6 +124,6 @@ def dropout(b: Builder) -> None:
     if b.opset < 12:
         b.emit_all("Dropout", (x,), outputs, {"ratio": ratio}, bounds=bounds)
         return
-    mode = None if training is None else b.constant("training_mode", np.array(training))
-    inputs = (x, b.scalar("ratio_source", ratio, dtype=FLOAT), mode)
+    mode = None if training is None else constant(b, "training_mode", np.array(training))
+    inputs = (x, scalar(b, "ratio_source", ratio, dtype=FLOAT), mode)
     b.emit_all("Dropout", inputs, outputs, {"seed": int(b.choose("seed", SEEDS))}, bounds=bounds)

@@ -8,6 +8,7 @@ from math import prod
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import data, find, made, scalar
 from generators.ops.registry import operator
 from generators.values import (
     DOUBLE,
@@ -31,7 +32,7 @@ cosine is NaN."""
 @operator("Identity", weight=0.7)
 def identity(b: Builder) -> None:
     """y = x"""
-    x = b.data(dtypes=b.types("Identity", "V" if b.opset >= 14 else "T", inner=True), empty=True)
+    x = data(b, dtypes=b.types("Identity", "V" if b.opset >= 14 else "T", inner=True), empty=True)
     b.emit("Identity", (x,), x.shapes)
 
 
@@ -78,10 +79,10 @@ def second(b: Builder, name: str, x: Value, *, dtype: int | None = None, fill: s
         def fits(v: Value) -> bool:
             return v.dtype == dtype and v.index != x.index and broadcasts(x, v)
 
-        found = b.find(lambda v: v.rank == x.rank and fits(v)) or b.find(fits)
+        found = find(b, lambda v: v.rank == x.rank and fits(v)) or find(b, fits)
         if found is not None:
             return found
-    return b.made(source, each(lambda s: _second_shape(form, keep, s), x), dtype, fill)
+    return made(b, source, each(lambda s: _second_shape(form, keep, s), x), dtype, fill)
 
 
 def _second_shape(form: str, keep: int, shape: Shape) -> Shape:
@@ -110,7 +111,7 @@ def literal(b: Builder, x: Value) -> Value | None:
     """One of `LITERALS`, now and then."""
     number = b.choose("literal", LITERALS)
     wanted = number is not None and x.dtype not in RANGES
-    return b.scalar("literal_source", number if wanted else None, dtype=x.dtype)
+    return scalar(b, "literal_source", number if wanted else None, dtype=x.dtype)
 
 
 def ordered(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
@@ -144,7 +145,7 @@ def tame(most: float) -> Callable[[Value], bool]:
 def _binary(name: str, rule: str, bounds: Ends, weight: float) -> None:
     @operator(name, weight=weight, rule=rule + ", broadcast")
     def binary(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), fits=tame(LARGEST), empty=True)
+        x = data(b, dtypes=b.types(name), fits=tame(LARGEST), empty=True)
         p, q = ordered(b, x, literal(b, x) or second(b, "y", x))
         b.emit(name, (p, q), each(broadcast, p, q), bounds=bounds(p.low, p.high, q.low, q.high))
 
@@ -157,10 +158,10 @@ _binary("Sub", "z = x - y", _difference, 1.5)
 @operator("Div", weight=1.5)
 def div(b: Builder) -> None:
     """z = x / y, broadcast; y is kept away from zero"""
-    x = b.data(dtypes=b.types("Div"), fits=tame(LARGEST))
+    x = data(b, dtypes=b.types("Div"), fits=tame(LARGEST))
     y = literal(b, x) or second(b, "y", x, fill="positive")
     if y.low < (1e-3 if x.dtype == FLOAT16 else 1e-12):
-        y = b.made("initializer", y.shapes, x.dtype, "positive")
+        y = made(b, "initializer", y.shapes, x.dtype, "positive")
     bounds = _product(x.low, x.high, 1 / y.high, 1 / y.low)
     b.emit("Div", (x, y), each(broadcast, x, y), bounds=bounds)
 
@@ -168,7 +169,8 @@ def div(b: Builder) -> None:
 @operator("Pow")
 def power(b: Builder) -> None:
     """z = x ** y, broadcast; a small integer exponent, or any where x > 0"""
-    x = b.data(
+    x = data(
+        b,
         dtypes=b.types("Pow"),
         fits=lambda v: magnitude(v) < (1e4 if v.dtype in (FLOAT, DOUBLE) else 30),
         fill=Fill("weight"),
@@ -177,7 +179,7 @@ def power(b: Builder) -> None:
     exponent = b.choose("exponent", (2.0, 3.0, 1.0, 0.0, 0.5 if fractions else 2.0, -1.0 if fractions else 3.0))
     dtype = b.choose("y_dtype", (x.dtype, x.dtype, FLOAT, INT64 if exponent in (2.0, 3.0) else x.dtype))
     dtype = dtype if b.opset >= 12 and FLOAT16 not in (x.dtype, dtype) else x.dtype
-    y = b.scalar("y", exponent, ("initializer", "constant", "input"), dtype=dtype)
+    y = scalar(b, "y", exponent, ("initializer", "constant", "input"), dtype=dtype)
     if exponent < 0:
         bounds = (1 / x.high, 1 / x.low)
     else:
@@ -189,7 +191,7 @@ def power(b: Builder) -> None:
 def _variadic(name: str, rule: str) -> None:
     @operator(name, rule=rule + " of one or more tensors, broadcast")
     def variadic(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), fits=tame(LARGEST))
+        x = data(b, dtypes=b.types(name), fits=tame(LARGEST))
         count = b.choose("count", (2, 1, 3, 2, 4))
         operands = [x]
         for k in range(3):
@@ -210,7 +212,7 @@ _variadic("Mean", "the arithmetic mean")
 def _unary(name: str, rule: str, bounds: Callable[[float, float], tuple[float, float]], weight: float = 1.0) -> None:
     @operator(name, rule=rule, weight=weight)
     def unary(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), empty=True)
+        x = data(b, dtypes=b.types(name), empty=True)
         b.emit(name, (x,), x.shapes, bounds=bounds(x.low, x.high))
 
 
@@ -231,7 +233,7 @@ _unary("Cos", "y = cos x", lambda low, high: (-UNIT, UNIT), 0.7)
 def _bounded(name: str, rule: str, least: float, most: float, fill: Fill, bounds: tuple[float, float]) -> None:
     @operator(name, rule=f"{rule}, {least:g} <= x <= {most:g}", weight=0.3)
     def bounded(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), fits=lambda v: least <= v.low and v.high <= most, fill=fill)
+        x = data(b, dtypes=b.types(name), fits=lambda v: least <= v.low and v.high <= most, fill=fill)
         b.emit(name, (x,), x.shapes, bounds=bounds)
 
 
@@ -250,7 +252,7 @@ _unary("Asinh", "y = inverse hyperbolic sine of x", lambda low, high: (min(low, 
 def _on_positive(name: str, rule: str, function: Callable[[float], float], weight: float = 1.0) -> None:
     @operator(name, rule=rule + ", x > 0", weight=weight)
     def on_positive(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), fits=lambda v: v.low > 0, fill=Fill("positive"))
+        x = data(b, dtypes=b.types(name), fits=lambda v: v.low > 0, fill=Fill("positive"))
         ends = function(x.low), function(x.high)
         b.emit(name, (x,), x.shapes, bounds=(min(ends), max(ends)))
 
@@ -263,7 +265,8 @@ _on_positive("Reciprocal", "y = 1 / x", lambda x: 1 / x)
 @operator("Exp")
 def exp(b: Builder) -> None:
     """y = e ** x, x <= 20 so that chains stay finite"""
-    x = b.data(
+    x = data(
+        b,
         dtypes=b.types("Exp"),
         fits=lambda v: v.low > -50 and v.high <= (10 if v.dtype == FLOAT16 else 20),
         fill=Fill("positive"),
@@ -274,9 +277,9 @@ def exp(b: Builder) -> None:
 @operator("Mod", weight=0.3)
 def mod(b: Builder) -> None:
     """z = x - y floor(x / y), or the remainder of the truncated quotient (fmod: always for floats); y > 0"""
-    x = b.data(dtypes=b.types("Mod"), fits=tame(1e4))
+    x = data(b, dtypes=b.types("Mod"), fits=tame(1e4))
     y = second(b, "y", x, fill="positive")
     if y.low <= 0:
-        y = b.made("initializer", y.shapes, x.dtype, "positive")
+        y = made(b, "initializer", y.shapes, x.dtype, "positive")
     truncated = b.choose("fmod", (0, 1)) if x.dtype in RANGES else 1
     b.emit("Mod", (x, y), each(broadcast, x, y), {"fmod": b.unless(truncated, 0)}, bounds=(-y.high, y.high))

@@ -8,6 +8,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
+from generators.operands import constant, data, find, fresh, integers, made, weight, whole
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import DOUBLE, FLOAT, INT64, NUMPY, RANGES, Fill, Shape
@@ -26,7 +27,7 @@ def resize(b: Builder) -> None:
     """The spatial dims scaled, floor(n scale) or to given sizes, by nearest, linear or cubic interpolation"""
     mode = b.choose("mode", ("nearest", "linear", "cubic"))
     dtypes = [d for d in b.types("Resize", "T1") if d not in RANGES or mode == "nearest"]
-    x = b.data(dtypes=dtypes, ranks=(4,) if mode == "cubic" else (4, 3))
+    x = data(b, dtypes=dtypes, ranks=(4,) if mode == "cubic" else (4, 3))
     factors = b.choose("scales", SCALES)[: x.rank - 2]
     factors = tuple([f if all(s[axis] * f >= 1 for s in x.shapes) else 1.0 for axis, f in enumerate(factors, 2)])
     coordinates = b.choose("coordinate_transformation_mode", COORDINATES)
@@ -107,16 +108,16 @@ def _resize_operands(
     roi: Value | None = None
     if coordinates == "tf_crop_and_resize":
         starts, ends = (0.0, 0.0, *ROI[: rank - 2]), (1.0, 1.0, *[outside] * (rank - 2))
-        roi = b.constant("roi_source", np.array((*starts[kept:], *ends[kept:]), np.float32))
+        roi = constant(b, "roi_source", np.array((*starts[kept:], *ends[kept:]), np.float32))
     elif empty:
-        roi = b.constant("roi_source", np.zeros(0, np.float32))
+        roi = constant(b, "roi_source", np.zeros(0, np.float32))
     if form == "scales":
-        return x, roi, b.constant("scales_source", np.array((1.0, 1.0, *factors)[kept:], np.float32)), None
-    scales = b.constant("scales_source", np.zeros(0, np.float32)) if b.opset < 13 else None
+        return x, roi, constant(b, "scales_source", np.array((1.0, 1.0, *factors)[kept:], np.float32)), None
+    scales = constant(b, "scales_source", np.zeros(0, np.float32)) if b.opset < 13 else None
     if spatial:
-        return x, roi, scales, b.integers("sizes_source", sizes)
+        return x, roi, scales, integers(b, "sizes_source", sizes)
     if form == "sizes":
-        return x, roi, scales, b.integers("sizes_source", (*x.shape[:2], *sizes))
+        return x, roi, scales, integers(b, "sizes_source", (*x.shape[:2], *sizes))
     return x, roi, scales, _computed_sizes(b, x, sizes)
 
 
@@ -124,23 +125,23 @@ def _computed_sizes(b: Builder, x: Value, spatial: Shape) -> Value:
     """Batch and channels read off x, as torch exports an interpolation to a size."""
     feeds = len(x.shapes)
     shape = b.emit("Shape", (x,), ((x.rank,),) * feeds, dtype=INT64, bounds=(1.0, 4096.0))
-    ends = [b.integers(name, (number,)) for name, number in (("start", 0), ("end", 2))]
+    ends = [integers(b, name, (number,)) for name, number in (("start", 0), ("end", 2))]
     head = b.emit("Slice", (shape, *ends), ((2,),) * feeds)
-    tail = b.integers("sizes_source", spatial)
+    tail = integers(b, "sizes_source", spatial)
     return b.emit("Concat", (head, tail), ((x.rank,),) * feeds, {"axis": 0}, bounds=(1.0, 4096.0))
 
 
 @operator("GridSample", since=16, weight=0.6)
 def grid_sample(b: Builder) -> None:
     """X read at the positions of a grid in -1..1, interpolated, with one of three paddings; 3-D from opset 20"""
-    x = b.data(dtypes=b.types("GridSample", "T1"), ranks=(4, 5) if b.opset >= 20 else (4,), fits=tame(1e6))
+    x = data(b, dtypes=b.types("GridSample", "T1"), ranks=(4, 5) if b.opset >= 20 else (4,), fits=tame(1e6))
     kinds = ("linear", "nearest", "cubic") if b.opset >= 20 else ("bilinear", "nearest", "bicubic")
     mode = kinds[b.choose("mode", (0, 1, 2))]
     mode = mode if mode != "cubic" or x.rank == 4 else kinds[0]
     padding, aligned = b.choose("padding_mode", ("zeros", "border", "reflection")), b.choose("align_corners", (0, 1))
     size = b.choose("size", ((2, 2, 2), (1, 3, 2), (3, 1, 1), (4, 4, 1)))[: x.rank - 2]
     source = b.choose("grid", ("input", "initializer", "constant"))
-    grid = b.made(source, each(lambda s: (s[0], *size, len(size)), x), x.dtype, "unit")
+    grid = made(b, source, each(lambda s: (s[0], *size, len(size)), x), x.dtype, "unit")
     attributes = {
         "mode": b.unless(mode, kinds[0]),
         "padding_mode": b.unless(padding, "zeros"),
@@ -156,8 +157,8 @@ def affine_grid(b: Builder) -> None:
     spatial, batch = b.choose("spatial", (2, 3)), b.choose("batch", (1, 2))
     dtype = b.choose("dtype", (FLOAT, DOUBLE))
     size = (batch, 1, *b.choose("size", ((2, 2, 2), (3, 2, 2), (2, 4, 3)))[:spatial])
-    theta = b.weight("theta", (batch, spatial, spatial + 1), dtype=dtype)
-    operand = b.integers("size_source", size)
+    theta = weight(b, "theta", (batch, spatial, spatial + 1), dtype=dtype)
+    operand = integers(b, "size_source", size)
     attributes = {"align_corners": b.unless(b.choose("align_corners", (0, 1)), 0)}
     shapes = ((batch, *size[2:], spatial),) * b.header.feeds
     top = 4.0 * magnitude(theta)
@@ -171,13 +172,13 @@ POOLED = ((1, 1), (2, 2), (1, 2), (3, 1))
 @operator("RoiAlign", until=21, heir="GridSample", weight=0.4)
 def roi_align(b: Builder) -> None:
     """Regions of X pooled to one size by the mean or the maximum of interpolated samples"""
-    x = b.data(dtypes=b.types("RoiAlign", "T1"), ranks=(4,), fits=tame(1e6))
+    x = data(b, dtypes=b.types("RoiAlign", "T1"), ranks=(4,), fits=tame(1e6))
     count, (height, width) = b.choose("count", (1, 2, 3)), b.choose("pooled", POOLED)
     mode, ratio = b.choose("mode", ("avg", "max")), b.choose("sampling_ratio", (1, 2, 0))
     ratio = 1 if mode == "max" else ratio  # onnxruntime says that it gets others wrong
     scale, transform = b.choose("spatial_scale", (1.0, 0.5)), b.choose("transform", ("half_pixel", "output_half_pixel"))
-    rois = b.constant("rois", np.array(REGIONS[:count], NUMPY[x.dtype]))
-    samples = b.whole("batch_indices", ((count,),) * len(x.shapes), 0, min(s[0] for s in x.shapes) - 1)
+    rois = constant(b, "rois", np.array(REGIONS[:count], NUMPY[x.dtype]))
+    samples = whole(b, "batch_indices", ((count,),) * len(x.shapes), 0, min(s[0] for s in x.shapes) - 1)
     attributes = {
         "mode": b.unless(mode, "avg"),
         "output_height": b.unless(height, 1),
@@ -193,9 +194,9 @@ def roi_align(b: Builder) -> None:
 @operator("MaxRoiPool", until=21, heir="MaxPool", weight=0.2)
 def max_roi_pool(b: Builder) -> None:
     """The maximum of each cell of each region (batch index, x1, y1, x2, y2)"""
-    x = b.data(dtypes=b.types("MaxRoiPool"), ranks=(4,))
+    x = data(b, dtypes=b.types("MaxRoiPool"), ranks=(4,))
     count, pooled = b.choose("count", (1, 2, 3)), b.choose("pooled", POOLED)
-    rois = b.constant("rois", np.array([(0.0, *region) for region in REGIONS[:count]], NUMPY[x.dtype]))
+    rois = constant(b, "rois", np.array([(0.0, *region) for region in REGIONS[:count]], NUMPY[x.dtype]))
     scale = b.choose("spatial_scale", (1.0, 0.5))
     attributes = {"pooled_shape": pooled, "spatial_scale": b.unless(scale, 1.0)}
     shapes = each(lambda s: (count, s[1], *pooled), x)
@@ -221,11 +222,11 @@ def col2im(b: Builder) -> None:
     image, block, positions, placed = b.choose("image", COLUMNS)
     rows = math.prod(block)
     dtypes = b.types("Col2Im")
-    x = b.find(lambda v: v.dtype in dtypes and v.rank == 3 and _is_columns(v, rows, positions) and tame(1e6)(v))
+    x = find(b, lambda v: v.dtype in dtypes and v.rank == 3 and _is_columns(v, rows, positions) and tame(1e6)(v))
     if x is None:
         shape = (b.header.batch, b.choose("channels", (1, 2)) * rows, positions)
-        x = b.fresh(FLOAT, (shape,) * b.header.feeds, Fill("data"))
-    operands = (x, b.integers("image_source", image), b.integers("block_source", block))
+        x = fresh(b, FLOAT, (shape,) * b.header.feeds, Fill("data"))
+    operands = (x, integers(b, "image_source", image), integers(b, "block_source", block))
     bounds = (9.0 * min(x.low, 0.0), 9.0 * max(x.high, 0.0))
     b.emit("Col2Im", operands, each(lambda s: (s[0], s[1] // rows, *image), x), placed, bounds=bounds)
 

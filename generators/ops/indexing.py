@@ -8,6 +8,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import constant, data, integers, made, scalar, whole
 from generators.ops.registry import operator
 from generators.values import BOOL, FLOAT, FLOAT16, INT32, INT64, Fill, Shape
 
@@ -29,11 +30,11 @@ def _resized(x: Value, axis: int, n: int) -> tuple[Shape, ...]:
 @operator("TopK", weight=0.8)
 def topk(b: Builder) -> None:
     """The k largest or smallest elements along an axis and their indices; ties go to the lower index"""
-    x = b.data(dtypes=b.types("TopK"), ranks=RANKS)
+    x = data(b, dtypes=b.types("TopK"), ranks=RANKS)
     axis, wanted = b.axis("axis", x.rank), b.choose("k", (1, 2, 3))
     k = min(wanted, _least(x, axis))
     largest, as_sorted = b.choose("largest", (1, 0)), b.choose("sorted", (1, 1, 1))
-    operand = b.integers("k_source", (k,), INDEX_SOURCES)
+    operand = integers(b, "k_source", (k,), INDEX_SOURCES)
     shapes = _resized(x, axis, k)
     attributes = {
         "axis": b.unless(axis, -1),
@@ -50,24 +51,24 @@ def _with_indices(x: Value) -> tuple[float, float]:
 @operator("GatherElements", weight=0.6)
 def gather_elements(b: Builder) -> None:
     """y[i][j] = x[indices[i][j]][j] for axis 0, negative indices counting from the end"""
-    x = b.data(dtypes=b.types("GatherElements"), ranks=RANKS)
+    x = data(b, dtypes=b.types("GatherElements"), ranks=RANKS)
     axis, count = b.axis("axis", x.rank), b.choose("count", (1, 2, 3))
     n = _least(x, axis)
     shapes = _resized(x, axis, count)
     dtype = b.choose("dtype", (INT64, INT32))
-    indices = b.whole("indices", shapes, -n, n - 1, dtype=dtype)
+    indices = whole(b, "indices", shapes, -n, n - 1, dtype=dtype)
     b.emit("GatherElements", (x, indices), shapes, {"axis": b.unless(axis, 0)}, bounds=(x.low, x.high))
 
 
 @operator("GatherND", weight=0.6)
 def gather_nd(b: Builder) -> None:
     """Slices x[indices[i]], each row of indices a path into the first axes (after batch_dims, from opset 12)"""
-    x = b.data(dtypes=b.types("GatherND"), ranks=RANKS)
+    x = data(b, dtypes=b.types("GatherND"), ranks=RANKS)
     batch = b.choose("batch_dims", (0, 0, 1)) if b.opset >= 12 and x.rank > 1 else 0
     depth = min(b.choose("depth", (1, 2, 3)), x.rank - batch)
     rows = b.choose("rows", (1, 2, 3))
     n = min(_least(x, axis) for axis in range(batch, batch + depth))
-    indices = b.whole("indices", each(lambda s: (*s[:batch], rows, depth), x), -n, n - 1)
+    indices = whole(b, "indices", each(lambda s: (*s[:batch], rows, depth), x), -n, n - 1)
     shapes = each(lambda s: (*s[:batch], rows, *s[batch + depth :]), x)
     attributes = {"batch_dims": b.unless(batch, 0) if b.opset >= 12 else None}
     b.emit("GatherND", (x, indices), shapes, attributes, bounds=(x.low, x.high))
@@ -88,13 +89,13 @@ def _scattered(x: Value, updates: Value) -> tuple[float, float]:
 @operator("ScatterElements", weight=0.6)
 def scatter_elements(b: Builder) -> None:
     """x with y[indices[i][j]][j] = updates[i][j] for axis 0; from opset 16 the two may be combined"""
-    x = b.data(dtypes=b.types("ScatterElements"), ranks=RANKS, fits=lambda v: max(-v.low, v.high) < 1e3)
+    x = data(b, dtypes=b.types("ScatterElements"), ranks=RANKS, fits=lambda v: max(-v.low, v.high) < 1e3)
     axis, reduction = b.axis("axis", x.rank), _reduction(b, x)
     n = _least(x, axis)
     count = b.choose("count", (1, 2, 3)) if reduction != "none" else 1  # one a line: no two updates meet
     shapes = _resized(x, axis, min(count, n))
-    indices = b.whole("indices", shapes, -n, n - 1)
-    updates = b.made(b.choose("updates", ("initializer", "input", "constant")), shapes, x.dtype, "weight")
+    indices = whole(b, "indices", shapes, -n, n - 1)
+    updates = made(b, b.choose("updates", ("initializer", "input", "constant")), shapes, x.dtype, "weight")
     attributes = {
         "axis": b.unless(axis, 0),
         "reduction": b.unless(reduction, "none") if b.opset >= 16 else None,
@@ -105,16 +106,16 @@ def scatter_elements(b: Builder) -> None:
 @operator("ScatterND", weight=0.6)
 def scatter_nd(b: Builder) -> None:
     """x with y[indices[i]] = updates[i], each row of indices a path into the first axes"""
-    x = b.data(dtypes=b.types("ScatterND"), ranks=RANKS, fits=lambda v: max(-v.low, v.high) < 1e3)
+    x = data(b, dtypes=b.types("ScatterND"), ranks=RANKS, fits=lambda v: max(-v.low, v.high) < 1e3)
     reduction, depth = _reduction(b, x), min(b.choose("depth", (1, 2, 3)), x.rank)
     n = min(_least(x, axis) for axis in range(depth))
     rows = min(b.choose("rows", (1, 2, 3)), n)
     # Rows in falling order: all different, so no two updates meet.
     paths = np.repeat(np.arange(n - 1, n - 1 - rows, -1, dtype=np.int64)[:, None], depth, 1)
     paths = paths - n if b.flag("negative") and all(x.fixed(a) and x.shape[a] == n for a in range(depth)) else paths
-    indices = b.constant("indices", paths, INDEX_SOURCES)
+    indices = constant(b, "indices", paths, INDEX_SOURCES)
     shapes = each(lambda s: (rows, *s[depth:]), x)
-    updates = b.made(b.choose("updates", ("initializer", "input", "constant")), shapes, x.dtype, "weight")
+    updates = made(b, b.choose("updates", ("initializer", "input", "constant")), shapes, x.dtype, "weight")
     attributes = {"reduction": b.unless(reduction, "none") if b.opset >= 16 else None}
     b.emit("ScatterND", (x, indices, updates), x.shapes, attributes, bounds=_scattered(x, updates))
 
@@ -122,14 +123,14 @@ def scatter_nd(b: Builder) -> None:
 @operator("TensorScatter", since=24, weight=1.0)
 def tensor_scatter(b: Builder) -> None:
     """A cache with an update written along an axis from a position of its own for each sample, linear or circular"""
-    x = b.data(dtypes=b.types("TensorScatter"), ranks=(3, 4), fixed=None)
+    x = data(b, dtypes=b.types("TensorScatter"), ranks=(3, 4), fixed=None)
     size, mode = b.choose("size", (1, 2)), b.choose("mode", ("linear", "circular"))
     axis = b.choose("axis", (-2, 1, -2))
     n, k = x.shape[axis], axis % x.rank
     size = min(size, n)
     shapes = each(lambda s: (*s[:k], size, *s[k + 1 :]), x)
-    update = b.made(b.choose("update", ("input", "initializer")), shapes, x.dtype, "weight")
-    where = b.whole("write_indices", ((x.shape[0],),) * len(x.shapes), 0, n - size) if b.flag("positions") else None
+    update = made(b, b.choose("update", ("input", "initializer")), shapes, x.dtype, "weight")
+    where = whole(b, "write_indices", ((x.shape[0],),) * len(x.shapes), 0, n - size) if b.flag("positions") else None
     bounds = (min(x.low, update.low), max(x.high, update.high))
     attributes = {"axis": b.unless(axis, -2), "mode": b.unless(mode, "linear")}
     b.emit("TensorScatter", (x, update, where), x.shapes, attributes, bounds=bounds)
@@ -140,13 +141,13 @@ def one_hot(b: Builder) -> None:
     """A new axis of `depth` that holds the on-value at the index and the off-value elsewhere"""
     kinds = ((INT64, FLOAT, INT64), (INT64, INT64, INT64), (INT32, FLOAT, INT32), (FLOAT, FLOAT, FLOAT))
     of_indices, of_values, of_depth = b.choose("dtypes", kinds)
-    indices = b.data("x", dtypes=(of_indices,), ranks=(1, 2, 3), fits=_small, fill=Fill("range", low=-2, high=2))
+    indices = data(b, "x", dtypes=(of_indices,), ranks=(1, 2, 3), fits=_small, fill=Fill("range", low=-2, high=2))
     depth = b.choose("depth", (3, 4, 2, 1))
     axis = b.axis("axis", indices.rank + 1)
     k = axis % (indices.rank + 1)
-    count = b.scalar("depth_source", depth, dtype=of_depth)
+    count = scalar(b, "depth_source", depth, dtype=of_depth)
     pair = np.array(b.choose("values", ((0, 1), (2, 5), (-1, 1))), {FLOAT: np.float32, INT64: np.int64}[of_values])
-    levels = b.constant("values_source", pair, INDEX_SOURCES)
+    levels = constant(b, "values_source", pair, INDEX_SOURCES)
     shapes = each(lambda s: (*s[:k], depth, *s[k:]), indices)
     bounds = (float(pair.min()), float(pair.max()))
     attributes = {"axis": b.unless(axis, -1)}
@@ -160,9 +161,9 @@ def _small(v: Value) -> bool:
 @operator("ReverseSequence", weight=0.4)
 def reverse_sequence(b: Builder) -> None:
     """The first sequence_lens[i] steps of sample i in reverse order"""
-    x = b.data(dtypes=b.types("ReverseSequence"), ranks=(3, 2, 4))
+    x = data(b, dtypes=b.types("ReverseSequence"), ranks=(3, 2, 4))
     time, batch = b.choose("axes", ((0, 1), (1, 0)))
-    lengths = b.whole("lengths", each(lambda s: (s[batch],), x), 1, _least(x, time))
+    lengths = whole(b, "lengths", each(lambda s: (s[batch],), x), 1, _least(x, time))
     attributes = {"time_axis": b.unless(time, 0), "batch_axis": b.unless(batch, 1)}
     b.emit("ReverseSequence", (x, lengths), x.shapes, attributes, bounds=(x.low, x.high))
 
@@ -170,9 +171,9 @@ def reverse_sequence(b: Builder) -> None:
 @operator("Trilu", since=14, weight=0.6)
 def trilu(b: Builder) -> None:
     """The upper or lower triangle of each matrix, zeros elsewhere; k moves the diagonal"""
-    x = b.data(dtypes=b.types("Trilu"), ranks=(2, 3, 4))
+    x = data(b, dtypes=b.types("Trilu"), ranks=(2, 3, 4))
     upper, k = b.choose("upper", (1, 0)), b.choose("k", (None, 0, 1, -1, 3))
-    diagonal = None if k is None else b.constant("k_source", np.array(k, np.int64), INDEX_SOURCES)
+    diagonal = None if k is None else constant(b, "k_source", np.array(k, np.int64), INDEX_SOURCES)
     bounds = (min(x.low, 0.0), max(x.high, 0.0))
     b.emit("Trilu", (x, diagonal), x.shapes, {"upper": b.unless(upper, 1)}, bounds=bounds)
 
@@ -184,17 +185,17 @@ PATTERNS = ((1,), (1, 0), (0, 1, 1), (1, 1, 0, 1), (2, 1, 1, 3, 2), (0, 0, 5, 1)
 @operator("Compress", weight=0.5)
 def compress(b: Builder) -> None:
     """The slices along an axis, or the elements, where a condition holds; what it is too short for is dropped"""
-    x = b.data(dtypes=b.types("Compress"), ranks=RANKS)
+    x = data(b, dtypes=b.types("Compress"), ranks=RANKS)
     flat, axis = b.flag("flat"), b.axis("axis", x.rank)
     shortest = min(prod(s) for s in x.shapes) if flat else _least(x, axis)
     condition = np.array(b.choose("condition", PATTERNS), np.bool_)[:shortest]
     kept = int(condition.sum())
-    operand = b.constant("condition_source", condition)
+    operand = constant(b, "condition_source", condition)
     shapes = ((kept,),) * len(x.shapes) if flat else _resized(x, axis, kept)
     b.emit("Compress", (x, operand), shapes, {"axis": None if flat else axis}, bounds=(x.low, x.high))
 
 
-def _pattern(b: Builder, op_type: str) -> np.ndarray:
+def _pattern(b: Builder) -> np.ndarray:
     """Certain numbers, as a vector or as a matrix, in a dtype that the operator takes."""
     pattern, form = b.choose("x", PATTERNS), b.choose("form", ("vector", "column", "rows"))
     x = np.array(pattern, b.choose("dtype", [np.float32, np.int64, np.int64]))
@@ -205,8 +206,8 @@ def _pattern(b: Builder, op_type: str) -> np.ndarray:
 @operator("NonZero", weight=0.3)
 def nonzero(b: Builder) -> None:
     """The indices of the elements that are not zero, a column each"""
-    x = _pattern(b, "NonZero")
-    operand = b.constant("x_source", x if b.flag("numbers") else x.astype(np.bool_))
+    x = _pattern(b)
+    operand = constant(b, "x_source", x if b.flag("numbers") else x.astype(np.bool_))
     found = len(x[x != 0])
     b.emit("NonZero", (operand,), ((x.ndim, found),) * b.header.feeds, dtype=INT64, bounds=(0.0, 8.0))
 
@@ -214,11 +215,11 @@ def nonzero(b: Builder) -> None:
 @operator("Unique", weight=0.3)
 def unique(b: Builder) -> None:
     """The different elements or slices, where each comes first, which of them each one is, and how often it comes"""
-    x = _pattern(b, "Unique")
+    x = _pattern(b)
     flat, in_order, every = b.flag("flat"), b.choose("sorted", (1, 0)), b.flag("every")
     found = np.unique(x, axis=None if flat else 0)
     count, total, feeds = found.size if flat else len(found), x.size if flat else len(x), b.header.feeds
-    operand = b.constant("x_source", x)
+    operand = constant(b, "x_source", x)
     outputs = [
         (operand.dtype, (found.shape,) * feeds),
         *[(INT64, ((n,),) * feeds) if every else None for n in (count, total, count)],
@@ -243,11 +244,11 @@ def non_max_suppression(b: Builder) -> None:
     """(batch, class, box) of the boxes left when each that overlaps a better one of its class is dropped"""
     most, iou, score, left = b.choose("thresholds", SUPPRESSIONS)
     centred = b.choose("center_point_box", (0, 1))
-    boxes, scores = b.constant("boxes", _centred(BOXES) if centred else BOXES), b.constant("scores", SCORES)
+    boxes, scores = constant(b, "boxes", _centred(BOXES) if centred else BOXES), constant(b, "scores", SCORES)
     limits = (
-        b.integers("max_output_boxes_per_class", (most,)),
-        b.constant("iou_threshold", np.array([iou], np.float32)),
-        b.constant("score_threshold", np.array([score], np.float32)) if score else None,
+        integers(b, "max_output_boxes_per_class", (most,)),
+        constant(b, "iou_threshold", np.array([iou], np.float32)),
+        constant(b, "score_threshold", np.array([score], np.float32)) if score else None,
     )
     shapes = ((left, 3),) * b.header.feeds
     attributes = {"center_point_box": b.unless(centred, 0)}

@@ -6,6 +6,7 @@ from math import prod
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import data, find, fresh, made, optional, weight
 from generators.ops.elementwise import broadcast, magnitude, tame
 from generators.ops.registry import operator
 from generators.values import Fill, Shape
@@ -24,11 +25,11 @@ def gemm(b: Builder) -> None:
     """Y = alpha A' B' + beta C, A' (M, K) and B' (K, N) transposed on demand, C broadcast to (M, N)"""
     transposed_a, transposed_b = b.flag("transA"), b.flag("transB")
     inner, outer = (0, 1) if transposed_a else (1, 0)
-    a = b.data("a", dtypes=b.types("Gemm"), ranks=(2,), fixed=(inner,), fits=tame(LARGEST))
+    a = data(b, "a", dtypes=b.types("Gemm"), ranks=(2,), fixed=(inner,), fits=tame(LARGEST))
     k = a.shape[inner]
     n = b.choose("n", COLUMNS) or k
-    w = b.weight("w", (n, k) if transposed_b else (k, n), dtype=a.dtype)
-    c = b.optional("c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))), dtype=a.dtype)
+    w = weight(b, "w", (n, k) if transposed_b else (k, n), dtype=a.dtype)
+    c = optional(b, "c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))), dtype=a.dtype)
     alpha, beta = b.choose("alpha", (1.0, 1.0, 0.5, 2.0)), b.choose("beta", (1.0, 1.0, 0.5, -1.0))
     attributes = {
         "alpha": b.unless(alpha, 1.0),
@@ -43,12 +44,12 @@ def gemm(b: Builder) -> None:
 @operator("MatMul", weight=2.5)
 def matmul(b: Builder) -> None:
     """NumPy's matmul: the last two dims are matrices, those before broadcast; a 1-D operand is a vector"""
-    a = b.data("a", dtypes=b.types("MatMul"), ranks=(2, 3, 4, 1), fixed=(-1,), fits=tame(LARGEST))
+    a = data(b, "a", dtypes=b.types("MatMul"), ranks=(2, 3, 4, 1), fixed=(-1,), fits=tame(LARGEST))
     k = a.shape[-1]
     n = b.choose("n", COLUMNS) or k
     form = b.choose("form", ("matrix", "matrix", "batched", "vector"))
     batch = a.shape[:-2] if form == "batched" and all(a.fixed(axis) for axis in range(a.rank - 2)) else ()
-    w = b.weight("w", (k,) if form == "vector" else (*batch, k, n), dtype=a.dtype)
+    w = weight(b, "w", (k,) if form == "vector" else (*batch, k, n), dtype=a.dtype)
     top = _top(a, w, k)
     b.emit("MatMul", (a, w), each(matmul_shape, a, w), bounds=(-top, top))
 
@@ -74,7 +75,7 @@ def einsum(b: Builder) -> None:
     first, _, other = terms.partition(",")
     free = int(first.startswith("..."))
     rank = 3 if free else len(first)
-    x = b.data(dtypes=b.types("Einsum"), ranks=(rank,), fits=tame(1e6), fixed=(-1,))
+    x = data(b, dtypes=b.types("Einsum"), ranks=(rank,), fits=tame(1e6), fixed=(-1,))
     n = b.choose("n", (1, 2, 3, 4))
 
     def sizes(s: Shape, letters: str) -> Shape:
@@ -84,7 +85,7 @@ def einsum(b: Builder) -> None:
     operands = [x]
     if other:
         source = b.choose("y", ("initializer", "input", "constant"))
-        operands.append(b.made(source, each(lambda s: sizes(s, other), x), x.dtype, "weight"))
+        operands.append(made(b, source, each(lambda s: sizes(s, other), x), x.dtype, "weight"))
     count = max(prod(shape) for shape in x.shapes)
     top = count * magnitude(x) * (magnitude(operands[-1]) if other else 1.0)
     b.emit("Einsum", operands, each(lambda s: sizes(s, result), x), {"equation": equation}, bounds=(-top, top))
@@ -95,7 +96,7 @@ def det(b: Builder) -> None:
     """The determinant of each square matrix"""
     n, batch = b.choose("n", (1, 2, 3)), b.choose("batch", ((), (2,), (1,)))
     dtypes = b.types("Det")
-    x = b.find(lambda v: v.dtype in dtypes and v.rank > 1 and v.static and v.shape[-2:] == (n, n) and tame(1e3)(v))
-    x = x or b.fresh(dtypes[0], ((*batch, n, n),) * b.header.feeds, Fill("weight"))
+    x = find(b, lambda v: v.dtype in dtypes and v.rank > 1 and v.static and v.shape[-2:] == (n, n) and tame(1e3)(v))
+    x = x or fresh(b, dtypes[0], ((*batch, n, n),) * b.header.feeds, Fill("weight"))
     top = 6.0 * max(magnitude(x), 1.0) ** n
     b.emit("Det", (x,), each(lambda s: s[:-2], x), bounds=(-top, top))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import data, find, fresh, made, scalar, whole
 from generators.ops.elementwise import broadcast, broadcasts, ordered, second, tame
 from generators.ops.registry import operator
 from generators.values import BOOL, INT32, RANGES, Fill
@@ -18,7 +19,7 @@ def _classified(name: str, rule: str) -> None:
     @operator(name, rule=rule, weight=0.3)
     def classified(b: Builder) -> None:
         floats = [dtype for dtype in b.types(name, "T1") if dtype not in RANGES]
-        x = b.data(dtypes=floats, fits=lambda v: math.isinf(v.high), fill=NONFINITE)
+        x = data(b, dtypes=floats, fits=lambda v: math.isinf(v.high), fill=NONFINITE)
         signs = b.choose("signs", (None, (1, 0), (0, 1)))
         through = b.choose("through", (None, None, None, "Transpose", "Neg", "Identity", "Abs", "Where"))
         attributes = (
@@ -33,8 +34,8 @@ def _moved(b: Builder, through: str | None, x: Value) -> Value:
     if through is None or x.dtype not in b.types(through, "V" if through == "Identity" and b.opset >= 14 else "T"):
         return x
     if through == "Where":
-        condition = b.made("initializer", x.shapes, BOOL, "data")
-        return b.emit("Where", (condition, x, b.scalar("zero", 0.0, dtype=x.dtype)), x.shapes, dtype=x.dtype)
+        condition = made(b, "initializer", x.shapes, BOOL, "data")
+        return b.emit("Where", (condition, x, scalar(b, "zero", 0.0, dtype=x.dtype)), x.shapes, dtype=x.dtype)
     return b.emit(through, (x,), each(lambda s: s[::-1], x) if through == "Transpose" else x.shapes)
 
 
@@ -45,10 +46,10 @@ _classified("IsInf", "y = whether x is an infinity, of the wanted signs")
 def _comparison(name: str, rule: str, since: int = 11) -> None:
     @operator(name, since=since, rule=rule + ", broadcast", weight=0.5)
     def comparison(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), empty=True)
+        x = data(b, dtypes=b.types(name), empty=True)
         p, q = ordered(b, x, second(b, "y", x))
         if b.choose("nonfinite", (*[False] * 15, True)) and x.dtype not in RANGES:
-            p = b.fresh(x.dtype, p.shapes, NONFINITE)
+            p = fresh(b, x.dtype, p.shapes, NONFINITE)
         b.emit(name, (p, q), each(broadcast, p, q), dtype=BOOL, bounds=(0.0, 1.0))
 
 
@@ -62,8 +63,8 @@ _comparison("LessOrEqual", "z = x <= y", 12)
 def _logical(name: str, rule: str) -> None:
     @operator(name, rule=rule + ", broadcast", weight=0.4)
     def logical(b: Builder) -> None:
-        x = b.data(dtypes=(BOOL,), fill=Fill("range", high=1))
-        y = b.find(lambda v: v.dtype == BOOL and broadcasts(x, v)) or x
+        x = data(b, dtypes=(BOOL,), fill=Fill("range", high=1))
+        y = find(b, lambda v: v.dtype == BOOL and broadcasts(x, v)) or x
         b.emit(name, (x, y), each(broadcast, x, y))
 
 
@@ -75,18 +76,18 @@ _logical("Xor", "z = x differs from y")
 @operator("Not", weight=0.5)
 def logical_not(b: Builder) -> None:
     """y = not x"""
-    x = b.data(dtypes=(BOOL,), fill=Fill("range", high=1))
+    x = data(b, dtypes=(BOOL,), fill=Fill("range", high=1))
     b.emit("Not", (x,), x.shapes)
 
 
 @operator("Where")
 def where(b: Builder) -> None:
     """z = x where the condition holds, else y; all three broadcast"""
-    x = b.data(dtypes=b.types("Where"))
+    x = data(b, dtypes=b.types("Where"))
     y = second(b, "y", x)
-    condition = b.find(lambda v: v.dtype == BOOL and broadcasts(x, y, v))
+    condition = find(b, lambda v: v.dtype == BOOL and broadcasts(x, y, v))
     if condition is None:
-        condition = b.fresh(BOOL, x.shapes, Fill("range", high=1))
+        condition = fresh(b, BOOL, x.shapes, Fill("range", high=1))
     bounds = (min(x.low, y.low), max(x.high, y.high))
     b.emit("Where", (condition, x, y), each(broadcast, condition, x, y), dtype=x.dtype, bounds=bounds)
 
@@ -94,7 +95,7 @@ def where(b: Builder) -> None:
 def _bitwise(name: str, rule: str) -> None:
     @operator(name, since=18, rule=rule + " bit by bit, broadcast", weight=0.3)
     def bitwise(b: Builder) -> None:
-        x = b.data(dtypes=_signed_first(b.types(name)))
+        x = data(b, dtypes=_signed_first(b.types(name)))
         p, q = ordered(b, x, second(b, "y", x))
         b.emit(name, (p, q), each(broadcast, p, q), bounds=RANGES[x.dtype])
 
@@ -111,15 +112,15 @@ _bitwise("BitwiseXor", "z = x xor y")
 @operator("BitwiseNot", since=18, weight=0.3)
 def bitwise_not(b: Builder) -> None:
     """y = not x, bit by bit"""
-    x = b.data(dtypes=_signed_first(b.types("BitwiseNot")))
+    x = data(b, dtypes=_signed_first(b.types("BitwiseNot")))
     b.emit("BitwiseNot", (x,), x.shapes, bounds=RANGES[x.dtype])
 
 
 @operator("BitShift", weight=0.3)
 def bit_shift(b: Builder) -> None:
     """z = x shifted by y bits to the left or to the right, unsigned"""
-    x = b.data(dtypes=b.types("BitShift"), fits=tame(1e12))
+    x = data(b, dtypes=b.types("BitShift"), fits=tame(1e12))
     direction = b.choose("direction", ("LEFT", "RIGHT"))
     form = b.choose("form", ((), x.shape if x.static else (), (1,)))
-    y = b.whole("y", (form,) * len(x.shapes), 0, 3, dtype=x.dtype)
+    y = whole(b, "y", (form,) * len(x.shapes), 0, 3, dtype=x.dtype)
     b.emit("BitShift", (x, y), each(broadcast, x, y), {"direction": direction}, bounds=(0.0, 8 * x.high))

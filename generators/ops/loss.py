@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from generators.builder import Builder, each
+from generators.operands import data, weight, whole
 from generators.ops.elementwise import tame
 from generators.ops.registry import operator
 from generators.values import FLOAT, Fill
@@ -11,10 +12,10 @@ from generators.values import FLOAT, Fill
 def _loss(name: str, since: int, rule: str) -> None:
     @operator(name, since=since, rule=rule, weight=0.2)
     def loss(b: Builder) -> None:
-        x = b.data(dtypes=(FLOAT,), ranks=(2, 3, 4), fixed=(1,), fits=tame(50.0), fill=Fill("weight"))
+        x = data(b, dtypes=(FLOAT,), ranks=(2, 3, 4), fixed=(1,), fits=tame(50.0), fill=Fill("weight"))
         classes = x.shape[1]
-        labels = b.whole("labels", each(lambda s: (s[0], *s[2:]), x), 0, classes - 1)
-        weights = b.weight("weights", (classes,), fill="positive") if b.flag("weighted") else None
+        labels = whole(b, "labels", each(lambda s: (s[0], *s[2:]), x), 0, classes - 1)
+        weights = weight(b, "weights", (classes,), fill="positive") if b.flag("weighted") else None
         reduction, ignored = b.choose("reduction", ("mean", "sum", "none")), b.choose("ignore_index", (None, None, 5))
         with_log = b.flag("log_prob") and name == "SoftmaxCrossEntropyLoss"
         shapes = each(lambda s: (s[0], *s[2:]) if reduction == "none" else (), x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from generators.builder import Builder, each
+from generators.operands import data, fresh, optional, weight
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import FLOAT, Fill
@@ -22,10 +23,10 @@ def _epsilon(b: Builder) -> float:
 @operator("BatchNormalization", weight=3)
 def batch_normalization(b: Builder) -> None:
     """Y = (X - mean) / sqrt(var + epsilon) scale + B, each one number a channel (axis 1)"""
-    x = b.data(dtypes=b.types("BatchNormalization"), ranks=(4, 3, 2, 5), fixed=(1,), fits=tame(LARGEST))
+    x = data(b, dtypes=b.types("BatchNormalization"), ranks=(4, 3, 2, 5), fixed=(1,), fits=tame(LARGEST))
     shape = (x.shape[1],)
-    scale, bias, mean = (b.weight(name, shape, dtype=x.dtype) for name in ("scale", "bias", "mean"))
-    variance = b.weight("variance", shape, dtype=x.dtype, fill="positive")
+    scale, bias, mean = (weight(b, name, shape, dtype=x.dtype) for name in ("scale", "bias", "mean"))
+    variance = weight(b, "variance", shape, dtype=x.dtype, fill="positive")
     epsilon = _epsilon(b)
     momentum = b.choose("momentum", (None, 0.5))
     top = (magnitude(x) + magnitude(mean)) * magnitude(scale) / (variance.low + epsilon) ** 0.5 + magnitude(bias)
@@ -37,9 +38,9 @@ def batch_normalization(b: Builder) -> None:
 def instance_normalization(b: Builder) -> None:
     """Y = (X - mean) / sqrt(var + epsilon) scale + B, mean and var over the spatial dims of each sample and channel"""
     dtypes = b.types("InstanceNormalization")
-    x = b.data(dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), fits=tame(LARGEST))
+    x = data(b, dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), fits=tame(LARGEST))
     shape = (x.shape[1],)
-    scale, bias = b.weight("scale", shape, dtype=x.dtype), b.weight("bias", shape, dtype=x.dtype)
+    scale, bias = weight(b, "scale", shape, dtype=x.dtype), weight(b, "bias", shape, dtype=x.dtype)
     epsilon = b.choose("epsilon", EPSILONS)
     top = 64.0 * magnitude(scale) + magnitude(bias)
     attributes = {"epsilon": b.unless(epsilon, 1e-5)}
@@ -49,10 +50,10 @@ def instance_normalization(b: Builder) -> None:
 @operator("LayerNormalization", since=17, weight=2)
 def layer_normalization(b: Builder) -> None:
     """Y = (X - mean) / sqrt(var + epsilon) Scale + B over all axes from `axis` on"""
-    x = b.data(dtypes=b.types("LayerNormalization"), ranks=(3, 2, 4), fixed=None, fits=tame(LARGEST))
+    x = data(b, dtypes=b.types("LayerNormalization"), ranks=(3, 2, 4), fixed=None, fits=tame(LARGEST))
     axis = b.axis("axis", x.rank) if b.flag("inner") else -1
     shape = x.shape[axis:]
-    scale, bias = b.weight("scale", shape, dtype=x.dtype), b.optional("bias", shape, dtype=x.dtype)
+    scale, bias = weight(b, "scale", shape, dtype=x.dtype), optional(b, "bias", shape, dtype=x.dtype)
     epsilon = b.choose("epsilon", EPSILONS)
     top = 64.0 * magnitude(scale) + (magnitude(bias) if bias else 0.0)
     attributes = {"axis": b.unless(axis, -1), "epsilon": b.unless(epsilon, 1e-5), "stash_type": b.unless(1, 1)}
@@ -74,7 +75,7 @@ def layer_normalization(b: Builder) -> None:
 def lp_normalization(b: Builder) -> None:
     """Y = X / its p-norm along `axis`, on positive X so that no norm is zero"""
     dtypes = b.types("LpNormalization")
-    x = b.data(dtypes=dtypes, ranks=(3, 2, 4), fits=lambda v: v.low > 0, fill=Fill("positive"))
+    x = data(b, dtypes=dtypes, ranks=(3, 2, 4), fits=lambda v: v.low > 0, fill=Fill("positive"))
     axis, p = b.axis("axis", x.rank), b.choose("p", (2, 1))
     attributes = {"axis": b.unless(axis, -1), "p": b.unless(p, 2)}
     b.emit("LpNormalization", (x,), x.shapes, attributes, bounds=(0.0, 1.0))
@@ -83,7 +84,7 @@ def lp_normalization(b: Builder) -> None:
 @operator("LRN")
 def lrn(b: Builder) -> None:
     """Y = X / (bias + alpha / size sum of squares over `size` neighbouring channels) ** beta"""
-    x = b.data(dtypes=b.types("LRN"), ranks=(4,), fits=tame(1e4), fill=Fill("weight"))
+    x = data(b, dtypes=b.types("LRN"), ranks=(4,), fits=tame(1e4), fill=Fill("weight"))
     size = b.choose("size", (1, 3, 5))
     attributes = {
         "size": size,
@@ -99,9 +100,9 @@ def group_normalization(b: Builder) -> None:
     """Y = (X - mean) / sqrt(var + epsilon) scale + bias, mean and var over the channels and pixels of a group"""
     groups = b.choose("num_groups", (1, 2, 3, 4))
     dtypes = b.types("GroupNormalization")
-    x = b.data(dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), multiple=groups, fits=tame(LARGEST))
+    x = data(b, dtypes=dtypes, ranks=(4, 3, 5), fixed=(1,), multiple=groups, fits=tame(LARGEST))
     shape = (x.shape[1],)
-    scale, bias = b.weight("scale", shape, dtype=x.dtype), b.weight("bias", shape, dtype=x.dtype)
+    scale, bias = weight(b, "scale", shape, dtype=x.dtype), weight(b, "bias", shape, dtype=x.dtype)
     epsilon = b.choose("epsilon", EPSILONS)
     top = 64.0 * magnitude(scale) + magnitude(bias)
     attributes = {"num_groups": groups, "epsilon": b.unless(epsilon, 1e-5)}
@@ -111,9 +112,9 @@ def group_normalization(b: Builder) -> None:
 @operator("RMSNormalization", since=23, weight=1.5)
 def rms_normalization(b: Builder) -> None:
     """Y = X / sqrt(mean of squares + epsilon) scale, the mean over all axes from `axis` on"""
-    x = b.data(dtypes=b.types("RMSNormalization"), ranks=(3, 2, 4), fixed=None, fits=tame(1e9))
+    x = data(b, dtypes=b.types("RMSNormalization"), ranks=(3, 2, 4), fixed=None, fits=tame(1e9))
     axis = b.axis("axis", x.rank) if b.flag("inner") else -1
-    scale = b.weight("scale", x.shape[axis:], dtype=x.dtype)
+    scale = weight(b, "scale", x.shape[axis:], dtype=x.dtype)
     epsilon = b.choose("epsilon", EPSILONS)
     top = 64.0 * magnitude(scale)
     attributes = {"axis": b.unless(axis, -1), "epsilon": b.unless(epsilon, 1e-5)}
@@ -128,6 +129,6 @@ def mean_variance_normalization(b: Builder) -> None:
     """
     shape = b.choose("shape", ((1, 2, 2, 2), (2, 2, 2, 1), (2, 1, 2, 2), (1, 1, 2, 4)))
     numbers = np.array([3, 1, -2, 0, 4, -1, 2, -3], np.float32).reshape(shape)
-    x = b.fresh(FLOAT, (shape,) * b.header.feeds, Fill(array=numbers))
+    x = fresh(b, FLOAT, (shape,) * b.header.feeds, Fill(array=numbers))
     axes = b.choose("axes", ((0, 2, 3), (0, 1, 2, 3), (2, 3)))
     b.emit("MeanVarianceNormalization", (x,), x.shapes, {"axes": axes}, bounds=(-64.0, 64.0))

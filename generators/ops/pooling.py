@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
+from generators.operands import data, integers
 from generators.ops.convolution import LARGEST, Window, padding_attributes, pads_for, window, window_output
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
@@ -98,7 +99,7 @@ def lp_pool(b: Builder) -> None:
 def _global(name: str, rule: str) -> None:
     @operator(name, rule=rule)
     def global_pool(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), ranks=SPATIAL_RANKS, fits=tame(LARGEST))
+        x = data(b, dtypes=b.types(name), ranks=SPATIAL_RANKS, fits=tame(LARGEST))
         b.emit(name, (x,), each(lambda s: (*s[:2], *[1] * (len(s) - 2)), x))
 
 
@@ -109,7 +110,7 @@ _global("GlobalMaxPool", "the maximum over all spatial dims")
 @operator("GlobalLpPool", until=21, heir="LpPool", weight=0.3)
 def global_lp_pool(b: Builder) -> None:
     """The p-norm over all spatial dims"""
-    x = b.data(dtypes=b.types("GlobalLpPool"), ranks=SPATIAL_RANKS, fits=tame(1e4), fill=Fill("weight"))
+    x = data(b, dtypes=b.types("GlobalLpPool"), ranks=SPATIAL_RANKS, fits=tame(1e4), fill=Fill("weight"))
     p = b.choose("p", (2, 1, 3))
     bounds = (0.0, 512 * magnitude(x))
     b.emit("GlobalLpPool", (x,), each(lambda s: (*s[:2], *[1] * (len(s) - 2)), x), {"p": b.unless(p, 2)}, bounds=bounds)
@@ -118,13 +119,13 @@ def global_lp_pool(b: Builder) -> None:
 @operator("MaxUnpool", weight=0.3)
 def max_unpool(b: Builder) -> None:
     """The maxima that MaxPool found, each where it was, zeros elsewhere"""
-    x = b.data(ranks=(4,), fixed=None, least=(1, 1, 2, 2), fits=lambda v: min(v.shape[2:]) > 1)
+    x = data(b, ranks=(4,), fixed=None, least=(1, 1, 2, 2), fits=lambda v: min(v.shape[2:]) > 1)
     kernel = b.choose("kernel", ((2, 2), (1, 2), (2, 1)))
     pooled = tuple([n // k for n, k in zip(x.shape[2:], kernel)])
     shapes = each(lambda s: (*s[:2], *pooled), x)
     window_ = {"kernel_shape": kernel, "strides": kernel}
     maxima, indices = b.emit_all("MaxPool", (x,), [(x.dtype, shapes), (INT64, shapes)], window_, bounds=(x.low, x.high))
     exact = tuple([n * k for n, k in zip(pooled, kernel)]) == x.shape[2:]
-    shape = b.integers("output_shape", x.shape) if not exact or b.flag("explicit") else None
+    shape = integers(b, "output_shape", x.shape) if not exact or b.flag("explicit") else None
     bounds = (min(x.low, 0.0), max(x.high, 0.0))
     b.emit("MaxUnpool", (maxima, indices, shape), x.shapes, window_, bounds=bounds)

@@ -8,6 +8,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import constant, data, fixed, whole
 from generators.ops.convolution import Window, convolved, window
 from generators.ops.elementwise import tame
 from generators.ops.linear import matmul_shape
@@ -37,11 +38,11 @@ def _parameters(b: Builder, x: Value, dtype: int, real: int) -> tuple[Value, Val
         attributes["block_size"] = 2
     numbers = [scale, 2 * scale, scale / 2]
     zero = min(zero_point or 0, int(RANGES[dtype][1])) if dtype in RANGES and dtype != INT32 else 0
-    scale_value = b.constant("scale_source", np.resize(np.array(numbers, STORAGE[real]), shape))
+    scale_value = constant(b, "scale_source", np.resize(np.array(numbers, STORAGE[real]), shape))
     source = b.choose("zero_source", ("initializer", "constant"))
     if zero_point is None and dtype == UINT8:  # left out, it is an uint8 zero
         return scale_value, None, attributes
-    return scale_value, b.constant("zero_made", np.full(shape, zero, STORAGE[dtype]), (source,)), attributes
+    return scale_value, constant(b, "zero_made", np.full(shape, zero, STORAGE[dtype]), (source,)), attributes
 
 
 def _codes(b: Builder, op_type: str, parameter: str) -> tuple[int, ...]:
@@ -56,7 +57,7 @@ def _moderate(v: Value) -> bool:
 def quantize_linear(b: Builder) -> None:
     """y = saturate(round(x / scale) + zero_point), halves to even"""
     reals = [dtype for dtype in b.types("QuantizeLinear", "T1") if dtype not in RANGES]
-    x = b.data(dtypes=reals, ranks=(4, 3, 2, 1, 5))
+    x = data(b, dtypes=reals, ranks=(4, 3, 2, 1, 5))
     codes = _codes(b, "QuantizeLinear", "T2" if b.opset < 23 else "T3")
     dtype = b.choose("dtype", (UINT8, INT8, UINT8, None))
     dtype = codes[b.choose("other", range(256)) % len(codes)] if dtype is None else dtype
@@ -73,7 +74,7 @@ def quantize_linear(b: Builder) -> None:
 def dequantize_linear(b: Builder) -> None:
     """y = (x - zero_point) scale"""
     codes = _codes(b, "DequantizeLinear", "T" if b.opset < 19 else "T1")
-    x = b.data(dtypes=codes, ranks=(4, 3, 2, 1, 5), fits=_moderate, fill=Fill("range", low=0, high=127))
+    x = data(b, dtypes=codes, ranks=(4, 3, 2, 1, 5), fits=_moderate, fill=Fill("range", low=0, high=127))
     reals = b.types("DequantizeLinear", "T2") if b.opset >= 19 else (FLOAT,)
     real = reals[b.choose("real", (0, 0, 0, 1)) % len(reals)]
     scale, zero, attributes = _parameters(b, x, x.dtype, real)
@@ -86,26 +87,26 @@ def dequantize_linear(b: Builder) -> None:
 @operator("DynamicQuantizeLinear", weight=0.5)
 def dynamic_quantize_linear(b: Builder) -> None:
     """Codes, scale and zero point for the range of x, zero included"""
-    x = b.data(fits=tame(1e12))
+    x = data(b, fits=tame(1e12))
     outputs = [(UINT8, x.shapes), (FLOAT, ((),) * len(x.shapes)), (UINT8, ((),) * len(x.shapes))]
     b.emit_all("DynamicQuantizeLinear", (x,), outputs, bounds=(0.0, 1e12))
 
 
 def _zero(b: Builder, name: str, dtype: int, *, absent: bool = True) -> Value | None:
     zero = b.choose(name, (None, 0, 3, 7) if absent else (0, 0, 3, 7))
-    return None if zero is None else b.fixed("initializer", np.array(zero, STORAGE[dtype]))
+    return None if zero is None else fixed(b, "initializer", np.array(zero, STORAGE[dtype]))
 
 
 def _scale(b: Builder, name: str) -> Value:
-    return b.fixed("initializer", np.array(b.choose(name, SCALES), np.float32))
+    return fixed(b, "initializer", np.array(b.choose(name, SCALES), np.float32))
 
 
 @operator("MatMulInteger", weight=0.5)
 def matmul_integer(b: Builder) -> None:
     """Y = (A - a_zero_point) (B - b_zero_point) in int32"""
-    a = b.data("a", dtypes=_codes(b, "MatMulInteger", "T1"), ranks=(2, 3), fixed=(-1,), fill=CODES)
+    a = data(b, "a", dtypes=_codes(b, "MatMulInteger", "T1"), ranks=(2, 3), fixed=(-1,), fill=CODES)
     dtype = b.choose("dtype", b.types("MatMulInteger", "T2"))
-    w = b.whole("w", ((a.shape[-1], b.choose("n", (1, 2, 3, 4))),) * len(a.shapes), 0, 15, dtype=dtype)
+    w = whole(b, "w", ((a.shape[-1], b.choose("n", (1, 2, 3, 4))),) * len(a.shapes), 0, 15, dtype=dtype)
     inputs = (a, w, _zero(b, "a_zero_point", a.dtype), _zero(b, "b_zero_point", dtype))
     shapes = each(matmul_shape, a, w)
     b.emit("MatMulInteger", inputs, shapes, dtype=INT32, bounds=(-(2.0**24), 2.0**24))
@@ -117,7 +118,7 @@ def conv_integer(b: Builder) -> None:
     slide, group, outputs = _window(b, _codes(b, "ConvInteger", "T1"))
     x = slide.x
     dtype = b.choose("dtype", b.types("ConvInteger", "T2"))
-    w = b.whole("w", ((outputs, x.shape[1] // group, *slide.kernel),) * len(x.shapes), 0, 15, dtype=dtype)
+    w = whole(b, "w", ((outputs, x.shape[1] // group, *slide.kernel),) * len(x.shapes), 0, 15, dtype=dtype)
     shapes, attributes = convolved(b, slide, group, outputs)
     inputs = (x, w, _zero(b, "x_zero_point", x.dtype), _zero(b, "w_zero_point", dtype))
     b.emit("ConvInteger", inputs, shapes, attributes, dtype=INT32, bounds=(-(2.0**24), 2.0**24))
@@ -134,8 +135,8 @@ def _window(b: Builder, dtypes: Sequence[int]) -> tuple[Window, int, int]:
 @operator("QLinearMatMul", weight=0.6)
 def qlinear_matmul(b: Builder) -> None:
     """Y = codes of the product of two tensors of codes, each with its scale and zero point"""
-    a = b.data("a", dtypes=(UINT8, INT8), ranks=(2, 3), fixed=(-1,), fill=CODES)
-    w = b.whole("w", ((a.shape[-1], b.choose("n", (1, 2, 3, 4))),) * len(a.shapes), 0, 15, dtype=a.dtype)
+    a = data(b, "a", dtypes=(UINT8, INT8), ranks=(2, 3), fixed=(-1,), fill=CODES)
+    w = whole(b, "w", ((a.shape[-1], b.choose("n", (1, 2, 3, 4))),) * len(a.shapes), 0, 15, dtype=a.dtype)
     inputs = [v for name, x in (("a", a), ("b", w), ("y", None)) for v in _triple(b, name, x, a.dtype)]
     b.emit("QLinearMatMul", inputs, each(matmul_shape, a, w), bounds=RANGES[a.dtype])
 
@@ -146,8 +147,8 @@ def qlinear_conv(b: Builder) -> None:
     slide, group, outputs = _window(b, (UINT8, INT8))
     x, signed = slide.x, b.choose("signed", (False, True))
     dtype = INT8 if signed or x.dtype == INT8 else UINT8
-    w = b.whole("w", ((outputs, x.shape[1] // group, *slide.kernel),) * len(x.shapes), 0, 15, dtype=dtype)
-    bias = b.whole("b", ((outputs,),) * len(x.shapes), -64, 64, dtype=INT32) if b.flag("bias") else None
+    w = whole(b, "w", ((outputs, x.shape[1] // group, *slide.kernel),) * len(x.shapes), 0, 15, dtype=dtype)
+    bias = whole(b, "b", ((outputs,),) * len(x.shapes), -64, 64, dtype=INT32) if b.flag("bias") else None
     shapes, attributes = convolved(b, slide, group, outputs)
     inputs = [v for name, t in (("x", x), ("w", w), ("y", None)) for v in _triple(b, name, t, x.dtype)]
     b.emit("QLinearConv", (*inputs, bias), shapes, attributes, bounds=RANGES[x.dtype])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from generators.builder import Builder, each
 from generators.graph import Attribute, Value
+from generators.operands import data, fresh, made, optional, weight
 from generators.ops.elementwise import tame
 from generators.ops.registry import operator
 from generators.values import INT32, Fill, Shape
@@ -24,7 +25,7 @@ def _layer(
     The alternative activations are bounded like the usual ones, since a state may be fed back 16 times. Batch-major
     data (layout) is left out: onnxruntime's CPU provider does not have it.
     """
-    x = b.data(dtypes=b.types(name), ranks=(3,), fixed=(2,), fits=tame(1e6), fill=Fill("weight"))
+    x = data(b, dtypes=b.types(name), ranks=(3,), fixed=(2,), fits=tame(1e6), fill=Fill("weight"))
     hidden = b.choose("hidden_size", (1, 2, 3, 4, 5, 8))
     direction = b.choose("direction", DIRECTIONS)
     sequence, last = b.choose("outputs", OUTPUTS)
@@ -32,14 +33,14 @@ def _layer(
     kind = b.choose("activations", ("usual", "usual", "other", "scaled"))
     directions = 2 if direction == "bidirectional" else 1
     weights = (
-        b.weight("w", (directions, gates * hidden, x.shape[2]), dtype=x.dtype),
-        b.weight("r", (directions, gates * hidden, hidden), dtype=x.dtype),
-        b.optional("b", (directions, 2 * gates * hidden), dtype=x.dtype),
+        weight(b, "w", (directions, gates * hidden, x.shape[2]), dtype=x.dtype),
+        weight(b, "r", (directions, gates * hidden, hidden), dtype=x.dtype),
+        optional(b, "b", (directions, 2 * gates * hidden), dtype=x.dtype),
     )
     state = each(lambda s: (directions, s[1], hidden), x)
     lengths = _sequence_lens(b, x) if with_lengths else None
     states = [_state(b, f"initial_{which}", state, x.dtype) for which in ("h", "c")[: 2 if name == "LSTM" else 1]]
-    peepholes = [b.optional("p", (directions, 3 * hidden), dtype=x.dtype)] if name == "LSTM" else []
+    peepholes = [optional(b, "p", (directions, 3 * hidden), dtype=x.dtype)] if name == "LSTM" else []
     outputs = [
         (x.dtype, each(lambda s: (s[0], directions, s[1], hidden), x)) if sequence else None,
         *[(x.dtype, state) if last else None for _ in states],
@@ -70,13 +71,13 @@ def _activations(kind: str, names: tuple[str, ...], directions: int) -> dict[str
 
 def _state(b: Builder, name: str, shapes: tuple[Shape, ...], dtype: int) -> Value | None:
     source = b.choose(name, ("absent", "input", "absent", "initializer", "constant", "value"))
-    return None if source == "absent" else b.made(source, shapes, dtype, "weight")
+    return None if source == "absent" else made(b, source, shapes, dtype, "weight")
 
 
 def _sequence_lens(b: Builder, x: Value) -> Value:
     """The length of each sequence of the batch, from 1 to T."""
     shortest = min(shape[0] for shape in x.shapes)
-    return b.fresh(INT32, each(lambda s: (s[1],), x), Fill("range", low=1, high=shortest))
+    return fresh(b, INT32, each(lambda s: (s[1],), x), Fill("range", low=1, high=shortest))
 
 
 @operator("GRU", weight=2.5)

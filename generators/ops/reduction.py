@@ -10,6 +10,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import constant, data, integers
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import FLOAT16, INT64, RANGES, Fill, Shape
@@ -37,7 +38,8 @@ def _reduction(
     )
     def reduction(b: Builder) -> None:
         small = tame(most)
-        x = b.data(
+        x = data(
+            b,
             dtypes=[dtype for dtype in b.types(name) if dtype not in RANGES or whole],
             ranks=RANKS,
             fits=lambda v: small(v) and (v.low > 0 or not positive),
@@ -71,7 +73,7 @@ def axes_operands(
     """Axes as the opset has them: (inputs after the first, attributes). No axes: left out."""
     if b.opset < input_since:
         return (), {"axes": axes or None}
-    operand = b.integers("axes_source", axes)
+    operand = integers(b, "axes_source", axes)
     return (operand if axes else None,), {}
 
 
@@ -128,7 +130,7 @@ _reduction(
 def _arg(name: str, rule: str) -> None:
     @operator(name, rule=rule + " along an axis", weight=0.5)
     def arg(b: Builder) -> None:
-        x = b.data(dtypes=b.types(name), ranks=RANKS)
+        x = data(b, dtypes=b.types(name), ranks=RANKS)
         axis, keep = b.axis("axis", x.rank), b.choose("keepdims", (1, 0))
         last = b.choose("select_last_index", (0, 0, 1)) if b.opset >= 12 else 0
 
@@ -152,10 +154,10 @@ _arg("ArgMin", "the index of the minimum, the first or the last")
 @operator("CumSum", weight=0.5)
 def cumsum(b: Builder) -> None:
     """y_i = x_0 + ... + x_i along an axis, optionally without x_i, optionally from the end"""
-    x = b.data(dtypes=b.types("CumSum", inner=True), ranks=(*RANKS, 6), fits=tame(1e12))
+    x = data(b, dtypes=b.types("CumSum", inner=True), ranks=(*RANKS, 6), fits=tame(1e12))
     axis = b.axis("axis", x.rank)
     exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
-    operand = b.constant("axis_source", np.array(axis, np.int64))
+    operand = constant(b, "axis_source", np.array(axis, np.int64))
     n = max(shape[axis] for shape in x.shapes)
     attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
     bounds = (n * min(x.low, 0.0), n * max(x.high, 0.0))
@@ -166,9 +168,9 @@ def cumsum(b: Builder) -> None:
 def cumprod(b: Builder) -> None:
     """y_i = x_0 ... x_i along an axis, optionally without x_i, optionally from the end"""
     dtypes = [dtype for dtype in b.types("CumProd") if dtype != FLOAT16]
-    x = b.data(dtypes=dtypes, ranks=(*RANKS, 6), fits=tame(1.01), fill=Fill("unit"))
+    x = data(b, dtypes=dtypes, ranks=(*RANKS, 6), fits=tame(1.01), fill=Fill("unit"))
     axis = b.axis("axis", x.rank)
     exclusive, backwards = b.choose("exclusive", (0, 1)), b.choose("reverse", (0, 1))
-    operand = b.constant("axis_source", np.array(axis, np.int64))
+    operand = constant(b, "axis_source", np.array(axis, np.int64))
     attributes = {"exclusive": b.unless(exclusive, 0), "reverse": b.unless(backwards, 0)}
     b.emit("CumProd", (x, operand), x.shapes, attributes, bounds=(-2.0, 2.0))

@@ -5,20 +5,22 @@ from __future__ import annotations
 import numpy as np
 
 from generators.builder import Builder, each
-from generators.graph import Value, value_type
+from generators.graph import Value
+from generators.operands import constant, data, made
 from generators.ops.registry import operator
+from generators.serialisation import value_type
 from generators.values import BOOL, FLOAT, INT64, Shape
 
 
 def _operand(b: Builder) -> Value:
-    return b.data(dtypes=b.types("SequenceConstruct"), ranks=(3, 2, 4, 1, 0))
+    return data(b, dtypes=b.types("SequenceConstruct"), ranks=(3, 2, 4, 1, 0))
 
 
 def _constructed(b: Builder, x: Value, *, least: int = 1) -> tuple[Value, int]:
     """A sequence of x and other tensors of its shape, made at once or one after the other; and its length."""
     others, grown = max(b.choose("others", (0, 1, 2)), least - 1), b.flag("grown")
     source = b.choose("other", ("initializer", "input", "constant"))
-    items = [x, *[b.made(source, x.shapes, x.dtype, "weight") for _ in range(others)]]
+    items = [x, *[made(b, source, x.shapes, x.dtype, "weight") for _ in range(others)]]
     if not grown:
         return b.emit("SequenceConstruct", items, x.shapes, container="sequence"), len(items)
     sequence = b.emit("SequenceEmpty", (), x.shapes, {"dtype": x.dtype}, dtype=x.dtype, container="sequence")
@@ -28,7 +30,7 @@ def _constructed(b: Builder, x: Value, *, least: int = 1) -> tuple[Value, int]:
 
 
 def _position(b: Builder, number: int) -> Value:
-    return b.constant("position", np.array(number, np.int64))
+    return constant(b, "position", np.array(number, np.int64))
 
 
 def _bounds(x: Value) -> tuple[float, float]:
@@ -76,7 +78,7 @@ def sequence_insert(b: Builder) -> None:
     x = _operand(b)
     sequence, _ = _constructed(b, x)
     number = b.choose("at", (0, None, -1))
-    other = b.made(b.choose("inserted", ("initializer", "input")), x.shapes, x.dtype, "weight")
+    other = made(b, b.choose("inserted", ("initializer", "input")), x.shapes, x.dtype, "weight")
     inputs = (sequence, other, None if number is None else _position(b, number))
     _taken(b, b.emit("SequenceInsert", inputs, x.shapes, dtype=x.dtype, container="sequence"), x)
 
@@ -122,10 +124,10 @@ def _concatenated(b: Builder, sequence: Value, x: Value, count: int, axis: int, 
 @operator("SplitToSequence", weight=0.3)
 def split_to_sequence(b: Builder) -> None:
     """A sequence of the pieces of x along an axis, of one size, or of single slices with or without that axis"""
-    x = b.data(dtypes=b.types("SplitToSequence"), ranks=(3, 2, 4, 1))
+    x = data(b, dtypes=b.types("SplitToSequence"), ranks=(3, 2, 4, 1))
     axis, keep, by_size = b.axis("axis", x.rank), b.choose("keepdims", (1, 0)), b.flag("split")
     k = axis % x.rank
-    operand = b.constant("size", np.array(1, np.int64)) if by_size else None
+    operand = constant(b, "size", np.array(1, np.int64)) if by_size else None
     attributes = {"axis": b.unless(axis, 0), "keepdims": None if by_size else b.unless(keep, 1)}
     one = each(lambda s: (*s[:k], *(1,) * bool(keep or by_size), *s[k + 1 :]), x)
     pieces = b.emit("SplitToSequence", (x, operand), one, attributes, container="sequence")
@@ -135,10 +137,10 @@ def split_to_sequence(b: Builder) -> None:
 @operator("SequenceMap", since=17, weight=0.2)
 def sequence_map(b: Builder) -> None:
     """A body applied to each tensor of a sequence"""
-    x = b.data(ranks=(3, 2, 4, 1, 0))
+    x = data(b, ranks=(3, 2, 4, 1, 0))
     sequence, _ = _constructed(b, x)
     op_type = b.choose("body", ("Relu", "Neg", "Abs", "Tanh"))
-    item = b.argument(x.dtype, x.shapes, _bounds(x))
+    item = b.value(x.dtype, x.shapes, _bounds(x))
     body = b.body((item,), lambda: [b.emit(op_type, (item,), x.shapes)])
     mapped = b.emit("SequenceMap", (sequence,), x.shapes, {"body": body}, dtype=x.dtype, container="sequence")
     _taken(b, mapped, x)
@@ -152,7 +154,7 @@ def _optional(b: Builder, x: Value) -> Value:
 @operator("Optional", since=15, weight=0.2)
 def optional(b: Builder) -> None:
     """An optional that holds x, or one of a type that holds nothing; asked whether it does"""
-    x = b.data(dtypes=(FLOAT, INT64), ranks=(3, 2, 4, 1, 0))
+    x = data(b, dtypes=(FLOAT, INT64), ranks=(3, 2, 4, 1, 0))
     if b.flag("empty"):
         kind = value_type(x.dtype, tuple(x.shape))
         held = b.emit("Optional", (), x.shapes, {"type": kind}, dtype=x.dtype, container="optional")
@@ -164,7 +166,7 @@ def optional(b: Builder) -> None:
 @operator("OptionalHasElement", since=15, weight=0.2)
 def optional_has_element(b: Builder) -> None:
     """Whether an optional (from opset 18 also a tensor, or nothing at all) holds something"""
-    x = b.data(ranks=(3, 2, 4, 1, 0))
+    x = data(b, ranks=(3, 2, 4, 1, 0))
     form = b.choose("form", ("optional", "tensor", "nothing")) if b.opset >= 18 else "optional"
     inputs: list[Value] = []
     if form != "nothing":
@@ -175,6 +177,6 @@ def optional_has_element(b: Builder) -> None:
 @operator("OptionalGetElement", since=15, weight=0.2)
 def optional_get_element(b: Builder) -> None:
     """What an optional holds"""
-    x = b.data(ranks=(3, 2, 4, 1, 0))
+    x = data(b, ranks=(3, 2, 4, 1, 0))
     held = _optional(b, x)
     b.emit("OptionalGetElement", (held,), x.shapes, dtype=x.dtype, bounds=(x.low, x.high))

@@ -8,6 +8,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import data, find, fixed, integers
 from generators.ops.elementwise import broadcast
 from generators.ops.reduction import axes_operands
 from generators.ops.registry import operator
@@ -22,10 +23,10 @@ def reshape(b: Builder) -> None:
     form = b.choose("form", RESHAPES)
     factor = b.choose("factor", (2, 3, 4, 8))
     if form in ("groups", "shuffle"):
-        x = b.data(dtypes=b.types("Reshape", inner=True), ranks=(4, 3), fixed=(1,), multiple=factor)
+        x = data(b, dtypes=b.types("Reshape", inner=True), ranks=(4, 3), fixed=(1,), multiple=factor)
     else:
-        x = b.data(dtypes=b.types("Reshape", inner=True), ranks=SHAPED)
-    like = b.find(lambda v: v.shape != x.shape and list(map(prod, v.shapes)) == list(map(prod, x.shapes)))
+        x = data(b, dtypes=b.types("Reshape", inner=True), ranks=SHAPED)
+    like = find(b, lambda v: v.shape != x.shape and list(map(prod, v.shapes)) == list(map(prod, x.shapes)))
     if form == "like" and like is not None:
         operand = b.emit("Shape", (like,), ((like.rank,),) * len(x.shapes), dtype=INT64, bounds=(1.0, 4096.0))
         b.emit("Reshape", (x, operand), like.shapes, bounds=(x.low, x.high))
@@ -36,7 +37,7 @@ def reshape(b: Builder) -> None:
     target = _target(form, factor, x)
     if not all(_reshapes(s, target) for s in x.shapes):
         target = (-1,)
-    operand = b.integers("shape", target)
+    operand = integers(b, "shape", target)
     attributes = {"allowzero": b.unless(0, 0) if b.opset >= 14 else None}
     b.emit("Reshape", (x, operand), each(lambda s: reshaped(s, target), x), attributes, bounds=(x.low, x.high))
 
@@ -53,11 +54,11 @@ def _view(b: Builder, x: Value, kept: int) -> None:
     shape = b.emit("Shape", (x,), ((x.rank,),) * feeds, dtype=INT64, bounds=(1.0, 4096.0))
     parts = []
     for axis in range(kept):
-        index = b.fixed("initializer", np.array(axis, np.int64))
+        index = fixed(b, "initializer", np.array(axis, np.int64))
         number = b.emit("Gather", (shape, index), ((),) * feeds, {"axis": 0})
         inputs, attributes = axes_operands(b, (0,), input_since=13)
         parts.append(b.emit("Unsqueeze", (number, *inputs), ((1,),) * feeds, attributes, bounds=(1.0, 4096.0)))
-    parts.append(b.integers("shape", (-1,)))
+    parts.append(integers(b, "shape", (-1,)))
     target = b.emit("Concat", parts, ((len(parts),),) * feeds, {"axis": 0}, bounds=(-1.0, 4096.0))
     b.emit("Reshape", (x, target), each(lambda s: (*s[:kept], prod(s[kept:])), x), bounds=(x.low, x.high))
 
@@ -109,7 +110,7 @@ def _reshapes(shape: Shape, target: Shape) -> bool:
 @operator("Transpose", weight=3)
 def transpose(b: Builder) -> None:
     """The axes in another order; reversed when none is given"""
-    x = b.data(dtypes=b.types("Transpose", inner=True), ranks=SHAPED, empty=True)
+    x = data(b, dtypes=b.types("Transpose", inner=True), ranks=SHAPED, empty=True)
     form = b.choose(
         "perm", ("default", "swap last", "to last", "to first", "rotate", "identity", "swap first", "mixed", "middle")
     )
@@ -132,7 +133,7 @@ def transpose(b: Builder) -> None:
 @operator("Flatten")
 def flatten(b: Builder) -> None:
     """A matrix: the dims before `axis` as rows, the others as columns"""
-    x = b.data(dtypes=b.types("Flatten", inner=True), ranks=SHAPED)
+    x = data(b, dtypes=b.types("Flatten", inner=True), ranks=SHAPED)
     axis = b.choose("axis", (1, 0, 2, -1, 3))
     axis = axis if axis <= x.rank else 1
     k = axis % x.rank if axis < 0 else axis
@@ -142,7 +143,7 @@ def flatten(b: Builder) -> None:
 @operator("Squeeze")
 def squeeze(b: Builder) -> None:
     """Without the given axes of size 1, or without all of them; axes are an input from opset 13"""
-    x = b.data(dtypes=b.types("Squeeze", inner=True), ranks=SHAPED, most=(1,), fits=lambda v: any(_ones(v)))
+    x = data(b, dtypes=b.types("Squeeze", inner=True), ranks=SHAPED, most=(1,), fits=lambda v: any(_ones(v)))
     every, mask = b.choose("every", (False, False, True)), b.choose("axes", range(64))
     ones = [axis for axis, one in enumerate(_ones(x)) if one]
     every = every and x.static  # with symbolic dims "all of size 1" would depend on the feed
@@ -159,7 +160,7 @@ def _ones(x: Value) -> list[bool]:
 @operator("Unsqueeze")
 def unsqueeze(b: Builder) -> None:
     """With new axes of size 1; axes are an input from opset 13"""
-    x = b.data(dtypes=b.types("Unsqueeze", inner=True), ranks=(2, 3, 1, 4, 0), empty=True)
+    x = data(b, dtypes=b.types("Unsqueeze", inner=True), ranks=(2, 3, 1, 4, 0), empty=True)
     axes = b.choose("axes", ((0,), (1,), (-1,), (0, 1), (2,), (0, -1), (-2,), (2, 3)))
     rank = x.rank + len(axes)
     if len({axis % rank for axis in axes}) < len(axes) or any(not -rank <= axis < rank for axis in axes):
@@ -177,22 +178,22 @@ def unsqueeze(b: Builder) -> None:
 @operator("Expand")
 def expand(b: Builder) -> None:
     """x broadcast with a shape"""
-    x = b.data(dtypes=b.types("Expand", inner=True), ranks=(3, 2, 4, 1, 0))
+    x = data(b, dtypes=b.types("Expand", inner=True), ranks=(3, 2, 4, 1, 0))
     size, higher = b.choose("size", (2, 3, 1, 4)), b.flag("higher")
     ones = _ones(x)
     target = tuple([size if one else 1 for one in ones])
     target = (size, *target) if higher or not target else target
-    operand = b.integers("shape", target)
+    operand = integers(b, "shape", target)
     b.emit("Expand", (x, operand), each(lambda s: broadcast(s, target), x), bounds=(x.low, x.high))
 
 
 @operator("Tile")
 def tile(b: Builder) -> None:
     """x repeated along each axis"""
-    x = b.data(dtypes=b.types("Tile", inner=True), ranks=SHAPED)
+    x = data(b, dtypes=b.types("Tile", inner=True), ranks=SHAPED)
     mask, times = b.choose("axes", range(1, 64)), b.choose("times", (2, 1, 3))
     repeats = tuple([times if mask >> axis & 1 else 1 for axis in range(x.rank)])
-    operand = b.integers("repeats", repeats)
+    operand = integers(b, "repeats", repeats)
     b.emit("Tile", (x, operand), each(lambda s: tuple([n * r for n, r in zip(s, repeats)]), x), bounds=(x.low, x.high))
 
 
@@ -200,7 +201,7 @@ def tile(b: Builder) -> None:
 def depth_to_space(b: Builder) -> None:
     """Channels to blocks of rows and columns, in DCR or CRD order"""
     block = b.choose("blocksize", (2, 3, 1))
-    x = b.data(dtypes=b.types("DepthToSpace", inner=True), ranks=(4,), fixed=(1,), multiple=block**2)
+    x = data(b, dtypes=b.types("DepthToSpace", inner=True), ranks=(4,), fixed=(1,), multiple=block**2)
     mode = b.choose("mode", ("DCR", "CRD"))
     shapes = each(lambda s: (s[0], s[1] // block**2, s[2] * block, s[3] * block), x)
     b.emit("DepthToSpace", (x,), shapes, {"blocksize": block, "mode": b.unless(mode, "DCR")})
@@ -209,7 +210,7 @@ def depth_to_space(b: Builder) -> None:
 @operator("SpaceToDepth")
 def space_to_depth(b: Builder) -> None:
     """Blocks of rows and columns to channels"""
-    x = b.data(dtypes=b.types("SpaceToDepth", inner=True), ranks=(4,))
+    x = data(b, dtypes=b.types("SpaceToDepth", inner=True), ranks=(4,))
     wanted = b.choose("blocksize", (2, 3, 1))
     block = wanted if all(n % wanted == 0 for shape in x.shapes for n in shape[2:]) else 1
     shapes = each(lambda s: (s[0], s[1] * block**2, s[2] // block, s[3] // block), x)
@@ -219,7 +220,7 @@ def space_to_depth(b: Builder) -> None:
 @operator("Shape", weight=0.4)
 def shape_(b: Builder) -> None:
     """The shape of x as numbers; start and end from opset 15"""
-    x = b.data(dtypes=b.types("Shape", inner=True), ranks=SHAPED, empty=True)
+    x = data(b, dtypes=b.types("Shape", inner=True), ranks=SHAPED, empty=True)
     start = b.choose("start", (0, 1, -1)) if b.opset >= 15 else 0
     start = start if -x.rank <= start < x.rank else 0
     end = b.choose("end", (None, None, -1, 2, 9)) if b.opset >= 15 else None

@@ -6,6 +6,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import constant, data, scalar, weight
 from generators.ops.elementwise import magnitude, tame
 from generators.ops.registry import operator
 from generators.values import DOUBLE, FLOAT, INT32, INT64, Shape
@@ -16,7 +17,7 @@ def _window(name: str, rule: str) -> None:
     def window(b: Builder) -> None:
         n, of_size = b.choose("size", (4, 2, 8, 5)), b.choose("size_dtype", (INT64, INT32))
         dtype, periodic = b.choose("output_datatype", (FLOAT, DOUBLE)), b.choose("periodic", (1, 0))
-        size = b.scalar("size_source", n, ("initializer", "constant", "input"), dtype=of_size)
+        size = scalar(b, "size_source", n, ("initializer", "constant", "input"), dtype=of_size)
         attributes = {"output_datatype": b.unless(dtype, FLOAT), "periodic": b.unless(periodic, 1)}
         b.emit(name, (size,), ((n,),) * b.header.feeds, attributes, dtype=dtype, bounds=(-0.1, 1.0))
 
@@ -34,7 +35,7 @@ def _transformable(v: Value) -> bool:
 @operator("DFT", since=17, weight=0.4)
 def dft(b: Builder) -> None:
     """X_k = sum x_n exp(-2 pi i n k / N) along an axis (an input from opset 20), the last dim real or complex"""
-    x = b.data(dtypes=(FLOAT, DOUBLE), ranks=(3,), fixed=(-1,), most=(64, 64, 2), fits=_transformable)
+    x = data(b, dtypes=(FLOAT, DOUBLE), ranks=(3,), fixed=(-1,), most=(64, 64, 2), fits=_transformable)
     inverse, onesided = b.flag("inverse"), b.flag("onesided")
     axis, given = b.choose("axis", (1, 1, -2)), b.choose("dft_length", (None, 4, None, 3))
     if x.shape[-1] == 2 or inverse:
@@ -42,7 +43,7 @@ def dft(b: Builder) -> None:
     if b.opset < 20 and axis < 0:
         axis = 1
     k = axis % x.rank
-    length = None if given is None else b.scalar("length_source", given, dtype=INT64)
+    length = None if given is None else scalar(b, "length_source", given, dtype=INT64)
 
     def shape(s: Shape) -> Shape:
         n = given or s[k]
@@ -51,7 +52,7 @@ def dft(b: Builder) -> None:
     attributes = {"inverse": b.unless(int(inverse), 0), "onesided": b.unless(int(onesided), 0)}
     operands: tuple[Value | None, ...] = (x, length)
     if b.opset >= 20:
-        operands = (x, length, b.constant("axis_source", np.array(axis, np.int64)) if axis != -2 else None)
+        operands = (x, length, constant(b, "axis_source", np.array(axis, np.int64)) if axis != -2 else None)
     else:
         attributes["axis"] = b.unless(axis, 1)
     top = 1024.0 * magnitude(x)
@@ -66,15 +67,15 @@ def _long_enough(v: Value) -> bool:
 def stft(b: Builder) -> None:
     """The DFT of each windowed frame of a real signal (batch, length, 1)"""
     least, most = (1, 4, 1), (64, 64, 1)
-    x = b.data(dtypes=(FLOAT, DOUBLE), ranks=(3,), fixed=(-1,), least=least, most=most, fits=_long_enough)
+    x = data(b, dtypes=(FLOAT, DOUBLE), ranks=(3,), fixed=(-1,), least=least, most=most, fits=_long_enough)
     step, frame = b.choose("frame_step", (1, 2, 3)), b.choose("frame_length", (4, 2, 3))
     onesided, with_window = b.choose("onesided", (1, 0)), b.flag("window")
-    window = b.weight("window_source", (frame,), dtype=x.dtype) if with_window else None
+    window = weight(b, "window_source", (frame,), dtype=x.dtype) if with_window else None
     operands = (
         x,
-        b.scalar("step_source", step, dtype=INT64),
+        scalar(b, "step_source", step, dtype=INT64),
         window,
-        b.scalar("length_source", frame, dtype=INT64) if window is None or b.explicit else None,
+        scalar(b, "length_source", frame, dtype=INT64) if window is None or b.explicit else None,
     )
     bins = frame // 2 + 1 if onesided else frame
     shapes = each(lambda s: (s[0], (s[1] - frame) // step + 1, bins, 2), x)
@@ -89,8 +90,8 @@ def mel_weight_matrix(b: Builder) -> None:
     low, high = b.choose("edges", ((0.0, 4096.0), (100.0, 4000.0)))
     dtype = b.choose("output_datatype", (FLOAT, DOUBLE))
     operands = [
-        *[b.scalar(f"n{k}", number, dtype=INT64) for k, number in enumerate((bands, length, rate))],
-        *[b.scalar(f"edge{k}", number) for k, number in enumerate((low, high))],
+        *[scalar(b, f"n{k}", number, dtype=INT64) for k, number in enumerate((bands, length, rate))],
+        *[scalar(b, f"edge{k}", number) for k, number in enumerate((low, high))],
     ]
     shapes = ((length // 2 + 1, bands),) * b.header.feeds
     attributes = {"output_datatype": b.unless(dtype, FLOAT)}

@@ -9,6 +9,7 @@ import numpy as np
 
 from generators.builder import Builder, each
 from generators.graph import Value
+from generators.operands import constant, data, find, integers, made, scalar, weight, whole
 from generators.ops.registry import operator
 from generators.ops.shape import SHAPED
 from generators.values import ELEMENTS, RANGES, Shape
@@ -17,7 +18,7 @@ from generators.values import ELEMENTS, RANGES, Shape
 @operator("Concat", weight=2)
 def concat(b: Builder) -> None:
     """One or more tensors one after the other along an axis; the other dims agree"""
-    x = b.data(dtypes=b.types("Concat", inner=True), ranks=SHAPED)
+    x = data(b, dtypes=b.types("Concat", inner=True), ranks=SHAPED)
     count = b.choose("count", (2, 2, 1, 3))
     axis = b.axis("axis", x.rank)
     k = axis % x.rank
@@ -27,13 +28,13 @@ def concat(b: Builder) -> None:
         size = b.choose(f"y{n}_size", (1, 2, 3))
         if n >= count - 1:
             continue
-        other = b.find(lambda v: v.dtype == x.dtype and v.index != x.index and _beside(v, x, k))
+        other = find(b, lambda v: v.dtype == x.dtype and v.index != x.index and _beside(v, x, k))
         if source == "self":
             operands.append(x)
         elif source == "value" and other is not None:
             operands.append(other)
         else:
-            operands.append(b.made(source, each(lambda s, n=size: (*s[:k], n, *s[k + 1 :]), x), x.dtype, "weight"))
+            operands.append(made(b, source, each(lambda s, n=size: (*s[:k], n, *s[k + 1 :]), x), x.dtype, "weight"))
     shapes = each(lambda *s: (*s[0][:k], sum(t[k] for t in s), *s[0][k + 1 :]), *operands)
     b.emit("Concat", operands, shapes, {"axis": axis})
 
@@ -47,7 +48,7 @@ def _beside(a: Value, x: Value, axis: int) -> bool:
 @operator("Split")
 def split(b: Builder) -> None:
     """Pieces along an axis, equal or as given; the sizes are an input from opset 13, or num_outputs from 18"""
-    x = b.data(dtypes=b.types("Split", inner=True), ranks=SHAPED)
+    x = data(b, dtypes=b.types("Split", inner=True), ranks=SHAPED)
     axis = b.axis("axis", x.rank)
     first, count, equal = b.choose("first", (1, 2, 3)), b.choose("count", (2, 3, 1)), b.flag("equal")
     k, smallest = axis % x.rank, min(shape[axis] for shape in x.shapes)
@@ -66,7 +67,7 @@ def split(b: Builder) -> None:
         first = min(first, smallest - 1)
         pieces = [piece(lambda n: first), piece(lambda n: n - first)]
         if b.opset >= 13:
-            operand = b.integers("split", (first, smallest - first))
+            operand = integers(b, "split", (first, smallest - first))
         else:
             attributes["split"] = (first, smallest - first)
     b.emit_all("Split", (x, operand), pieces, attributes, bounds=(x.low, x.high))
@@ -83,7 +84,7 @@ torch writes it, the first two from a start out of range."""
 @operator("Slice", weight=2)
 def slice_(b: Builder) -> None:
     """x[start:end:step] along the given axes, out-of-range bounds clamped; Python's semantics"""
-    x = b.data(dtypes=b.types("Slice", inner=True), ranks=SHAPED)
+    x = data(b, dtypes=b.types("Slice", inner=True), ranks=SHAPED)
     mask, form = b.choose("axes", range(1, 16)), b.choose("form", (*SLICES, SLICES[1], SLICES[4]))
     other, negative = b.choose("other", SLICES), b.flag("negative")
     chosen = [axis for axis in range(x.rank) if mask >> axis & 1] or [0]
@@ -97,10 +98,10 @@ def slice_(b: Builder) -> None:
             sizes[axis] = len(_span(s[axis], f))
         return tuple(sizes)
 
-    starts = b.integers("starts", [f[0] for f in bounds])
-    ends = b.integers("ends", [f[1] for f in bounds])
-    axes = b.integers("axes_source", [axis - x.rank for axis in chosen] if negative else chosen)
-    steps = b.integers("steps", [f[2] for f in bounds]) if any(f[2] != 1 for f in bounds) or b.explicit else None
+    starts = integers(b, "starts", [f[0] for f in bounds])
+    ends = integers(b, "ends", [f[1] for f in bounds])
+    axes = integers(b, "axes_source", [axis - x.rank for axis in chosen] if negative else chosen)
+    steps = integers(b, "steps", [f[2] for f in bounds]) if any(f[2] != 1 for f in bounds) or b.explicit else None
     given_axes = axes if chosen != list(range(len(chosen))) or b.explicit or steps else None
     b.emit("Slice", (x, starts, ends, given_axes, steps), each(shape, x), bounds=(x.low, x.high))
 
@@ -112,7 +113,7 @@ def _span(n: int, form: tuple[int, int, int]) -> range:
 @operator("Pad", weight=2)
 def pad(b: Builder) -> None:
     """More elements at both ends of axes, constant, edge or reflected; which axes may be said from opset 18"""
-    x = b.data(dtypes=b.types("Pad", inner=True), ranks=(4, 3, 2, 1, 5))
+    x = data(b, dtypes=b.types("Pad", inner=True), ranks=(4, 3, 2, 1, 5))
     mode = b.choose("mode", ("constant", "constant", "reflect", "edge", "wrap"))
     mode = "reflect" if mode == "wrap" and b.opset < 19 else mode
     mask, partial = b.choose("axes", range(64)), b.flag("partial")
@@ -130,9 +131,9 @@ def pad(b: Builder) -> None:
         pads[axis] = (max(min(wanted[0], most), least), max(min(wanted[1], most), least))
     written = chosen if partial and b.opset >= 18 else list(range(x.rank))
     operands = [
-        b.integers("pads", [pads[axis][end] for end in (0, 1) for axis in written]),
-        b.scalar("number_source", number, dtype=x.dtype),
-        b.integers("axes_source", written) if len(written) < x.rank else None,
+        integers(b, "pads", [pads[axis][end] for end in (0, 1) for axis in written]),
+        scalar(b, "number_source", number, dtype=x.dtype),
+        integers(b, "axes_source", written) if len(written) < x.rank else None,
     ]
     shapes = each(lambda s: tuple([n + p + q for n, (p, q) in zip(s, pads)]), x)
     bounds = (min(x.low, number or 0.0), max(x.high, number or 0.0))
@@ -145,23 +146,23 @@ def gather(b: Builder) -> None:
     if b.choose("table", (False, False, False, False, True)):
         _embedding(b)
         return
-    x = b.data(dtypes=b.types("Gather", inner=True), ranks=SHAPED)
+    x = data(b, dtypes=b.types("Gather", inner=True), ranks=SHAPED)
     axis = b.axis("axis", x.rank)
     k = axis % x.rank
     smallest = min(shape[k] for shape in x.shapes)
     picked = b.choose("indices", ((0,), 0, (0, -1), (-1,), (1, 0, 1), ((0, 1), (-1, 0)), -1))
     indices = np.array(picked, np.int64)
     indices = np.where(indices >= smallest, 0, indices)
-    operand = b.constant("indices_source", indices, ("initializer", "constant", "initializer", "input"))
+    operand = constant(b, "indices_source", indices, ("initializer", "constant", "initializer", "input"))
     shapes = each(lambda s: (*s[:k], *indices.shape, *s[k + 1 :]), x)
     b.emit("Gather", (x, operand), shapes, {"axis": b.unless(axis, 0)}, bounds=(x.low, x.high))
 
 
 def _embedding(b: Builder) -> None:
     count, width, length = b.choose("rows", (4, 2, 9)), b.choose("width", (3, 1, 8)), b.choose("length", (2, 1, 5))
-    table = b.weight("table_source", (count, width))
+    table = weight(b, "table_source", (count, width))
     shape = b.choose("form", ((length,), (b.header.batch, length)))
-    indices = b.whole("indices_source", (shape,) * b.header.feeds, -count, count - 1, sources=("input", "initializer"))
+    indices = whole(b, "indices_source", (shape,) * b.header.feeds, -count, count - 1, sources=("input", "initializer"))
     shapes = each(lambda s: (*s, width), indices)
     b.emit("Gather", (table, indices), shapes, {"axis": b.unless(0, 0)}, bounds=(table.low, table.high))
 
@@ -169,13 +170,13 @@ def _embedding(b: Builder) -> None:
 @operator("CenterCropPad", since=18, weight=0.4)
 def center_crop_pad(b: Builder) -> None:
     """Axes cropped or padded with zeros to given sizes, evenly on both ends"""
-    x = b.data(dtypes=b.types("CenterCropPad"), ranks=(3, 2, 4), fixed=None)
+    x = data(b, dtypes=b.types("CenterCropPad"), ranks=(3, 2, 4), fixed=None)
     axes = b.choose("axes", (None, (-1,), (0,), (0, -1)))
     sizes = b.choose("sizes", (2, 1, 3, 4)), b.choose("other", (2, 1, 3))
     chosen = list(range(x.rank)) if axes is None else [axis % x.rank for axis in axes]
     target = list(x.shape)
     for n, axis in enumerate(chosen):
         target[axis] = sizes[n % 2]
-    operand = b.integers("shape", [target[axis] for axis in chosen])
+    operand = integers(b, "shape", [target[axis] for axis in chosen])
     bounds = (min(x.low, 0.0), max(x.high, 0.0))
     b.emit("CenterCropPad", (x, operand), (tuple(target),) * len(x.shapes), {"axes": axes}, bounds=bounds)

@@ -6,6 +6,7 @@ import numpy as np
 
 from generators.builder import Builder
 from generators.graph import Attribute, Value
+from generators.operands import constant, data
 from generators.ops.registry import operator
 from generators.values import BOOL, FLOAT, INT32, INT64, STRING, Fill
 
@@ -14,7 +15,7 @@ INTEGERS = Fill("range", low=-9, high=9)
 
 def _numerals(b: Builder) -> Value:
     """Whole numbers as text."""
-    x = b.data(dtypes=(INT64, INT32), ranks=(1, 2, 3, 0), fits=lambda v: max(-v.low, v.high) < 1e9, fill=INTEGERS)
+    x = data(b, dtypes=(INT64, INT32), ranks=(1, 2, 3, 0), fits=lambda v: max(-v.low, v.high) < 1e9, fill=INTEGERS)
     return b.emit("Cast", (x,), x.shapes, {"to": STRING}, dtype=STRING)
 
 
@@ -31,7 +32,7 @@ def _texts(words: tuple[str, ...]) -> np.ndarray:
 def string_concat(b: Builder) -> None:
     """z = x followed by y, broadcast"""
     x = _numerals(b)
-    y = b.constant("y", _texts((b.choose("suffix", ("0", "e2", ".5")),)).reshape(()))
+    y = constant(b, "y", _texts((b.choose("suffix", ("0", "e2", ".5")),)).reshape(()))
     _number(b, b.emit("StringConcat", (x, y), x.shapes, dtype=STRING))
 
 
@@ -42,7 +43,7 @@ def string_normalizer(b: Builder) -> None:
     case, sensitive = b.choose("case", ("NONE", "UPPER", "LOWER")), b.choose("is_case_sensitive", (0, 1))
     stop = b.choose("stopwords", (None, ("2",), ("-3", "11")))
     left = [word for word in words if word not in (stop or ())]
-    x = b.constant("x", _texts(words))
+    x = constant(b, "x", _texts(words))
     attributes = {
         "locale": "C",
         "case_change_action": b.unless(case, "NONE"),
@@ -58,7 +59,7 @@ def string_split(b: Builder) -> None:
     """The parts of each string around a delimiter, and how many there are"""
     x = _numerals(b)
     suffix, delimiter = b.choose("suffix", (" 5", ",5 ", "")), b.choose("delimiter", (None, ","))
-    y = b.constant("y", _texts((suffix,)).reshape(()))
+    y = constant(b, "y", _texts((suffix,)).reshape(()))
     joined = b.emit("StringConcat", (x, y), x.shapes, dtype=STRING)
     parts = 2 if suffix.startswith(delimiter or " ") else 1
     outputs = [(STRING, tuple((*s, parts) for s in x.shapes)), (INT64, x.shapes)]
@@ -76,7 +77,7 @@ def regex_full_match(b: Builder) -> None:
 @operator("TfIdfVectorizer", weight=0.2)
 def tfidf_vectorizer(b: Builder) -> None:
     """How often each n-gram of a pool occurs in each row, as a count, a flag or a weight"""
-    x = b.data(dtypes=(INT64, INT32), ranks=(1, 2), fixed=None, fill=Fill("range", high=3))
+    x = data(b, dtypes=(INT64, INT32), ranks=(1, 2), fixed=None, fill=Fill("range", high=3))
     mode, skips = b.choose("mode", ("TF", "IDF", "TFIDF")), b.choose("max_skip_count", (0, 1))
     attributes: dict[str, Attribute | None] = {
         "mode": mode,

@@ -1,0 +1,253 @@
+"""Operands: how an operator function gets its inputs.
+
+Nothing is ever rejected: `data` names the n-th most recent value that fits, else makes a graph input; a parameter comes
+from the source that its byte names, or from what comes nearest where that has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from generators.builder import Builder
+from generators.graph import Node, Value
+from generators.record import (
+    DTYPE_AT,
+    FLAGS_AT,
+    FRESH,
+    MAKES_EMPTY,
+    MODEL,
+    OPTIONAL_SOURCES,
+    RANKS,
+    REFERENCES,
+    SIZES_AT,
+    SOURCES,
+    TAKES_EMPTY,
+    WISHES,
+)
+from generators.sizes import bounded, fresh_rank, fresh_sizes, per_feed
+from generators.values import FLOAT, FLOAT8, INT4, INT8, INT64, NUMPY, STORAGE, STRING, UINT8, Fill, Shape
+
+WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantised weight stays exact
+
+_CODED = (*[(11, INT8, 127)] * 5, (11, UINT8, 127), (21, INT4, 7), (19, FLOAT8[0], 8))
+"""What a dequantised weight is stored as: since which opset, dtype, the largest code."""
+
+_CODES = {dtype: code for code, dtype in STORAGE.items()}
+_CONSTANTS = ("initializer", "constant")
+_DATA = Fill("data")
+
+
+def _anything(value: Value) -> bool:
+    return True
+
+
+def data(
+    b: Builder,
+    name: str = "x",
+    *,
+    dtypes: Sequence[int] = (FLOAT,),
+    ranks: Sequence[int] = (0, 1, 2, 3, 4, 5, 6),
+    fixed: Sequence[int] | None = (),
+    least: Shape = (),
+    most: Shape = (),
+    multiple: int = 1,
+    fits: Callable[[Value], bool] = _anything,
+    fill: Fill = _DATA,
+    empty: bool = False,
+) -> Value:
+    """An operand: a recent value of one of `dtypes` and `ranks`, else a fresh graph input.
+
+    fixed        axes that must have the same size in every feed (None: all of them)
+    multiple     what the size of axis 1 must be a multiple of
+    fits         what else an existing value must meet
+    least, most  bounds on the sizes of a fresh input, from axis 0 on, so that it meets `fits` and nothing needs
+                 clamping: a record should not depend on another one to have made room for it
+    fill         the numbers of a fresh input, such that it meets `fits`
+    empty        whether a tensor without elements will do
+    """
+    reference, wanted_rank = b.choose(name, REFERENCES), b.choose(f"{name}_rank", RANKS)
+    flags = b.record.data[FLAGS_AT]
+    narrow = _wished(b, dtypes)
+    if reference != FRESH and not b.isolated:
+
+        def suits(value: Value) -> bool:
+            return (
+                value.rank in ranks
+                and _is_fixed(value, fixed)
+                and (multiple == 1 or value.shape[1] % multiple == 0)
+                and fits(value)
+            )
+
+        if empty and b.empties and flags >= TAKES_EMPTY:
+            found = _recent(b.empties, dtypes, reference, suits)
+        else:
+            found = _recent(b.candidates, narrow, reference, suits)
+            if found is None and _wish(b) == MODEL and narrow is not dtypes:
+                found = _recent(b.candidates, dtypes, reference, suits)
+        if found is not None:
+            return found
+    rank = fresh_rank(b.header, wanted_rank, ranks)
+    sizes = fresh_sizes(b.header, b.record.data[SIZES_AT], rank, isolated=b.isolated)
+    sizes = bounded(sizes, least, most, multiple)
+    if empty and rank and flags >= MAKES_EMPTY:
+        sizes[flags // 8 % rank] = 0
+    held = [*range(rank if fixed is None or b.isolated else len(most)), *_present(fixed or (), rank)]
+    return fresh(b, narrow[0], per_feed(b.header, sizes, held), fill)
+
+
+def _wish(b: Builder) -> int:
+    return WISHES[b.record.data[DTYPE_AT] % len(WISHES)]
+
+
+def _wished(b: Builder, dtypes: Sequence[int]) -> Sequence[int]:
+    """Of `dtypes` the one that the record would have, or all of them."""
+    wish = _wish(b)
+    wish = b.header.dtype if wish == MODEL else wish
+    return (wish,) if wish in dtypes else dtypes
+
+
+def _recent(
+    values: Sequence[Value], dtypes: Sequence[int], reference: int, suits: Callable[[Value], bool]
+) -> Value | None:
+    """The most recent value that suits but for `reference` of them, or the oldest if there are not so many."""
+    found = None
+    for value in reversed(values):
+        if value.dtype in dtypes and suits(value):
+            found = value
+            if reference == 0:
+                break
+            reference -= 1
+    return found
+
+
+def _present(axes: Sequence[int], rank: int) -> list[int]:
+    """Those of `axes` that a tensor of `rank` has, counted from 0."""
+    return [axis % rank for axis in axes if -rank <= axis < rank]
+
+
+def _is_fixed(value: Value, axes: Sequence[int] | None) -> bool:
+    if axes is None:
+        return value.static
+    return not axes or all(value.fixed(axis) for axis in _present(axes, value.rank))
+
+
+def fresh(b: Builder, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
+    """A new graph input that later records may refer to."""
+    offset = b.next_offset() if fill.array is None else 0
+    fill = Fill(fill.kind, offset, fill.low, fill.high, fill.array)
+    value = b.given("input", dtype if dtype in NUMPY else FLOAT, shapes, fill)
+    b.offer(value)
+    return value if value.dtype == dtype else b.cast(value, dtype)
+
+
+def find(b: Builder, fits: Callable[[Value], bool]) -> Value | None:
+    """The most recent value that fits, if there is one and this record may refer to others."""
+    if b.isolated:
+        return None
+    return next((value for value in reversed(b.candidates) if fits(value)), None)
+
+
+def weight(
+    b: Builder,
+    name: str,
+    shape: Shape,
+    *,
+    dtype: int = FLOAT,
+    fill: str = "weight",
+    sources: Sequence[str] = SOURCES,
+) -> Value:
+    """A parameter of this shape, from one of `sources`. fill: see Fill."""
+    return made(b, b.choose(name, sources), (shape,) * b.header.feeds, dtype, fill)
+
+
+def optional(b: Builder, name: str, shape: Shape, *, dtype: int = FLOAT, fill: str = "weight") -> Value | None:
+    """A parameter that may be left out."""
+    source = b.choose(name, OPTIONAL_SOURCES)
+    return None if source == "absent" else made(b, source, (shape,) * b.header.feeds, dtype, fill)
+
+
+def made(b: Builder, source: str, shapes: tuple[Shape, ...], dtype: int, kind: str) -> Value:
+    """An operand from `source`, by whatever else comes nearest where that has none.
+
+    A shape that differs between the feeds forces a graph input.
+    """
+    fill = Fill(kind, b.next_offset())
+    if source not in b.profile.weights or (source == "input" and dtype not in NUMPY):
+        source = "initializer"
+    if source == "shared" and not b.isolated:
+        for given in reversed(b.givens):
+            if given.fill.kind == kind and given.value.shapes == shapes and given.value.dtype == dtype:
+                return given.value
+    if source == "value" and kind == "weight":
+        found = find(b, lambda v: v.shapes == shapes and v.dtype == dtype)
+        if found is not None:
+            return found
+    if source == "input" or any(shape != shapes[0] for shape in shapes):
+        if dtype not in NUMPY:
+            return b.cast(b.given("input", FLOAT, shapes, fill), dtype)
+        return b.given("input", dtype, shapes, fill)
+    if source == "dequantized" and kind == "weight" and dtype == FLOAT:
+        return _dequantized(b, shapes[0], fill)
+    return b.given("constant" if source == "constant" else "initializer", dtype, shapes, fill)
+
+
+def _dequantized(b: Builder, shape: Shape, fill: Fill) -> Value:
+    """Codes and a DequantizeLinear, per channel of axis 0 where the opset has that (13)."""
+    per_channel = b.opset >= 13 and len(shape) > 1
+    since, dtype, top = _CODED[fill.offset % len(_CODED)]
+    if b.opset < since:
+        dtype, top = INT8, 127
+    low = 0 if dtype == UINT8 else -top
+    codes = b.given("initializer", dtype, (shape,) * b.header.feeds, Fill("range", fill.offset, low, top))
+    scale = fixed(b, "initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
+    result = b.value(FLOAT, codes.shapes, (-4.0, 4.0))
+    attributes = {"axis": 0} if per_channel else {}
+    b.nodes.append(Node("DequantizeLinear", (codes.index, scale.index), (result.index,), attributes))
+    return result
+
+
+def scalar(
+    b: Builder, name: str, number: float | None, sources: Sequence[str] = _CONSTANTS, *, dtype: int = FLOAT
+) -> Value | None:
+    """A 0-D constant, or None for None."""
+    source = b.choose(name, sources)
+    return None if number is None else fixed(b, source, np.array(number, STORAGE[dtype]))
+
+
+def integers(b: Builder, name: str, numbers: Sequence[int], sources: Sequence[str] = _CONSTANTS) -> Value:
+    """A 1-D int64 constant (axes, a target shape, repeats)."""
+    return constant(b, name, np.array(numbers, np.int64), sources)
+
+
+def constant(b: Builder, name: str, array: np.ndarray, sources: Sequence[str] = _CONSTANTS) -> Value:
+    """A tensor of certain numbers."""
+    return fixed(b, b.choose(name, sources), array)
+
+
+def fixed(b: Builder, source: str, array: np.ndarray) -> Value:
+    """A tensor of certain numbers from a certain source, without a choice."""
+    dtype = STRING if array.dtype == object else _CODES[array.dtype]
+    if source not in b.profile.numbers or (source == "input" and dtype not in NUMPY):
+        source = "initializer"
+    return b.given(source, dtype, (array.shape,) * b.header.feeds, Fill(array=array))
+
+
+def whole(
+    b: Builder,
+    name: str,
+    shapes: tuple[Shape, ...],
+    low: int,
+    high: int,
+    *,
+    dtype: int = INT64,
+    sources: Sequence[str] = ("initializer", "constant", "initializer", "input"),
+) -> Value:
+    """Integers low..high: indices, labels, codes, lengths."""
+    source, fill = b.choose(name, sources), Fill("range", b.next_offset(), low, high)
+    if any(shape != shapes[0] for shape in shapes):
+        source = "input"
+    elif source not in b.profile.numbers:
+        source = "initializer"
+    return b.given(source, dtype, shapes, fill)
