@@ -55,7 +55,8 @@ def verdict(lab, case, recipe, observation):
 
 def damaged(observation, **changes):
     layer, *others = observation.artifact["layers"]
-    return dataclasses.replace(observation, artifact={**observation.artifact, "layers": [{**layer, **changes}, *others]})
+    artifact = {**observation.artifact, "layers": [{**layer, **changes}, *others]}
+    return dataclasses.replace(observation, artifact=artifact)
 
 
 @pytest.mark.parametrize("bits", [8, 4])

@@ -31,7 +31,7 @@ def floats(*shape: int) -> np.ndarray:
 def assert_computes_the_recorded(part: Case, recorded: Recording) -> None:
     for run, got in zip(recorded.runs, tools.outputs(part)):
         if any(x.dtype == np.float16 for x in run.values()):
-            continue  # onnxruntime computes in float32 from node to node: what is recorded was rounded, what is read not
+            continue  # onnxruntime computes in float32 between nodes: what is recorded was rounded, what is read not
         for name, y in got.items():
             if name in run:  # numpy cannot hold all types
                 np.testing.assert_array_equal(y, run[name], err_msg=f"output {name} is not what was recorded")

@@ -7,7 +7,7 @@
     nothing quantised                  exact where no operation rounds, else running error, else sampling
     weights quantised, losslessly      the same
     weights that can be read           each within half a step, then the same of the model with these weights
-    otherwise quantised                structure (NaN), then lossless, else artifact, else budget
+    otherwise quantised                structure (NaN), then lossless and artifact, else budget
     what no tier decides               ABSTAINS
     a failure that rests on what the standard leaves open (contested)   ABSTAINS
 
@@ -107,7 +107,17 @@ def _verdicts(question: Question) -> list[Verdict]:
         return [found]
     if (dequantised := layers.dequantised(question)) is not None:
         return [*verdicts, *_float(dequantised, disputed).values()]
-    return [*verdicts, *_asked((lossless.decide, artifact.decide, budget.decide), question, disputed).values()]
+    return [*verdicts, *_quantised(question, disputed).values()]
+
+
+def _quantised(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
+    """Lossless and artifact ask different questions, and either may accuse. Where neither can tell, budget is asked."""
+    verdicts = dict(lossless.decide(question, places))
+    for place, second in artifact.decide(question, places).items():
+        if verdicts[place].word is not Word.DIVERGES and second.word is not Word.ABSTAINS:
+            verdicts[place] = second
+    unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS]
+    return verdicts | (dict(budget.decide(question, unknown)) if unknown else {})
 
 
 def _asked(tiers: Sequence[Tier], question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
