@@ -141,3 +141,11 @@ def test_an_optional_knows_whether_it_holds_something(held):
 def test_a_range_that_may_have_one_more_element_has_no_answer():
     with pytest.raises(Undecided):
         apply("Range", *[np.array(x, np.float32) for x in (0, 1, 0.1)])
+
+
+def test_the_indices_of_equal_elements_may_stand_in_any_order():
+    x, k = np.array([3, 1, 3, 2], np.float32), indices(3)
+    _, ball = apply("TopK", x, k, outputs=2)
+    assert holds(ball, indices(0, 2, 3))
+    assert holds(ball, indices(2, 0, 3)), "the other order of the two threes is right too"
+    assert not holds(ball, indices(0, 2, 1)), "2 is larger than 1"

@@ -71,14 +71,6 @@ def _zero_scale(node: Node, tensors: Values, opset: int) -> bool:
     return node.op == "QuantizeLinear" and scale is not None and not (np.asarray(scale, np.float64) > 0).all()
 
 
-def _ties_of_top_k(node: Node, tensors: Values, opset: int) -> bool:
-    x = tensors.get(node.input(0))
-    if node.op != "TopK" or x is None or not x.size:
-        return False
-    ordered = np.sort(np.moveaxis(x, int(node.attributes.get("axis", -1)), 0), axis=0)
-    return bool((ordered[1:] == ordered[:-1]).any())
-
-
 def _surplus_activations(node: Node, tensors: Values, opset: int) -> bool:
     directions = 2 if node.attributes.get("direction") == "bidirectional" else 1
     return node.op == "RNN" and len(node.attributes.get("activations", ())) > directions
@@ -99,11 +91,6 @@ RULES = (
         "scale that is not positive",
         "QuantizeLinear divides by it; the standard says nothing of the result",
         _zero_scale,
-    ),
-    Contested(
-        "order of equal elements in TopK",
-        "the standard wants the lowest index first; engines sort unstably for speed, and say so",
-        _ties_of_top_k,
     ),
     Contested(
         "more activations than directions need",

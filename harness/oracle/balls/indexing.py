@@ -190,7 +190,10 @@ def unique(node: Node, operands: Operands, context: Context) -> Results:
 
 @rule("TopK")
 def topk(node: Node, operands: Operands, context: Context) -> Results:
-    """The k largest or smallest elements along an axis and their indices; ties go to the lower index"""
+    """The k largest or smallest elements along an axis and their indices.
+
+    Of equal elements the standard wants the lower index first; engines sort unstably for speed: any of theirs will do.
+    """
     x: Ball = operands[0]
     k, axis = (integers(operands, 1) or [0])[0], attribute(node, "axis", -1)
     if k > 1 and not attribute(node, "sorted", 1):
@@ -201,9 +204,17 @@ def topk(node: Node, operands: Operands, context: Context) -> Results:
     order = _sorted(x.middle, axis, largest).take(range(k), axis)
     if x.radius is None:
         found = np.take_along_axis(x.middle, order, axis)
-        return [Ball(found, None, x.dtype), exact(order.astype(np.int64))]
+        return [Ball(found, None, x.dtype), _tied(x.middle, found, axis)]
     low, high = (_ends(side, axis, largest, k) for side in (x.low, x.high))
     return [between(low, high, x.dtype), _ranks(x, axis, low, high)]
+
+
+def _tied(x: Array, found: Array, axis: int) -> Ball:
+    """The indices of the elements that equal the one at each rank, as a hull."""
+    equal = np.moveaxis(x, axis, -1)[..., None, :] == np.moveaxis(found, axis, -1)[..., None]
+    first, last = equal.argmax(-1), x.shape[axis] - 1 - np.flip(equal, -1).argmax(-1)
+    low, high = (np.moveaxis(index, -1, axis) for index in (first, last))
+    return exact(low.astype(np.int64)) if (low == high).all() else between(low, high, np.dtype(np.int64))
 
 
 def _sorted(x: Array, axis: int, largest: bool) -> Array:
