@@ -100,12 +100,6 @@ def test_the_largest_elements_keep_their_bounds_where_their_order_is_open():
     assert where.high.tolist() == [1, 1], "the third is neither"
 
 
-def test_equal_elements_are_taken_in_the_order_of_their_indices():
-    found, where = apply("TopK", np.array([1, 3, 3, 0], np.uint8), indices(3), outputs=2)
-    assert found.middle.tolist() == [3, 3, 1]
-    assert where.middle.tolist() == [1, 2, 0]
-
-
 def test_two_updates_of_one_element_may_come_in_either_order():
     (placed,) = apply("ScatterND", noise((3,)), np.array([[1], [1], [2]]), noise((3,), 1))
     assert placed.undecided.tolist() == [False, True, False]
