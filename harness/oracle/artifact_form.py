@@ -39,6 +39,7 @@ class Format:
     axis, block        along which scales differ where there are several; elements that share one there, 0 all
     unit               an int32 bias: the product of the scales of these two tensors, instead of `scale`
     packed             (bits, K, N) of weights [K, N] that MatMulNBits packs into bytes, block after block
+    flipped            the integers stand with their last two axes exchanged
     """
 
     scale: str
@@ -47,6 +48,7 @@ class Format:
     block: int = 0
     unit: tuple[str, str] | None = None
     packed: tuple[int, int, int] | None = None
+    flipped: bool = False
 
 
 @dataclass(frozen=True)

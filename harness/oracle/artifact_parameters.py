@@ -27,6 +27,7 @@ from harness.oracle.graph import Graph, Node
 HALF = 0.5 * (1 + 2e-4)
 FLOAT_ERROR = 2.0**-21
 """of a value: what computing a code, or folding, in float32 may cost"""
+ELEMENTWISE = AFFINE - {"BatchNormalization"} | {"Max", "Mean", "Min", "PRelu", "Pow", "Sum"}
 FULL = 0.98
 """share of the codes that weights use at least: rounding may leave out the last one of few"""
 UNUSUAL = 0.55
@@ -126,6 +127,10 @@ class _Checker:
             found, step = found.T, None if step is None else step.T
         if pair.bias is not None and position == 2 and found.size == wanted.size:
             found = found.reshape(wanted.shape)
+        if pair.node.op in ELEMENTWISE and found.size == wanted.size:
+            if not self.is_broadcast_alike(pair, use, found, wanted):
+                return False
+            found, step = found.reshape(wanted.shape), None if step is None else step.reshape(wanted.shape)
         if found.shape != wanted.shape or (position == 2 and use.format and not self.bias_scale(pair, use)):
             return False
         if self.clips and use.format and self.is_calibrated(use):
@@ -136,6 +141,15 @@ class _Checker:
             error = max(error, 2 * format_of(wanted.dtype).unit)
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
         return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
+
+    def is_broadcast_alike(self, pair: Pair, use: Use, found: np.ndarray, wanted: np.ndarray) -> bool:
+        """Whether the operand of an elementwise operator extends along the same axes."""
+        if _extent(found) == _extent(wanted):
+            return True
+        shapes = f"{list(found.shape)}, in the float model {list(wanted.shape)}"
+        message = f"{use.tensor!r} of {pair.node.op} has shape {shapes}: it is broadcast along other axes"
+        self.add(use.tensor, np.inf, 0.0, message, pair.node)
+        return False
 
     def namesakes(self) -> None:
         """Judge constants of nodes without counterpart that are stored under their names."""
@@ -243,6 +257,11 @@ class _Checker:
 
     def integers_are_bytes(self, use: Use) -> bool:
         return self.numbers.ball(self.integers_of(use)).dtype.itemsize == 1
+
+
+def _extent(x: np.ndarray) -> list[tuple[int, int]]:
+    """(axis counted from the last, elements along it), where there are several."""
+    return [(k - x.ndim, n) for k, n in enumerate(x.shape) if n != 1]
 
 
 def _is_symmetric(numbers: Numbers, format: Format, dtype: np.dtype) -> bool:

@@ -110,8 +110,12 @@ class _Checker:
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
         """Whether data are so small that their scale would be no normal number: quantisers then take 1."""
         dtype = self.numbers.ball(rounding.format.scale).dtype
-        largest = max(max(-low, high) for low, high in known)
-        return dtype.kind == "f" and largest < 2 * CODES * float(np.finfo(dtype).tiny)
+        largest = min(max(-low, high) for low, high in known)
+        return (
+            dtype.kind == "f"
+            and float(self.numbers.scale(rounding.format)) == 1
+            and largest < 2 * CODES * float(np.finfo(dtype).tiny)
+        )
 
     def fits(self, wanted: Range, found: Range, scale: float) -> bool:
         slack = COVER * scale

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from onnx import GraphProto
 
 from harness.oracle.artifact_form import (
     CONTRIB,
@@ -68,6 +69,7 @@ class _Reader:
         self.constant = set(graph.constants)
         self.done: set[int] = set()
         self.integers: set[str] = set()
+        self.twins: dict[tuple[object, ...], Sequence[Use | None]] = {}
         self.look_ahead()
 
     def read(self, node: Node) -> None:
@@ -99,8 +101,10 @@ class _Reader:
             self.piece(node, "MatMul", [self.use(n) for n in node.inputs[:2]], [self.use(node.outputs[0])], {})
         elif node.op == CONTRIB + "DynamicQuantizeLSTM":
             for k, scale in ((1, 8), (2, 10)):
-                self.integer(node, node.inputs[k], Format(node.input(scale), node.input(scale + 1), axis=0))
-            self.plain(node)
+                format = Format(node.input(scale), node.input(scale + 1), axis=0, flipped=True)
+                self.integer(node, node.inputs[k], format)
+            uses = [self.use(name) for name in node.inputs[:8]]
+            self.piece(node, "LSTM", uses, [self.use(name) for name in node.outputs])
         elif node.op == "Cast" and node.attributes["to"] in FLOATS:
             self.join(node.outputs[0], node.inputs[0])
             if node.inputs[0] in self.formats:
@@ -111,7 +115,15 @@ class _Reader:
             self.plain(node)
 
     def plain(self, node: Node) -> None:
-        self.piece(node, node.op, [self.use(name) for name in node.inputs], [self.use(name) for name in node.outputs])
+        uses, results = ([self.use(name) for name in names] for names in (node.inputs, node.outputs))
+        operands = [(use.real, use.format) if use else None for use in uses]
+        twin = self.twins.setdefault((node.op, *operands, str(sorted(node.attributes.items()))), results)
+        if twin is not results and _repeats(node, results, twin):
+            for use, other in zip(results, twin):
+                if use and other:
+                    self.join(use.tensor, other.tensor)
+        else:
+            self.piece(node, node.op, uses, results)
 
     def look_ahead(self) -> None:
         """The formats of integer constants that are moved (a Gather from an embedding) before they are dequantised."""
@@ -254,6 +266,13 @@ def _format(node: Node) -> Format:
     """That of a QuantizeLinear or DequantizeLinear."""
     axis, block = node.attributes.get("axis", 1), node.attributes.get("block_size", 0)
     return Format(node.input(1), node.input(2), axis, block)
+
+
+def _repeats(node: Node, results: Sequence[Use | None], twin: Sequence[Use | None]) -> bool:
+    """Whether `node`, of the form of that which made `twin`, computes the same once more: quantisers write copies."""
+    closed = not any(isinstance(value, GraphProto) for value in node.attributes.values())
+    known = len(results) <= len(twin) and all(use is None or other for use, other in zip(results, twin))
+    return closed and known and any(node.inputs) and not node.op.startswith("Random") and node.op != "Dropout"
 
 
 def _channel_axis(node: Node, position: int) -> int:

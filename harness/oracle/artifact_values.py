@@ -13,6 +13,7 @@ from harness.oracle import graph as graphs
 from harness.oracle.artifact_form import MOVEMENT, Artifact, Format, Use, is_constant, spread
 from harness.oracle.balls.ball import Ball, Undecided, exact, value, widened
 from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.balls.operands import moved
 from harness.oracle.balls.quantized import code_range
 from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node
@@ -57,7 +58,8 @@ class Numbers:
             return exact(((codes - zero) * step).astype(FLOAT))
         step = self.spread_scale(use.format, ball.shape)
         zero = self.zero_point(use.format, ball.shape)
-        return widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
+        whole = widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
+        return moved(whole, _flip) if use.format.flipped else whole
 
     def ball(self, tensor: str) -> Ball:
         """The ball of a tensor. Raises Undecided where there is none."""
@@ -118,7 +120,8 @@ class Numbers:
             return np.asarray(np.where(ends, 2 * np.abs(scale), np.abs(scale)))
         if format:
             ball = self.ball(tensor)
-            return np.broadcast_to(self.spread_scale(format, ball.shape), ball.shape)
+            steps = np.broadcast_to(np.abs(self.spread_scale(format, ball.shape)), ball.shape)
+            return _flip(steps) if format.flipped else steps
         node = self.artifact.graph.producers.get(tensor)
         if node is None or node.op not in MOVEMENT or node.op == "MaxPool":
             return None
@@ -154,6 +157,10 @@ class Numbers:
                 if use and use.tensor in self.artifact.constant and use.tensor not in found:
                     found[use.tensor] = self.real(use).middle
         return found
+
+
+def _flip(x: np.ndarray) -> np.ndarray:
+    return x.swapaxes(-1, -2)
 
 
 def _bits(packed: np.ndarray, bits: int) -> np.ndarray:

@@ -82,8 +82,8 @@ def _scaled(node: Node, weights: np.ndarray, gain: np.ndarray, axis: int) -> np.
     groups = node.attributes.get("group", 1) if node.op == "ConvTranspose" else 1
     if groups > 1:  # [inputs, outputs of a group, ...]: the inputs of group g make its outputs
         by_group = np.repeat(gain.reshape(groups, -1), weights.shape[0] // groups, axis=0)
-        return weights * by_group.reshape(weights.shape[:2] + (1,) * (weights.ndim - 2))
-    return weights * gain.reshape([-1 if k == axis else 1 for k in range(weights.ndim)])
+        return np.asarray(weights * by_group.reshape(weights.shape[:2] + (1,) * (weights.ndim - 2)))
+    return np.asarray(weights * gain.reshape([-1 if k == axis else 1 for k in range(weights.ndim)]))
 
 
 def _by_channel(x: np.ndarray, channels: int, trailing: int) -> np.ndarray:
