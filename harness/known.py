@@ -55,7 +55,8 @@ SIBLINGS = (
     "ReduceSumSquare",
 )
 TELLING = 8
-"""Words of an error message that tell its cause, whatever the operator. MNN's "Compute Shape Error" does not."""
+"""Words of an error message that tell its cause, whatever the operator. MNN's "Compute Shape Error" does not; an exception
+exception, which has a type, does in fewer."""
 
 FAMILY = {op_type: family for family in SIBLINGS for op_type in family.split()}
 
@@ -98,8 +99,9 @@ class Mask:
     @property
     def is_told(self) -> bool:
         """Whether the words of the error are pattern enough."""
-        told = self.kind == Kind.ERROR and len(self.coarse.rpartition("/")[2].split()) >= TELLING
-        return told and len(self.pattern) == 1
+        words = self.coarse.rpartition("/")[2].split()
+        told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
+        return self.kind == Kind.ERROR and told
 
     @property
     def op_types(self) -> frozenset[str]:
