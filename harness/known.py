@@ -55,7 +55,7 @@ SIBLINGS = (
     "ReduceSumSquare",
 )
 TELLING = 8
-"""Words of an error message that tell its cause, whatever the operator. MNN's "Compute Shape Error" does not; an exception
+"""Words of an error message that tell its cause, whatever the operator; MNN's "Compute Shape Error" does not. A Python
 exception, which has a type, does in fewer."""
 
 FAMILY = {op_type: family for family in SIBLINGS for op_type in family.split()}
@@ -159,12 +159,14 @@ def explain(masks: Iterable[Mask], case: Case, failure: Callable[[Case], str], r
     rest, failed = case, failure(case) if possible or told else ""
     recorded = recording(case, record) if failed else Recording((), ())
     # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
-    while mask := next((m for m in possible if m.stage == _stage(failed)), told.pop(failed, None)):
-        if mask in possible:
+    while failed:
+        if mask := next((m for m in possible if m.stage == _stage(failed)), None):
             possible.remove(mask)
             occurrences = matches(mask, case, recorded.runs[0])
-        else:
+        elif mask := told.pop(failed, None):
             occurrences = [(node,) for node in operators(case)]
+        else:
+            break
         failing = [o for o in occurrences if places.isdisjoint(o)]
         failing = [o for o in failing if _fails_alone(mask, case, o, failure, recorded)]
         if failing:
