@@ -49,8 +49,9 @@ def check(
     """
     checker = _Checker(model, constants, matching, numbers, calibration is not None and calibration.clips)
     checker.scales()
-    checker.constants_of_pairs(span)
+    checker.constants_of_pairs()
     checker.namesakes()
+    checker.unused(span)
     problems = tuple(checker.problems)
     return problems + check_ranges(model, matching, numbers, calibration) if calibration else problems
 
@@ -63,6 +64,8 @@ class _Checker:
     numbers: Numbers
     clips: bool
     problems: list[Problem] = field(default_factory=list)
+    used: list[tuple[float, Use, Node]] = field(default_factory=list)
+    """of each scale of weights that are right: the share of the codes that they use"""
 
     def add(self, where: str, error: float, bound: float, message: str, node: Node) -> None:
         culprit = (node.name or node.outputs[0], node.op)
@@ -82,27 +85,28 @@ class _Checker:
                 message = f"scale {rounding.format.scale!r} of {rounding.real!r} holds {scale.min():g}: not positive"
                 self.add(rounding.format.scale, float(scale.min()), 0.0, message, rounding.node)
 
-    def constants_of_pairs(self, span: int | None) -> None:
+    def constants_of_pairs(self) -> None:
         foldings: dict[int, list[Folding]] = {}
         for pair in self.matching.pairs:
             if pair.how is How.ABSORBED and pair.node.op in AFFINE and pair.piece:
                 foldings.setdefault(id(pair.piece), []).append(Folding(pair.node, self.constants))
-        used: list[tuple[float, Use, Node, np.ndarray]] = []
         seen: set[tuple[str, str]] = set()
         for pair in self.matching.pairs:
             if pair.how is not How.SAME or pair.piece is None:
                 continue
-            for k, wanted in self.wanted(pair, foldings.get(id(pair.piece), [])):
+            folded = foldings.get(id(pair.piece), [])
+            for k, wanted in self.wanted(pair, folded):
                 use = pair.operands[k] if k < len(pair.operands) else None
+                if folded and k == 2 and use is None:
+                    self.lost_bias(folded, wanted)
                 if use is None or (use.tensor, pair.node.input(k)) in seen:
                     continue
                 seen.add((use.tensor, pair.node.input(k)))
                 try:
                     if self.constant(pair, k, use, wanted) and k == 1 and pair.node.op in LINEAR:
-                        used += [(share, use, pair.node, wanted) for share in self.shares(use)]
+                        self.used += [(share, use, pair.node) for share in self.shares(use)]
                 except Undecided:
                     continue
-        self.unused(used, span)
 
     def wanted(self, pair: Pair, foldings: Sequence[Folding]) -> Iterator[tuple[int, np.ndarray]]:
         """(position, value that the artifact should have there) for the float constants of a node."""
@@ -142,6 +146,16 @@ class _Checker:
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
         return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
 
+    def lost_bias(self, foldings: Sequence[Folding], wanted: np.ndarray) -> None:
+        """Judge affine operators that have become part of one without a bias."""
+        node = foldings[-1].node
+        terms = [self.constants[name] for f in foldings for name in f.node.inputs if name in self.constants]
+        largest = max(float(np.abs(x).max(initial=0.0)) for x in terms)
+        error = float(np.abs(wanted).max(initial=0.0))
+        if error > 8 * FLOAT_ERROR * largest:
+            where = node.name or node.outputs[0]
+            self.add(where, error, 0.0, f"{node.op} {where!r} is gone, and what it adds, up to {error:.6g}, too", node)
+
     def is_broadcast_alike(self, pair: Pair, use: Use, found: np.ndarray, wanted: np.ndarray) -> bool:
         """Whether the operand of an elementwise operator extends along the same axes."""
         if _extent(found) == _extent(wanted):
@@ -156,15 +170,17 @@ class _Checker:
         for pair in self.matching.pairs:
             if pair.how is How.SAME or (pair.how is How.ABSORBED and pair.node.op in AFFINE):
                 continue
-            for name in pair.node.inputs:
+            for k, name in enumerate(pair.node.inputs):
                 wanted = self.constants.get(name)
                 if wanted is None or not is_float(wanted.dtype):
                     continue
                 try:
                     stored = self.numbers.stored(name, wanted)
                     if stored:
-                        error = self.float_error(stored[0])
-                        self.values(name, pair.node, stored[1], wanted.astype(np.float64), stored[2], error)
+                        error, use = self.float_error(stored[0]), self.numbers.artifact.use(stored[0])
+                        right = self.values(name, pair.node, stored[1], wanted.astype(np.float64), stored[2], error)
+                        if right and k == 1 and pair.node.op in LINEAR:
+                            self.used += [(share, use, pair.node) for share in self.shares(use)]
                 except Undecided:
                     continue
 
@@ -240,12 +256,13 @@ class _Checker:
         )
         return [float(x) / (most - least) for x in np.ravel(span) if x > 0]
 
-    def unused(self, used: Sequence[tuple[float, Use, Node, np.ndarray]], span: int | None) -> None:
-        if not used:
+    def unused(self, span: int | None) -> None:
+        """Judge the codes that right weights leave out."""
+        if not self.used:
             return
-        usual = float(np.median([share for share, *_ in used]))
+        usual = float(np.median([share for share, *_ in self.used]))
         said: set[str] = set()
-        for share, use, node, _ in used:
+        for share, use, node in self.used:
             least = UNUSUAL * usual if span is None else FULL * span / 255
             if share < least and use.tensor not in said and self.integers_are_bytes(use):
                 said.add(use.tensor)

@@ -69,11 +69,11 @@ class Numbers:
         return found
 
     def scale(self, format: Format) -> np.ndarray:
-        """The scales of a format in float64, as they are stored."""
+        """The scales of a format in float64, as they are stored; of one computed from data, the likeliest."""
         if format.unit:
-            a, b = (value(self.ball(name)).astype(np.float64) for name in format.unit)
+            a, b = (self.ball(name).numbers for name in format.unit)
             return np.asarray(a.ravel() * b.ravel() if a.size > 1 and b.size > 1 else a * b)
-        return value(self.ball(format.scale)).astype(np.float64)
+        return self.ball(format.scale).numbers
 
     def spread_scale(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
         """The scales in a shape that broadcasts to that of the integers."""
@@ -83,7 +83,7 @@ class Numbers:
         """The zero points, in a shape that broadcasts to that of the integers."""
         if not format.zero_point:
             return np.zeros(())
-        return spread(value(self.ball(format.zero_point)).astype(np.float64), format, shape)
+        return spread(self.ball(format.zero_point).numbers, format, shape)
 
     def unpacked(self, use: Use) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(codes, zero points, scales) of the weights of a MatMulNBits, each [K, N]."""
