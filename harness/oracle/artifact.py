@@ -20,7 +20,7 @@ from harness.oracle import artifact_parameters, artifact_topology
 from harness.oracle import graph as graphs
 from harness.oracle.artifact_execution import Execution, execution, saturates
 from harness.oracle.artifact_form import QUANTISED, in_order
-from harness.oracle.artifact_matching import match
+from harness.oracle.artifact_matching import first_result, match
 from harness.oracle.artifact_ranges import Calibration
 from harness.oracle.artifact_reading import read_artifact
 from harness.oracle.artifact_values import Numbers, Problem, folded
@@ -36,9 +36,15 @@ SATURATION = "u8s8-saturation"
 
 @dataclass(frozen=True)
 class Comparison:
-    """An artifact against its float model: what is wrong with it, and which share of the nodes could be compared."""
+    """An artifact against its float model.
+
+    problems   what is wrong with it
+    doubtful   by first result: nodes of the float model that could not be compared
+    vouched    share of the nodes that could be
+    """
 
     problems: tuple[Problem, ...]
+    doubtful: Mapping[str, Node]
     vouched: float
 
 
@@ -55,7 +61,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     if found.problems:
         worst = max(found.problems, key=lambda p: (p.question == "parameter", _excess(p)))
         return {place: _misquantised(place, worst) for place in places}
-    return _executed(question, graph, evaluations, places)
+    return _executed(question, graph, evaluations, places, found.doubtful)
 
 
 def compare(
@@ -74,12 +80,14 @@ def compare(
     runs = [Numbers(artifact, run) for run in balls]
     matching = match(model, constants, runs[0])
     problems = list(artifact_parameters.check(model, constants, matching, runs[0], calibration, span))
+    doubtful: dict[str, Node] = {}
     vouched = 1.0
     for numbers in runs:
         found = artifact_topology.compare(model, constants, matching, numbers)
         problems += found.problems
-        vouched = min(vouched, found.vouched / max(1, found.nodes))
-    return Comparison(tuple(problems), vouched)
+        doubtful |= {first_result(node): node for node in found.doubtful}
+        vouched = min(vouched, 1 - len(found.doubtful) / max(1, found.nodes))
+    return Comparison(tuple(problems), doubtful, vouched)
 
 
 def compare_form(model: Graph, graph: Graph) -> tuple[Problem, ...]:
@@ -123,7 +131,11 @@ def _span(question: Question) -> int | None:
 
 
 def _executed(
-    question: Question, graph: Graph, evaluations: Mapping[int, Evaluation], places: Sequence[Place]
+    question: Question,
+    graph: Graph,
+    evaluations: Mapping[int, Evaluation],
+    places: Sequence[Place],
+    doubtful: Mapping[str, Node],
 ) -> dict[Place, Verdict]:
     runs: dict[int, Execution] = {
         feed: execution(graph, evaluation, question.case.feeds[feed], question.observed[feed])
@@ -139,6 +151,8 @@ def _executed(
             verdicts[place] = agrees(TIER, place, rule=rule) if rule else _misexecuted(question, place, problem)
         elif unknown is not None:
             verdicts[place] = abstains(TIER, place, "the artifact cannot be evaluated", [unknown] if unknown else [])
+        elif unsure := [n.op for n in question.graph.ancestors(name) if first_result(n) in doubtful]:
+            verdicts[place] = abstains(TIER, place, "nobody can tell what became of these nodes", unsure)
         else:
             verdicts[place] = agrees(TIER, place)
     return verdicts

@@ -62,7 +62,7 @@ class Pair:
     @property
     def first(self) -> str:
         """The node's first result that is read."""
-        return next(name for name in self.node.outputs if name)
+        return first_result(self.node)
 
     @property
     def transposed(self) -> bool:
@@ -87,6 +87,11 @@ def match(model: Graph, constants: Mapping[str, np.ndarray], numbers: Numbers) -
     matcher = _Matcher(model, constants, numbers)
     pairs = [matcher.pair(node) for node in model.nodes if not all(n in constants for n in node.outputs if n)]
     return Matching(tuple(pairs), matcher.at)
+
+
+def first_result(node: Node) -> str:
+    """The name of the first result of a node that has one."""
+    return next(name for name in node.outputs if name)
 
 
 def named(artifact: Artifact, names: Container[str], tensor: str) -> str:
@@ -173,7 +178,7 @@ class _Matcher:
                 (name, self.at[other]) for name, other in zip(node.outputs, twin.node.outputs) if other in self.at
             )
             return replace(twin, node=node)
-        first = next(name for name in node.outputs if name)
+        first = first_result(node)
         before = next((self.at[name] for name in node.inputs if name in self.at), "")
         real = self.called.get(first, "")
         if real and real != before:
@@ -213,7 +218,7 @@ class _Matcher:
 
     def is_guess(self, node: Node, piece: Piece) -> bool:
         """Whether some operand is not known, nor the name of the result, and the piece reads something unknown too."""
-        if self.called.get(next(filter(None, node.outputs)), "") in piece.node.outputs or all(self.operands_at(node)):
+        if self.called.get(first_result(node), "") in piece.node.outputs or all(self.operands_at(node)):
             return False
         return not set(self.operands_of(piece)) <= set(self.at.values())
 
@@ -268,7 +273,7 @@ class _Matcher:
         if uses is None:
             return None
         results = [use.real for use in piece.results if use]
-        called = self.called.get(next(name for name in node.outputs if name), "")
+        called = self.called.get(first_result(node), "")
         others = [self.namesakes[real] for real in results if called != real and real in self.namesakes]
         if any(other.op == node.op and self.form(other) != self.form(node) for other in others):
             return None

@@ -33,19 +33,19 @@ REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 
 @dataclass(frozen=True)
 class Topology:
-    """problems, and of how many nodes of the float model it can be told that they are right."""
+    """problems, and nodes of the float model of which it cannot be told that they are right, of so many."""
 
     problems: tuple[Problem, ...]
-    vouched: int
+    doubtful: tuple[Node, ...]
     nodes: int
 
 
 def compare(model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers) -> Topology:
     """Whether each node of `model` is in the artifact, on the values that `numbers` has."""
     walk = _Walk(model, constants, matching, numbers)
-    vouched = sum(walk.step(pair) for pair in matching.pairs)
+    doubtful = [pair.node for pair in matching.pairs if not walk.step(pair)]
     walk.ends()
-    return Topology(tuple(walk.problems), vouched, len(matching.pairs))
+    return Topology(tuple(walk.problems), tuple(doubtful), len(matching.pairs))
 
 
 def differing_attributes(matching: Matching) -> Iterator[Problem]:

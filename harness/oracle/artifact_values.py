@@ -108,7 +108,8 @@ class Numbers:
         if scale.size != 1:
             raise Undecided("a range for each channel")
         low, high = code_range(dtype)
-        return np.ravel((low - zero) * scale), np.ravel((high - zero) * scale)
+        with np.errstate(invalid="ignore"):  # a scale may be infinite
+            return np.ravel((low - zero) * scale), np.ravel((high - zero) * scale)
 
     def step(self, tensor: str) -> np.ndarray | None:
         """The distance of neighbouring values for each element of a constant; None where it is no quantised one."""
