@@ -51,7 +51,7 @@ def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
 
 def test_what_is_found_is_saved_and_then_known(tmp_path):
     # onnxruntime's quantiser is deterministic; what MNN does may depend on what its heap happens to hold
-    options = {"targets": ["onnxruntime-quant"], "cases": 60, "seed": 3, "steer": False, "workers": 2}
+    options = {"targets": ["onnxruntime-quant"], "cases": 60, "seed": 6, "steer": False, "workers": 2}
     first, _ = fuzz(tmp_path, save=True, **options)
     assert first.new, "this seed is known to find something"
     assert first.exit_status == 1
