@@ -23,7 +23,7 @@ from harness.oracle.artifact_form import QUANTISED, in_order
 from harness.oracle.artifact_matching import first_result, match
 from harness.oracle.artifact_ranges import Calibration
 from harness.oracle.artifact_reading import read_artifact
-from harness.oracle.artifact_values import Numbers, Problem, folded
+from harness.oracle.artifact_values import COPY, Numbers, Problem, folded
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph, Node, Values
@@ -100,7 +100,7 @@ def kept_by(model: Graph) -> Callable[[Node], bool]:
     """Whether a node that quantises, casts or acts on integers stood in the float model already."""
     own = QUANTISED | {"Cast"}
     makers = {name: node.op for node in model.nodes if node.op in own for name in node.outputs if name}
-    return lambda node: any(makers.get(name) == node.op for name in node.outputs)
+    return lambda node: any(makers.get(name.split(COPY)[0]) == node.op for name in node.outputs)
 
 
 def calibration_of(question: Question) -> Calibration | None:

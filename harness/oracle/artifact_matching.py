@@ -48,7 +48,8 @@ class Pair:
 
     piece    its counterpart, for SAME; what it was absorbed into, for ABSORBED, if that is a float operation
     operands the counterpart of each operand of the node, by position: the piece's use of it
-    bias     an Add behind the piece, where that adds the node's bias
+    bias     an Add behind the piece, where that adds the node's bias; for ABSORBED, where folding made that bias, which
+             is then the only operand
     guessed  neither a name nor every operand says that it is the counterpart
     """
 
@@ -184,6 +185,9 @@ class _Matcher:
         if real and real != before:
             self.at[first] = real
             maker = self.makers.get(real)
+            if maker and (bias := self.bias_behind(node, maker, before)):
+                self.owner[real] = self.makers[before]
+                return Pair(node, How.ABSORBED, self.makers[before], (bias,), bias=maker)
             if maker and maker.node.op == node.op and id(maker) not in self.taken:  # its operands are others
                 self.taken.add(id(maker))
                 return Pair(node, How.SAME, maker, maker.uses)
@@ -255,6 +259,12 @@ class _Matcher:
                 self.owner[piece.node.outputs[0]] = pair.piece
                 return replace(pair, operands=(*pair.operands[:2], constant), bias=piece)
         return pair
+
+    def bias_behind(self, node: Node, maker: Piece, before: str) -> Use | None:
+        """What `maker` adds to a linear operation, where that is the bias that folding the affine `node` gave it."""
+        constant = next((u for u in maker.uses if u and u.tensor in self.numbers.artifact.constant), None)
+        added = maker.node.op == "Add" != node.op and before in maker.node.inputs and self.absorbable(node, before)
+        return constant if added and node.op in AFFINE else None
 
     def maker(self, real: str) -> Piece | None:
         """The operation that makes a real tensor, its bias added."""

@@ -11,7 +11,7 @@ Where affine operators were folded into weights, W is the folded one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -30,6 +30,8 @@ FLOAT_ERROR = 2.0**-21
 ELEMENTWISE = AFFINE - {"BatchNormalization"} | {"Max", "Mean", "Min", "PRelu", "Pow", "Sum"}
 FULL = 0.98
 """share of the codes that weights use at least: rounding may leave out the last one of few"""
+WIDE = 2.0**30
+"""a code of a bias that is near the end of int32"""
 UNUSUAL = 0.55
 """share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
 
@@ -90,10 +92,13 @@ class _Checker:
         for pair in self.matching.pairs:
             if pair.how is How.ABSORBED and pair.node.op in AFFINE and pair.piece:
                 foldings.setdefault(id(pair.piece), []).append(Folding(pair.node, self.constants))
+        biases = {id(p.piece): p for p in self.matching.pairs if p.how is How.ABSORBED and p.bias}
         seen: set[tuple[str, str]] = set()
         for pair in self.matching.pairs:
             if pair.how is not How.SAME or pair.piece is None:
                 continue
+            if (made := biases.get(id(pair.piece))) and not any(pair.operands[2:]):
+                pair = replace(pair, operands=(*pair.operands[:2], *made.operands), bias=made.bias)
             folded = foldings.get(id(pair.piece), [])
             for k, wanted in self.wanted(pair, folded):
                 use = pair.operands[k] if k < len(pair.operands) else None
@@ -104,6 +109,8 @@ class _Checker:
                 seen.add((use.tensor, pair.node.input(k)))
                 try:
                     if self.constant(pair, k, use, wanted) and k == 1 and pair.node.op in LINEAR:
+                        if self.is_bias_wide(pair):
+                            continue
                         self.used += [(share, use, pair.node) for share in self.shares(use)]
                 except Undecided:
                     continue
@@ -232,6 +239,14 @@ class _Checker:
         )
         self.add(format.scale, worst, close, message, pair.node)
         return False
+
+    def is_bias_wide(self, pair: Pair) -> bool:
+        """Whether the codes of the bias fill an int32: then quantisers raise the scales of weights until it fits."""
+        use = pair.operands[2] if len(pair.operands) > 2 else None
+        if use is None or use.format is None:
+            return False
+        codes = self.numbers.ball(self.integers_of(use))
+        return codes.dtype == np.int32 and float(np.abs(codes.numbers).max(initial=0.0)) >= WIDE
 
     def is_calibrated(self, use: Use) -> bool:
         """Whether a constant is rounded at run time, as activations are, so that calibration chose its range."""

@@ -18,7 +18,8 @@ from harness.oracle.balls.quantized import code_range
 from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node
 
-SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output")
+COPY = "/duplicated"
+SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
 """what quantisers append to the name of a tensor"""
 FLOAT = np.dtype(np.float32)
 
