@@ -46,6 +46,7 @@ SIBLINGS = (
     "ArgMax ArgMin",
     "AveragePool LpPool MaxPool",
     "BatchNormalization InstanceNormalization LayerNormalization",
+    "Ceil Floor Round",
     "Equal Greater GreaterOrEqual Less LessOrEqual",
     "GRU LSTM RNN",
     "GlobalAveragePool GlobalLpPool GlobalMaxPool",
