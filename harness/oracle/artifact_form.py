@@ -37,7 +37,7 @@ class Format:
 
     scale, zero_point  names of tensors; no zero point is ""
     axis, block        along which scales differ where there are several; elements that share one there, 0 all
-    unit               an int32 bias: the product of the scales of these two tensors, instead of `scale`
+    unit, factor       an int32 bias: the product of the scales of these two tensors and a number, instead of `scale`
     packed             (bits, K, N) of weights [K, N] that MatMulNBits packs into bytes, block after block
     flipped            the integers stand with their last two axes exchanged
     """
@@ -47,6 +47,7 @@ class Format:
     axis: int = 1
     block: int = 0
     unit: tuple[str, str] | None = None
+    factor: float = 1.0
     packed: tuple[int, int, int] | None = None
     flipped: bool = False
 

@@ -193,7 +193,8 @@ class _Reader:
         uses = [self.operand(node, *where) for where in layout.operands]
         if name := node.input(layout.bias) if layout.bias >= 0 else "":
             a, b = (use.format for use in uses if use)
-            format = Format("", unit=(a.scale, b.scale)) if a and b else None
+            factor = node.attributes.get("alpha", 1.0)  # of a QGemm, whose kernel multiplies the bias by it too
+            format = Format("", unit=(a.scale, b.scale), factor=factor) if a and b else None
             self.integer(node, name, format or Format(""))
             uses.append(self.use(name))
         self.written(node, node.outputs[0], layout.result)

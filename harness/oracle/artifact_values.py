@@ -73,7 +73,7 @@ class Numbers:
         """The scales of a format in float64, as they are stored; of one computed from data, the likeliest."""
         if format.unit:
             a, b = (self.ball(name).numbers for name in format.unit)
-            return np.asarray(a.ravel() * b.ravel() if a.size > 1 and b.size > 1 else a * b)
+            return format.factor * np.asarray(a.ravel() * b.ravel() if a.size > 1 and b.size > 1 else a * b)
         return self.ball(format.scale).numbers
 
     def spread_scale(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
