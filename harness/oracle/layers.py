@@ -89,7 +89,7 @@ def dequantised(question: Question) -> Question | None:
     replaced: dict[str, np.ndarray] = {}
     for layer in layers:
         found = next((w for w in weights if _holds(layer, w) and w.node.inputs[1] not in replaced), None)
-        if found is None or users[found.node.inputs[1]] > 1:
+        if found is None or users[found.node.inputs[1]] > 1 or not found.factors.all():
             return None
         shape = question.graph.constants[found.node.inputs[1]].shape
         replaced[found.node.inputs[1]] = _in_place(found.node, layer.weights / found.factors, shape)
