@@ -144,6 +144,72 @@ def test_another_attribute_is_a_wrong_topology_unless_it_makes_no_difference():
         assert problems([*QDQ[:4], gemm, *QDQ[5:]]) == expected, f"alpha {alpha}"
 
 
+def test_a_bias_that_vanished_with_its_add_is_missed():
+    floating = model([("MatMul", ["x", "w"], ["m"], {"name": "matmul"}), ("Add", ["m", "b"], ["y"], {})], w=W, b=B)
+    kept = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {"name": "matmul"})]
+    assert problems([*kept, ("Add", ["m", "b"], ["y"], {})], floating) == []
+    lost = problems([*QDQ[:3], ("MatMul", ["xd", "wd"], ["y"], {"name": "matmul"})], floating)
+    assert lost == [("parameter", "y")], "the Add became part of a product that adds nothing"
+
+
+@pytest.mark.parametrize(("shape", "expected"), [([1, 3], []), ([3, 1], [("parameter", "c")])])
+def test_an_operand_broadcast_along_another_axis_is_wrong(shape, expected):
+    nodes = [("Gemm", ["x", "w", "b"], ["h"], {}), ("Expand", ["h", "s"], ["e"], {}), ("Add", ["e", "c"], ["y"], {})]
+    given = {"w": W[:, :1].repeat(3, 1), "b": B, "s": np.int64([1, 2, 3])}
+    right = model([*nodes[:1], ("Expand", ["h", "s"], ["e"], {}), nodes[2]], **given, c=np.float32([1, 2, 3]))
+    assert problems(nodes, right, **given, c=np.float32([1, 2, 3]).reshape(shape)) == expected
+
+
+def test_the_weights_of_a_dynamic_lstm_are_judged_the_other_way_round():
+    hidden = 2
+    gates = {"w": RNG.normal(size=(1, 4 * hidden, 4)), "r": RNG.normal(size=(1, 4 * hidden, hidden))}
+    gates = {name: x.astype(np.float32) for name, x in gates.items()}
+    reshape = ("Reshape", ["x", "s"], ["z"], {})
+    floating = model(
+        [reshape, ("LSTM", ["z", "w", "r"], ["y"], {"hidden_size": hidden})], s=np.int64([2, 1, 4]), **gates
+    )
+    inputs = ["z", "wq", "rq", "", "", "", "", "", "ws", "zp", "rs", "zp"]
+    nodes = [reshape, ("DynamicQuantizeLSTM", inputs, ["y"], {"hidden_size": hidden, "domain": "com.microsoft"})]
+
+    def found(gates):
+        scales = {name: np.abs(x).max().reshape(1) / np.float32(127) for name, x in gates.items()}
+        codes = {f"{k}q": np.rint(x / scales[k]).astype(np.int8).swapaxes(1, 2) for k, x in gates.items()}
+        given = {
+            **codes,
+            **{f"{k}s": x for k, x in scales.items()},
+            "zp": np.zeros(1, np.int8),
+            "s": np.int64([2, 1, 4]),
+        }
+        return problems(nodes, floating, **given)
+
+    assert found(gates) == []
+    swapped = {name: x[:, [0, 1, 4, 5, 2, 3, 6, 7]] for name, x in gates.items()}
+    assert found(swapped) == [("parameter", "w"), ("parameter", "r")], "two gates are exchanged"
+
+
+def test_what_is_computed_from_constants_may_be_computed_from_rounded_ones():
+    floating = model([("MatMul", ["c", "w"], ["m"], {}), ("Add", ["x", "v"], ["y"], {})], output="m", w=W, c=X, v=X)
+    nodes = [
+        ("DequantizeLinear", ["cq", "xs", "xz"], ["cd"], {}),
+        QDQ[2],
+        ("MatMul", ["cd", "wd"], ["m"], {}),
+        ("Add", ["x", "v"], ["y"], {}),
+    ]
+    codes = np.clip(np.rint(X / XS) + 128, 0, 255).astype(np.uint8)
+    assert problems(nodes, floating, cq=codes, v=X) == []
+    assert ("parameter", "c") in problems(nodes, floating, cq=codes[::-1].copy(), v=X), "the rows are exchanged"
+
+
+def test_a_copy_of_a_node_is_that_node():
+    relu = ("Relu", ["x"], ["r"], {})
+    floating = model([relu, ("MatMul", ["r", "w"], ["m"], {}), ("Add", ["r", "v"], ["n"], {})], output="m", w=W, v=X)
+    nodes = [
+        *(relu, ("Relu", ["x"], ["r/duplicated"], {}), ("QuantizeLinear", ["r/duplicated", "xs", "xz"], ["xq"], {})),
+        *(QDQ[1], QDQ[2], ("MatMul", ["xd", "wd"], ["m"], {}), ("Add", ["r", "v"], ["n"], {})),
+    ]
+    assert problems(nodes, floating, v=X) == []
+
+
 def test_ranges_have_to_be_those_that_calibration_saw():
     assert problems(calibration=Calibration(SEEN)) == []
     assert problems(calibration=Calibration({**SEEN, "y": (0.0, 9.0)})) == [("parameter", "ys")]
@@ -214,6 +280,21 @@ def test_the_tier_blames_the_quantiser_for_parameters_and_the_executor_for_the_r
     assert (wrong.stage, wrong.word, wrong.culprits) == ("quantize", Word.DIVERGES, (("gemm", "Gemm"),))
     late = artifact.decide(question(QDQ, right + 1), [place])[place]
     assert (late.stage, late.kind) == ("execute", Kind.WRONG_VALUES)
+
+
+def test_behind_a_node_that_cannot_be_compared_the_tier_abstains():
+    floating = model([("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {})], w=W, b=B)
+    rows = [
+        ("Reshape", ["xd", "s"], ["xr"], {}),
+        ("Gemm", ["xr", "wd", "bd"], ["g"], {}),
+        ("Reshape", ["g", "t"], ["y"], {}),
+    ]
+    artifact_model = model([*QDQ[:4], *rows], **CONSTANTS, s=np.int64([2, 4]), t=np.int64([2, 3]))
+    right = np.float32(evaluate(graphs.read(artifact_model), {"x": X}).balls["y"].middle)
+    asked = replace(question(QDQ, right), case=Case(floating.SerializeToString(), ({"x": X},)))
+    asked = replace(asked, artifact={"model": artifact_model.SerializeToString()})
+    verdict = artifact.decide(asked, [(0, "y")])[0, "y"]
+    assert (verdict.word, verdict.abstained) == (Word.ABSTAINS, ("Add", "MatMul")), "nobody knows which constant is the bias"
 
 
 def test_without_an_artifact_the_tier_abstains():

@@ -18,6 +18,8 @@ from harness.oracle.balls.ball import Undecided
 from harness.oracle.graph import Graph
 
 COVER = 1.01
+HALF_PRECISION = 2.0**-11
+"""of a value: quantisers calibrate float16 models in float32"""
 CODES = 255
 ABSURD = 4.0
 """how many times its range some other data than those of calibration may span"""
@@ -118,7 +120,7 @@ class _Checker:
         )
 
     def fits(self, wanted: Range, found: Range, scale: float) -> bool:
-        slack = COVER * scale
+        slack = COVER * scale + HALF_PRECISION * max(-wanted[0], wanted[1])
         if self.calibration.sampled:
             return wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
         if self.calibration.clips:
