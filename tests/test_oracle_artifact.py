@@ -200,14 +200,17 @@ def test_what_is_computed_from_constants_may_be_computed_from_rounded_ones():
     assert ("parameter", "c") in problems(nodes, floating, cq=codes[::-1].copy(), v=X), "the rows are exchanged"
 
 
-def test_a_copy_of_a_node_is_that_node():
-    relu = ("Relu", ["x"], ["r"], {})
-    floating = model([relu, ("MatMul", ["r", "w"], ["m"], {}), ("Add", ["r", "v"], ["n"], {})], output="m", w=W, v=X)
-    nodes = [
-        *(relu, ("Relu", ["x"], ["r/duplicated"], {}), ("QuantizeLinear", ["r/duplicated", "xs", "xz"], ["xq"], {})),
-        *(QDQ[1], QDQ[2], ("MatMul", ["xd", "wd"], ["m"], {}), ("Add", ["r", "v"], ["n"], {})),
+def test_a_copy_of_a_dequantisation_of_the_float_model_is_no_quantisation():
+    given = {"k": np.float32(0.13), "seven": np.float32(7)}
+    codes = [("Mul", ["x", "seven"], ["z"], {}), ("Cast", ["z"], ["i"], {"to": TensorProto.INT8})]
+    dequantised = ("DequantizeLinear", ["i", "k"], ["r"], {})
+    floating = model([*codes, dequantised, ("MatMul", ["r", "w"], ["m"], {})], output="m", w=W, **given)
+    copied = [
+        *(*codes, ("DequantizeLinear", ["i", "k"], ["r/duplicated"], {})),
+        *(("QuantizeLinear", ["r/duplicated", "xs", "xz"], ["xq"], {}), QDQ[1], QDQ[2]),
+        ("MatMul", ["xd", "wd"], ["m"], {}),
     ]
-    assert problems(nodes, floating, v=X) == []
+    assert problems(copied, floating, **given) == []
 
 
 def test_ranges_have_to_be_those_that_calibration_saw():
@@ -294,7 +297,9 @@ def test_behind_a_node_that_cannot_be_compared_the_tier_abstains():
     asked = replace(question(QDQ, right), case=Case(floating.SerializeToString(), ({"x": X},)))
     asked = replace(asked, artifact={"model": artifact_model.SerializeToString()})
     verdict = artifact.decide(asked, [(0, "y")])[0, "y"]
-    assert (verdict.word, verdict.abstained) == (Word.ABSTAINS, ("Add", "MatMul")), "nobody knows which constant is the bias"
+    assert (verdict.word, verdict.abstained) == (Word.ABSTAINS, ("Add", "MatMul")), (
+        "nobody knows which constant is the bias"
+    )
 
 
 def test_without_an_artifact_the_tier_abstains():

@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from onnx import GraphProto
 
 from harness.oracle.artifact_form import (
     CONTRIB,
@@ -69,7 +68,6 @@ class _Reader:
         self.constant = set(graph.constants)
         self.done: set[int] = set()
         self.integers: set[str] = set()
-        self.twins: dict[tuple[object, ...], Sequence[Use | None]] = {}
         self.look_ahead()
 
     def read(self, node: Node) -> None:
@@ -116,14 +114,7 @@ class _Reader:
 
     def plain(self, node: Node) -> None:
         uses, results = ([self.use(name) for name in names] for names in (node.inputs, node.outputs))
-        operands = [(use.real, use.format) if use else None for use in uses]
-        twin = self.twins.setdefault((node.op, *operands, str(sorted(node.attributes.items()))), results)
-        if twin is not results and _repeats(node, results, twin):
-            for use, other in zip(results, twin):
-                if use and other:
-                    self.join(use.tensor, other.tensor)
-        else:
-            self.piece(node, node.op, uses, results)
+        self.piece(node, node.op, uses, results)
 
     def look_ahead(self) -> None:
         """The formats of integer constants that are moved (a Gather from an embedding) before they are dequantised."""
@@ -267,13 +258,6 @@ def _format(node: Node) -> Format:
     """That of a QuantizeLinear or DequantizeLinear."""
     axis, block = node.attributes.get("axis", 1), node.attributes.get("block_size", 0)
     return Format(node.input(1), node.input(2), axis, block)
-
-
-def _repeats(node: Node, results: Sequence[Use | None], twin: Sequence[Use | None]) -> bool:
-    """Whether `node`, of the form of that which made `twin`, computes the same once more: quantisers write copies."""
-    closed = not any(isinstance(value, GraphProto) for value in node.attributes.values())
-    known = len(results) <= len(twin) and all(use is None or other for use, other in zip(results, twin))
-    return closed and known and any(node.inputs) and not node.op.startswith("Random") and node.op != "Dropout"
 
 
 def _channel_axis(node: Node, position: int) -> int:
