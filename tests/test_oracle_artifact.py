@@ -222,6 +222,13 @@ def test_ranges_have_to_be_those_that_calibration_saw():
     ]
 
 
+def test_a_scale_of_the_float_model_was_not_calibrated():
+    seen = Calibration({**SEEN, "x": (-0.25, 0.25)})
+    assert problems(calibration=seen) == [("parameter", "xs")]
+    nodes = [("Gemm", ["x", "w", "b"], ["h"], {"name": "gemm"}), ("Relu", ["h"], ["y"], {})]
+    assert problems(floating=model(nodes, w=W, b=B, xs=XS), calibration=seen) == []
+
+
 def test_a_batch_normalization_may_be_folded_into_weights():
     gain, shift = np.float32([2, 0.5, -1]), np.float32([0, 1, 2])
     floating = model(

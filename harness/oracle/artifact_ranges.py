@@ -63,9 +63,10 @@ class _Checker:
             tensors.setdefault(real, []).append(name)
         shared: dict[tuple[float, ...], list[str]] = {}
         judged = []
-        unknown = set()  # formats of tensors that the float model has not, or of weights
+        unknown = set()  # formats of tensors that the float model has not, of weights, or that stand in the float model
         formats = self.numbers.artifact.formats
-        weights = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
+        own = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
+        own |= self.model.constants.keys()  # an optimiser moved a pair of the float model
         for rounding in self.numbers.artifact.roundings:
             if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
                 continue
@@ -73,7 +74,7 @@ class _Checker:
                 key = self.key(rounding.format)
             except Undecided:
                 continue
-            if rounding.real not in tensors or rounding.format.scale in weights:
+            if rounding.real not in tensors or rounding.format.scale in own:
                 unknown.add(key)
                 continue
             shared.setdefault(key, []).extend(tensors[rounding.real])
