@@ -200,6 +200,13 @@ def test_what_is_computed_from_constants_may_be_computed_from_rounded_ones():
     assert ("parameter", "c") in problems(nodes, floating, cq=codes[::-1].copy(), v=X), "the rows are exchanged"
 
 
+def test_what_is_taken_from_constants_is_what_the_float_model_takes():
+    floating = model([("Gather", ["w", "k"], ["y"], {})], w=W, k=np.int64([0, -1]))
+    nodes = [QDQ[2], ("Gather", ["wd", "k"], ["y"], {})]
+    assert problems(nodes, floating, k=np.int64([0, -1])) == []
+    assert problems(nodes, floating, k=np.int64([0, 1])) == [("topology", "y")], "a negative index is another one"
+
+
 def test_a_copy_of_a_dequantisation_of_the_float_model_is_no_quantisation():
     given = {"k": np.float32(0.13), "seven": np.float32(7)}
     codes = [("Mul", ["x", "seven"], ["z"], {}), ("Cast", ["z"], ["i"], {"to": TensorProto.INT8})]

@@ -108,7 +108,8 @@ def unfolded(
         if piece is None or piece.node.op != node.op:
             continue
         uses = [use for use in piece.uses if use]
-        if any(use.real in reals or (use.format and node.op not in MOVEMENT) for use in uses):
+        computes = node.op not in MOVEMENT or not set(node.outputs).isdisjoint(model.outputs)
+        if any(use.real in reals or (use.format and computes) for use in uses):
             names.update(node.outputs)
             reals.update(use.real for use in piece.results if use)
     kept = frozenset(tensor for tensor in artifact.constant if artifact.stands_for(tensor) not in reals)
