@@ -28,6 +28,10 @@ _LABORATORY = pytest.StashKey[Laboratory]()
 REPLAY_RUNS = 2
 
 
+DAMAGED_HEAP = re.compile(r"(free|malloc|realloc|munmap_chunk)\(\)|corrupted")
+"""What the C library says when it finds the heap damaged: where that happens depends on what the heap holds."""
+
+
 class Divergence(AssertionError):
     """A failure that no saved case explains. Each coarse signature has a subclass of its own, because Hypothesis tells
     failures apart by type and place, and then reports and shrinks each of them."""
@@ -68,7 +72,10 @@ class Examiner:
             return verdict.word
         if explanation(case, installed, recipe or {}, verdict, self.lab, self.masks).rest is None:
             return verdict.word
-        if confirm(case, installed, recipe or {}, self.lab)[1] < CONFIRMING_RUNS:
+        if (
+            DAMAGED_HEAP.search(verdict.message)
+            or confirm(case, installed, recipe or {}, self.lab)[1] < CONFIRMING_RUNS
+        ):
             return verdict.word  # what depends on the heap is for campaigns to find: a test is red or green
         where = f"{verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}"
         raise divergence(coarse(target, verdict))(f"{target} {verdict.word} in {where}: {verdict.message}")
