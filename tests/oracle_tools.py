@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -48,3 +48,17 @@ def asked(tier: Tier, lab: Laboratory, case: Case, *outputs: Mapping[str, np.nda
     question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference)
     verdicts = list(tier(question, question.places).values())
     return max(verdicts, key=lambda v: (v.word is Word.DIVERGES, v.word is Word.ABSTAINS, v.error / (v.bound or 1)))
+
+
+def in_float64(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """The convolution of x, [1, C, H, W], with w, [O, C, 3, 3], another way and in double precision."""
+    windows = np.lib.stride_tricks.sliding_window_view(x[0].astype(np.float64), (3, 3), axis=(1, 2))
+    return np.einsum("chwij,ocij->ohw", windows, w.astype(np.float64))[None].astype(np.float32)
+
+
+WRONG_WEIGHTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
+    "weights rounded to float16": lambda w: w.astype(np.float16).astype(np.float32),
+    "one weight x 1.001": lambda w: np.where(w == w.max(), w * np.float32(1.001), w),
+    "input channels reversed": lambda w: w[:, ::-1],
+    "kernel transposed": lambda w: w.swapaxes(2, 3),
+}

@@ -29,8 +29,10 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def assert_computes_the_recorded(part: Case, recorded: Recording) -> None:
+    graph = part.proto.graph
+    held = {name for node in graph.node for name in (*node.input, *node.output)}
     for run, got in zip(recorded.runs, tools.outputs(part)):
-        if any(x.dtype == np.float16 for x in run.values()):
+        if any(name in run and run[name].dtype == np.float16 for name in held):
             continue  # onnxruntime computes in float32 between nodes: what is recorded was rounded, what is read not
         for name, y in got.items():
             if name in run:  # numpy cannot hold all types

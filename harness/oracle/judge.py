@@ -12,8 +12,8 @@
     a failure that rests on what the standard leaves open (contested)   ABSTAINS
 
 Bits equal to the reference's agree without further questions. An output that is not exact where it should be, but
-within sampling's bound, agrees too, by the rule "inexact-kernel". Every feed and output is judged; the worst divergence
-speaks for all, then any abstention. That a later feed would be right on its own is for the caller to find out.
+within the bound of rounding, agrees too, by the rule "inexact-kernel". Every feed and output is judged; the worst
+divergence speaks for all, then any abstention. Whether a later feed would be right on its own, the caller finds out.
 """
 
 from __future__ import annotations

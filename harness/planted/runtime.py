@@ -6,7 +6,8 @@ a node that changes nothing leaves every bit as it was.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -123,25 +124,22 @@ def stale_output_buffer(outputs: Outputs) -> Outputs:
 @plant(planted.executing, *ANYTHING)
 def swapped_outputs(outputs: Outputs) -> Outputs:
     """Two outputs of one shape are exchanged."""
-    swapped = [dict(out) for out in outputs]
-    for out in swapped:
-        names = sorted(out)
-        alike = [(a, b) for a in names for b in names if a < b and (out[a].shape, out[a].dtype) == _form(out[b])]
-        for a, b in alike[:1]:
-            out[a], out[b] = out[b], out[a]
-    return swapped
+    return [_exchanged(out) for out in outputs]
 
 
 @plant(planted.feeding, *ANYTHING, "Div", "Sub")
 def swapped_inputs(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Two inputs of one shape are exchanged."""
-    swapped = [dict(feed) for feed in feeds]
-    for feed in swapped:
-        names = sorted(feed)
-        alike = [(a, b) for a in names for b in names if a < b and (feed[a].shape, feed[a].dtype) == _form(feed[b])]
-        for a, b in alike[:1]:
-            feed[a], feed[b] = feed[b], feed[a]
-    return swapped
+    return [_exchanged(feed) for feed in feeds]
+
+
+def _exchanged(arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """`arrays`, the first two of one shape and dtype in each other's place."""
+    pairs = [(a, b) for a, b in combinations(sorted(arrays), 2) if _form(arrays[a]) == _form(arrays[b])]
+    given = dict(arrays)
+    for a, b in pairs[:1]:
+        given[a], given[b] = given[b], given[a]
+    return given
 
 
 def _form(x: np.ndarray) -> tuple[Any, ...]:
