@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from generators import mutation
+from generators.mutation.neighbour import neighbour as mutated
 from harness import corpus
 from harness.case import Case
 from harness.errors import UserError
@@ -41,7 +41,7 @@ def neighbour(cases: Sequence[Case], seed: int, index: int, reference: Reference
     """
     case = cases[index % len(cases)]
     for attempt in range(ATTEMPTS):
-        changed = mutation.neighbour(case, seed, index, others=cases, attempt=attempt)
+        changed = mutated(case, seed, index, others=cases, attempt=attempt)
         if reference.run(changed).outputs:
             return changed
     return case

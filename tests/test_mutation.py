@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper
 
-from generators import bulk, mutation
+from generators import bulk
 from generators.case import Case
+from generators.mutation.changes import CHANGES
+from generators.mutation.neighbour import neighbour
 from harness import neighbours
 from harness.cli import driftnet
 from tests import models
@@ -43,13 +45,13 @@ def test_neighbours_pass_the_full_check_and_run(lab):
 
 
 def test_neighbours_differ_from_the_case_and_from_each_other():
-    found = {mutation.neighbour(SEEDS[0], 1, index).model for index in range(40)}
+    found = {neighbour(SEEDS[0], 1, index).model for index in range(40)}
     assert len(found) >= 36, f"only {len(found)} of 40 neighbours are different"
     assert SEEDS[0].model not in found
 
 
 def test_a_seed_and_an_index_name_the_same_neighbour_again():
-    first, again = (mutation.neighbour(SEEDS[0], 5, 9, others=SEEDS) for _ in range(2))
+    first, again = (neighbour(SEEDS[0], 5, 9, others=SEEDS) for _ in range(2))
     assert first.model == again.model
     assert all(np.array_equal(first.feeds[0][name], again.feeds[0][name]) for name in first.feeds[0])
 
@@ -57,21 +59,21 @@ def test_a_seed_and_an_index_name_the_same_neighbour_again():
 def test_every_sort_of_change_happens():
     made = Counter()
     for index in range(120):
-        made.update(mutation.neighbour(SEEDS[0], 3, index, others=SEEDS).origin["mutation"]["changes"])
-    missing = {change.__name__ for change in mutation.CHANGES} - set(made)
+        made.update(neighbour(SEEDS[0], 3, index, others=SEEDS).origin["mutation"]["changes"])
+    missing = {change.__name__ for change in CHANGES} - set(made)
     assert not missing, f"no neighbour in 120 has {missing}; {made}"
 
 
 def test_the_model_that_neighbours_are_made_of_stays_as_it_is():
     before = SEEDS[0].proto.SerializeToString()
     for index in range(20):
-        mutation.neighbour(SEEDS[0], 2, index, others=SEEDS)
+        neighbour(SEEDS[0], 2, index, others=SEEDS)
     assert SEEDS[0].proto.SerializeToString() == before
 
 
 def test_where_nothing_can_be_changed_the_case_comes_back():
     case = Case(onnx.ModelProto(ir_version=8).SerializeToString(), ({},))
-    assert mutation.neighbour(case, 0, 0).model == case.model
+    assert neighbour(case, 0, 0).model == case.model
 
 
 @pytest.mark.parametrize("form", ["file", "case folder"])
