@@ -6,6 +6,7 @@ what reads it. It changes the model that it is given; no name means that the mod
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -87,42 +88,53 @@ def scale_of_another_channel(model: onnx.ModelProto, rng: np.random.Generator) -
     return _readers(model, scale.name) | _readers(model, codes.name)
 
 
-def swapped_channels(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+def _of_codes(fits: Callable[..., bool]) -> Callable[[Callable[..., np.ndarray]], Damage]:
+    """A damage of the integers of one quantised constant that `fits`: (codes, random numbers) -> other codes."""
+
+    def wrap(change: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Damage:
+        @functools.wraps(change)
+        def damage(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+            codes, _, _ = _pick(model, rng, fits)
+            if codes is None:
+                return set()
+            _set(codes, change(numpy_helper.to_array(codes).copy(), rng))
+            return _readers(model, codes.name)
+
+        return damage
+
+    return wrap
+
+
+@_of_codes(lambda q, s, z: _is_weight(q, s, z) and max(q.shape) > 1)
+def swapped_channels(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Two channels have each other's weights."""
-    codes, _, _ = _pick(model, rng, lambda q, s, z: _is_weight(q, s, z) and max(q.shape) > 1)
-    if codes is None:
-        return set()
-    x = numpy_helper.to_array(codes).copy()
-    axis = int(np.argmax(x.shape))
-    k, other = rng.permutation(x.shape[axis])[:2]
-    order = np.arange(x.shape[axis])
+    axis = int(np.argmax(codes.shape))
+    k, other = rng.permutation(codes.shape[axis])[:2]
+    order = np.arange(codes.shape[axis])
     order[[k, other]] = order[[other, k]]
-    _set(codes, np.take(x, order, axis))
-    return _readers(model, codes.name)
+    return np.take(codes, order, axis)
 
 
-def one_wrong_weight(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+@_of_codes(_is_weight)
+def one_wrong_weight(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """One weight is eight codes off."""
-    codes, _, _ = _pick(model, rng, _is_weight)
-    if codes is None:
-        return set()
-    x = numpy_helper.to_array(codes).copy()
-    k = rng.integers(x.size)
-    x.flat[k] = x.flat[k] - 8 if int(x.flat[k]) > 0 else x.flat[k] + 8
-    _set(codes, x)
-    return _readers(model, codes.name)
+    k = rng.integers(codes.size)
+    codes.flat[k] = codes.flat[k] - 8 if int(codes.flat[k]) > 0 else codes.flat[k] + 8
+    return codes
 
 
-def weights_off_by_one(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+@_of_codes(_is_weight)
+def weights_off_by_one(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Weights are one code too low, as if rounded down, in one of three elements."""
-    codes, _, _ = _pick(model, rng, _is_weight)
-    if codes is None:
-        return set()
-    x = numpy_helper.to_array(codes).copy()
-    low = np.iinfo(x.dtype).min
-    x.flat[::3] = np.where(x.flat[::3] > low, x.flat[::3] - 1, x.flat[::3])
-    _set(codes, x)
-    return _readers(model, codes.name)
+    low = np.iinfo(codes.dtype).min
+    codes.flat[::3] = np.where(codes.flat[::3] > low, codes.flat[::3] - 1, codes.flat[::3])
+    return codes
+
+
+@_of_codes(lambda q, s, z: q.dtype == np.int32 and q.size > 1)
+def wrong_bias(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """The codes of a bias are rotated."""
+    return np.roll(codes, 1)
 
 
 def doubled_weight_scale(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
@@ -145,48 +157,31 @@ def stale_bias_scale(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     return _readers(model, codes.name) | _readers(model, scale.name)
 
 
-def wrong_bias(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
-    """The codes of a bias are rotated."""
-    codes, _, _ = _pick(model, rng, lambda q, s, z: q.dtype == np.int32 and q.size > 1)
-    if codes is None:
+def _with_another_constant(
+    model: onnx.ModelProto, rng: np.random.Generator, position: int, change: Callable[[np.ndarray], np.ndarray]
+) -> Names:
+    """One DequantizeLinear of activations gets a scale (position 1) or zero point (2) of its own."""
+    constants = _constants(model)
+    made = {name for node in model.graph.node if node.op_type == "QuantizeLinear" for name in node.output}
+    nodes = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in made]
+    nodes = [n for n in nodes if len(n.input) > position]
+    if not nodes:
         return set()
-    _set(codes, np.roll(numpy_helper.to_array(codes), 1))
-    return _readers(model, codes.name)
+    node = nodes[rng.integers(len(nodes))]
+    x = numpy_helper.to_array(constants[node.input[position]])
+    model.graph.initializer.append(numpy_helper.from_array(np.asarray(change(x), x.dtype), "another_constant"))
+    node.input[position] = "another_constant"
+    return _readers(model, node.input[0]) | {node.name, node.input[1], "another_constant"}
 
 
 def lone_dequantize(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     """A DequantizeLinear of activations has a zero point one higher than its QuantizeLinear."""
-    constants = _constants(model)
-    made = {name for node in model.graph.node if node.op_type == "QuantizeLinear" for name in node.output}
-    nodes = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in made and len(n.input) > 2]
-    if not nodes:
-        return set()
-    node = nodes[rng.integers(len(nodes))]
-    zero = TensorProto()
-    zero.CopyFrom(constants[node.input[2]])
-    zero.name = "another_zero_point"
-    x = numpy_helper.to_array(zero)
-    _set(zero, np.asarray(x + 1 if x < 100 else x - 1, x.dtype))
-    model.graph.initializer.append(zero)
-    node.input[2] = zero.name
-    return _readers(model, node.input[0]) | {node.name, node.input[1], zero.name}
+    return _with_another_constant(model, rng, 2, lambda x: np.where(x < 100, x + 1, x - 1))
 
 
 def halved_activation_scale(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     """A DequantizeLinear of activations reads with half the scale."""
-    constants = _constants(model)
-    made = {name for node in model.graph.node if node.op_type == "QuantizeLinear" for name in node.output}
-    nodes = [n for n in model.graph.node if n.op_type == "DequantizeLinear" and n.input[0] in made]
-    if not nodes:
-        return set()
-    node = nodes[rng.integers(len(nodes))]
-    scale = TensorProto()
-    scale.CopyFrom(constants[node.input[1]])
-    scale.name = "another_scale"
-    _set(scale, numpy_helper.to_array(scale) * np.float32(0.5))
-    model.graph.initializer.append(scale)
-    node.input[1] = scale.name
-    return _readers(model, node.input[0]) | {node.name, scale.name}
+    return _with_another_constant(model, rng, 1, lambda x: x / 2)
 
 
 def dropped_node(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
