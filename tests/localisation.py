@@ -1,7 +1,7 @@
 """Bugs planted at single nodes and at pairs of nodes of a converter, and where they strike in a model.
 
-python -m tests.localisation [BUG]... prints, for each bug and each model of tests.production it strikes, what `check`
-makes of it.
+python -m tests.localisation FORM [BUG]... prints, for each bug and each model of tests.production it strikes, what
+`check` makes of it; FORM is one of FORMS.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -24,36 +24,79 @@ from harness.check import check
 from harness.diagnosis import Checked
 from harness.environments import resolve
 from harness.laboratory import Laboratory
+from harness.planted import plant
+from harness.targets.mnn import MNN
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
 from harness.wire import Feed, Options, StageError, Target
 from tests import production
 
+preload = plant.preload
+
 FLOAT = {"quantize": "none"}
+PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a model goes through a target: which one, the recipe, and whether the model is quantised beforehand."""
+
+    target: str
+    recipe: Mapping[str, Any] = field(default_factory=dict)
+    quantised: bool = False
+
+
+FORMS = {
+    "float": Form("onnxruntime_quant", FLOAT),
+    "qdq": Form("onnxruntime_quant"),
+    "qoperator": Form("onnxruntime_quant", {"format": "QOperator"}),
+    "dynamic": Form("onnxruntime_quant", {"quantize": "dynamic"}),
+    "mnn": Form("mnn"),
+    "mnn-qdq": Form("mnn", quantised=True),
+}
 
 
 @dataclass(frozen=True)
 class Bug:
     """damage changes a model where nodes with these operators follow each other and `when` holds of them."""
 
+    name: str
     operators: tuple[str, ...]
     damage: Callable[[ModelProto, Sequence[NodeProto]], None]
     when: Callable[[ModelProto, Sequence[NodeProto]], bool]
 
     def places(self, model: ModelProto) -> list[tuple[NodeProto, ...]]:
-        """The nodes it strikes, each time it does."""
+        """The nodes it strikes, each time it does. A Q/DQ pair may stand between two that follow each other."""
         readers: dict[str, list[NodeProto]] = {}
         for node in model.graph.node:
             for name in node.input:
                 readers.setdefault(name, []).append(node)
+
+        def following(node: NodeProto) -> list[NodeProto]:
+            found = readers.get(node.output[0], [])
+            pairs = [reader for reader in found if reader.op_type in PAIR]
+            return found + [reader for pair in pairs for reader in following(pair)]
+
         chains = [(node,) for node in model.graph.node if node.op_type == self.operators[0]]
         for operator in self.operators[1:]:
             chains = [
-                (*chain, reader)
-                for chain in chains
-                for reader in readers.get(chain[-1].output[0], ())
-                if reader.op_type == operator
+                (*chain, reader) for chain in chains for reader in following(chain[-1]) if reader.op_type == operator
             ]
         return [chain for chain in chains if self.when(model, chain)]
+
+    @property
+    def onnxruntime_quant(self) -> Target:
+        """onnxruntime's quantiser, or its execution, with the bug."""
+        return replace(plant.converting(ONNXRUNTIME_QUANT, self._strike), name=self.name)
+
+    @property
+    def mnn(self) -> Target:
+        """MNN with the bug."""
+        return replace(plant.converting(MNN, self._strike), name=self.name)
+
+    def _strike(self, model: ModelProto) -> None:
+        for outputs in [[node.output[0] for node in chain] for chain in self.places(model)]:
+            makers = {node.output[0]: node for node in model.graph.node}  # new ones whenever a node was inserted
+            self.damage(model, [makers[name] for name in outputs])
 
 
 BUGS: dict[str, Bug] = {}
@@ -62,33 +105,25 @@ BUGS: dict[str, Bug] = {}
 def bug(*operators: str, when: Callable[[ModelProto, Sequence[NodeProto]], bool] = lambda model, chain: True) -> Any:
     """Plant the decorated damage where these operators follow each other."""
 
-    def plant(damage: Callable[[ModelProto, Sequence[NodeProto]], None]) -> Target:
-        planted = Bug(operators, damage, when)
-        BUGS[damage.__name__] = planted
+    def made(damage: Callable[[ModelProto, Sequence[NodeProto]], None]) -> Bug:
+        name = damage.__name__
+        BUGS[name] = Bug(name.replace("_", "-"), operators, damage, when)
+        return BUGS[name]
 
-        def convert(model: str, folder: str, options: Options) -> str:
-            proto = onnx.load(model)
-            for outputs in [[node.output[0] for node in chain] for chain in planted.places(proto)]:
-                makers = {node.output[0]: node for node in proto.graph.node}  # new ones whenever a node was inserted
-                planted.damage(proto, [makers[name] for name in outputs])
-            damaged = os.path.join(folder, "damaged.onnx")
-            onnx.save(proto, damaged)
-            return ONNXRUNTIME_QUANT.convert(damaged, folder, options)
-
-        name = damage.__name__.replace("_", "-")
-        return replace(ONNXRUNTIME_QUANT, name=name, convert=convert)
-
-    return plant
+    return made
 
 
 def value(model: ModelProto, name: str) -> np.ndarray | None:
-    """The constant `name`, None where it is computed."""
+    """The constant `name`, dequantised where it is held in codes; None where it is computed."""
     for tensor in model.graph.initializer:
         if tensor.name == name:
             return numpy_helper.to_array(tensor)
     for node in model.graph.node:
         if node.op_type == "Constant" and node.output[0] == name:
             return numpy_helper.to_array(node.attribute[0].t)
+        if node.op_type == "DequantizeLinear" and node.output[0] == name:
+            codes, scale, zero = (value(model, operand) for operand in node.input)
+            return None if codes is None else ((codes.astype(np.int32) - zero) * scale).astype(np.float32)
     return None
 
 
@@ -348,35 +383,46 @@ OPTIMISER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimiser-breaks-sof
 def judged(checked: Checked, planted: Bug, case: Case) -> tuple[bool, int, int]:
     """(every fault is a place where the bug strikes, extra nodes of the worst reduced case, its elements)"""
     places = {tuple(sorted(node.name for node in chain)) for chain in planted.places(case.proto)}
-    faults = [tuple(sorted(name for name, _ in diagnosis.nodes)) for diagnosis in checked.diagnoses]
+    faults = [tuple(sorted(name for name, op in diagnosis.nodes if op not in PAIR)) for diagnosis in checked.diagnoses]
     findings = [d.examination.finding for d in checked.diagnoses if d.examination.finding]
     extra = max((nodes(f.case) - len(planted.operators) for f in findings), default=-1)
     return bool(faults) and set(faults) <= places, extra, max((elements(f.case) for f in findings), default=-1)
 
 
-def strikes(name: str) -> list[str]:
+def made(model: str, form: Form) -> Case:
+    """The small model of that name, quantised where the form says so."""
+    case = production.SMALL[model]()
+    return production.quantised(case) if form.quantised else case
+
+
+def strikes(name: str, form: Form) -> list[str]:
     """The models of tests.production that the bug strikes."""
-    return [model for model, make in production.SMALL.items() if BUGS[name].places(make().proto)]
+    return [model for model in production.SMALL if BUGS[name].places(made(model, form).proto)]
 
 
-def main(names: Sequence[str]) -> None:
-    right = []
+def main(form: str, *names: str) -> None:
+    """Print what `check` makes of each bug in each model."""
+    chosen, right = FORMS[form], []
     with Laboratory() as lab:
         for name in names or BUGS:
-            for model in strikes(name):
-                case = production.SMALL[model]()
+            installed = resolve(f"tests.localisation:{name}.{chosen.target}")
+            for model in strikes(name, chosen):
+                case = made(model, chosen)
                 runs, started = lab.target_runs, time.process_time() + lab.cpu_seconds
-                checked = check(case, resolve(f"tests.localisation:{name}"), FLOAT, lab, ())
+                checked = check(case, installed, chosen.recipe, lab, ())
                 spent = time.process_time() + lab.cpu_seconds - started
                 found, extra, size = judged(checked, BUGS[name], case)
                 right.append(found)
-                what = f"extra nodes {extra}, elements {size}, runs {lab.target_runs - runs}, CPU s {spent:.1f}"
+                stages = "/".join(d.stage or "?" for d in checked.diagnoses)
+                what = f"{checked.verdict.word} in {stages}, extra nodes {extra}, elements {size}"
                 where = "" if found else f", {[d.nodes for d in checked.diagnoses]}"
                 print(
-                    f"{'right' if found else 'WRONG'} {name} {model}: {checked.verdict.word}, {what}{where}", flush=True
+                    f"{'right' if found else 'WRONG'} {name} {model}: {what}, runs {lab.target_runs - runs}, "
+                    f"CPU s {spent:.1f}{where}",
+                    flush=True,
                 )
     print(f"{sum(right)} of {len(right)} right")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

@@ -44,7 +44,7 @@ def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(lab, recipe):
 def test_a_planted_bug_is_localised_and_reduced(lab, bug, model):
     case, planted = production.SMALL[model](), localisation.BUGS[bug]
     runs = lab.target_runs
-    checked = check(case, resolve(f"tests.localisation:{bug}"), FLOAT, lab, ())
+    checked = check(case, resolve(f"tests.localisation:{bug}.onnxruntime_quant"), FLOAT, lab, ())
     right, extra, size = localisation.judged(checked, planted, case)
     assert checked.verdict.failed
     assert right, f"blames {[d.nodes for d in checked.diagnoses]}"
@@ -68,14 +68,16 @@ def test_what_makes_it_go_away_is_found_down_to_the_optimiser(lab):
 
 def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(lab):
     case = production.SMALL["transformer"]()
-    checked = check(case, resolve("tests.localisation:ERF_IS_APPROXIMATED"), FLOAT, lab, (), seconds=0)
+    checked = check(
+        case, resolve("tests.localisation:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, lab, (), seconds=0
+    )
     assert checked.verdict.word in (Word.DIVERGES, Word.ABSTAINS)
     assert not checked.judged
     assert checked.vouched == 0.0
 
 
 def test_what_is_documented_is_no_failure(lab):
-    target = resolve("tests.localisation:ERF_IS_APPROXIMATED")
+    target = resolve("tests.localisation:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
     finding = check(case, target, FLOAT, lab, ()).diagnoses[0].examination.finding
     known = mask_of(finding.to_save())
@@ -101,7 +103,7 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     said = []
     result = api.check(
         model,
-        targets=["tests.localisation:ERF_IS_APPROXIMATED"],
+        targets=["tests.localisation:ERF_IS_APPROXIMATED.onnxruntime_quant"],
         options={"quantize": "none"},
         dims={"T": 6},
         corpus_folder=tmp_path / "corpus",
