@@ -152,6 +152,15 @@ def test_a_bias_that_vanished_with_its_add_is_missed():
     assert lost == [("parameter", "y")], "the Add became part of a product that adds nothing"
 
 
+def test_the_step_of_zeros_excuses_nothing():
+    floating = model([("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {})], w=W, b=B / 10)
+    shift = [("DequantizeLinear", ["cq", "cs", "cz"], ["c"], {}), ("Add", ["m", "c"], ["y"], {})]
+    nodes = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), *shift]
+    for scale, codes, expected in ((B.max() / 1270, np.rint(B / B.max() * 127), []), (1, B * 0, [("parameter", "b")])):
+        held = {"cs": np.float32(scale), "cz": np.int8(0), "cq": codes.clip(-128, 127).astype(np.int8)}
+        assert problems(nodes, floating, **held) == expected, f"scale {scale}"
+
+
 @pytest.mark.parametrize(("shape", "expected"), [([1, 3], []), ([3, 1], [("parameter", "c")])])
 def test_an_operand_broadcast_along_another_axis_is_wrong(shape, expected):
     nodes = [("Gemm", ["x", "w", "b"], ["h"], {}), ("Expand", ["h", "s"], ["e"], {}), ("Add", ["e", "c"], ["y"], {})]

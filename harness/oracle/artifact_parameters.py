@@ -17,7 +17,7 @@ import numpy as np
 
 from harness.oracle.artifact_form import Format, Use
 from harness.oracle.artifact_matching import AFFINE, LINEAR, How, Matching, Pair
-from harness.oracle.artifact_ranges import Calibration, check_ranges
+from harness.oracle.artifact_ranges import CODES, Calibration, check_ranges
 from harness.oracle.artifact_values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided, format_of, is_float
 from harness.oracle.balls.quantized import code_range
@@ -146,12 +146,21 @@ class _Checker:
             return False
         if self.clips and use.format and self.is_calibrated(use):
             wanted = np.clip(wanted, *self.numbers.limits(use.format))
-        steps = np.zeros(found.shape) if step is None else step.reshape(found.shape)
+        erased = self.is_erased(pair, use, found, wanted)
+        steps = np.zeros(found.shape) if step is None or erased else step.reshape(found.shape)
         name, error = pair.node.input(position) or use.tensor, self.float_error(use.tensor)
         if name not in self.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled
             error = max(error, 2 * format_of(wanted.dtype).unit)
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
         return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
+
+    def is_erased(self, pair: Pair, use: Use, found: np.ndarray, wanted: np.ndarray) -> bool:
+        """Whether an operand with a scale of its own holds nothing but zeros, of which quantisers take the scale to be
+        1, where it has values of which the scale would be a normal number."""
+        if pair.node.op not in ELEMENTWISE or use.format is None or found.any():
+            return False
+        dtype = self.numbers.ball(use.format.scale).dtype
+        return dtype.kind == "f" and bool((np.abs(wanted) > 2 * CODES * np.finfo(dtype).tiny).any())
 
     def lost_bias(self, foldings: Sequence[Folding], wanted: np.ndarray) -> None:
         """Judge affine operators that have become part of one without a bias."""
