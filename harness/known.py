@@ -6,12 +6,12 @@ bound: a place in another model matches when it has at least what the pattern ha
 
     operators     the same types, or their siblings: operators that engines implement by one piece of code
     edges         the same slots of the same makers; an operand that nothing makes in the pattern may be made elsewhere
-    attributes    each one left in the pattern is present; texts are equal, numbers are large or negative where the
-                  pattern's are, while 0 and 1 may be anything, being what numbers are reduced to
+    attributes    each one left in the pattern is present; texts are equal, numbers negative where the pattern's are,
+                  and neither 0 nor 1 where the pattern's are large: these are what numbers are reduced to
     operands      present where the pattern's is, and of its class (`signature.operand_class`)
 
-Where the system says at length why it failed, its words are the pattern: of one node, whichever operator it is (a
-quantiser that refuses float16 does so at every operator that it knows).
+Where the system says at length why it failed, its words are compared in the place of classes; and they are the pattern
+of any one node, whichever operator it is (a quantiser that refuses float16 does so at every operator that it knows).
 
 That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
 fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
@@ -34,6 +34,7 @@ from harness.reduce.submodel import (
     Recording,
     Tensors,
     UnrecordedError,
+    reads,
     recording,
     submodel,
     with_constants,
@@ -165,7 +166,7 @@ def explain(masks: Iterable[Mask], case: Case, failure: Callable[[Case], str], r
             possible.remove(mask)
             occurrences = matches(mask, case, recorded.runs[0])
         elif mask := told.pop(failed, None):
-            occurrences = [(node,) for node in operators(case)]
+            occurrences = _inseparable(case, recorded)
         else:
             break
         failing = [o for o in occurrences if places.isdisjoint(o)]
@@ -199,7 +200,7 @@ def _family(op_type: str) -> str:
 def matches(mask: Mask, case: Case, tensors: Tensors) -> list[Occurrence]:
     """Where the pattern occurs in `case`, each set of nodes once. tensors: every tensor of the main graph."""
     graph = case.proto.graph
-    host = Host(list(graph.node), with_constants(case, tensors))
+    host = Host(list(graph.node), with_constants(case, tensors), mask.is_told)
     found: dict[frozenset[int], Occurrence] = {}
     for occurrence in _extend(mask.pattern, host, ()):
         found.setdefault(frozenset(occurrence), occurrence)
@@ -208,10 +209,12 @@ def matches(mask: Mask, case: Case, tensors: Tensors) -> list[Occurrence]:
 
 @dataclass(frozen=True, eq=False)
 class Host:
-    """The model that is searched: its nodes, and every value of its main graph."""
+    """The model that is searched: its nodes, every value of its main graph, and whether the words of the error are
+    pattern enough, so that classes are not compared."""
 
     nodes: Sequence[onnx.NodeProto]
     tensors: Tensors
+    told: bool
 
 
 def _extend(pattern: Sequence[PatternNode], host: Host, chosen: Occurrence) -> Iterator[Occurrence]:
@@ -228,7 +231,8 @@ def _extend(pattern: Sequence[PatternNode], host: Host, chosen: Occurrence) -> I
 
 def _fits(wanted: PatternNode, node: onnx.NodeProto, host: Host, chosen: Occurrence) -> bool:
     classes = attribute_classes(node)
-    if not all(name in classes and _covers(classes[name], value) for name, value in wanted.attributes.items()):
+    covered = (name in classes and _covers(classes[name], value) for name, value in wanted.attributes.items())
+    if not (host.told or all(covered)):
         return False
     names = [*node.input, *[""] * len(wanted.operands)]
     return all(
@@ -240,7 +244,7 @@ def _fits(wanted: PatternNode, node: onnx.NodeProto, host: Host, chosen: Occurre
 def _covers(have: str, want: str) -> bool:
     if not set(want) <= set("[]01n-"):
         return have == want
-    return all(sign in have for sign in "n-" if sign in want)
+    return ("-" in have or "-" not in want) and ("-" in have or "n" in have or "n" not in want)
 
 
 def _stands_for(operand: Operand, name: str, node: onnx.NodeProto, host: Host, chosen: Occurrence) -> bool:
@@ -248,7 +252,18 @@ def _stands_for(operand: Operand, name: str, node: onnx.NodeProto, host: Host, c
         maker, slot = operand.maker
         return list(host.nodes[chosen[maker]].output)[slot : slot + 1] == [name]
     x = host.tensors.get(name)
-    return x is not None and operand.leaf in ("", operand_class(x, node.op_type))
+    return host.told or (x is not None and operand.leaf in ("", operand_class(x, node.op_type)))
+
+
+def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:
+    """The nodes of `case` one by one; those together that pass on what cannot be recorded, a sequence for one."""
+    graph, groups = case.proto.graph, list[set[int]]()
+    made = {name: i for i in operators(case) for name in graph.node[i].output}
+    for i in operators(case):
+        makers = {made[name] for name in reads(graph.node[i]) if name in made and name not in recorded.runs[0]}
+        joined = [group for group in groups if not group.isdisjoint(makers)]
+        groups = [group for group in groups if group not in joined] + [{i}.union(*joined)]
+    return [tuple(sorted(group)) for group in groups]
 
 
 def _fails_alone(

@@ -171,6 +171,10 @@ def conv(group: int = 1, channels: int = 4, **attributes: Any) -> Case:
     return small(node("Conv", ["x", "w"], ["y"], **attributes), shape=(1, channels, 5, 5), w=weight)
 
 
+def leaky(alpha: float) -> Case:
+    return small(node("LeakyRelu", ["x"], ["y"], alpha=alpha))
+
+
 @pytest.mark.parametrize(
     ("pattern", "case", "expected"),
     [
@@ -180,8 +184,15 @@ def conv(group: int = 1, channels: int = 4, **attributes: Any) -> Case:
         (conv(strides=[2, 2]), conv(strides=[3, 3], group=2), True),
         (conv(channels=1), conv(channels=4), True),
         (conv(channels=4), conv(channels=1), True),
+        (leaky(0.5), leaky(-1.0), True),
+        (leaky(0.5), leaky(0.0), False),
+        (leaky(-1.0), leaky(0.5), False),
+        (leaky(0.0), leaky(0.5), True),
     ],
-    ids=["same-class", "attribute-missing", "attribute-more", "list-class", "one-matches-many", "many-matches-one"],
+    ids=[
+        *("same-class", "attribute-missing", "attribute-more", "list-class", "one-matches-many", "many-matches-one"),
+        *("negative-is-large", "zero-is-not-large", "positive-is-not-negative", "zero-is-anything"),
+    ],
 )
 def test_a_place_matches_when_it_has_at_least_what_the_pattern_has(pattern: Case, case: Case, expected: bool):
     assert bool(found(mask(pattern), case)) == expected
@@ -256,6 +267,25 @@ def test_an_error_told_at_length_is_known_at_any_operator():
     bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
     assert explains(known, case, failure(bug, known.coarse), tools.record)
     assert not explains(known, case, failure(bug, "planted/quantize/error/something else"), tools.record)
+
+
+def test_an_error_told_at_length_is_known_whatever_the_classes_of_operands_are():
+    words = "valueerror expected scale of one element"
+    known = mask(conv(group=2), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    assert found(known, conv()), "the words of the error tell more than the attributes"
+    assert found(known, small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, 5), w=floats(4, 4, 1)))
+    assert not found(mask(conv(group=2)), conv())
+
+
+def test_an_error_told_at_length_is_known_of_nodes_that_pass_on_a_sequence():
+    words = "valueerror histogram has not been collected please run collect first"
+    known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    nodes = [node("SequenceConstruct", ["x"], ["s"]), node("SequenceAt", ["s", "i"], ["t"]), node("Abs", ["t"], ["y"])]
+    case = small(*nodes, i=np.array(0))
+    everywhere = tools.on_valid(lambda case, _: True)
+    assert explains(known, case, failure(everywhere, known.coarse), tools.record)
+    not_there = tools.on_valid(lambda case, _: any(n.op_type == "Abs" for n in case.proto.graph.node))
+    assert explains(known, case, failure(not_there, known.coarse), tools.record)
 
 
 def test_an_error_of_few_words_is_known_at_its_own_operators_only():
