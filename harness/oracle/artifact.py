@@ -97,22 +97,25 @@ def unfolded(
 
     Where a quantiser did not fold a MatMul of two constants, its result is that of rounded ones, and rightly so.
     """
-    makers = {
-        use.real: piece for piece in artifact.pieces for use in piece.results if use and use.tensor in artifact.constant
-    }
-    known = makers.keys() | artifact.real.keys()
+    made: set[str] = set()
+    rounded: set[str] = set()
+    for piece in artifact.pieces:
+        results = {use.real for use in piece.results if use and use.tensor in artifact.constant}
+        made |= results
+        computes = piece.node.op not in MOVEMENT or not results.isdisjoint(model.outputs)
+        if any(use.real in rounded or (use.format and computes) for use in piece.uses if use):
+            rounded |= results
+    known = made | artifact.real.keys()
     names: set[str] = set()
-    reals: set[str] = set()
-    for node in model.nodes:
-        piece = makers.get(named(artifact, known, first_result(node)))
-        if piece is None or piece.node.op != node.op:
-            continue
-        uses = [use for use in piece.uses if use]
-        computes = node.op not in MOVEMENT or not set(node.outputs).isdisjoint(model.outputs)
-        if any(use.real in reals or (use.format and computes) for use in uses):
+    read: set[str] = set()
+    for node in reversed(model.nodes):
+        real = named(artifact, known, first_result(node))
+        # What is nowhere in the artifact was fused into what reads it.
+        fused = not real and first_result(node) not in artifact.graph.constants and not read.isdisjoint(node.outputs)
+        if first_result(node) in constants and (fused or real in rounded):
             names.update(node.outputs)
-            reals.update(use.real for use in piece.results if use)
-    kept = frozenset(tensor for tensor in artifact.constant if artifact.stands_for(tensor) not in reals)
+            read.update(node.inputs)
+    kept = frozenset(tensor for tensor in artifact.constant if artifact.stands_for(tensor) not in rounded)
     return {k: x for k, x in constants.items() if k not in names}, dataclasses.replace(artifact, constant=kept)
 
 

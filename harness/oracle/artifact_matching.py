@@ -285,7 +285,9 @@ class _Matcher:
         results = [use.real for use in piece.results if use]
         called = self.called.get(first_result(node), "")
         others = [self.namesakes[real] for real in results if called != real and real in self.namesakes]
-        if any(other.op == node.op and self.form(other) != self.form(node) for other in others):
+        # Of affine operators that were folded together, a bias is left, called like the last of them.
+        rivals = [other for other in others if other.op == node.op or {other.op, node.op} <= AFFINE]
+        if any(self.form(other) != self.form(node) for other in rivals):
             return None
         score = 0.0 if not called else 4.0 if called in results else -4.0
         if called not in results:

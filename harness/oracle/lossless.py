@@ -150,12 +150,13 @@ class Run:
     def _weighs(self, node: Node) -> bool:
         """Whether weights and bias are on their grids."""
         model = self.question.graph
-        if not self.scheme.nearest_weights:
+        step = self.steps.get(node.inputs[0])
+        if step is None or not self.scheme.nearest_weights:
             return False
         scale, bias = grid.weight_scales(model, node, self.scheme), model.constants.get(node.input(2))
         if scale is None or bias is None:
             return scale is not None and not node.input(2)
-        return grid.multiples(bias, grid.by_output(scale, bias) * self.steps[node.inputs[0]].scale)
+        return grid.multiples(bias, grid.by_output(scale, bias) * step.scale)
 
     def shares(self, node: Node) -> bool:
         """Whether the results of an operator like AveragePool fit its operand's step too: quantisers let it keep it."""
