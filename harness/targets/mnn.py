@@ -351,7 +351,7 @@ MNN = Target(
     scheme=scheme,
     inspect=inspect,
     complaint=(
-        r"Check failed: .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
+        r"Check failed: .*|what\(\): .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
         r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"
     ),
     options=(
