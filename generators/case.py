@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,15 @@ class Case:
     feeds        one or more; with symbolic dims their shapes may differ from feed to feed
     calibration  feeds for the quantisers that calibrate; empty means: calibrate on `feeds`
     origin       JSON value for people and reports (seed and index, file name, ...); nothing may branch on it
+    file         absolute path of the ONNX file beside which lies what the model keeps outside itself (external data);
+                 None: it is whole
     """
 
     model: bytes
     feeds: tuple[Feed, ...]
     calibration: tuple[Feed, ...] = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
+    file: Path | None = None
 
     @cached_property
     def proto(self) -> onnx.ModelProto:

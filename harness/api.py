@@ -15,7 +15,7 @@ import onnx
 from generators import bulk
 from harness import audit as audits
 from harness import bench as benchmarks
-from harness import campaign, corpus, environments, handover, neighbours, recipe
+from harness import campaign, corpus, environments, external, handover, neighbours, recipe
 from harness import check as checks
 from harness import selfcheck as selfchecks
 from harness.anonymise import anonymised
@@ -37,7 +37,11 @@ from harness.wire import STAGES
 
 HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
 LARGEST = 1.7976931348623157e308  # JSON has no infinity
+HELD = 4
+"""How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""
+
 Listener = Callable[[Summary, Event], None]
+MEMORY_GIB = 4.0
 DEFAULT_TARGETS = ("mnn", "onnxruntime-quant")
 
 
@@ -57,7 +61,7 @@ def fuzz(
     seeds: Sequence[Path] = (),
     python: str | None = None,
     timeout: float = 3.0,
-    memory_gib: float = 4.0,
+    memory_gib: float = MEMORY_GIB,
     listeners: Sequence[Listener] = (),
 ) -> Summary:
     """Fuzz until `minutes` are over or `cases` (model x target x recipe) are examined; by default for two minutes.
@@ -273,7 +277,7 @@ def check(
     out: Path | None = None,
     python: str | None = None,
     timeout: float = 60.0,
-    memory_gib: float = 4.0,
+    memory_gib: float = MEMORY_GIB,
     budget: float = 300.0,
     tell: Callable[[str], None] = lambda text: None,
     anonymous: bool = False,
@@ -290,19 +294,24 @@ def check(
     Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
     dims, and when `out` cannot be written.
     """
-    proto = corpus.read_onnx(model)
+    proto = corpus.read_onnx(model, entire=False)
     _check_dims(proto, dims or {})
     if out:
         _make_folder(out)
     feeds = read_feeds(inputs, proto, "inputs") if inputs else (made_up(proto, dims or {}),)
     samples = read_feeds(calibration, proto, "calibration") if calibration else ()
-    case = Case(proto.SerializeToString(), feeds, samples, {"file": model.name})
+    case = external.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=python) for word in targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
     masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
-    with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
+    with Laboratory(timeout=timeout, memory_gib=_memory(memory_gib, case)) as lab:
         results = [_check_one(case, one, chosen, lab, masks, out, budget, tell, anonymous) for one, chosen in runs]
         return {"targets": results, "network_isolated": lab.network_isolated}
+
+
+def _memory(gib: float, case: Case) -> float:
+    """What a worker may use: `gib`, or as many times what a large model keeps outside itself as a stage may hold it."""
+    return max(gib, HELD * external.outside(case.proto) / 2**30)
 
 
 def check_status(result: Mapping[str, Any]) -> int:
@@ -382,7 +391,7 @@ def _blame(verdict: Verdict, installed: Installed) -> str:
 
 
 def audit(
-    model: Path, quantised: Path, *, inputs: Path | None = None, timeout: float = 60.0, memory_gib: float = 4.0
+    model: Path, quantised: Path, *, inputs: Path | None = None, timeout: float = 60.0, memory_gib: float = MEMORY_GIB
 ) -> dict[str, Any]:
     """Whether the ONNX model in `quantised` is a right quantisation of that in `model`, and executed as written.
 
@@ -432,11 +441,11 @@ def reduce(
     if before:
         case, chosen, word = before.case, before.recipe, target or before.target
     else:
-        proto = corpus.read_onnx(path)
-        case, chosen, word = Case(proto.SerializeToString(), (made_up(proto, {}),)), {}, target or DEFAULT_TARGETS[0]
+        proto = corpus.read_onnx(path, entire=False)
+        case, chosen, word = external.case(proto, path, [made_up(proto, {})]), {}, target or DEFAULT_TARGETS[0]
     installed = resolve(word, python=python)
     _make_folder(out)
-    with Laboratory(timeout=timeout) as lab:
+    with Laboratory(timeout=timeout, memory_gib=_memory(MEMORY_GIB, case)) as lab:
         cpu_before = _cpu_seconds(lab)
         if before:
             examined = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))

@@ -14,7 +14,6 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
-import math
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,15 +23,15 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import external_data_helper, numpy_helper
+from onnx import numpy_helper
 
+from harness import external
 from harness.case import Case, Feed, graph_inputs, validate_feed
 from harness.environments import NAME
 from harness.errors import UserError
 from harness.files import replace_text
 
 SCHEMA = 1
-MOST_BYTES = 2**31 - 1
 STATUSES = ("open", "fixed", "flaky", "expected")
 _WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number"}
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
@@ -143,7 +142,7 @@ def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 
 def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:
     """model.onnx with its feeds, expected outputs and calibration feeds, as an ONNX backend test in `folder`."""
-    (folder / "model.onnx").write_bytes(case.model)
+    external.write(case, folder / "model.onnx")
     inputs = [v.name for v in graph_inputs(case.proto)]
     outputs = [v.name for v in case.proto.graph.output]
     for k, feed in enumerate(case.feeds):
@@ -224,7 +223,8 @@ def _no_case_json(folder: Path) -> UserError:
 
 def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
     """The model, feeds and expected outputs of an ONNX backend-test folder. Raises UserError (kind "case")."""
-    model = read_onnx(folder / "model.onnx")
+    path = folder / "model.onnx"
+    model = read_onnx(path, entire=False)
     inputs = [v.name for v in graph_inputs(model)]
     feeds, expected, calibration = [], [], []
     for data_set in _numbered(folder, "test_data_set_"):
@@ -234,12 +234,13 @@ def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
     calibration = [_read_arrays(data_set, "input", inputs) for data_set in _numbered(folder, "calibration_")]
     if not feeds:
         raise UserError(f"{folder}: no test_data_set_0 with the inputs", hint=_HINT, kind="case")
-    case = Case(model.SerializeToString(), tuple(feeds), tuple(calibration), {"folder": folder.name})
+    case = external.case(model, path, feeds, calibration, {"folder": folder.name})
     return case, tuple(expected)
 
 
-def read_onnx(path: Path) -> onnx.ModelProto:
-    """The model in `path`, external data of its own folder included. Raises UserError (kind "model")."""
+def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
+    """The model in `path`, external data of its own folder included, those of a large model only if it is to be
+    `entire`. Raises UserError (kind "model")."""
     try:
         model = onnx.load(path, load_external_data=False)
         if not model.graph.node and not model.graph.output:
@@ -254,37 +255,8 @@ def read_onnx(path: Path) -> onnx.ModelProto:
             hint="python -m onnx.checker or netron show what the file holds; was the download or export complete?",
             kind="model",
         ) from e
-    _load_external_data(model, path)
+    external.settle(model, path, entire=entire)
     return model
-
-
-def _load_external_data(model: onnx.ModelProto, path: Path) -> None:
-    total = path.stat().st_size
-    for tensor in _tensors(model.graph):
-        if external_data_helper.uses_external_data(tensor):
-            location = external_data_helper.ExternalDataInfo(tensor).location
-            if not (path.parent / location).resolve().is_relative_to(path.parent.resolve()):
-                raise UserError(
-                    f"{path}: tensor {tensor.name!r} points outside its folder ({location})",
-                    hint="save the model with its external data beside it",
-                    kind="model",
-                )
-            total += math.prod(tensor.dims) * onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize
-    if total > MOST_BYTES:
-        raise UserError(
-            f"{path} holds {total / 2**30:.1f} GiB with its external data; driftnet takes models up to 2 GiB, the most "
-            "that one protobuf message can hold",
-            hint="check its parts: onnx.utils.extract_model(MODEL, PART, [inputs], [outputs]) cuts one out",
-            kind="model",
-        )
-    try:
-        external_data_helper.load_external_data_for_model(model, str(path.parent))
-    except Exception as e:  # missing, too short, no regular file: a type each
-        raise UserError(
-            f"{path}: its external data cannot be read: {e}",
-            hint="the data file belongs beside the model, under the name it was saved with",
-            kind="model",
-        ) from e
 
 
 def folders(paths: Sequence[Path]) -> list[Path]:
@@ -327,17 +299,6 @@ def _read_arrays(folder: Path, stem: str, names: Sequence[str]) -> Feed:
         except Exception as e:  # protobuf's DecodeError, numpy's ValueError
             raise UserError(f"{path} is not a whole tensor: {e}", hint=_HINT, kind="case") from e
     return arrays
-
-
-def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    yield from graph.initializer
-    for node in graph.node:
-        for attribute in node.attribute:
-            if attribute.HasField("t"):
-                yield attribute.t
-            yield from attribute.tensors
-            for subgraph in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from _tensors(subgraph)
 
 
 def _as_json(saved: SavedCase) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from harness import external
 from harness.case import Case
 from harness.environments import Installed
 from harness.recipe import Recipe, effective
@@ -38,7 +39,8 @@ class Laboratory:
     """
 
     def __init__(self, *, timeout: float = 20.0, memory_gib: float = 4.0, small_models: bool = False) -> None:
-        self._limits = Limits(seconds=timeout, memory_mib=int(memory_gib * 1024))
+        memory = int(memory_gib * 1024)
+        self._limits = Limits(seconds=timeout, memory_mib=memory, file_mib=max(Limits.file_mib, memory // 2))
         self._folder = Path(tempfile.mkdtemp(prefix="driftnet-", dir=MEMORY if small_models and _has_room() else None))
         self._zygotes: list[Zygote] = []
         self._workers: dict[tuple[str, str], Worker] = {}
@@ -64,8 +66,7 @@ class Laboratory:
         folder = worker.folder / f"case_{self._cases}"
         make_empty(folder)
         try:
-            model = folder / "model.onnx"
-            model.write_bytes(case.model)
+            model = _placed(case, folder)
             spec = f"{module}:{attribute}"
             inspects = installed.target.inspect is not None and installed.target.scheme(options) is not None
             seen = _run_stages(worker, spec, case, str(model), folder, options, self._timeout, inspects)
@@ -115,6 +116,14 @@ class Laboratory:
         return self._workers[python, module]
 
 
+def _placed(case: Case, folder: Path) -> Path:
+    """A file with the model. A large one is taken where it lies; a part of one, and any other, is written."""
+    if case.file and external.is_whole(case):
+        return case.file
+    external.write(case, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
 def _has_room() -> bool:
     try:
         return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
@@ -149,7 +158,7 @@ def _run_stages(
             artifact = inspection.value if isinstance(inspection.value, dict) else None
         reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
         value = reply.value
-        if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder):
+        if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder, model):
             message = (
                 f"{stage} answered with {type(value).__name__} where the interface of a target wants something else"
             )
@@ -160,10 +169,10 @@ def _run_stages(
     return Observation(tuple(runs), tuple(value), artifact)
 
 
-def _answers(value: Any, stage: str, case: Case, folder: Path) -> bool:
+def _answers(value: Any, stage: str, case: Case, folder: Path, model: str) -> bool:
     """Whether a worker's answer is of the form that the interface of a target promises: workers are not trusted."""
     if stage != "execute":
-        return isinstance(value, str) and _is_file_in(folder, value)
+        return isinstance(value, str) and (value == model or _is_file_in(folder, value))
     return (
         isinstance(value, list)
         and len(value) == len(case.feeds)

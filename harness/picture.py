@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,9 +160,8 @@ def _dtype(number: int) -> str:
 
 def _constant(tensor: TensorProto) -> Iterator[str]:
     yield f"{_dtype(tensor.data_type)}[{', '.join(map(str, tensor.dims))}]"
-    x = numpy_helper.to_array(tensor)
-    if x.size <= SHOWN_ELEMENTS:
-        yield ", ".join(_short(v) for v in x.ravel().tolist())
+    if math.prod(tensor.dims) <= SHOWN_ELEMENTS:
+        yield ", ".join(_short(v) for v in numpy_helper.to_array(tensor).ravel().tolist())
 
 
 def _attributes(node: onnx.NodeProto) -> Iterator[str]:

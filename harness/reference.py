@@ -45,7 +45,7 @@ class Reference:
 
     def run(self, case: Case) -> ReferenceRun:
         """The outputs of `case`, when onnx's full check accepts its model and onnxruntime runs it."""
-        reply = self._ask("run", case)
+        reply = self._ask("run", case, *_beside(case))
         if reply.outcome is Outcome.OK:
             return ReferenceRun("", tuple(reply.value))
         if reply.outcome is Outcome.ERROR:
@@ -57,7 +57,7 @@ class Reference:
 
         Sequences and optionals are left out. Raises ReferenceError when the case does not run.
         """
-        return tuple(self._value("record", case))
+        return tuple(self._value("record", case, *_beside(case)))
 
     def sample(self, case: Case, count: int = 6) -> tuple[tuple[Outputs, ...], ...]:
         """[sample][feed][output]: `count` runs with every float tensor perturbed, x (1 + u U(-2, 2)).
@@ -71,13 +71,13 @@ class Reference:
         reply = self._ask("second_opinion", case)
         return tuple(reply.value) if reply.outcome is Outcome.OK else ()
 
-    def _value(self, function: str, case: Case, *args: int) -> Any:
+    def _value(self, function: str, case: Case, *args: int | str) -> Any:
         reply = self._ask(function, case, *args)
         if reply.outcome is not Outcome.OK:
             raise ReferenceError(_failure(reply))
         return reply.value
 
-    def _ask(self, function: str, case: Case, *args: int) -> Reply:
+    def _ask(self, function: str, case: Case, *args: int | str) -> Reply:
         key = (function, digest(case), *args)
         if key in self._replies:
             self._replies.move_to_end(key)
@@ -87,6 +87,11 @@ class Reference:
             if len(self._replies) > REMEMBERED:
                 self._replies.popitem(last=False)
         return self._replies[key]
+
+
+def _beside(case: Case) -> tuple[str, ...]:
+    """The folder in which lies what the model keeps outside itself, if anything does."""
+    return (str(case.file.parent),) if case.file else ()
 
 
 def _failure(reply: Reply) -> str:

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from harness import external
 
 Values = Mapping[str, np.ndarray]
 
@@ -59,15 +62,15 @@ class Graph:
         return found[::-1]
 
 
-def read(model: onnx.ModelProto) -> Graph:
-    """The Graph of `model`. Subgraphs stay attributes of their node."""
+def read(model: onnx.ModelProto, file: Path | None = None) -> Graph:
+    """The Graph of `model`, of a case whose file is `file`. Subgraphs stay attributes of their node."""
     opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    return read_graph(model.graph, opset)
+    return read_graph(model.graph, opset, file)
 
 
-def read_graph(graph: onnx.GraphProto, opset: int) -> Graph:
+def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> Graph:
     """The Graph of a main graph or subgraph."""
-    constants = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    constants = {t.name: external.array(t, file) for t in graph.initializer}
     nodes = []
     for proto in graph.node:
         attributes = {a.name: _value(a) for a in proto.attribute}

@@ -93,6 +93,8 @@ def _verdicts(question: Question) -> list[Verdict]:
     verdicts = [agrees(exact.TIER, p) for p in question.places if p not in disputed]
     if not disputed:
         return verdicts
+    if question.case.file is not None:
+        return [*verdicts, *structure.of_large(question, disputed)]
     if question.scheme is not None:
         random = [p for p in disputed if running_error.depends_on_chance(question, p)]
         verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]

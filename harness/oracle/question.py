@@ -43,7 +43,7 @@ class Question:
 
     @cached_property
     def graph(self) -> Graph:
-        return graph.read(self.case.proto)
+        return graph.read(self.case.proto, self.case.file)
 
     @cached_property
     def records(self) -> tuple[Values, ...]:

@@ -8,9 +8,11 @@ quantisation may put it (a divisor that became 0).
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
+from harness import external
 from harness.oracle.graph import Node
 from harness.oracle.question import Place, Question, abstains, diverges
 from harness.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
@@ -79,6 +81,14 @@ def nonsense(question: Question) -> Verdict | None:
         if wrong.any() and not any(_has_pole(question, node) for node in question.graph.ancestors(place[1])):
             return diverges(TIER, question, place, wrong, np.zeros(()))
     return None
+
+
+def of_large(question: Question, places: Sequence[Place]) -> list[Verdict]:
+    """Verdicts on a model whose weights are too large to be read here: its windows have to tell more."""
+    if found := nonsense(question):
+        return [found]
+    why = f"no tier reads weights of {external.outside(question.case.proto) / 2**30:.1f} GiB"
+    return [abstains(TIER, place, why, sorted({node.op for node in question.graph.nodes})) for place in places]
 
 
 def _has_pole(question: Question, node: Node) -> bool:

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from harness import external
 from harness.case import Case, graph_inputs
 from harness.reduce.passes import copied, drop_attribute
 from harness.reduce.problem import Problem
@@ -89,7 +90,9 @@ def resized(
 def _resized_model(case: Case, sizes: Mapping[Size, int], last: bool) -> onnx.ModelProto:
     model = copied(case)
     for name, tensor in stored_tensors(model.graph):
-        x = np.array(_cut(numpy_helper.to_array(tensor), name, sizes, last))
+        if not any(size.owner == name for size in sizes):
+            continue
+        x = np.array(_cut(external.array(tensor, case.file), name, sizes, last))
         for size, n in sizes.items():
             if size.what == "entry" and size.owner == name:
                 x[size.at] = n

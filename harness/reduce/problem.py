@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx
 from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from harness.case import Case, all_nodes, digest, graph_inputs, nodes
 from harness.recipe import Recipe
@@ -162,7 +163,7 @@ def _attributes(case: Case, recipe: Recipe) -> int:
 
 def _complexity(case: Case, recipe: Recipe) -> float:
     arrays = [x for feed in (*case.feeds, *case.calibration) for x in feed.values()]
-    arrays += [numpy_helper.to_array(t) for t in _tensors(case.proto.graph)]
+    arrays += [numpy_helper.to_array(t) for t in _tensors(case.proto.graph) if not uses_external_data(t)]
     for node in all_nodes(case.proto.graph):
         arrays += [np.array([a.f, a.i, *a.floats, *a.ints], np.float64) for a in node.attribute]
     return sum(map(array_complexity, arrays))

@@ -16,6 +16,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
+from harness import external
 from harness.case import Case, Feed, graph_inputs
 
 Tensors = Mapping[str, np.ndarray]
@@ -120,7 +121,8 @@ def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
     feeds, calibration = (
         tuple({name: feed[name] for name in names} for feed in given) for given in (case.feeds, case.calibration)
     )
-    return replace(case, model=slim.SerializeToString(deterministic=True), feeds=feeds, calibration=calibration)
+    part = replace(case, model=slim.SerializeToString(deterministic=True), feeds=feeds, calibration=calibration)
+    return external.loaded(part)
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
@@ -185,7 +187,7 @@ def stored_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorPro
 
 def with_constants(case: Case, run: Tensors) -> Tensors:
     """`run` and the values of initializers and Constant nodes."""
-    values = {t.name: numpy_helper.to_array(t) for t in case.proto.graph.initializer}
+    values = {t.name: external.array(t, case.file) for t in case.proto.graph.initializer}
     values |= {n.output[0]: x for n in case.proto.graph.node if (x := constant(n)) is not None}
     return {**values, **run}
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 from harness.case import Case, Feed, graph_inputs
 from harness.reduce.passes import copied
@@ -41,10 +42,10 @@ def simpler_values(problem: Problem) -> None:
 
 
 def places(case: Case) -> list[Place]:
-    """Every array of the case, initializers first."""
+    """Every array of the case, initializers first; those that the model keeps outside itself are left alone."""
     runs = range(len(case.feeds) + len(case.calibration))
     fed = [Place(v.name, run) for v in graph_inputs(case.proto) for run in runs]
-    return [Place(name) for name, _ in stored_tensors(case.proto.graph)] + fed
+    return [Place(name) for name, t in stored_tensors(case.proto.graph) if not uses_external_data(t)] + fed
 
 
 def array_at(case: Case, place: Place) -> np.ndarray:

@@ -1,7 +1,7 @@
 """The reference, worker side: onnxruntime without optimisations, on models that nobody vouches for.
 
 The parent side is harness.reference. Every function raises StageError, in the words of onnx or onnxruntime, when the
-model or a feed is refused.
+model or a feed is refused. `data` is the folder of what the model keeps outside itself (external data), "" for none.
 """
 
 from __future__ import annotations
@@ -52,19 +52,20 @@ def preload() -> None:
     onnxruntime.set_default_logger_severity(4)
 
 
-def run(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
+def run(model: bytes, feeds: Sequence[Feed], data: str = "") -> list[Outputs]:
     """The outputs of a model that the checker accepts, one mapping a feed."""
-    _said(lambda: onnx.checker.check_model(model, full_check=True))
-    return _run(model, feeds)
+    checked = _with_inputs_for_data(model) if data else model
+    _said(lambda: onnx.checker.check_model(checked, full_check=True))
+    return _run(model, feeds, data)
 
 
-def record(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
+def record(model: bytes, feeds: Sequence[Feed], data: str = "") -> list[Outputs]:
     """Every tensor of the main graph but initializers, one mapping a feed."""
     proto = ModelProto.FromString(model)
     known = {v.name for v in proto.graph.output}
     names = [name for node in proto.graph.node for name in node.output if name and name not in known]
     proto.graph.output.extend(ValueInfoProto(name=name) for name in names)  # onnxruntime infers the types itself
-    tensors = _run(proto.SerializeToString(), feeds)
+    tensors = _run(proto.SerializeToString(), feeds, data)
     return [{**{k: np.asarray(x) for k, x in feed.items()}, **out} for feed, out in zip(feeds, tensors)]
 
 
@@ -104,18 +105,36 @@ def second_opinion(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
     return [evaluated(feed) for feed in feeds]
 
 
-def _run(model: bytes, feeds: Sequence[Feed]) -> list[Outputs]:
-    session = _session(model)
+def _run(model: bytes, feeds: Sequence[Feed], data: str) -> list[Outputs]:
+    session = _session(model, data)
     return [_outputs(session, feed) for feed in feeds]
 
 
-def _session(model: bytes) -> Any:
+def _with_inputs_for_data(model: bytes) -> bytes:
+    """The model with a graph input in place of each initializer that lies outside: the checker would look for its file,
+    and needs none for what it infers of shapes."""
+    proto = ModelProto.FromString(model)
+    there, tensors = {v.name for v in proto.graph.input}, list(proto.graph.initializer)
+    outside = [t for t in tensors if t.data_location == TensorProto.EXTERNAL]
+    del proto.graph.initializer[:]
+    proto.graph.initializer.extend(t for t in tensors if t.data_location != TensorProto.EXTERNAL)
+    proto.graph.input.extend(
+        helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in outside if t.name not in there
+    )
+    return bytes(proto.SerializeToString())
+
+
+def _session(model: bytes, data: str = "") -> Any:
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 4
+    if data:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", data)
+        # A kernel that packs its weights holds them twice; unpacked they stay pages of the file.
+        options.add_session_config_entry("session.disable_prepacking", "1")
     return _said(lambda: ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 
 
