@@ -10,6 +10,10 @@ from harness.wire import Target
 from tests import models
 
 TARGET = Target("toy", "numpy", lambda *a: "", lambda *a: "", lambda *a: [])
+BEHIND = {"ceil_mode": 1, "kernel": 2, "strides": [3], "pads": [1, 1]}
+"""a last window that begins in the padding"""
+BEYOND = {"op": "AveragePool", "ceil_mode": 1, "kernel": 3, "strides": [2], "count_include_pad": 1}
+"""a last window that begins in the input and ends behind the padding"""
 
 
 def pool(op="MaxPool", opset=18, *, kernel=2, size=4, **attributes):
@@ -33,12 +37,17 @@ def rnn(*activations):
     return models.case([node], feed, constants, outputs=[output], opset=14)
 
 
-def verdict_on_wrong_values(lab, case):
+def verdict_on(lab, case, damage):
+    """The verdict on what `damage` makes of each output."""
     expected = lab.reference.run(case)
     assert not expected.error, expected.error
-    wrong = tuple({name: x + 1 for name, x in out.items()} for out in expected.outputs)
-    observation = Observation((StageRun("execute", Outcome.OK),), wrong)
+    outputs = tuple({name: damage(x) for name, x in out.items()} for out in expected.outputs)
+    observation = Observation((StageRun("execute", Outcome.OK),), outputs)
     return judge(case, observation, target=TARGET, options={}, reference=lab.reference)
+
+
+def verdict_on_wrong_values(lab, case):
+    return verdict_on(lab, case, lambda x: x + 1)
 
 
 @pytest.mark.parametrize(
@@ -46,7 +55,7 @@ def verdict_on_wrong_values(lab, case):
     [
         (pool(kernel=5, strides=[2]), pool(kernel=4, strides=[2])),
         (pool(kernel=5, strides=[2], auto_pad="NOTSET"), pool(kernel=4, strides=[2], auto_pad="NOTSET")),
-        (pool(ceil_mode=1, kernel=3, strides=[2]), pool(ceil_mode=1, kernel=3, strides=[2], opset=19)),
+        (pool(**BEHIND), pool(**BEHIND, opset=19)),
         (quantize(0.0), quantize(0.5)),
         (rnn("Tanh", "Tanh"), rnn("Tanh")),
     ],
@@ -57,6 +66,25 @@ def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(l
     assert verdict.word is Word.ABSTAINS
     assert verdict.rule
     assert verdict_on_wrong_values(lab, settled).word is Word.DIVERGES
+
+
+@pytest.mark.parametrize("opset", [18, 19])
+def test_a_last_window_beyond_the_padding_is_divided_by_either_count_until_opset_19(lab, opset):
+    case = pool(**BEYOND, opset=opset)
+    total = case.feeds[0]["x"][..., 2:].sum()
+
+    def divided(count):
+        return verdict_on(lab, case, lambda x: np.append(x[..., :1], total / count).reshape(x.shape))
+
+    assert [divided(count).failed for count in (2, 3)] == [False, opset >= 19]
+
+
+@pytest.mark.parametrize("element", [0, 1])
+def test_the_windows_beside_an_open_one_and_what_it_may_not_be_are_judged(lab, element):
+    def damage(x):
+        return x + np.float32(10) * (np.arange(2, dtype=np.float32) == element)
+
+    assert verdict_on(lab, pool(**BEYOND), damage).word is Word.DIVERGES
 
 
 def test_an_output_that_does_not_depend_on_what_is_open_is_judged(lab):

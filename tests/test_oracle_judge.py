@@ -1,9 +1,13 @@
 """Which tier is asked when, and which verdict speaks for all."""
 
+import dataclasses
+
 import numpy as np
 from onnx import TensorProto, helper
 
+from harness.environments import resolve
 from harness.oracle.judge import judge
+from harness.recipe import effective
 from harness.reference import ReferenceError
 from harness.verdict import Kind, Word
 from harness.wire import Scheme
@@ -95,6 +99,26 @@ def test_a_scalar_output_is_judged(lab):
     assert verdict(lab, model, {"y": right.copy()}).word is Word.AGREES
     said = verdict(lab, model, {"y": np.asarray(right + np.float32(1))})
     assert said.message.startswith("output 'y' is ")
+
+
+def test_what_no_quantisation_reaches_is_judged_as_floats_are(lab):
+    """Of two outputs a dynamically quantised MatMul makes one; its noise excuses nothing in the other."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(4, 4)).astype(np.float32) for _ in range(2))
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Sin", ["x"], ["s"])]
+    model = case(nodes, {"x": x}, {"w": w}, outputs=[("m", FLOAT, (4, 4)), ("s", FLOAT, (4, 4))])
+    quantiser, recipe = resolve("onnxruntime-quant"), {"quantize": "dynamic"}
+    options = effective(quantiser.target, recipe)
+    seen = lab.observe(model, quantiser, recipe)
+
+    def said(outputs):
+        changed = dataclasses.replace(seen, outputs=(outputs,))
+        return judge(model, changed, target=quantiser.target, options=options, reference=lab.reference)
+
+    (outputs,) = seen.outputs
+    assert said(outputs).word is Word.AGREES
+    wrong = said({**outputs, "s": outputs["s"] * np.float32(1.0001)})
+    assert (wrong.word, wrong.tier, wrong.output) == (Word.DIVERGES, "running-error", "s")
 
 
 def test_what_the_reference_cannot_be_asked_is_left_open(lab):

@@ -1,18 +1,21 @@
 """What the ONNX standard leaves open, or where its own implementations differ: no failure there is anybody's bug.
 
-An output that depends on such a place is not judged where it fails. Each rule is a predicate on one node, with the
-recorded tensors of a feed, and says where the disagreement can be seen.
+An output that depends on such a place is not judged where it fails, unless by ball arithmetic that takes in what may be
+chosen. Each rule is a predicate on one node, with the recorded tensors of a feed, and says where the disagreement can
+be seen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from harness.oracle.balls.sliding import CEIL_MODE_SETTLED, window_attributes
 from harness.oracle.graph import Graph, Node, Values
 
+POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 WINDOWED = frozenset({"AveragePool", "Conv", "LpPool", "MaxPool"})
 
 
@@ -21,26 +24,36 @@ class Contested:
     """A rule: its name, where the disagreement can be seen, and whether a node falls under it.
 
     applies(node, tensors of one feed with constants, opset)
+    bounded   the node's ball holds every answer that is right
     """
 
     name: str
     source: str
     applies: Callable[[Node, Values, int], bool]
+    bounded: bool = False
 
 
-def find(graph: Graph, records: tuple[Values, ...], output: str = "") -> tuple[Contested, Node] | None:
+def find(
+    graph: Graph, records: tuple[Values, ...], output: str = "", *, by_balls: bool = False
+) -> tuple[Contested, Node] | None:
     """The first rule that applies to a node of `graph`, under the tensors of any feed, and that node.
 
     output   look only at what this graph output depends on
+    by_balls   who asks went by ball arithmetic, and needs no rule that is bounded
     """
     nodes = graph.ancestors(output) if output else graph.nodes
     for run in records:
         tensors: Mapping[str, np.ndarray] = {**graph.constants, **run}
         for node in nodes:
             for rule in RULES:
-                if rule.applies(node, tensors, graph.opset):
+                if not (by_balls and rule.bounded) and rule.applies(node, tensors, graph.opset):
                     return rule, node
     return None
+
+
+def is_open(node: Node, tensors: Values, opset: int) -> bool:
+    """Whether any rule applies to `node`."""
+    return any(rule.applies(node, tensors, opset) for rule in RULES)
 
 
 def _window_beyond_input(node: Node, tensors: Values, opset: int) -> bool:
@@ -62,8 +75,27 @@ def _kernel(node: Node, tensors: Values) -> list[int]:
     return list(node.attributes.get("kernel_shape", ()))
 
 
-def _partial_ceil_window(node: Node, tensors: Values, opset: int) -> bool:
-    return node.op in WINDOWED and bool(node.attributes.get("ceil_mode")) and opset < 19
+def _window_in_padding(node: Node, tensors: Values, opset: int) -> bool:
+    return any(start >= inside for start, _, inside, _ in _last_windows(node, tensors, opset))
+
+
+def _open_divisor(node: Node, tensors: Values, opset: int) -> bool:
+    counted = node.op == "AveragePool" and node.attributes.get("count_include_pad", 0)
+    return bool(counted) and any(end > padded for _, end, _, padded in _last_windows(node, tensors, opset))
+
+
+def _last_windows(node: Node, tensors: Values, opset: int) -> Iterator[tuple[int, int, int, int]]:
+    """(begin and end of the last window of ceil_mode, those of the padding behind) for each axis, where it is open."""
+    x = tensors.get(node.input(0))
+    if node.op not in POOLS or not node.attributes.get("ceil_mode") or opset >= CEIL_MODE_SETTLED or x is None:
+        return
+    kernel = node.attributes["kernel_shape"]
+    strides, dilations, pads = window_attributes(node, len(kernel))
+    for axis, (n, k, s, d) in enumerate(zip(x.shape[2:], kernel, strides, dilations)):
+        inside, reach = n + pads[axis], (k - 1) * d + 1
+        padded = inside + pads[axis + len(kernel)]
+        start = -(-(padded - reach) // s) * s
+        yield start, start + reach, inside, padded
 
 
 def _zero_scale(node: Node, tensors: Values, opset: int) -> bool:
@@ -83,9 +115,15 @@ RULES = (
         _window_beyond_input,
     ),
     Contested(
-        "last window of ceil_mode before opset 19",
-        "https://github.com/onnx/onnx/pull/5741: opset 19 settled whether it may start in the padding",
-        _partial_ceil_window,
+        "window of ceil_mode in the padding, before opset 19",
+        "https://github.com/onnx/onnx/pull/5741: opset 19 settled that it may not start there",
+        _window_in_padding,
+    ),
+    Contested(
+        "window of ceil_mode beyond the padding, before opset 19",
+        "https://github.com/onnx/onnx/pull/5741: by how many elements AveragePool divides there; it may be either",
+        _open_divisor,
+        bounded=True,
     ),
     Contested(
         "scale that is not positive",

@@ -13,7 +13,7 @@ import onnx
 from onnx import TensorProto, helper
 
 from generators.case import Case
-from harness.oracle import graph, grid
+from harness.oracle import contested, graph, grid
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.exact import grid_of
 from harness.oracle.graph import Graph, Node
@@ -69,8 +69,10 @@ def _shapes(case: Case) -> dict[str, tuple[int, ...]]:
 def _fits(part: Part, node: Node) -> bool:
     """Whether floats of known shape go in and come out of `node`, and the rest is constant."""
     constants = part.model.constants
+    like = {name: np.broadcast_to(np.float32(1), shape) for name, shape in part.shapes.items()}
     return (
         grid.fits(node)
+        and not contested.is_open(node, like, part.model.opset)
         and (part.scheme.activation_codes is not None or node.op not in grid.FOLDED)
         and any(name in part.shapes and name not in constants for name in node.inputs)
         and all(name in part.shapes or name in constants or not name for name in node.inputs)

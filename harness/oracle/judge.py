@@ -6,6 +6,7 @@
     outputs, shapes, dtypes            structure
     nothing quantised                  exact where no operation rounds, else running error, else sampling
     weights quantised, losslessly      the same
+    nothing quantised before an output the same
     weights that can be read           each within half a step, then the same of the model with these weights
     otherwise quantised                structure (NaN), then lossless and artifact, else budget
     what no tier decides               ABSTAINS
@@ -25,7 +26,18 @@ from collections.abc import Sequence
 import numpy as np
 
 from generators.case import Case
-from harness.oracle import artifact, budget, contested, exact, layers, lossless, running_error, sampling, structure
+from harness.oracle import (
+    artifact,
+    budget,
+    contested,
+    exact,
+    layers,
+    lossless,
+    reach,
+    running_error,
+    sampling,
+    structure,
+)
 from harness.oracle.opinion import Blame, blame
 from harness.oracle.question import Place, Question, Tier, agrees, distance, identical
 from harness.reference import Reference, ReferenceError
@@ -80,7 +92,8 @@ def _uncontested(question: Question, verdict: Verdict) -> Verdict:
     """`verdict`, unless it blames the target for what the standard leaves open. Crashes and hangs are never right."""
     if verdict.word not in (Word.DIVERGES, Word.FAILS):
         return verdict
-    found = contested.find(question.graph, question.records, verdict.output)
+    by_balls = verdict.tier in (running_error.TIER, artifact.TIER)
+    found = contested.find(question.graph, question.records, verdict.output, by_balls=by_balls)
     if found is None:
         return verdict
     rule, node = found
@@ -95,14 +108,16 @@ def _verdicts(question: Question) -> list[Verdict]:
         return verdicts
     if question.case.file is not None:
         return [*verdicts, *structure.of_large(question, disputed)]
-    if question.scheme is not None:
-        random = [p for p in disputed if running_error.depends_on_chance(question, p)]
-        verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]
-        disputed = [p for p in disputed if p not in random]
-    floats = [p for p in disputed if question.scheme is None or lossless.keeps_weights(question, p)]
+    untouched = reach.untouched(question)
+    floats = [
+        p for p in disputed if question.scheme is None or p[1] in untouched or lossless.keeps_weights(question, p)
+    ]
     if floats:
         verdicts += _float(question, floats).values()
         disputed = [p for p in disputed if p not in floats]
+    random = [p for p in disputed if running_error.depends_on_chance(question, p)]
+    verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]
+    disputed = [p for p in disputed if p not in random]
     if not disputed:
         return verdicts
     if found := structure.nonsense(question) or layers.misquantised(question):

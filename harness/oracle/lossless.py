@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 
 from harness.machine import cpu_features
-from harness.oracle import calibration, grid
+from harness.oracle import calibration, contested, grid
 from harness.oracle.calibration import Step
 from harness.oracle.graph import Node, Values
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
@@ -51,9 +51,9 @@ def keeps_weights(question: Question, place: Place) -> bool:
     return (
         scheme is not None
         and scheme.weight_codes is not None
-        and not scheme.per_block
         and scheme.activation_codes is None
-        and grid.keeps_weights(model, scheme, model.ancestors(place[1]))
+        and grid.keeps_weights(model, scheme, nodes := model.ancestors(place[1]))
+        and not (scheme.per_block and any(node.op in grid.WEIGHTED | grid.RECURRENT for node in nodes))
     )
 
 
@@ -124,7 +124,7 @@ class Run:
     def _reads(self, node: Node, rounded: Sequence[str]) -> bool:
         """Whether quantising changes nothing that `node` reads, and clips nothing that it gives."""
         model = self.question.graph
-        if not grid.fits(node):
+        if not grid.fits(node) or contested.is_open(node, self.values, model.opset):
             return False
         if self.scheme.clips and (node.op in TAKEN_APART or grid.taken_apart(node, self.values)):
             return False

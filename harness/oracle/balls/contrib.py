@@ -72,9 +72,9 @@ def qlinear_unary(node: Node, operands: Operands, context: Context) -> Results:
 
     Softmax names the opset that defines it; channels of a pool are second or last.
     """
-    if attribute(node, "ceil_mode", 0) and attribute(node, "count_include_pad", 0):
-        raise Undecided("whether what ceil_mode sees beyond the padding counts is nowhere said")
-    context = dataclasses.replace(context, opset=attribute(node, "opset", context.opset))
+    # Nobody says of a pool whether what ceil_mode sees beyond the padding counts: either, as in the first opsets.
+    opset = 1 if node.op.endswith("AveragePool") else attribute(node, "opset", context.opset)
+    context = dataclasses.replace(context, opset=opset)
     last = attribute(node, "channels_last", 0)
     x = dequantized(operands, 0)
     x = moved(x, lambda values: np.moveaxis(values, -1, 1)) if last else x

@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, between, exact, format_of, is_float, rounded, undecided_where
+from harness.oracle.balls.ball import Array, Ball, between, exact, format_of, hull, is_float, rounded, undecided_where
 from harness.oracle.balls.linear import Sum
 from harness.oracle.balls.operands import integers, moved
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
-from harness.oracle.balls.sliding import Sliding, sliding, window_attributes, windows
+from harness.oracle.balls.sliding import CEIL_MODE_SETTLED, Sliding, sliding, window_attributes, windows
 from harness.oracle.graph import Node
 
 INT64 = np.dtype(np.int64)
@@ -69,10 +69,17 @@ def average_pool(node: Node, operands: Operands, context: Context) -> Results:
     x: Ball = operands[0]
     sizes = x.shape[2:]
     where = sliding(node, sizes, node.attributes["kernel_shape"])
-    counts = _inside(where, sizes)
-    if attribute(node, "count_include_pad", 0):
-        counts = _padded(node, where, sizes)
-    return [_summed(x, where).each(lambda y: y / counts).ball(x.dtype)]
+    total = _summed(x, where)
+    if not attribute(node, "count_include_pad", 0):
+        return [_mean(total, _inside(where, sizes), x.dtype)]
+    whole, padded = np.asarray(float(math.prod(where.kernel))), _padded(node, where, sizes)
+    if context.opset >= CEIL_MODE_SETTLED or (padded == whole).all():
+        return [_mean(total, padded, x.dtype)]
+    return [hull([_mean(total, counts, x.dtype) for counts in (whole, padded)])]
+
+
+def _mean(total: Sum, counts: Array, dtype: np.dtype) -> Ball:
+    return total.each(lambda y: y / counts).ball(dtype)
 
 
 def _summed(x: Ball, where: Sliding) -> Sum:

@@ -16,6 +16,9 @@ from harness.oracle.balls.ball import Array
 from harness.oracle.balls.rules import attribute
 from harness.oracle.graph import Node
 
+CEIL_MODE_SETTLED = 19
+"""the opset from which on ceil_mode says where the last window may start, and how many elements it sees"""
+
 Index = tuple[Any, ...]
 """What stands between brackets behind an array."""
 

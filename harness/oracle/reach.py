@@ -1,0 +1,40 @@
+"""Reach: the outputs that quantisation does not reach, because the quantiser left everything before them alone.
+
+No noise is in these: whatever the options, they are what the float model says, and the tiers for floats judge them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import onnx
+
+from harness.oracle import graph as graphs
+from harness.oracle.artifact import kept_by
+from harness.oracle.artifact_form import CONTRIB, QUANTISED, captured, in_order
+from harness.oracle.graph import Graph, Node
+from harness.oracle.question import Question
+
+
+def untouched(question: Question) -> frozenset[str]:
+    """The outputs before which a quantised ONNX model holds nothing that quantises; none without such a model."""
+    data = (question.artifact or {}).get("model")
+    if not isinstance(data, bytes):
+        return frozenset()
+    artifact = in_order(graphs.read(onnx.ModelProto.FromString(data)))
+    reached = set(_quantised(artifact, question.graph))
+    return frozenset(artifact.outputs) - reached
+
+
+def _quantised(artifact: Graph, model: Graph) -> Iterator[str]:
+    """The tensors of `artifact` that something which quantises has made, or that depend on such a tensor."""
+    kept = kept_by(model)
+    reached: set[str] = set()
+    for node in artifact.nodes:
+        if not reached.isdisjoint((*node.inputs, *captured(node))) or (_quantises(node) and not kept(node)):
+            reached.update(node.outputs)
+            yield from node.outputs
+
+
+def _quantises(node: Node) -> bool:
+    return node.op in QUANTISED or node.op.startswith(CONTRIB)
