@@ -1,9 +1,10 @@
 """Quantisation, and what integer kernels compute of codes.
 
 A code is a decision: in units of the scale a value is v +- d, with d = r / s + 4u (|v| + r / s), because engines divide
-by the scale or multiply by its reciprocal (2u for float16: there 4u of a large code is a quarter of a step). Its code
-is one of rint(v - d) ... rint(v + d), moved by the zero point and clipped. That is one code but near ties, so behind a
-QuantizeLinear radii are 0 almost everywhere.
+by the scale or multiply by its reciprocal (2u for float16: there 4u of a large code is a quarter of a step), and 4u of
+all the codes, because fused kernels add zero points as terms of their own. Its code is one of rint(v - d) ...
+rint(v + d), moved by the zero point and clipped. That is one code but near ties, so behind a QuantizeLinear radii are 0
+almost everywhere.
 
 Sums of products of codes are exact. Their requantisation is a product of three scales: v = sum s_a s_b / s_y, rounded
 a few times, then the same decision.
@@ -82,7 +83,16 @@ def quantize_linear(node: Node, operands: Operands, context: Context) -> Results
     scale, zero = _parameters(node, operands)
     zero = no_zero(_named(node, "output_dtype", UINT8)) if zero is None else zero
     v, d = in_steps(operands[0], scale, _named(node, "precision", operands[0].dtype))
-    return [_narrowed(v, d, zero, node) if is_float(zero.dtype) else codes(v, d, zero, zero.dtype, context)]
+    if is_float(zero.dtype):
+        return [_narrowed(v, d, zero, node)]
+    return [codes(v, d + _multiplied_out(zero.dtype), zero, zero.dtype, context)]
+
+
+def _multiplied_out(dtype: np.dtype) -> float:
+    """What a kernel that is fused with its Q/DQ pairs loses by adding zero points, its operands' times the quotient of
+    scales too, as terms of their own, which may be as large as any code."""
+    low, high = code_range(dtype)
+    return 4 * format_of(FLOAT).unit * (high - low)
 
 
 def _named(node: Node, name: str, otherwise: np.dtype) -> np.dtype:
