@@ -75,8 +75,7 @@ class Inquiry:
 
     def watch(self, case: Case, recipe: Recipe | None = None) -> tuple[Verdict, Observation | None]:
         """One run of a part of the model."""
-        verdict, observation = watch(case, self.installed, self.recipe if recipe is None else recipe, self.lab)
-        return _excused(verdict), observation
+        return watch(case, self.installed, self.recipe if recipe is None else recipe, self.lab)
 
     def look(self, case: Case, share: float = 1.0) -> Verdict:
         """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
@@ -127,18 +126,18 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
         inquiry.tell(f"no windows: {e}")
     else:
         judged = _survey(inquiry, recorded, whole)
-        failing = _failing(judged, whole)
-        if not failing and whole.in_values and any(j.verdict.rule == Kind.OFF_BY_ONE_STEP for j in judged):
-            whole = _right_but_for_a_step(whole)  # a step in one layer may be many in the next
-        faults = _locate(inquiry, recorded, failing, whole)
-    affirmed = {node for j in judged if j.verdict.word is Word.AGREES for node in j.nodes}
+        faults = _locate(inquiry, recorded, _failing(judged, whole), whole)
+    diagnoses, unconfirmed = _diagnose(inquiry, faults, whole)
+    examined = len(diagnoses) >= len(_sorts(case, faults)) and (whole.in_values or not whole.failed)
+    rule = _excuse(inquiry.masks, diagnoses) if examined else ""
+    right = [j for j in judged if j.verdict.word is Word.AGREES or (rule and j.verdict.in_values)]
+    affirmed = {node for j in right for node in j.nodes}
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
     vouched = 1 - doubtful.total() / max(1, len(live))
-    diagnoses, unconfirmed = _diagnose(inquiry, faults, whole)
     return dataclasses.replace(
         checked,
-        verdict=_overall(inquiry.masks, whole, diagnoses, unconfirmed, vouched),
+        verdict=_overall(whole, diagnoses, unconfirmed, rule, vouched),
         judged=tuple(judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
@@ -191,12 +190,9 @@ def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict) -> tupl
 
     Where the model fails and no part of it does, the model is examined.
     """
-    sorts: dict[tuple[str, ...], Fault] = {}
-    for fault in faults:
-        sorts.setdefault((fault.verdict.kind, *(op for _, op in _named(inquiry.case, fault))), fault)
     diagnoses: list[Diagnosis] = []
     unconfirmed = None
-    for fault in list(sorts.values())[:DIAGNOSED]:
+    for fault in _sorts(inquiry.case, faults)[:DIAGNOSED]:
         if diagnoses and inquiry.left < 2 * RESERVED:
             break
         examined = _examined(inquiry, fault.case)
@@ -209,6 +205,14 @@ def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict) -> tupl
         if examined.unconfirmed is None:
             diagnoses.append(_attributed(inquiry, (), examined))
     return diagnoses, unconfirmed
+
+
+def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
+    """The first of the faults that have the same operators and fail in the same way."""
+    sorts: dict[tuple[str, ...], Fault] = {}
+    for fault in faults:
+        sorts.setdefault((fault.verdict.kind, *(op for _, op in _named(case, fault))), fault)
+    return list(sorts.values())
 
 
 def _examined(inquiry: Inquiry, case: Case) -> Examination:
@@ -230,19 +234,14 @@ def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], examined: 
 
 
 def _overall(
-    masks: Sequence[Mask],
-    whole: Verdict,
-    diagnoses: Sequence[Diagnosis],
-    unconfirmed: Verdict | None,
-    vouched: float,
+    whole: Verdict, diagnoses: Sequence[Diagnosis], unconfirmed: Verdict | None, rule: str, vouched: float
 ) -> Verdict:
-    """The verdict on the model: any failure; agreement where the windows agree, or every fault is documented."""
+    """The verdict on the model: any failure; agreement where the windows agree, or `rule` excuses every fault."""
     if diagnoses:
-        documented = {mask.id: mask.rule for mask in masks if mask.rule}
-        rules = [documented.get(d.examination.known, "") for d in diagnoses]
-        if all(rules) and (whole.in_values or not whole.failed):
-            return Verdict(Word.AGREES, "windows", rule=rules[0], message=diagnoses[0].examination.verdict.message)
-        return whole if whole.failed else diagnoses[0].examination.verdict
+        first = diagnoses[0].examination.verdict
+        if rule:
+            return Verdict(Word.AGREES, "windows", rule=rule, message=first.message)
+        return whole if whole.failed else first
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
         return dataclasses.replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
@@ -257,15 +256,20 @@ def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
     return tuple((node.name or next(name for name in node.output if name), node.op_type) for node in nodes)
 
 
-def _excused(verdict: Verdict) -> Verdict:
-    """`verdict`, agreement where a fused kernel rounds a tie the other way: on a model of a million activations some
-    always do, and no one is told to mend them."""
-    return _right_but_for_a_step(verdict) if verdict.kind == Kind.OFF_BY_ONE_STEP else verdict
+def _excuse(masks: Sequence[Mask], diagnoses: Sequence[Diagnosis]) -> str:
+    """The rule by which the faults are no failure of the model, "" where one of them is.
 
+    They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
+    operator, not once for every model that has it.
+    """
+    documented = {mask.id: mask.rule for mask in masks}
 
-def _right_but_for_a_step(verdict: Verdict) -> Verdict:
-    rule, message = str(Kind.OFF_BY_ONE_STEP), f"right but for one step of quantisation: {verdict.message}"
-    return dataclasses.replace(verdict, word=Word.AGREES, stage="", kind="", rule=rule, message=message)
+    def rule(examined: Examination) -> str:
+        known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
+        return documented.get(known, "") or (str(Kind.OFF_BY_ONE_STEP) if known and a_step else "")
+
+    rules = [rule(diagnosis.examination) for diagnosis in diagnoses]
+    return rules[0] if rules and all(rules) else ""
 
 
 def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:

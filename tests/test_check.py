@@ -17,7 +17,7 @@ from harness.environments import resolve
 from harness.errors import UserError
 from harness.known import mask_of
 from harness.pipeline import Examination
-from harness.verdict import Observation, Verdict, Word
+from harness.verdict import Kind, Observation, Verdict, Word
 from tests import localisation, models, production
 from tests.localisation import FLOAT
 
@@ -85,6 +85,19 @@ def test_what_is_documented_is_no_failure(lab):
     documented = dataclasses.replace(known, rule="erf is approximated")
     checked = check(case, target, FLOAT, lab, [documented])
     assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "erf is approximated")
+
+
+def test_a_kernel_that_floors_is_told_from_one_that_rounds(lab):
+    """A right kernel is a step off near ties only, and the oracle knows where these are."""
+    case = one_node("Softmax", np.linspace(-1, 2, 16, dtype=np.float32))
+    unfused = {"optimization": "off"}
+    assert check(case, resolve("onnxruntime-quant"), unfused, lab, ()).verdict.word is Word.AGREES
+    target = resolve("harness.planted.runtime:floor_for_round.onnxruntime_quant")
+    checked = check(case, target, unfused, lab, ())
+    assert (checked.verdict.word, checked.verdict.kind) == (Word.DIVERGES, Kind.OFF_BY_ONE_STEP)
+    finding = checked.diagnoses[0].examination.finding
+    known = check(case, target, unfused, lab, [mask_of(finding.to_save())]).verdict
+    assert (known.word, known.rule) == (Word.AGREES, Kind.OFF_BY_ONE_STEP), "a finding once, not in every model"
 
 
 def test_a_failure_that_does_not_come_back_is_no_agreement(lab, monkeypatch):
