@@ -81,7 +81,8 @@ def elements(case: Case) -> int:
 
 def digest(case: Case) -> str:
     """A stable hexadecimal name for the model and everything it is fed."""
-    h = hashlib.sha256(case.model + str(case.file or "").encode())
+    h = hashlib.sha256(case.model)
+    h.update(str(case.file or "").encode())
     for feed in (*case.feeds, *case.calibration):
         for name in sorted(feed):
             x = np.asarray(feed[name])
