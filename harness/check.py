@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.attribution import remedies, stage_at_fault
+from harness.attribution import Remedy, remedies, stage_at_fault
 from harness.case import Case
 from harness.diagnosis import Checked, Diagnosis
 from harness.environments import Installed
@@ -25,7 +25,7 @@ from harness.localize import Fault, Search, locate
 from harness.oracle import exact
 from harness.oracle.question import distance
 from harness.pipeline import HURRIED, Effort, Examination, examine, watch
-from harness.recipe import Recipe
+from harness.recipe import Recipe, canonical
 from harness.reduce.problem import ExhaustedError
 from harness.reduce.submodel import Recording, recording
 from harness.reference import ReferenceError
@@ -198,12 +198,12 @@ def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict) -> tupl
         examined = _examined(inquiry, fault.case)
         unconfirmed = examined.unconfirmed or unconfirmed
         if examined.unconfirmed is None and examined.verdict.failed:
-            diagnoses.append(_attributed(inquiry, _named(inquiry.case, fault), examined))
+            diagnoses.append(_attributed(inquiry, _named(inquiry.case, fault), fault.case, examined))
     if whole.failed and not diagnoses:
         examined = _examined(inquiry, inquiry.case)
         unconfirmed = examined.unconfirmed
         if examined.unconfirmed is None:
-            diagnoses.append(_attributed(inquiry, (), examined))
+            diagnoses.append(_attributed(inquiry, (), inquiry.case, examined))
     return diagnoses, unconfirmed
 
 
@@ -222,14 +222,21 @@ def _examined(inquiry: Inquiry, case: Case) -> Examination:
     return examine(case, inquiry.installed, inquiry.recipe, inquiry.lab, inquiry.masks, effort=effort)
 
 
-def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], examined: Examination) -> Diagnosis:
+def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case, examined: Examination) -> Diagnosis:
+    """The fault of `nodes`, with what makes it go away: both as it was found in `case` and reduced, because what is
+    left of a bias that a converter loses may be zeros of which only a quantiser's parameters still tell."""
     finding = examined.finding
     if finding is None or finding.verdict.word is Word.HANGS or time.monotonic() > inquiry.deadline:
         return Diagnosis(nodes, examined)
     inquiry.tell("trying options")
     about = (finding.case, finding.recipe, finding.verdict)
     target = inquiry.installed.target
-    found = tuple(remedies(*about, target, inquiry.watch))
+
+    def holds(remedy: Remedy) -> bool:
+        recipe = canonical(target, {**inquiry.recipe, remedy.option: remedy.value})
+        return not inquiry.watch(case, recipe)[0].failed
+
+    found = tuple(filter(holds, remedies(*about, target, inquiry.watch)))
     return Diagnosis(nodes, examined, found, stage_at_fault(*about, found, target, inquiry.watch))
 
 

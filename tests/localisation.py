@@ -27,6 +27,7 @@ from harness.laboratory import Laboratory
 from harness.planted import plant
 from harness.targets.mnn import MNN
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT
+from harness.verdict import Kind
 from harness.wire import Feed, Options, StageError, Target
 from tests import production
 
@@ -383,8 +384,10 @@ OPTIMISER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimiser-breaks-sof
 def judged(checked: Checked, planted: Bug, case: Case) -> tuple[bool, int, int]:
     """(every fault is a place where the bug strikes, extra nodes of the worst reduced case, its elements)"""
     places = {tuple(sorted(node.name for node in chain)) for chain in planted.places(case.proto)}
-    faults = [tuple(sorted(name for name, op in diagnosis.nodes if op not in PAIR)) for diagnosis in checked.diagnoses]
-    findings = [d.examination.finding for d in checked.diagnoses if d.examination.finding]
+    # QLinearSoftmax of onnxruntime 1.31.1 is a step low by itself.
+    planted_ones = [d for d in checked.diagnoses if d.examination.verdict.kind != Kind.OFF_BY_ONE_STEP]
+    faults = [tuple(sorted(name for name, op in diagnosis.nodes if op not in PAIR)) for diagnosis in planted_ones]
+    findings = [d.examination.finding for d in planted_ones if d.examination.finding]
     extra = max((nodes(f.case) - len(planted.operators) for f in findings), default=-1)
     return bool(faults) and set(faults) <= places, extra, max((elements(f.case) for f in findings), default=-1)
 
