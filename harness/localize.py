@@ -103,7 +103,8 @@ def _narrowed(search: Search, fault: Fault) -> Iterator[Fault]:
     if not failing:
         kept = shrink(fault.nodes, lambda nodes: search.fault(nodes, fault.verdict) is not None, least=1)
         # A wrong shape of one node may be wrong values of the next: so at last in any way.
-        kept = shrink(kept, lambda nodes: search.fault(nodes) is not None, least=1)
+        while (fewer := shrink(kept, lambda nodes: search.fault(nodes) is not None, least=1)) != kept:
+            kept = fewer  # what the first needed may be gone with the last
         yield search.fault(kept) or fault
 
 

@@ -96,6 +96,18 @@ def test_a_wrong_shape_of_one_node_that_is_wrong_values_of_the_next_is_named_by_
     assert found(look, WRONG)[0] == [["ConvTranspose"]]
 
 
+def test_what_is_left_of_a_fault_is_asked_once_more():
+    """A wrong shape that is wrong values of the next node, which by itself fits what it is given."""
+
+    def look(part: Case) -> Verdict:
+        operators = [node.op_type for node in part.proto.graph.node]
+        if operators[-1] == "ConvTranspose":
+            return WRONG_SHAPE
+        return WRONG if "ConvTranspose" in operators[1:] else AGREES
+
+    assert found(look, WRONG)[0] == [["ConvTranspose"]]
+
+
 def test_what_is_found_before_the_budget_is_spent_is_kept():
     case, recorded = deep()
     look = where(["Conv"])
