@@ -12,6 +12,8 @@ bound: a place in another model matches when it has at least what the pattern ha
 
 Where the system says at length why it failed, its words are compared in the place of classes; and they are the pattern
 of any one node, whichever operator it is (a quantiser that refuses float16 does so at every operator that it knows).
+A lone Identity does nothing that could go wrong but pass a tensor on: it is the pattern of whatever reads or makes
+a tensor of that class (a quantiser that takes integers for floats crashes at every operator that has any).
 
 That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
 fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
@@ -106,6 +108,12 @@ class Mask:
         return self.kind == Kind.ERROR and told
 
     @property
+    def passes_on(self) -> str:
+        """The class of the tensor that is pattern enough, "" where the operators count."""
+        lone = self.pattern[0] if len(self.pattern) == 1 and self.pattern[0].op_type == "Identity" else None
+        return lone.operands[0].leaf if lone and lone.operands[0] else ""
+
+    @property
     def op_types(self) -> frozenset[str]:
         """The operators of the pattern."""
         return frozenset(node.op_type for node in self.pattern)
@@ -164,7 +172,7 @@ def explain(masks: Iterable[Mask], case: Case, failure: Callable[[Case], str], r
     while failed:
         if mask := next((m for m in possible if m.stage == _stage(failed)), None):
             possible.remove(mask)
-            occurrences = matches(mask, case, recorded.runs[0])
+            occurrences = _places(mask, case, recorded)
         elif mask := told.pop(failed, None):
             occurrences = _inseparable(case, recorded)
         else:
@@ -189,6 +197,8 @@ def may_occur(mask: Mask, case: Case) -> bool:
     """Whether `case` has as many nodes of each operator or its siblings as the pattern: costs microseconds."""
     if not mask.pattern:  # a saved case of nothing but Constant nodes
         return False
+    if mask.passes_on:
+        return True
     there = Counter(_family(node.op_type) for node in case.proto.graph.node)
     return Counter(_family(node.op_type) for node in mask.pattern) <= there
 
@@ -264,6 +274,19 @@ def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:
         joined = [group for group in groups if not group.isdisjoint(makers)]
         groups = [group for group in groups if group not in joined] + [{i}.union(*joined)]
     return [tuple(sorted(group)) for group in groups]
+
+
+def _places(mask: Mask, case: Case, recorded: Recording) -> list[Occurrence]:
+    """Where the bug of `mask` may be at work."""
+    if not mask.passes_on:
+        return matches(mask, case, recorded.runs[0])
+    tensors, nodes = with_constants(case, recorded.runs[0]), case.proto.graph.node
+
+    def has(i: int) -> bool:
+        arrays = [tensors[name] for name in (*nodes[i].input, *nodes[i].output) if name in tensors]
+        return any(operand_class(x, "Identity") == mask.passes_on for x in arrays)
+
+    return [group for group in _inseparable(case, recorded) if any(map(has, group))]
 
 
 def _fails_alone(

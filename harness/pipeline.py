@@ -21,6 +21,7 @@ from harness.laboratory import Laboratory
 from harness.machine import description
 from harness.oracle.judge import judge, who_is_wrong
 from harness.recipe import Recipe, canonical, effective
+from harness.recipe import simpler as simpler_recipes
 from harness.reduce.problem import ExhaustedError
 from harness.reduce.reducer import reduce
 from harness.reduce.trace import trace
@@ -146,7 +147,8 @@ def _examine_failure(
     confirmed = look(case, installed, recipe, lab, fresh=True)
     if not confirmed.failed and not confirm(case, installed, recipe, lab)[1]:
         return Examination(confirmed, unconfirmed=verdict)
-    known = explanation(case, installed, recipe, verdict, lab, masks, spent)
+    recipe, cause = _unquantised(case, installed, recipe, verdict, lab)
+    known = explanation(case, installed, recipe, cause, lab, masks, spent)
     if known.rest is None:
         return Examination(verdict, known=known.masks[0].id)
     finding = pursue(known.rest, installed, recipe, lab, effort.calls, spent)
@@ -157,6 +159,21 @@ def _examine_failure(
         return Examination(verdict, finding, known=same[0])
     known = explanation(finding.case, installed, finding.recipe, finding.verdict, lab, masks, spent)
     return Examination(verdict, finding, known="" if known.rest else known.masks[0].id)
+
+
+def _unquantised(
+    case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory
+) -> tuple[Recipe, Verdict]:
+    """A simpler recipe that does not quantise and fails to run too, with its verdict; else what is given.
+
+    Calibration runs the model: what cannot be run crashes a quantiser, through no fault of its own.
+    """
+    for simpler in simpler_recipes(installed.target, recipe) if verdict.stage == "quantize" else ():
+        if not _quantises(installed, simpler):
+            found = look(case, installed, simpler, lab)
+            if found.word in (Word.FAILS, Word.CRASHES, Word.HANGS):
+                return simpler, found
+    return recipe, verdict
 
 
 def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, fresh: bool = False) -> Verdict:

@@ -288,6 +288,17 @@ def test_an_error_told_at_length_is_known_of_nodes_that_pass_on_a_sequence():
     assert explains(known, case, failure(not_there, known.coarse), tools.record)
 
 
+def test_a_lone_identity_is_known_at_whatever_reads_or_makes_a_tensor_of_its_class():
+    identity = [node("Identity", ["x"], ["y"])]
+    known = mask(tools.make_case(identity, {"x": np.array([-1])}, ["y"], {}))
+    fails = failure(tools.on_valid(lambda case, _: True))
+    assert explains(known, small(node("Shape", ["x"], ["y"])), fails, tools.record)
+    assert explains(known, small(node("Gather", ["x", "i"], ["y"]), i=np.array([0])), fails, tools.record)
+    assert not explains(known, small(node("Relu", ["x"], ["y"])), fails, tools.record)
+    half = small(node("Relu", ["x"], ["t"]), node("Shape", ["t"], ["y"]))
+    assert operators(explain([known], half, fails, tools.record)) == ["Relu"]
+
+
 def test_an_error_of_few_words_is_known_at_its_own_operators_only():
     known = mask(small(node("Neg", ["x"], ["y"])), "planted/execute/error/compute shape error", kind="error")
     case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))

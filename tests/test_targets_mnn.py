@@ -1,19 +1,23 @@
 """The target mnn: what its adapter promises, on the installed release."""
 
 import itertools
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from harness import corpus
 from harness.environments import resolve
-from harness.pipeline import look
+from harness.known import mask_of
+from harness.pipeline import examine, look
 from harness.targets import mnn
 from harness.verdict import Outcome, Word
 from tests import models
 
 FLOAT = TensorProto.FLOAT
+SAVED = Path(__file__).parents[1] / "corpus" / "mnn"
 RECIPES = [
     {option.name: value}
     for option in mnn.MNN.options
@@ -203,3 +207,11 @@ def test_images_keep_the_range_of_calibration(tmp_path):
     (mean,), (normal,) = set(config["mean"]), set(config["normal"])
     assert np.allclose([(0 - mean) * normal, (255 - mean) * normal], [-2, 6])
     assert (tmp_path / "0000.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_does_not_run_is_not_the_quantisers_fault(lab):
+    pooled = one("MaxPool", models.grid((1, 1, 2, 2)), kernel_shape=[1, 1])
+    known = mask_of(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
+    assert look(pooled, resolve("mnn"), {"quantize": "offline"}, lab).stage == "quantize", "calibration runs the model"
+    found = examine(pooled, resolve("mnn"), {"quantize": "offline"}, lab, [known])
+    assert found.known == known.id, "the crash of the float model explains that of the quantiser"
