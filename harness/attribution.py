@@ -50,20 +50,19 @@ def stage_at_fault(
 ) -> str:
     """The stage that goes wrong, as far as it can be told from outside; "" where it cannot.
 
-    A stage that reports a failure is the one. A wrong result is the quantiser's where the failure goes away without
-    quantising and the quantised model, executed for what it is, is executed rightly; the executor's where it is not.
-    Where an artifact is wrong and quantising has no part in it, the converter made it so. Else it is the stage whose
-    options cure it.
+    A stage that reports a failure is the one; but what quantising has no part in, be it its error or an artifact that
+    is wrong, the converter brought about. A wrong result is the quantiser's where it goes away without quantising and
+    the quantised model, executed for what it is, is executed rightly; the executor's where it is not. Else it is the
+    stage whose options cure it.
     """
-    if verdict.word is not Word.DIVERGES or verdict.stage == "convert":
+    wrong = verdict.word is Word.DIVERGES
+    if verdict.stage == "convert" or not (wrong or verdict.stage == "quantize"):
         return verdict.stage
     plain = next((r for r in found if target.scheme(effective(target, {**recipe, r.option: r.value})) is None), None)
-    if target.scheme(effective(target, recipe)) and plain:
-        return (
-            verdict.stage if verdict.stage == "quantize" else _executor_or_quantiser(case, recipe, plain, target, watch)
-        )
     if verdict.stage == "quantize":
-        return "convert" if _may_be_plain(target) else "quantize"
+        return "quantize" if plain or not _may_be_plain(target) else "convert"
+    if plain and target.scheme(effective(target, recipe)):
+        return _executor_or_quantiser(case, recipe, plain, target, watch)
     stages = {remedy.stage for remedy in found} - {"quantize"}
     return stages.pop() if len(stages) == 1 else ""
 

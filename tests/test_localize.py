@@ -193,9 +193,11 @@ def test_a_quantised_model_that_can_be_read_is_executed_for_what_it_is(executed,
 
 
 WRONG_ARTIFACT = Verdict(Word.DIVERGES, stage="quantize", kind=Kind.WRONG_VALUES)
+NOT_QUANTISED = Verdict(Word.FAILS, stage="quantize", kind=Kind.ERROR, message="incompatible dimensions")
 
 
+@pytest.mark.parametrize("verdict", [WRONG_ARTIFACT, NOT_QUANTISED])
 @pytest.mark.parametrize(("cures", "stage"), [([("quantize", "none")], "quantize"), ([], "convert")])
-def test_a_wrong_artifact_is_the_quantisers_only_where_quantising_has_a_part_in_it(cures, stage):
-    found = tuple(remedies(SMALL, {}, WRONG_ARTIFACT, TARGET, cured_by(*cures)))
-    assert stage_at_fault(SMALL, {}, WRONG_ARTIFACT, found, TARGET, cured_by(*cures)) == stage
+def test_a_failure_of_quantising_is_the_quantisers_only_where_it_has_a_part_in_it(verdict, cures, stage):
+    found = tuple(remedies(SMALL, {}, verdict, TARGET, cured_by(*cures)))
+    assert stage_at_fault(SMALL, {}, verdict, found, TARGET, cured_by(*cures)) == stage
