@@ -1,9 +1,8 @@
 """Selfcheck: does the oracle bite? Bugs are planted into real targets, and their verdicts counted.
 
 For each kind of bug, generated cases are run on the clean target and on its planted twin. A case is effective when an
-output differs in any bit, and the twin's outputs are not by chance those of the reference, which nobody could call
-wrong. It is detected when the twin's verdict is a failure. A failure of the clean target that the corpus explains is
-set aside; any other is a false alarm.
+output differs in a way that somebody could call wrong (see planted.effect). It is detected when the twin's verdict is a
+failure. A failure of the clean target that the corpus explains is set aside; any other is a false alarm.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 
 from generators import bulk
@@ -33,9 +31,9 @@ from harness.laboratory import Laboratory
 from harness.oracle.construct import construct
 from harness.oracle.graph import Values
 from harness.oracle.judge import judge
-from harness.oracle.question import identical
 from harness.pipeline import Effort, examine
-from harness.planted import converter, quantiser, rewrites, runtime
+from harness.planted import converter, effect, quantiser, rewrites, runtime
+from harness.planted.effect import damage, is_effective
 from harness.planted.plant import Plant
 from harness.recipe import Recipe
 from harness.verdict import Observation, Verdict, Word
@@ -137,10 +135,7 @@ def trials(plant: Plant, seed: int, count: int) -> Iterator[Trial]:
 
 def changes(plant: Plant, case: Case) -> bool:
     """Whether a plant of the converter changes the model of `case` at all."""
-    model = onnx.ModelProto()
-    model.CopyFrom(case.proto)
-    plant.damage(model)
-    return _parts(model) != _parts(case.proto)
+    return _parts(damage(plant, case)) != _parts(case.proto)
 
 
 def _parts(model: onnx.ModelProto) -> list[bytes]:
@@ -157,7 +152,8 @@ def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence
         twin = lab.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
         if not twin.outputs or same(clean.outputs, twin.outputs) or not _is_judgeable(trial.case, lab):
             continue
-        if same(twin.outputs, lab.reference.run(trial.case).outputs):
+        quantised = recipe.effective(trial.clean.target, trial.recipe)["quantize"] != "none"
+        if not is_effective(plant, trial.case, quantised, clean, twin, lab.reference):
             continue
         verdict = _judge(trial, clean, trial.clean, lab)
         count.clean += 1
@@ -173,12 +169,8 @@ def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence
 def same(a: Sequence[Values], b: Sequence[Values]) -> bool:
     """Whether the outputs of all feeds are the same, bit for bit."""
     return all(
-        x.keys() == y.keys() and all(_same_array(x[name], y[name]) for name in x) for x, y in zip(a, b, strict=True)
+        x.keys() == y.keys() and all(effect.same(x[name], y[name]) for name in x) for x, y in zip(a, b, strict=True)
     )
-
-
-def _same_array(a: np.ndarray, b: np.ndarray) -> bool:
-    return a.shape == b.shape and a.dtype == b.dtype and identical(a, b)
 
 
 def _is_judgeable(case: Case, lab: Laboratory) -> bool:

@@ -69,6 +69,13 @@ def test_what_is_filled_in_is_exact():
     assert padded.radius[0].tolist() == [0, 1001, 1002]
 
 
+def test_what_is_filled_in_may_be_known_to_a_radius():
+    for x, own in ((noise((2,)), 0.0), (around(noise((2,)), 0.25), 0.25)):
+        (padded,) = apply("Pad", x, indices(1, 0), around(np.asarray(7, np.float32), 0.5))
+        assert padded.middle[0] == 7
+        assert padded.radius.tolist() == [0.5, own, own]
+
+
 def test_negative_pads_take_elements_away():
     (cropped,) = apply("Pad", noise((4, 4)), indices(-1, 1, 0, -2))
     assert cropped.shape == (3, 3)

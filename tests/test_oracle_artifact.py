@@ -292,6 +292,16 @@ def test_one_step_off_is_of_a_milder_kind():
     assert not executed(3 * YS)["y"].mild
 
 
+@pytest.mark.parametrize(("observed", "right"), [(0, True), (0.25, False), (1, True)])
+def test_at_a_tie_a_result_is_either_code_and_nothing_between(observed, right):
+    rows = [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})]
+    graph = graphs.read(model(rows, s=np.float32(1), z=np.uint8(0)))
+    feed = {"x": np.float32([0.5, *[4] * 19])}
+    found = execution(graph, evaluate(graph, feed), feed, {"y": np.float32([observed, *[4] * 19])})
+    assert not found.undecided
+    assert (not found.problems) is right
+
+
 def question(nodes, observed, **changed):
     case = Case(FLOAT.SerializeToString(), ({"x": X},))
     data = model(nodes, **{**CONSTANTS, **changed}).SerializeToString()

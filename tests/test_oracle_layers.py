@@ -89,6 +89,24 @@ def test_outputs_that_the_weights_do_not_explain_are_a_problem_of_the_executor(l
     assert (found.word, found.stage) == (Word.DIVERGES, "execute"), "outputs .1 % too large went unseen"
 
 
+def test_weights_that_a_converter_computes_from_constants_are_judged(lab):
+    """Codes with one scale, dequantised: what MNN makes of them is a constant, and quantised anew."""
+    rng = np.random.default_rng(3)
+    codes = rng.integers(-127, 128, (6, 5)).astype(np.int8)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    feed = {"x": rng.normal(size=(3, 6)).astype(np.float32)}
+    constants = {"q": codes, "s": np.float32(0.0123)}
+    case = models.case(nodes, feed, constants, outputs=[("y", TensorProto.FLOAT, (3, 5))])
+    observation = seen(lab, case, WEIGHT_ONLY)
+    assert verdict(lab, case, WEIGHT_ONLY, observation).word is Word.AGREES
+    outputs = observation.outputs[0]["y"] * np.float32(1.001)
+    wrong = dataclasses.replace(observation, outputs=({"y": outputs},))
+    assert verdict(lab, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES, "outputs .1 % too large went unseen"
+
+
 def test_the_scales_of_tensors_are_read_too(lab):
     tensors = seen(lab, CASES["convolution"], OFFLINE).artifact["tensors"]
     assert all(tensor["scale"] > 0 for tensor in tensors.values())

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 from harness import cli, selfcheck
 from harness.environments import resolve
 from harness.planted import converter, plant, quantiser, rewrites, runtime
+from harness.planted.effect import is_effective
 from harness.selfcheck import PLANTS, Count, Judged
-from harness.verdict import Verdict, Word
+from harness.verdict import Observation, Outcome, StageRun, Verdict, Word
 from tests import models
 
 RECIPES = (
@@ -102,6 +103,50 @@ def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(lab):
     recipe = dict(runtime.wrapping_accumulator.options)
     clean, twin = (lab.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
     assert selfcheck.same(clean.outputs, twin.outputs)
+
+
+def product(lowest):
+    """y = x w + b, of which `lowest` is the smallest element of b."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(4, 4)).astype(np.float32) for _ in range(2))
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"])]
+    constants = {"w": w, "b": np.float32([lowest, 0, 0, 0])}
+    return models.case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT, (4, 4))])
+
+
+@pytest.mark.parametrize(("lowest", "effective"), [(1e-2, True), (1e-8, False)])
+@pytest.mark.parametrize("quantize", ["none", "static"])
+def test_a_bug_that_moves_results_no_further_than_rounding_is_none(lab, lowest, effective, quantize):
+    case, recipe = product(lowest), {"quantize": quantize}
+    planted = resolve("harness.planted.converter:lost_bias.onnxruntime_quant")
+    clean, twin = (lab.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
+    twin = replace(twin, outputs=({"y": twin.outputs[0]["y"] + np.float32(lowest)},))
+    found = is_effective(PLANTS["lost-bias"], case, quantize != "none", clean, twin, lab.reference)
+    assert found is effective
+
+
+def test_what_is_random_by_definition_shows_no_bug(lab):
+    nodes = [helper.make_node("RandomNormal", [], ["r"], shape=[3]), helper.make_node("Add", ["x", "r"], ["y"])]
+    case = models.case(nodes, {"x": np.ones(3, np.float32)}, outputs=[("y", TensorProto.FLOAT, (3,))])
+    runs = [lab.observe(case, resolve("onnxruntime-quant"), {"quantize": "none"}) for _ in range(2)]
+    runs[1] = replace(runs[1], outputs=({"y": runs[0].outputs[0]["y"] + 9},))
+    assert not is_effective(PLANTS["lost-update"], case, False, *runs, lab.reference)
+
+
+def test_at_a_tie_either_code_is_right_in_the_runtime(lab):
+    """Quantising .5 with a scale of 1 may give 0 or 1, but 2 is a bug."""
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])]
+    nodes += [helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"])]
+    constants = {"s": np.float32(1), "z": np.uint8(0)}
+    feed, output = {"x": np.float32([0.5, 4])}, ("y", TensorProto.FLOAT, (2,))
+    case = models.case(nodes, feed, constants, outputs=[output])
+
+    def seen(first):
+        outputs = ({"y": np.float32([first, 4])},)
+        return Observation((StageRun("execute", Outcome.OK),), outputs, {"model": case.model})
+
+    told = [is_effective(PLANTS["floor-for-round"], case, True, seen(0), seen(k), lab.reference) for k in (1, 4)]
+    assert told == [False, True]
 
 
 def offline(kind):

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from harness.machine import cpu_features
-from harness.oracle.artifact_form import Artifact, Piece, Use, captured
+from harness.oracle.artifact_form import DEQUANTIZE, Artifact, Piece, Use, captured
 from harness.oracle.artifact_values import Numbers, Problem
-from harness.oracle.balls.ball import Ball, Undecided
+from harness.oracle.balls.ball import Ball, Undecided, format_of
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph, Values
 from harness.oracle.question import distance
@@ -48,6 +48,9 @@ def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Valu
             continue
         problem = difference(ball, observed[name], name)
         if problem is None:
+            if between := between_steps(graph, name, observed[name]):
+                problems[name] = between
+                continue
             if is_ill(ball):
                 undecided[name] = graph.producers[name].op if name in graph.producers else ""
             continue
@@ -98,6 +101,24 @@ def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
         f"bound {bound[where]:.3g}; {int(wrong.sum())} of {wrong.size} elements"
     )
     return Problem("execution", name, float(error[where]), float(bound[where]), message)
+
+
+def between_steps(graph: Graph, name: str, x: np.ndarray) -> Problem | None:
+    """The problem of `x`, where a DequantizeLinear with one scale makes it and it is no multiple of that scale.
+
+    At a tie the ball takes in whatever lies between two codes, though there is nothing.
+    """
+    node = graph.producers.get(name)
+    scale = graph.constants.get(node.inputs[1]) if node is not None and node.op in DEQUANTIZE else None
+    if scale is None or scale.size != 1 or not scale.all() or not x.size or not np.isfinite(x).all():
+        return None
+    real, step = x.astype(np.float64), float(scale.flat[0])
+    worst = float(np.abs(real - np.rint(real / step) * step).max())
+    bound = 4 * format_of(x.dtype).unit * float(np.abs(real).max())
+    if worst <= bound:
+        return None
+    message = f"{name!r} lies up to {worst / step:.3g} steps beside what a DequantizeLinear with scale {step:.6g} makes"
+    return Problem("execution", name, worst, bound, message)
 
 
 def saturates(artifact: Artifact, numbers: Numbers) -> bool:

@@ -39,6 +39,7 @@ from harness.oracle import (
     structure,
 )
 from harness.oracle.opinion import Blame, blame
+from harness.oracle.precomputed import precomputed
 from harness.oracle.question import Place, Question, Tier, agrees, distance, identical
 from harness.reference import Reference, ReferenceError
 from harness.verdict import Kind, Observation, Verdict, Word
@@ -108,6 +109,8 @@ def _verdicts(question: Question) -> list[Verdict]:
         return verdicts
     if question.case.file is not None:
         return [*verdicts, *structure.of_large(question, disputed)]
+    if question.scheme is not None and "model" not in (question.artifact or {}):
+        question = precomputed(question)
     untouched = reach.untouched(question)
     floats = [
         p for p in disputed if question.scheme is None or p[1] in untouched or lossless.keeps_weights(question, p)

@@ -17,9 +17,9 @@ preload = planted.preload
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
-def on(*op_types: str, focus: tuple[str, ...] = ()) -> Callable[[Callable[[Site], None]], Plant]:
-    """Plant the decorated damage in the converter, at every node of these types."""
-    return lambda damage: plant(planted.converting, *(focus or op_types))(each(*op_types)(damage))
+def on(*op_types: str, focus: tuple[str, ...] = (), **options: Any) -> Callable[[Callable[[Site], None]], Plant]:
+    """Plant the decorated damage in the converter, at every node of these types. options: those the recipe needs."""
+    return lambda damage: plant(planted.converting, *(focus or op_types), **options)(each(*op_types)(damage))
 
 
 def whole(*focus: str, **options: Any) -> Callable[[Callable[[ModelProto], None]], Plant]:

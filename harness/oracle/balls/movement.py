@@ -8,7 +8,7 @@ from itertools import accumulate
 import numpy as np
 
 from harness.oracle.balls.ball import Array, Ball, Undecided, exact
-from harness.oracle.balls.operands import array, integers, joined, moved, parameter
+from harness.oracle.balls.operands import array, integers, joined, moved, operand, parameter
 from harness.oracle.balls.rules import Context, Operands, Results, attribute, rule
 from harness.oracle.graph import Node
 
@@ -104,15 +104,16 @@ def pad(node: Node, operands: Operands, context: Context) -> Results:
         before[axis], after[axis] = pads[k], pads[k + len(axes)]
     mode = attribute(node, "mode", "constant")
     if mode == "constant":
-        number = array(operands, 2)
-        fill = attribute(node, "value", 0.0) if number is None else number.reshape(())[()]
-        return [padded(x, before, after, fill)]
+        given = operand(operands, 2)
+        if given is None:
+            return [padded(x, before, after, attribute(node, "value", 0.0))]
+        return [padded(x, before, after, given.middle.reshape(())[()], float(np.max(given.error)))]
     positions = [reach(n, p, q, mode) for n, p, q in zip(x.shape, before, after)]
     return [moved(x, lambda values: values[np.ix_(*positions)])]
 
 
-def padded(x: Ball, before: list[int], after: list[int], fill: object) -> Ball:
-    """x with `fill` before and after it along each axis; negative counts take elements away."""
+def padded(x: Ball, before: list[int], after: list[int], fill: object, error: float = 0.0) -> Ball:
+    """x with `fill`, known to `error`, before and after it along each axis; negative counts take elements away."""
     sizes = list(zip(x.shape, before, after))
     shape = [n + p + q for n, p, q in sizes]
     source = tuple([slice(max(-p, 0), n - max(-q, 0)) for n, p, q in sizes])
@@ -123,8 +124,9 @@ def padded(x: Ball, before: list[int], after: list[int], fill: object) -> Ball:
         result[target] = values[source]
         return result
 
-    radius = None if x.radius is None else surrounded(x.radius, 0.0)
-    return Ball(surrounded(x.middle, "" if x.middle.dtype == object else fill), radius, x.dtype)
+    if x.radius is None and not error:
+        return Ball(surrounded(x.middle, "" if x.middle.dtype == object else fill), None, x.dtype)
+    return Ball(surrounded(x.numbers, fill), surrounded(np.broadcast_to(x.error, x.shape), error), x.dtype)
 
 
 def reach(n: int, before: int, after: int, mode: str) -> Array:

@@ -1,0 +1,44 @@
+"""Precomputed: what a converter works out beforehand, because it depends on constants alone.
+
+The weights that a DequantizeLinear makes of constants are constants to whoever quantises them anew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import onnx
+from onnx import GraphProto, numpy_helper
+
+from harness.oracle.balls.chance import is_random
+from harness.oracle.graph import Node
+from harness.oracle.question import Question
+
+
+def precomputed(question: Question) -> Question:
+    """The same question, of a model that holds as initializers what the nodes make that depend on constants alone."""
+    graph = question.graph
+    known = set(graph.constants)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if known.issuperset(name for name in node.inputs if name) and _is_determined(node, question):
+            nodes.append(node)
+            known.update(node.outputs)
+    if not nodes:
+        return question
+    values = {name: question.records[0][name] for node in nodes for name in node.outputs if name}
+    model = onnx.ModelProto()
+    model.CopyFrom(question.case.proto)
+    kept = [node for node in model.graph.node if not values.keys() >= set(node.output) - {""}]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    model.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in values.items())
+    case = dataclasses.replace(question.case, model=model.SerializeToString())
+    return dataclasses.replace(question, case=case)
+
+
+def _is_determined(node: Node, question: Question) -> bool:
+    """Whether `node` has operands and nothing else, and its results are arrays, none of them an output."""
+    nested = any(isinstance(value, GraphProto) for value in node.attributes.values())
+    arrays = all(name in question.records[0] and name not in question.graph.outputs for name in node.outputs if name)
+    return any(node.inputs) and arrays and not nested and not is_random(node, question.graph)
