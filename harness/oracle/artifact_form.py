@@ -129,7 +129,7 @@ class Layout:
     scale or zero point -1: none there.
     bias      position of an int32 bias whose scale is the product of the first two operands' scales
     result    positions of the result's scale and zero point; None: the result is a float
-    plain     positions of float or other inputs that the float operator takes as they are, after the operands
+    plain     positions of inputs that the float operator takes as they are, before the operands
     """
 
     op: str
@@ -153,16 +153,13 @@ LAYOUTS = {
     CONTRIB + "QLinearAveragePool": Layout("AveragePool", *_ONE),
     CONTRIB + "QLinearGlobalAveragePool": Layout("GlobalAveragePool", *_ONE),
     CONTRIB + "QLinearReduceMean": Layout("ReduceMean", *_ONE),
+    CONTRIB + "QLinearWhere": Layout("Where", ((1, 2, 3), (4, 5, 6)), (7, 8), plain=(0,)),
     CONTRIB + "MatMulIntegerToFloat": Layout("MatMul", ((0, 2, 4), (1, 3, 5)), None),
 }
 """operators with fixed positions; of the attributes, those in OWN_ATTRIBUTES are not the float operator's"""
 
 QUANTISED = (
-    QUANTIZE
-    | DEQUANTIZE
-    | LAYOUTS.keys()
-    | INTEGER_PRODUCTS
-    | {"DynamicQuantizeLinear", CONTRIB + "QLinearConcat", CONTRIB + "QLinearWhere"}
+    QUANTIZE | DEQUANTIZE | LAYOUTS.keys() | INTEGER_PRODUCTS | {"DynamicQuantizeLinear", CONTRIB + "QLinearConcat"}
 )
 """operators that a float model has only where it is quantised already"""
 

@@ -41,6 +41,8 @@ def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: Fals
     """Lift `graph`. kept: whether a node that quantises or acts on integers stands in the float model too."""
     reader = _Reader(graph, kept)
     for k, node in enumerate(graph.nodes):
+        if is_constant(node, reader.constant):
+            reader.constant.update(name for name in node.outputs if name)
         if k not in reader.done:
             reader.read(node)
     return Artifact(
@@ -71,8 +73,6 @@ class _Reader:
         self.look_ahead()
 
     def read(self, node: Node) -> None:
-        if is_constant(node, self.constant):
-            self.constant.update(name for name in node.outputs if name)
         if self.kept(node):
             self.plain(node)
         elif node.op in QUANTIZE:
@@ -85,13 +85,8 @@ class _Reader:
             self.round(node, node.outputs[0], Format(node.outputs[1], node.outputs[2]), dynamic=True)
         elif node.op in INTEGER_PRODUCTS:
             self.integer_product(node)
-        elif node.op in LAYOUTS:
-            self.quantised(node, LAYOUTS[node.op])
-        elif node.op == CONTRIB + "QLinearConcat":
-            triples = [(k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)]
-            self.quantised(node, Layout("Concat", tuple(triples), (0, 1)))
-        elif node.op == CONTRIB + "QLinearWhere":
-            self.where(node)
+        elif layout := _layout(node):
+            self.quantised(node, layout)
         elif node.op == CONTRIB + "MatMulNBits" and not node.input(4) and not node.input(5):
             bits, rows, columns, block = (node.attributes[name] for name in ("bits", "K", "N", "block_size"))
             format = Format(node.input(2), node.input(3), block=block, packed=(bits, rows, columns))
@@ -121,8 +116,8 @@ class _Reader:
         for node in reversed(self.graph.nodes):
             if self.kept(node):
                 continue
-            if node.op in LAYOUTS:
-                for value, steps, zero in LAYOUTS[node.op].operands:
+            if layout := _layout(node):
+                for value, steps, zero in layout.operands:
                     format = Format(node.input(steps), node.input(zero), axis=_channel_axis(node, value))
                     self.formats.setdefault(node.input(value), format)
             elif node.op in INTEGER_PRODUCTS and (scaled := self.scaled(node)):
@@ -181,7 +176,8 @@ class _Reader:
         self.pieces.append(Piece(node, tuple(uses), tuple(results), source))
 
     def quantised(self, node: Node, layout: Layout) -> None:
-        uses = [self.operand(node, *where) for where in layout.operands]
+        uses = [self.use(node.input(k)) for k in layout.plain]
+        uses += [self.operand(node, *where) for where in layout.operands]
         if name := node.input(layout.bias) if layout.bias >= 0 else "":
             a, b = (use.format for use in uses if use)
             factor = node.attributes.get("alpha", 1.0)  # of a QGemm, whose kernel multiplies the bias by it too
@@ -202,11 +198,6 @@ class _Reader:
         if where and node.input(where[0]):
             self.integer(node, name, Format(node.input(where[0]), node.input(where[1])))
             self.roundings.append(Rounding(name, self.formats[name], node, name))
-
-    def where(self, node: Node) -> None:
-        self.written(node, node.outputs[0], (7, 8))
-        uses = [self.use(node.input(0)), self.operand(node, 1, 2, 3), self.operand(node, 4, 5, 6)]
-        self.piece(node, "Where", uses, [self.use(node.outputs[0])], {})
 
     def movement(self, node: Node) -> None:
         format = self.formats[node.inputs[0]]
@@ -252,6 +243,13 @@ class _Reader:
 
     def indices(self, wanted: Node) -> Iterator[int]:
         return (k for k, node in enumerate(self.graph.nodes) if node is wanted)
+
+
+def _layout(node: Node) -> Layout | None:
+    """Which inputs of a quantised operator are what; None for any other."""
+    if node.op == CONTRIB + "QLinearConcat":
+        return Layout("Concat", tuple((k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)), (0, 1))
+    return LAYOUTS.get(node.op)
 
 
 def _format(node: Node) -> Format:

@@ -239,6 +239,9 @@ class _Walk:
         if use is not None:
             return self.numbers.real(use)
         found = self.numbers.stored(name, own)
+        stored = [x for end in SUFFIXES if (x := self.numbers.constants.get(name + end)) is not None]
+        if any(not np.array_equal(x, stored[0]) for x in stored):
+            raise Undecided(f"some read {name!r} rounded, and others not")
         if found is not None:
             return replace(exact(own), middle=found[1])
         if own.size in self.unclaimed:
