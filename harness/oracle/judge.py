@@ -8,7 +8,7 @@
     weights quantised, losslessly      the same
     nothing quantised before an output the same
     weights that can be read           each within half a step, then the same of the model with these weights
-    otherwise quantised                structure (NaN), then lossless and artifact, else budget
+    otherwise quantised                structure (NaN), then lossless and artifact (or its simulation), else budget
     what no tier decides               ABSTAINS
     a failure that rests on what the standard leaves open (contested)   ABSTAINS
 
@@ -36,6 +36,7 @@ from harness.oracle import (
     reach,
     running_error,
     sampling,
+    simulation,
     structure,
 )
 from harness.oracle.opinion import Blame, blame
@@ -133,9 +134,10 @@ def _verdicts(question: Question) -> list[Verdict]:
 def _quantised(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
     """Lossless and artifact ask different questions, and either may accuse. Where neither can tell, budget is asked."""
     verdicts = dict(lossless.decide(question, places))
-    for place, second in artifact.decide(question, places).items():
-        if verdicts[place].word is not Word.DIVERGES and second.word is not Word.ABSTAINS:
-            verdicts[place] = second
+    for tier in (artifact.decide, simulation.decide):
+        for place, second in tier(question, places).items():
+            if verdicts[place].word is not Word.DIVERGES and second.word is not Word.ABSTAINS:
+                verdicts[place] = second
     unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS]
     return verdicts | (dict(budget.decide(question, unknown)) if unknown else {})
 

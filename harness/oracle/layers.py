@@ -28,6 +28,9 @@ HALF_STEP = 0.5 * (1 + 2e-4)
 FLOAT_ERROR = 1e-6
 """of the largest weight: scales and folded factors are float32"""
 
+PIECE = "__group__"
+"""what a converter adds, with a number, to the name of an operator that it splits"""
+
 FOLDED = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
 """operators whose constants a converter may work into the weights beside them"""
 
@@ -65,8 +68,8 @@ def misquantised(question: Question) -> Verdict | None:
     """
     if question.scheme is None or not question.scheme.nearest_weights:
         return None
-    layers = _layers(question)
-    weights = list(_weights(question.graph))
+    layers = read(question)
+    weights = list(weights_of(question.graph))
     for layer in layers:
         if any(_holds(layer, w) for w in weights):
             continue
@@ -81,10 +84,10 @@ def dequantised(question: Question) -> Question | None:
 
     They do where only weights are quantised, and each layer holds the weights of an operator.
     """
-    scheme, layers = question.scheme, _layers(question)
+    scheme, layers = question.scheme, read(question)
     if scheme is None or scheme.activation_codes is not None or not layers:
         return None
-    weights = list(_weights(question.graph))
+    weights = list(weights_of(question.graph))
     users = Counter(node.inputs[1] for node in question.graph.nodes if grid.has_weights(question.graph, node))
     replaced: dict[str, np.ndarray] = {}
     for layer in layers:
@@ -92,7 +95,7 @@ def dequantised(question: Question) -> Question | None:
         if found is None or users[found.node.inputs[1]] > 1 or not found.factors.all():
             return None
         shape = question.graph.constants[found.node.inputs[1]].shape
-        replaced[found.node.inputs[1]] = _in_place(found.node, layer.weights / found.factors, shape)
+        replaced[found.node.inputs[1]] = in_place(found.node, layer.weights / found.factors, shape)
     case = dataclasses.replace(
         question.case, model=graph.with_constants(question.case.proto, replaced).SerializeToString()
     )
@@ -102,12 +105,13 @@ def dequantised(question: Question) -> Question | None:
     return dataclasses.replace(question, case=case, expected=expected.outputs, scheme=None, artifact=None)
 
 
-def _layers(question: Question) -> list[Layer]:
+def read(question: Question) -> list[Layer]:
+    """The layers of the artifact."""
     found = (question.artifact or {}).get("layers", ())
     return [Layer(layer["name"], layer["weights"], layer["scales"]) for layer in found]
 
 
-def _weights(model: Graph) -> Iterator[Weights]:
+def weights_of(model: Graph) -> Iterator[Weights]:
     """The constant weights of each operator, once for each factor that may have been multiplied into them."""
     for node in model.nodes:
         values = grid.weights_of(model, node) if grid.has_weights(model, node) else None
@@ -133,7 +137,7 @@ def _matrix(node: Node, values: np.ndarray) -> np.ndarray:
     return values.reshape(values.shape[1] * int(node.attributes.get("group", 1)), -1)
 
 
-def _in_place(node: Node, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def in_place(node: Node, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """The inverse of `_matrix`."""
     transposed = node.op == "MatMul" or (node.op == "Gemm" and not node.attributes.get("transB", 0))
     return np.asarray((matrix.T if transposed else matrix.reshape(shape)).astype(np.float32))
@@ -153,10 +157,11 @@ def _norm_factors(model: Graph, node: Node) -> np.ndarray | None:
 
 
 def _holds(layer: Layer, weights: Weights) -> bool:
-    return weights.matrix.shape == layer.weights.shape and bool((_distance(layer, weights) <= _bound(layer)).all())
+    return weights.matrix.shape == layer.weights.shape and bool((distance(layer, weights) <= _bound(layer)).all())
 
 
-def _distance(layer: Layer, weights: Weights) -> np.ndarray:
+def distance(layer: Layer, weights: Weights) -> np.ndarray:
+    """How far each weight of the layer is from what it should be."""
     return np.asarray(np.abs(layer.weights - weights.matrix * weights.factors))
 
 
@@ -173,9 +178,9 @@ def _is_named_after(layer: Layer, node: Node, model: Graph) -> bool:
 
 
 def _accused(layer: Layer, weights: Weights) -> Verdict:
-    distance, bound = _distance(layer, weights), _bound(layer)
-    channel, element = np.unravel_index(int(np.argmax(distance / np.maximum(bound, 1e-30))), distance.shape)
-    error, allowed = float(distance[channel, element]), float(bound[channel, element])
+    off, bound = distance(layer, weights), _bound(layer)
+    channel, element = np.unravel_index(int(np.argmax(off / np.maximum(bound, 1e-30))), off.shape)
+    error, allowed = float(off[channel, element]), float(bound[channel, element])
     right = float((weights.matrix * weights.factors)[channel, element])
     node = weights.node
     return Verdict(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,24 +18,38 @@ import numpy as np
 CONVOLUTION_2D = 9  # in the union OpParameter
 CODED = 1  # IDSTQuan.type of weights in a table of codes; others are sparse, float16, ...
 
+# Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
+# says which run in int8 where all their operands and results have a scale; a session's callbacks show the same.
+BINARY, CONCAT, CONVOLUTION, DEPTHWISE, PACK, POOLING, UNARY = 7, 10, 12, 13, 44, 47, 101
+IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, 77, 85, UNARY, 603})
+"""the two, and PReLU, Scale, Softmax, UnaryOp, LayerNorm"""
+WITHOUT_TABLE = frozenset({0, 1, 22})
+"""ABS, NEG, SIGN of the enum UnaryOpOperation: others run in codes where the file holds a table for them"""
+IN_FLOATS = frozenset({2, 9, 17, 18, 22, 35, 39, 68, 69, 70, 76, 78, 130, 257, 514, 604})
+"""ArgMax, Cast, Deconvolution, DeconvolutionDepthwise, Eltwise, Interp, MatMul, Reduction, ReLU, ReLU6, ROIPooling,
+Selu, ArgMin, Select, Int8ToFloat, GridSample"""
+MOVES = frozenset({CONCAT, 14, 26, 28, PACK, 45, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, 129})
+"""Concat, Crop, ExpandDims, Flatten, Pack, Padding, Permute, Reshape, Slice, SliceTf, Split, Squeeze, StridedSlice,
+Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, ConvertTensor"""
+
 
 def read(path: str) -> dict[str, Any]:
-    """{"layers": [...], "tensors": {name: ...}} of a quantised file.
-
-    layer   {"name", "weights": float32 [channels, n] as dequantised, "scales": float32 [channels, blocks]}
-    tensor  {"scale", "zero_point", "low", "high"}: codes are clip(rint(x / scale) + zero_point, low, high)
-    """
+    """{"layers": [...], "tensors": {name: ...}, "operations": [...]} of a quantised file, see harness.wire.Artifact."""
     with open(path, "rb") as file:
         content = file.read()
     net = Table(content, struct.unpack_from("<I", content)[0])
-    names = [name.decode("utf-8", "replace") for name in net.strings(7)]
+    names = _distinct([name.decode("utf-8", "replace") for name in net.strings(7)])
+    tensors = {
+        names[describe.integer(1)]: _tensor(describe.table(4))
+        for describe in net.tables(1)
+        if describe.has(4) and describe.integer(1) < len(names)
+    }
+    layers = [layer for op in net.tables(3) for layer in _layers(op)]
+    coded = {layer["name"] for layer in layers}
     return {
-        "layers": _joined([layer for op in net.tables(3) for layer in _layers(op)]),
-        "tensors": {
-            names[describe.integer(1)]: _tensor(describe.table(4))
-            for describe in net.tables(1)
-            if describe.has(4) and describe.integer(1) < len(names)
-        },
+        "layers": _joined(layers),
+        "tensors": tensors,
+        "operations": _operations(list(net.tables(3)), names, tensors, coded),
     }
 
 
@@ -108,6 +123,53 @@ class Table:
     def _elements(self, field: int) -> Iterator[int]:
         start, length = self._vector(field)
         return iter(range(start, start + 4 * length, 4))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """`names`, those that several tensors have made into others that none has: nobody can tell which is meant."""
+    counts = Counter(names)
+    return [name if counts[name] == 1 else f"{name}#{k}" for k, name in enumerate(names)]
+
+
+def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], coded: set[str]) -> list[dict[str, Any]]:
+    """What the file says of its operators, see harness.wire.Artifact. What is only moved keeps its scale."""
+    scales: dict[str, float | None] = {}
+    found = []
+    for op in ops:
+        kind, name = op.integer(5), op.string(3).decode("utf-8", "replace")
+        inputs, outputs = ([names[k] for k in op.array(field, "i4")] for field in (0, 4))
+        if kind in MOVES:
+            inputs = inputs if kind in (CONCAT, PACK) else inputs[:1]  # the others say where to
+        moved = scales.get(inputs[0]) if kind in MOVES and len(inputs) == 1 else None
+        scales |= {tensor: tensors[tensor]["scale"] if tensor in tensors else moved for tensor in outputs}
+        known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
+        runs, steps = _runs(op, kind, known, name in coded)
+        found.append({"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps, "kind": kind})
+    return found
+
+
+def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tuple[str, int]:
+    """(in what an operator runs, how far off its codes may be) given the scales of its operands and result.
+
+    Averages are cut to integers (MNNAvgPoolInt8), and so are results of Abs, Neg and Sign.
+    """
+    if kind in MOVES:
+        return "moves", 0
+    if kind not in IN_FLOATS | IN_CODES | {BINARY, POOLING}:
+        return "somehow", 0
+    if len(scales) < 2 or None in scales or kind in IN_FLOATS:
+        return "float", 0
+    if kind == BINARY:
+        fused = op.table(2).integer(2)
+        return "codes" if fused else "codes unless broadcast", 0
+    if kind == POOLING:
+        average = op.table(2).integer(7, form="<B") == 1
+        return ("codes", int(average)) if len(set(scales)) == 1 else ("float", 0)
+    if kind in (CONVOLUTION, DEPTHWISE) and not coded:
+        return "float", 0
+    if kind == UNARY and not op.table(2).has(2):
+        return ("codes", 1) if op.table(2).integer(0) in WITHOUT_TABLE else ("float", 0)
+    return "codes", 0
 
 
 def _joined(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -1,0 +1,191 @@
+"""The artifact tier for artifacts that are no ONNX but tell their operations: is it executed as it says?
+
+The float model is evaluated in ball arithmetic as the artifact computes it: with the artifact's weights, and with every
+tensor that an operation reads or gives in codes on the grid that the artifact tells for it,
+
+    y = (clip(round(x / scale) + zero_point, low, high) - zero_point) scale
+
+Where x is clear of a tie between two codes y is a point, at a tie it is both, so what is behind is known to rounding
+and nothing drowns in quantisation noise. Which operations run in codes, and which of them do not take the nearest code,
+the target declares; which of them compute a tensor of the model, `tracing` finds out. Nothing is said of what depends
+on a tensor of which that is not known, nor where a ball is too wide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from harness.oracle import layers, tracing
+from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where
+from harness.oracle.balls.evaluate import Evaluation, evaluate
+from harness.oracle.balls.rules import Context, Operands, Results, rule
+from harness.oracle.graph import Graph, Node
+from harness.oracle.layers import Layer
+from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
+from harness.oracle.running_error import is_ill, outside
+from harness.oracle.tracing import Grid, Grids, Region
+from harness.verdict import Kind, Verdict
+
+TIER = "artifact"
+ROUNDED, UNKNOWN = "artifact.Rounded", "artifact.Unknown."
+"""operators of a simulation: a rounding to codes, and (before the name of an operator) what is not known"""
+
+FLOAT = np.dtype(np.float32)
+ROUNDINGS = 4.0  # of a division by a scale, or a multiplication by its reciprocal
+ONE_STEP = 1.001
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """graph: the model as the artifact computes it;   steps: the largest of each tensor that is on a grid"""
+
+    graph: Graph
+    steps: Mapping[str, float]
+
+
+def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
+    """Each feed is evaluated once. Abstains everywhere unless the artifact tells its operations."""
+    simulation = simulated(question)
+    if simulation is None:
+        return {place: abstains(TIER, place, "the artifact tells no operations", ()) for place in places}
+    evaluations = {
+        feed: evaluate(simulation.graph, question.case.feeds[feed], observed=question.observed[feed])
+        for feed in {feed for feed, _ in places}
+    }
+    return {place: _judge(question, place, evaluations[place[0]], simulation) for place in places}
+
+
+def simulated(question: Question) -> Simulation | None:
+    """The simulation of what the artifact says, if it tells its operations."""
+    artifact = question.artifact or {}
+    if "operations" not in artifact:
+        return None
+    model, values = question.graph, {**question.graph.constants, **question.records[0]}
+    regions = tracing.regions(model, tracing.read(artifact), values)
+    steps = {name: max((g.scale for g in region.grids if g), default=0.0) for name, region in regions.items()}
+    return Simulation(_rewritten(*_with_weights(model, regions, layers.read(question))), steps)
+
+
+def _judge(question: Question, place: Place, evaluation: Evaluation, simulation: Simulation) -> Verdict:
+    name = place[1]
+    if name in evaluation.undecided:
+        operator = evaluation.undecided[name].removeprefix(UNKNOWN)
+        return abstains(TIER, place, "what is rounded on the way is not known", [operator])
+    got, ball = question.pair(place)[0], evaluation.balls[name]
+    if ball.shape != got.shape:
+        return abstains(TIER, place, "rounding changes the shape", [simulation.graph.producers[name].op])
+    wrong, error = outside(ball, got), distance(got, ball.middle)
+    if wrong.any():
+        verdict = diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
+        if verdict.kind is Kind.WRONG_VALUES and error[wrong].max() <= ONE_STEP * simulation.steps.get(name, 0.0):
+            return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
+        return verdict
+    if is_ill(ball):
+        operators = {node.op for node in question.graph.ancestors(name)}
+        return abstains(TIER, place, "roundings to another code move it too far", sorted(operators))
+    if not got.size:
+        return agrees(TIER, place)
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    return agrees(TIER, place, error=float(error[worst]), bound=float(np.broadcast_to(ball.error, error.shape)[worst]))
+
+
+@rule(ROUNDED)
+def rounded(node: Node, operands: Operands, context: Context) -> Results:
+    """x on the attribute `grids`, at most `steps` beyond the nearest code."""
+    x, grids, steps = operands[0], node.attributes["grids"], node.attributes["steps"]
+    if not is_float(x.dtype):
+        return [x]
+    if len(grids) == 1:
+        return [_on_grid(x, grids[0], steps)]
+    middles, errors = (np.split(part, len(grids), axis=1) for part in (x.numbers, np.broadcast_to(x.error, x.shape)))
+    pieces = [_on_grid(Ball(m, e, x.dtype), grid, steps) for m, e, grid in zip(middles, errors, grids)]
+    middle, error = (
+        np.concatenate([np.broadcast_to(part, p.shape) for p, part in zip(pieces, parts)], axis=1)
+        for parts in ([p.numbers for p in pieces], [p.error for p in pieces])
+    )
+    return [Ball(middle, error, x.dtype)]
+
+
+def _on_grid(x: Ball, grid: Grid | None, steps: int) -> Ball:
+    if grid is None:
+        return x
+    v, r = x.numbers / grid.scale, x.error / grid.scale
+    d = r + ROUNDINGS * format_of(FLOAT).unit * (np.abs(v) + r) + steps
+    codes = [np.clip(np.rint(end) + grid.zero_point, grid.low, grid.high) for end in (v - d, v + d)]
+    low, high = ((code - grid.zero_point) * grid.scale for code in codes)
+    u = ROUNDINGS * format_of(x.dtype).unit
+    held = undecided_where(x.undecided, between(low - u * np.abs(low), high + u * np.abs(high), x.dtype))
+    return held if grid.sure else hull([x, held])
+
+
+def _with_weights(
+    model: Graph, regions: Mapping[str, Region], held: Sequence[Layer]
+) -> tuple[Graph, dict[str, Region]]:
+    """`model` with the weights that the artifact holds in place of those that they were.
+
+    A region that has a layer with weights that no operator of the model has is not known.
+    """
+    candidates = list(layers.weights_of(model))
+    nodes, constants, known = list(model.nodes), dict(model.constants), dict(regions)
+    for name, region in regions.items():
+        within = [model.nodes[k] for k in tracing.inside(model, region)]
+        for layer in held:
+            if not any(op.name.split(layers.PIECE)[0] == layer.name for op in region.operations):
+                continue
+            fitting = [w for w in candidates if w.node in within and w.matrix.shape == layer.weights.shape]
+            if not fitting:
+                known[name] = dataclasses.replace(region, known=False)
+                continue
+            best = min(fitting, key=lambda w: layers.distance(layer, w).max(initial=0.0))
+            weights = np.where(best.factors == 0, best.matrix, layer.weights / np.where(best.factors, best.factors, 1))
+            replaced, at = f"{best.node.inputs[1]}~{name}", model.nodes.index(best.node)
+            constants[replaced] = layers.in_place(best.node, weights, model.constants[best.node.inputs[1]].shape)
+            nodes[at] = dataclasses.replace(best.node, inputs=(best.node.inputs[0], replaced, *best.node.inputs[2:]))
+    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants), known
+
+
+def _rewritten(model: Graph, regions: Mapping[str, Region]) -> Graph:
+    """`model` with a rounding wherever a region says so, and what is not known marked so."""
+    held = {name: f"{name}~held" for name in model.outputs if name in regions and any(regions[name].handed_out)}
+    reads, unknown = _reads(model, regions)
+    nodes: list[Node] = []
+    for k, node in enumerate(model.nodes):
+        given = [held.get(name, name) for name in node.inputs]
+        for j, name in enumerate(node.inputs):
+            if (k, name) in reads:
+                nodes.append(_rounding(given[j], f"{name}~{k}~{j}", reads[k, name]))
+                given[j] = f"{name}~{k}~{j}"
+        results = [f"{name}~computed" if name in regions else name for name in node.outputs]
+        nodes.append(dataclasses.replace(node, inputs=tuple(given), outputs=tuple(results)))
+        for name in (name for name in node.outputs if name in regions):
+            region, inner = regions[name], held.get(name, name)
+            if name in unknown:
+                nodes.append(Node(UNKNOWN + node.op, (), tuple({inner, name}), {}))
+                continue
+            nodes.append(_rounding(f"{name}~computed", inner, region.grids, region.steps))
+            if inner != name:
+                nodes.append(_rounding(inner, name, region.handed_out))
+    return dataclasses.replace(model, nodes=tuple(nodes))
+
+
+def _reads(model: Graph, regions: Mapping[str, Region]) -> tuple[dict[tuple[int, str], Grids], set[str]]:
+    """({(number of a node, operand): the grids it is read on}, results of which it is not known what is rounded)"""
+    reads: dict[tuple[int, str], Grids] = {}
+    unknown = {region.result for region in regions.values() if not region.known}
+    for region in regions.values():
+        if region.result not in unknown:
+            for k in tracing.inside(model, region):
+                for name in region.sources.keys() & set(model.nodes[k].inputs):
+                    if reads.setdefault((k, name), region.sources[name]) != region.sources[name]:
+                        unknown.add(region.result)
+    return reads, unknown
+
+
+def _rounding(x: str, y: str, grids: Grids, steps: int = 0) -> Node:
+    if not any(grids):
+        return Node("Identity", (x,), (y,), {})
+    return Node(ROUNDED, (x,), (y,), {"grids": grids, "steps": steps})

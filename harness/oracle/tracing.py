@@ -1,0 +1,254 @@
+"""Tracing: which operation of an artifact computes which tensor of the float model, and on which grids.
+
+An artifact that is no ONNX may still tell its operations, by the names of their tensors (see harness.wire.Artifact).
+From a tensor of the model one goes back through them until other tensors of the model are met that it depends on. What
+lies between is its region. Where a single operation computes there, all others moving data only, its operands and
+result are on the artifact's grids when it runs in codes, and as they were when it does not. So with the pieces of a
+grouped convolution, which stand side by side. What is rounded between operations that follow each other cannot be said
+of the model's tensors, and such a region is not known, unless all compute in floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from harness.oracle import exact
+from harness.oracle.graph import Graph, Values
+
+UNLESS_BROADCAST = "codes unless broadcast"
+BEFORE = "__before_tr"
+"""what a converter adds to the name of a result that it still has to transpose"""
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Codes clip(round(x / scale) + zero_point, low, high). sure: whether a tensor surely is on it, or may be."""
+
+    scale: float
+    zero_point: float
+    low: float
+    high: float
+    sure: bool = True
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of an artifact, see harness.wire.Artifact."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    runs: str
+    steps: int = 0
+    kind: int = 0
+
+
+Grids = tuple[Grid | None, ...]
+"""One for all of a tensor, or one for each of as many equal pieces along axis 1. None: as it is."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """What computes tensor `result` of the model.
+
+    operations   those that do more than move data
+    sources      tensors of the model that it is computed from -> the grids that they are read on
+    grids        those of the result;   steps   how far off a code may be there, beyond the nearest
+    handed_out   the grids of the result as a result of the whole model
+    known        whether that is all that is rounded
+    """
+
+    result: str
+    operations: tuple[Operation, ...] = ()
+    sources: Mapping[str, Grids] = field(default_factory=dict)
+    grids: Grids = (None,)
+    steps: int = 0
+    handed_out: Grids = (None,)
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The operations of an artifact by the tensors that they give, and the grids of tensors."""
+
+    makers: Mapping[str, Operation]
+    grids: Mapping[str, Grid]
+
+    def grid(self, tensor: str) -> Grid:
+        """The grid that an operation in codes has for an operand or result: data that are moved keep theirs."""
+        while tensor not in self.grids:
+            (tensor,) = self.makers[tensor].inputs
+        return self.grids[tensor]
+
+    def moved_on(self, tensor: str) -> Grid | None:
+        """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved."""
+        grid = self.grids.get(tensor)
+        origins = list(self._origins(tensor))
+        return grid if origins and all(self.grids.get(name) == grid for name in origins) else None
+
+    def _origins(self, tensor: str) -> Iterator[str]:
+        """The tensors that the data in `tensor` are moved from; only what has memory of its own has a grid."""
+        pending, met = [tensor], set()
+        while pending:
+            op = self.makers.get(pending.pop())
+            for name in op.inputs if op and op.runs == "moves" else ():
+                moved = self.makers.get(name)
+                if name in self.grids or moved is None or moved.runs != "moves":
+                    yield name
+                elif name not in met:
+                    met.add(name)
+                    pending.append(name)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A tensor of the model ("": a constant that the model does not have), met on the way back from an `operand`.
+
+    moved   the grids on which the data were moved
+    """
+
+    tensor: str
+    operation: str
+    operand: str
+    moved: frozenset[Grid]
+
+
+def read(artifact: Mapping[str, Any]) -> Trace:
+    """The Trace of an artifact that tells its operations."""
+    operations = [
+        Operation(o["name"], tuple(o["inputs"]), tuple(o["outputs"]), o["runs"], o["steps"], o.get("kind", 0))
+        for o in artifact["operations"]
+    ]
+    grids = {
+        name: Grid(t["scale"], t["zero_point"], t["low"], t["high"]) for name, t in artifact.get("tensors", {}).items()
+    }
+    return Trace({name: op for op in operations for name in op.outputs}, grids)
+
+
+def regions(model: Graph, trace: Trace, values: Values) -> dict[str, Region]:
+    """The region of each tensor that `model` computes and the artifact names. values: the tensors of the model."""
+    found = {}
+    computed = {name for node in model.nodes for name in node.outputs}
+    for node in model.nodes:
+        for name in node.outputs:
+            start = name if name in trace.makers else name + BEFORE
+            if name and start in trace.makers:
+                behind = set(_behind(model, name))
+                region = _region(model, trace, name, _walk(trace, start, behind), values)
+                strangers = computed - behind - {name}
+                renamed = any(op.name in strangers for op in region.operations)
+                found[name] = replace(region, known=region.known and not renamed)
+            elif name in model.outputs:
+                found[name] = Region(name)
+    return found
+
+
+def inside(model: Graph, region: Region) -> list[int]:
+    """The numbers of the nodes between the tensors that a region reads and its result, in order."""
+    needed, found = {region.result}, []
+    for k in range(len(model.nodes) - 1, -1, -1):
+        node = model.nodes[k]
+        if needed.intersection(node.outputs):
+            found.append(k)
+            needed.update(name for name in node.inputs if name not in region.sources)
+    return found[::-1]
+
+
+def _behind(model: Graph, name: str) -> Iterator[str]:
+    """The tensors that tensor `name` depends on."""
+    for node in model.ancestors(name):
+        yield from (x for x in (*node.inputs, *node.outputs) if x and x != name)
+
+
+@dataclass(frozen=True)
+class _Walk:
+    """The way back from `start`.
+
+    operations   those that compute;   reads   the tensors of the model that were met
+    links        (operation, the one whose result it reads, the grids on which that was moved)
+    """
+
+    start: str
+    operations: Mapping[str, Operation]
+    reads: Sequence[_Read]
+    links: Sequence[tuple[str, str, frozenset[Grid]]]
+
+
+def _region(model: Graph, trace: Trace, result: str, walk: _Walk, values: Values) -> Region:
+    operations = tuple(walk.operations.values())
+    coded = _coded(walk, values, np.size(values.get(result, 0)))
+    on: dict[str, list[Grid | None]] = {}
+    known = not any(op.runs == "somehow" for op in operations)
+    known &= not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
+    for r in walk.reads:
+        own = replace(trace.grid(r.operand), sure=coded[r.operation]) if r.operation in coded else None
+        on.setdefault(r.tensor, []).append(next(iter(r.moved), own))
+        known &= len({*r.moved, *({replace(own, sure=True)} if own else ())}) <= 1
+    results: list[Grid | None] = [
+        replace(trace.grid(op.outputs[0]), sure=coded[op.name]) if op.name in coded else None for op in operations
+    ]
+    handed_out = trace.moved_on(walk.start) if walk.start == result else None
+    region = Region(
+        result,
+        operations,
+        {name: _single(grids) for name, grids in on.items() if name},
+        _single(results) if coded else (None,),
+        max((op.steps for op in operations if op.name in coded), default=0),
+        (handed_out,),
+    )
+    nodes = [model.nodes[k] for k in inside(model, region)]
+    pieces = {1, *(node.attributes.get("group", 1) for node in nodes if node.op in ("Conv", "ConvTranspose"))}
+    split = [region.grids, *region.sources.values()]
+    known &= all(len(grids) in pieces for grids in split) and not (coded and "" in on)
+    known &= not coded or len(coded) == len(operations)
+    known &= bool(operations) or all(exact.RULES.get(node.op) in exact.MOVEMENT for node in nodes)
+    used = [grid for grids in (*split, region.handed_out) for grid in grids if grid]
+    return replace(region, known=known and all(grid.scale > 0 for grid in used))
+
+
+def _single(grids: Sequence[Grid | None]) -> Grids:
+    """One grid where all are the same."""
+    return tuple(grids[:1]) if len(set(grids)) == 1 else tuple(grids)
+
+
+def _walk(trace: Trace, start: str, behind: Collection[str]) -> _Walk:
+    operations: dict[str, Operation] = {}
+    reads: list[_Read] = []
+    links: list[tuple[str, str, frozenset[Grid]]] = []
+    met: set[tuple[str, str]] = set()
+    pending: list[tuple[str, str, str, frozenset[Grid]]] = [(start, "", "", frozenset())]
+    while pending:
+        tensor, operation, operand, grids = pending.pop()
+        name, op = tensor.removesuffix(BEFORE), trace.makers.get(tensor)
+        moved = trace.moved_on(tensor)
+        if tensor != start and moved:
+            grids = grids | {moved}
+        if tensor != start and name in behind:
+            reads.append(_Read(name, operation, operand, grids))
+        elif op is None or not op.inputs:
+            reads.append(_Read("", operation, operand, grids))
+        elif op.runs == "moves":
+            if (tensor, operation) in met:
+                continue
+            met.add((tensor, operation))
+            pending += [(x, operation, operand, grids) for x in reversed(op.inputs)]
+        else:
+            links += [(operation, op.name, grids)] if operation else []
+            if op.name not in operations:
+                operations[op.name] = op
+                pending += [(x, op.name, x, frozenset()) for x in reversed(op.inputs)]
+    return _Walk(start, operations, reads, links)
+
+
+def _coded(walk: _Walk, values: Values, size: int) -> dict[str, bool]:
+    """The operations that run in codes -> whether they surely do, where the result has `size` elements."""
+    coded = {}
+    for op in walk.operations.values():
+        operands = [np.size(values.get(r.tensor, 0)) for r in walk.reads if r.operation == op.name]
+        if op.runs == "codes" or op.runs == UNLESS_BROADCAST:
+            coded[op.name] = op.runs == "codes" or all(n in (1, size) for n in operands)
+    return coded
