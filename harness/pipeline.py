@@ -16,7 +16,7 @@ from harness.case import Case, Feed, custom_operators, validate_feed
 from harness.corpus import SavedCase
 from harness.environments import Installed
 from harness.errors import UserError
-from harness.known import Explanation, Mask, explain
+from harness.known import Explanation, Mask, Symptom, explain, symptom
 from harness.laboratory import Laboratory
 from harness.machine import description
 from harness.oracle.judge import judge, who_is_wrong
@@ -244,11 +244,11 @@ def explanation(
     """How far the saved cases account for `case` failing with `verdict`; not at all once the effort is `spent`."""
     name = installed.target.name
 
-    def failure(part: Case) -> str:
+    def failure(part: Case) -> Symptom:
         if spent():
             raise ExhaustedError
         found = verdict if part is case else look(part, installed, recipe, lab)
-        return coarse(name, found) if found.failed else ""
+        return symptom(coarse(name, found), found.culprits) if found.failed else Symptom()
 
     try:
         return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record)
@@ -276,14 +276,17 @@ def pursue(
             case, verdict = source.case, source.verdict
         wanted, quantised = coarse(name, verdict), _quantises(installed, recipe)
 
-        def reproduces(candidate: Case, simpler: Recipe) -> bool:
+        def reproduces(candidate: Case, simpler: Recipe) -> str:
+            """What is wrong, in words; "" where nothing is, or something else."""
             if spent():
                 raise ExhaustedError
             if _quantises(installed, simpler) and not quantised:  # a default may quantise: that is no simpler case
-                return False
+                return ""
             # What a damaged heap leads to depends on what the process did before.
             found = look(candidate, installed, simpler, lab, fresh=verdict.kind == "SIGABRT")
-            return is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)
+            if not (is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)):
+                return ""
+            return found.message if found.word is Word.DIVERGES else wanted
 
         if verdict.word is Word.HANGS:
             calls = min(calls, HANG_CALLS)

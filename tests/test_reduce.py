@@ -158,6 +158,27 @@ def test_variadic_operands_go_down_to_one():
     assert list(node.input) == ["x"]
 
 
+def leaky(alpha: float) -> Case:
+    node = helper.make_node("LeakyRelu", ["x"], ["y"], alpha=alpha)
+    return tools.make_case([node], {"x": np.array([-1, 1, -3], np.float32)}, ["y"])
+
+
+@pytest.mark.parametrize("alpha", [0.01, 0.5])
+def test_an_attribute_goes_where_the_failure_stays_what_it_is(alpha: float):
+    (node,) = reduced(leaky(alpha), tools.contains("LeakyRelu")).case.proto.graph.node
+    assert tools.attributes(node) == {}
+
+
+def test_a_stated_default_stays_where_its_absence_is_another_bug():
+    def shows(case: Case, recipe: object) -> str:
+        stated = any(tools.attributes(node) for node in case.proto.graph.node)
+        return "" if not tools.contains("LeakyRelu")(case, {}) else "stated" if stated else "absent"
+
+    for alpha in (0.01, 0.5):
+        (node,) = reduced(leaky(alpha), shows).case.proto.graph.node
+        assert "alpha" in tools.attributes(node), f"{alpha} was dropped"
+
+
 def test_an_operator_that_does_not_matter_becomes_relu():
     case = tools.make_case(
         [helper.make_node("Softmax", ["x"], ["a"], axis=0), helper.make_node("Mul", ["a", "w"], ["y"])],

@@ -51,15 +51,18 @@ def fewer_operands(problem: Problem) -> None:
     while index < len(problem.case.proto.graph.node):
         before = len(problem.case.proto.graph.node)
         for slot in reversed(range(len(problem.case.proto.graph.node[index].input))):
-            candidate = _without_operand(problem.case, index, slot)
-            if candidate and problem.attempt(candidate) and len(problem.case.proto.graph.node) < before:
+            case = problem.case
+            candidate = _without_operand(case, index, slot)
+            taken = candidate is not None and problem.attempt(candidate, at_length=case)
+            if taken and len(problem.case.proto.graph.node) < before:
                 index = -1  # its maker went with it, so the indices have moved
                 break
         index += 1
 
 
 def fewer_attributes(problem: Problem) -> None:
-    """Drop attributes that need not be given, half of them at a time, then one by one."""
+    """Drop attributes that need not be given, half of them at a time, then one by one; not where a failure looks
+    different with the default stated."""
     case = problem.case
     named = [
         (index, attribute.name)
@@ -68,11 +71,20 @@ def fewer_attributes(problem: Problem) -> None:
         if _is_optional(case, node, attribute.name)
     ]
 
-    def test(remaining: list[tuple[int, str]]) -> bool:
+    def without(dropped: set[tuple[int, str]], *, at_length: bool) -> Case:
         model = copied(case)
-        for index, name in set(named) - set(remaining):
-            drop_attribute(model.graph.node[index], name)
-        return problem.attempt(rebuilt(case, model))
+        for index, name in dropped:
+            node = model.graph.node[index]
+            default = _default(case, node, name)
+            if default or not at_length:
+                drop_attribute(node, name)
+            if default and at_length:
+                node.attribute.append(default)
+        return rebuilt(case, model)
+
+    def test(remaining: list[tuple[int, str]]) -> bool:
+        dropped = set(named) - set(remaining)
+        return problem.attempt(without(dropped, at_length=False), at_length=without(dropped, at_length=True))
 
     shrink(named, test)
 
@@ -172,6 +184,13 @@ def _is_optional(case: Case, node: onnx.NodeProto, name: str) -> bool:
     if node.op_type == "Constant":
         return False
     return schema is None or name not in schema.attributes or not schema.attributes[name].required
+
+
+def _default(case: Case, node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
+    """What the schema says of the attribute where it is absent, if it does."""
+    schema = _schema(case, node)
+    default = schema.attributes[name].default_value if schema and name in schema.attributes else None
+    return default if default and default.name else None
 
 
 def _simpler_numbers(value: Any) -> Iterator[Any]:

@@ -25,6 +25,9 @@ from harness.reference import ReferenceError
 from harness.wire import Target
 
 T = TypeVar("T")
+Reproduces = Callable[[Case, Recipe], object]
+"""What a candidate shows that fails in the same way: anything true, which differs where the failure looks different.
+Something false for any other."""
 
 
 class ExhaustedError(Exception):
@@ -33,40 +36,59 @@ class ExhaustedError(Exception):
 
 @dataclass
 class Problem:
-    """reproduces runs reference and target; it alone decides. calls counts its invocations."""
+    """reproduces runs reference and target; it alone decides. calls counts its invocations, shown what came of them."""
 
     case: Case
     recipe: Recipe
     target: Target
-    reproduces: Callable[[Case, Recipe], bool]
+    reproduces: Reproduces
     record: Record
     seconds: float
     limit: int
     calls: int = 0
     start: float = field(default_factory=time.monotonic)
-    tried: set[str] = field(default_factory=set)
+    shown: dict[str, object] = field(default_factory=dict)
     _recorded: tuple[Case, Recording] | None = None
 
     @property
     def elapsed(self) -> float:
         return time.monotonic() - self.start
 
-    def attempt(self, case: Case, recipe: Recipe | None = None) -> bool:
-        """Whether the candidate has become the best. Raises ExhaustedError when it may not be tried any more."""
+    def attempt(self, case: Case, recipe: Recipe | None = None, *, at_length: Case | None = None) -> bool:
+        """Whether the candidate has become the best. Raises ExhaustedError when it may not be tried any more.
+
+        at_length   the same model with everything stated that the candidate leaves to defaults. Where it computes the
+                    same it has to show the same: a target that takes absence for something else has another bug there
+        """
         recipe = self.recipe if recipe is None else recipe
         if not simpler(case, recipe, self.case, self.recipe):
             return False
-        name = digest(case) + json.dumps(dict(recipe), sort_keys=True)
-        if name in self.tried:
+        if _name(case, recipe) in self.shown:
             return False
-        self.tried.add(name)
-        if self.calls >= self.limit or self.elapsed >= self.seconds:
-            raise ExhaustedError
-        self.calls += 1
-        taken = self.reproduces(case, recipe) and self._can_calibrate(case)
+        shown = self._show(case, recipe)
+        taken = bool(shown) and self._can_calibrate(case)
+        if taken and at_length and self._compute_the_same(case, at_length):
+            taken = shown == self._show(at_length, recipe)
         if taken:
             self.case, self.recipe = case, recipe
         return taken
+
+    def _show(self, case: Case, recipe: Recipe) -> object:
+        name = _name(case, recipe)
+        if name not in self.shown:
+            if self.calls >= self.limit or self.elapsed >= self.seconds:
+                raise ExhaustedError
+            self.calls += 1
+            self.shown[name] = self.reproduces(case, recipe)
+        return self.shown[name]
+
+    def _compute_the_same(self, one: Case, other: Case) -> bool:
+        outputs = {value.name for value in one.proto.graph.output}
+        try:
+            runs = list(zip(self.record(one), self.record(other)))
+        except ReferenceError:
+            return False
+        return all(np.array_equal(a[name], b[name]) for a, b in runs for name in outputs & a.keys() & b.keys())
 
     def _can_calibrate(self, case: Case) -> bool:
         # `reproduces` asks the reference about the feeds. A quantiser that fails on calibration feeds which have become
@@ -85,6 +107,10 @@ class Problem:
         if self._recorded is None or self._recorded[0] is not self.case:
             self._recorded = (self.case, recording(self.case, self.record))
         return self._recorded[1]
+
+
+def _name(case: Case, recipe: Recipe) -> str:
+    return digest(case) + json.dumps(dict(recipe), sort_keys=True)
 
 
 def shrink(items: Sequence[T], test: Callable[[list[T]], bool], *, least: int = 0, grain: int = 1) -> list[T]:

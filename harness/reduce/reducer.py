@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from harness.case import Case
 from harness.recipe import Recipe
 from harness.reduce import bodies, details, dims, passes, values
-from harness.reduce.problem import ExhaustedError, Problem
+from harness.reduce.problem import ExhaustedError, Problem, Reproduces
 from harness.reduce.submodel import Record
 from harness.wire import Target
 
@@ -56,7 +56,7 @@ def reduce(
     case: Case,
     recipe: Recipe,
     target: Target,
-    reproduces: Callable[[Case, Recipe], bool],
+    reproduces: Reproduces,
     record: Record,
     *,
     budget: float = 60.0,
