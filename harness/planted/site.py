@@ -11,6 +11,8 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 
+from harness.case import all_nodes
+
 Shape = list[int | None]
 
 
@@ -47,9 +49,14 @@ class Site:
         return constant(self.model, self.node.input[position]) if self.has(position) else None
 
     def feed(self, position: int, value: np.ndarray) -> None:
-        """Feed the operand at `position` from an initializer of its own."""
-        name = f"{self.node.output[0]}_planted_{position}"
-        self.model.graph.initializer.append(numpy_helper.from_array(np.asarray(value), name))
+        """Feed the operand at `position` from its constant with another value; a new one where others read that too."""
+        name = self.node.input[position] if self.has(position) else ""
+        readers = sum(list(node.input).count(name) for node in all_nodes(self.model.graph))
+        kept = _tensor(self.model, name) if readers == 1 else None
+        if kept is None:
+            name = f"{self.node.output[0]}_planted_{position}"
+            kept = self.model.graph.initializer.add()
+        kept.CopyFrom(numpy_helper.from_array(np.asarray(value), name))
         self._connect(position, name)
 
     def drop(self, position: int) -> None:
@@ -128,13 +135,18 @@ def sites(model: ModelProto, *op_types: str) -> list[Site]:
 
 def constant(model: ModelProto, name: str) -> np.ndarray | None:
     """The value of an initializer or of a Constant node's tensor."""
-    for tensor in model.graph.initializer:
-        if tensor.name == name:
-            return np.asarray(numpy_helper.to_array(tensor))
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.output[0] == name and node.attribute[0].HasField("t"):
-            return np.asarray(numpy_helper.to_array(node.attribute[0].t))
-    return None
+    tensor = _tensor(model, name)
+    return None if tensor is None else np.asarray(numpy_helper.to_array(tensor))
+
+
+def _tensor(model: ModelProto, name: str) -> TensorProto | None:
+    made = [
+        node.attribute[0].t
+        for node in model.graph.node
+        if node.op_type == "Constant" and node.output[0] == name and node.attribute[0].HasField("t")
+    ]
+    held = [tensor for tensor in model.graph.initializer if tensor.name == name]
+    return next(iter((*held, *made)), None)
 
 
 def each(*op_types: str) -> Callable[[Callable[[Site], None]], Callable[[ModelProto], None]]:
