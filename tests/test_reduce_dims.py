@@ -39,6 +39,46 @@ def test_channels_shrink_through_a_chain_of_convolutions():
     assert elements(case) <= 8, f"{elements(case)} elements are left of three nodes with one channel each"
 
 
+def block(*operators: str) -> Case:
+    """Operators on 64 channels of 16 x 16 as exporters write them, each on what the one before makes; a Concat also on
+    `x`."""
+    nodes, constants, last, channels = [], {}, "x", 64
+    for i, op in enumerate(operators):
+        operands, given = [last], {}
+        if op == "Conv":
+            constants |= {f"w{i}": floats(64, channels, 3, 3), f"b{i}": floats(64)}
+            operands, given = [last, f"w{i}", f"b{i}"], {"kernel_shape": [3, 3], "pads": [1] * 4, "dilations": [1, 1]}
+            channels = 64
+        elif op == "ConvTranspose":
+            constants[f"w{i}"] = floats(channels, 64, 2, 2)
+            operands, given = [last, f"w{i}"], {"kernel_shape": [2, 2], "strides": [2, 2]}
+        elif op == "BatchNormalization":
+            constants |= {f"{k}{i}": np.abs(floats(channels)) for k in "sbmv"}
+            operands += [f"{k}{i}" for k in "sbmv"]
+        elif op == "MaxPool":
+            given = {"kernel_shape": [2, 2], "strides": [2, 2]}
+        elif op == "Concat":
+            operands, given, channels = [last, "x"], {"axis": 1}, channels + 64
+        nodes.append(node(op, operands, [f"t{i}"], **given))
+        last = f"t{i}"
+    return tools.make_case(nodes, {"x": floats(1, 64, 16, 16)}, [last], constants)
+
+
+@pytest.mark.parametrize(
+    ("chain", "most"),
+    [
+        (("Conv", "BatchNormalization", "Conv"), 7),
+        (("Conv", "BatchNormalization", "Relu", "Conv"), 7),
+        (("Conv", "Concat", "BatchNormalization", "Conv"), 20),
+        (("ConvTranspose", "BatchNormalization", "MaxPool", "Concat"), 12),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else "",
+)
+def test_a_block_of_64_channels_shrinks_to_one_or_two(chain: tuple[str, ...], most: int):
+    left = minimal(block(*chain), *chain)
+    assert elements(left) <= most, f"{elements(left)} elements are left"
+
+
 @pytest.mark.parametrize(("channels", "group", "out"), [(8, 8, 8), (8, 4, 12), (6, 2, 4)])
 @pytest.mark.parametrize("op", ["Conv", "ConvTranspose"])
 def test_groups_shrink_to_the_fewest_that_are_groups(op: str, channels: int, group: int, out: int):

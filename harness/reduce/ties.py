@@ -116,7 +116,21 @@ def _convolution(op: Operands, by_group: bool) -> Iterator[Tie]:
         yield making + op.dim(1, from_output)
     for axis in range(2, len(op.shape(0))):
         yield op.dim(1, axis) + op.number("kernel_shape", axis - 2)
-        yield from _equal(op, op.dim(0, axis) + op.dim(0, axis, out=True))
+        yield from _strided(op, axis, transposed)
+
+
+def _strided(op: Operands, axis: int, transposed: bool) -> Iterator[Tie]:
+    """A spatial axis of an image and of what becomes of it, where they are exactly a stride apart."""
+    given = next((list(a.ints) for a in op.node.attribute if a.name == "strides"), [1] * axis)
+    image, out = (op.shape(0)[axis], op.shape(0, out=True)[axis]) if len(op.shape(0, out=True)) > axis else (0, 0)
+    large, small = (out, image) if transposed else (image, out)
+    if small > 1 and large == small * given[axis - 2]:
+        yield op.dim(0, axis) + op.dim(0, axis, out=True)
+
+
+def _pooling(op: Operands) -> Iterator[Tie]:
+    for axis in range(len(op.shape(0))):
+        yield from _strided(op, axis, False) if axis > 1 else [op.dim(0, axis) + op.dim(0, axis, out=True)]
 
 
 def _per_channel(op: Operands) -> Iterator[Tie]:
@@ -253,6 +267,9 @@ def _joined(op: Operands) -> Iterator[Tie]:
 
 
 RULES: Mapping[str, Callable[[Operands], Iterator[Tie]]] = {
+    "AveragePool": _pooling,
+    "LpPool": _pooling,
+    "MaxPool": _pooling,
     "BatchNormalization": _per_channel,
     "InstanceNormalization": _per_channel,
     "GroupNormalization": _per_channel,
