@@ -16,7 +16,7 @@ from harness.case import Case, Feed, custom_operators, validate_feed
 from harness.corpus import SavedCase
 from harness.environments import Installed
 from harness.errors import UserError
-from harness.known import Explanation, Mask, explain
+from harness.known import Explanation, Mask, Symptom, explain, symptom_of
 from harness.laboratory import Laboratory
 from harness.machine import description
 from harness.oracle.judge import judge, who_is_wrong
@@ -244,11 +244,11 @@ def explanation(
     """How far the saved cases account for `case` failing with `verdict`; not at all once the effort is `spent`."""
     name = installed.target.name
 
-    def failure(part: Case) -> str:
+    def failure(part: Case) -> Symptom:
         if spent():
             raise ExhaustedError
         found = verdict if part is case else look(part, installed, recipe, lab)
-        return coarse(name, found) if found.failed else ""
+        return symptom_of(coarse(name, found), found.culprits) if found.failed else Symptom()
 
     try:
         return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record)

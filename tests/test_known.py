@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,8 @@ from onnx import helper
 
 from harness.case import Case
 from harness.corpus import SavedCase
-from harness.known import Explanation, Mask, explain, mask_of, matches, may_occur
+from harness.known import Explanation, Failure, Mask, Symptom, explain, mask_of
+from harness.pattern import may_occur, occurrences
 from harness.reduce.reducer import reduce
 from harness.reduce.submodel import recording
 from tests import reduce_tools as tools
@@ -19,18 +20,17 @@ from tests import reduce_tools as tools
 RNG = np.random.default_rng(3)
 COARSE = "planted/execute/wrong-values"
 node = helper.make_node
-Failure = Callable[[Case], str]
 
 
 def floats(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype(np.float32)
 
 
-def failure(bug: tools.Bug, coarse: str = COARSE) -> Failure:
-    return lambda case: coarse if bug(case, {}) else ""
+def failure(bug: tools.Bug, coarse: str = COARSE, culprit: str = "") -> Failure:
+    return lambda case: Symptom(coarse, culprit) if bug(case, {}) else Symptom()
 
 
-def explains(known: Mask, case: Case, says: Callable[[Case], str], record: Any) -> bool:
+def explains(known: Mask, case: Case, says: Failure, record: Any) -> bool:
     return explain([known], case, says, record).rest is None
 
 
@@ -44,7 +44,7 @@ def reduced(case: Case, bug: tools.Bug) -> Case:
 
 
 def found(mask: Mask, case: Case) -> list[tuple[int, ...]]:
-    return matches(mask, case, recording(case, tools.record).feeds[0])
+    return occurrences(mask.pattern, case, recording(case, tools.record).feeds[0])
 
 
 def small(*nodes: Any, shape: tuple[int, ...] = (2, 3), **constants: np.ndarray) -> Case:
@@ -63,7 +63,7 @@ FOLD = tools.on_valid(tools.folds_scale_by_group)
 def test_a_reduced_fold_explains_the_same_fold_inside_a_larger_model():
     known = mask(reduced(tools.cnn(3, planted=1), FOLD))
     case = tools.cnn(6, planted=4)
-    assert len(known.pattern) == 2
+    assert len(known.nodes) == 2
     assert explains(known, case, failure(FOLD), tools.record), "the mask does not explain its own bug elsewhere"
 
 
@@ -89,7 +89,7 @@ def test_another_bug_of_the_same_operators_is_not_explained():
     )
     case = tools.cnn(2, planted=9)
     fused = tools.on_valid(lambda case, recipe: any(a.op_type == "BatchNormalization" for a, _ in tools.edges(case)))
-    assert may_occur(known, case)
+    assert may_occur(known.pattern, case)
     assert not explains(known, case, failure(fused), tools.record)
 
 
@@ -103,9 +103,9 @@ def test_a_symptom_of_another_kind_downstream_is_explained():
     case = small(node("Relu", ["x"], ["a"]), node("Log", ["a"], ["b"]), node("Neg", ["b"], ["y"]), shape=(3,))
     relu = tools.contains("Relu")
 
-    def says(case: Case) -> str:
+    def says(case: Case) -> Symptom:
         ops = {n.op_type for n in case.proto.graph.node}
-        return "" if not relu(case, {}) else "planted/execute/nan" if "Log" in ops else COARSE
+        return Symptom("" if not relu(case, {}) else "planted/execute/nan" if "Log" in ops else COARSE)
 
     known = mask(reduced(small(node("Relu", ["x"], ["y"]), shape=(3,)), relu))
     assert explains(known, case, says, tools.record), "the known bug is what makes the NaN downstream"
@@ -252,9 +252,9 @@ def test_siblings_match_and_other_operators_do_not():
 def test_a_bug_of_another_stage_is_not_asked():
     case, asked = neg(3), []
 
-    def failure(part: Case) -> str:
+    def failure(part: Case) -> Symptom:
         asked.append(part)
-        return "planted/convert/crash"
+        return Symptom("planted/convert/crash")
 
     assert explain([mask(neg(3))], case, failure, tools.record).rest is case
     assert asked == [case]
@@ -265,7 +265,7 @@ def test_an_error_told_at_length_is_known_at_any_operator():
     known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
     case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
     bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
-    assert explains(known, case, failure(bug, known.coarse), tools.record)
+    assert explains(known, case, failure(bug, known.symptom.coarse), tools.record)
     assert not explains(known, case, failure(bug, "planted/quantize/error/something else"), tools.record)
 
 
@@ -277,15 +277,45 @@ def test_an_error_told_at_length_is_known_whatever_the_classes_of_operands_are()
     assert not found(mask(conv(group=2)), conv())
 
 
+def relu_behind(maker: str) -> Case:
+    return small(node(maker, ["x"], ["t"]), node("Relu", ["t"], ["y"]))
+
+
+def test_what_made_the_operand_of_the_node_at_fault_does_not_count():
+    known = mask(relu_behind("Exp"), culprits=(("relu", "Relu"),))
+    drops = tools.on_valid(lambda case, _: [n.op_type for n in case.proto.graph.node][1:] in (["Relu"], ["Clip"]))
+    for case in (relu_behind("Sin"), small(node("Sin", ["x"], ["t"]), node("Clip", ["t"], ["y"]))):
+        assert explains(known, case, failure(drops, culprit=case.proto.graph.node[1].op_type), tools.record)
+    assert not explains(known, relu_behind("Sin"), failure(drops, culprit="Sin"), tools.record), "another bug"
+    assert not explains(mask(relu_behind("Exp")), relu_behind("Sin"), failure(drops), tools.record)
+
+
+def test_company_that_the_node_at_fault_needs_shares_its_operands():
+    def beside(other: str, operand: str) -> Case:
+        nodes = [node(other, [operand], ["a"]), node("Relu", ["x"], ["y"]), node("Neg", ["w"], ["b"])]
+        return tools.make_case(nodes, {"x": floats(3), "w": floats(3)}, ["a", "y", "b"], {})
+
+    company = [node("Exp", ["x"], ["a"]), node("Relu", ["x"], ["y"])]
+    known = mask(tools.make_case(company, {"x": floats(3)}, ["a", "y"], {}), culprits=(("relu", "Relu"),))
+    assert found(known, beside("Sin", "x")) == [(0, 1)]
+    assert found(known, beside("Sin", "w")) == []
+
+
+def test_a_place_computed_from_constants_is_asked_with_an_input_too():
+    case = small(node("Neg", ["w"], ["a"]), node("Add", ["a", "x"], ["y"]), w=floats(2, 3))
+    fails = tools.on_valid(lambda case, _: tools.contains("Neg")(case, {}) and len(case.proto.graph.input) > 0)
+    assert explains(mask(small(node("Neg", ["x"], ["y"]))), case, failure(fails), tools.record)
+
+
 def test_an_error_told_at_length_is_known_of_nodes_that_pass_on_a_sequence():
     words = "valueerror histogram has not been collected please run collect first"
     known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
     nodes = [node("SequenceConstruct", ["x"], ["s"]), node("SequenceAt", ["s", "i"], ["t"]), node("Abs", ["t"], ["y"])]
     case = small(*nodes, i=np.array(0))
     everywhere = tools.on_valid(lambda case, _: True)
-    assert explains(known, case, failure(everywhere, known.coarse), tools.record)
+    assert explains(known, case, failure(everywhere, known.symptom.coarse), tools.record)
     not_there = tools.on_valid(lambda case, _: any(n.op_type == "Abs" for n in case.proto.graph.node))
-    assert explains(known, case, failure(not_there, known.coarse), tools.record)
+    assert explains(known, case, failure(not_there, known.symptom.coarse), tools.record)
 
 
 def test_a_lone_identity_is_known_at_whatever_reads_or_makes_a_tensor_of_its_class():
@@ -303,4 +333,4 @@ def test_an_error_of_few_words_is_known_at_its_own_operators_only():
     known = mask(small(node("Neg", ["x"], ["y"])), "planted/execute/error/compute shape error", kind="error")
     case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
     bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
-    assert not explains(known, case, failure(bug, known.coarse), tools.record)
+    assert not explains(known, case, failure(bug, known.symptom.coarse), tools.record)
