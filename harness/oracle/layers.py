@@ -22,9 +22,11 @@ from harness.oracle import graph, grid
 from harness.oracle.graph import Graph, Node
 from harness.oracle.question import Question
 from harness.verdict import Kind, Verdict, Word
+from harness.wire import Scheme
 
 TIER = "artifact"
 HALF_STEP = 0.5 * (1 + 2e-4)
+SCALE_ERROR = 2e-5  # of 100 right ones none was off by 1e-5
 FLOAT_ERROR = 1e-6
 """of the largest weight: scales and folded factors are float32"""
 
@@ -114,9 +116,13 @@ def read(question: Question) -> list[Layer]:
 def weights_of(model: Graph) -> Iterator[Weights]:
     """The constant weights of each operator, once for each factor that may have been multiplied into them."""
     for node in model.nodes:
-        values = grid.weights_of(model, node) if grid.has_weights(model, node) else None
-        if values is None:
-            continue
+        values = model.constants[node.inputs[1]] if grid.has_weights(model, node) else np.zeros(0)
+        if (
+            not values.size
+            or values.dtype.kind != "f"
+            or (values.ndim != 2 if node.op == "MatMul" else values.ndim > 4)
+        ):
+            continue  # engines write a 3-D convolution as several 2-D ones or as a matrix product
         matrix = _matrix(node, values.astype(np.float64))
         plain = np.ones((len(matrix), 1))
         yield Weights(node, matrix, plain)
@@ -160,6 +166,30 @@ def _holds(layer: Layer, weights: Weights) -> bool:
     return weights.matrix.shape == layer.weights.shape and bool((distance(layer, weights) <= _bound(layer)).all())
 
 
+def problem(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
+    """What is wrong with a layer that holds these weights: one is too far off, or the scale is not by the formula."""
+    if not np.isfinite(weights.matrix * weights.factors).all():
+        return None
+    highest = scheme.weight_codes[1] if scheme.weight_codes else 0
+    largest = np.abs(weights.matrix * weights.factors).max(axis=1, initial=0.0)
+    off, bound = distance(layer, weights), _bound(layer)
+    if not scheme.nearest_weights:
+        off = np.where(np.abs(layer.weights) >= (highest - 0.5) * layer.steps, 0.0, off)  # a scale that clips
+    if (off > bound).any():
+        return _accused(layer, weights)
+    scales = layer.scales[:, 0]
+    wrong = np.abs(scales * highest - largest) > SCALE_ERROR * largest + FLOAT_ERROR * largest.max(initial=0.0)
+    if not (scheme.nearest_weights and scheme.symmetric_weights and layer.scales.shape[1] == 1 and wrong.any()):
+        return None
+    channel = int(np.argmax(wrong))
+    message = (
+        f"the scale of channel {channel} of {weights.node.op} {weights.node.outputs[0]!r} is {scales[channel]:.7g}, "
+        f"should be {largest[channel] / highest:.7g}"
+    )
+    error = abs(float(scales[channel] * highest - largest[channel]))
+    return _verdict(weights.node, message, error, SCALE_ERROR * float(largest[channel]))
+
+
 def distance(layer: Layer, weights: Weights) -> np.ndarray:
     """How far each weight of the layer is from what it should be."""
     return np.asarray(np.abs(layer.weights - weights.matrix * weights.factors))
@@ -183,16 +213,23 @@ def _accused(layer: Layer, weights: Weights) -> Verdict:
     error, allowed = float(off[channel, element]), float(bound[channel, element])
     right = float((weights.matrix * weights.factors)[channel, element])
     node = weights.node
+    message = (
+        f"weight {element} of channel {channel} of {node.op} {node.outputs[0]!r} is dequantised to "
+        f"{layer.weights[channel, element]:.6g}, should be within half a step of {right:.6g}: "
+        f"error {error:.3g}, bound {allowed:.3g}"
+    )
+    return _verdict(node, message, error, allowed)
+
+
+def _verdict(node: Node, message: str, error: float, bound: float) -> Verdict:
     return Verdict(
         Word.DIVERGES,
         TIER,
         stage="quantize",
         kind=Kind.WRONG_VALUES,
-        message=f"weight {element} of channel {channel} of {node.op} {node.outputs[0]!r} is dequantised to "
-        f"{layer.weights[channel, element]:.6g}, should be within half a step of {right:.6g}: "
-        f"error {error:.3g}, bound {allowed:.3g}",
+        message=message,
         output=node.outputs[0],
         error=error,
-        bound=allowed,
+        bound=bound,
         culprits=((node.outputs[0], node.op),),
     )

@@ -19,12 +19,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.oracle import layers, tracing
+from harness.oracle import exact, layers, tracing
 from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule
 from harness.oracle.graph import Graph, Node
-from harness.oracle.layers import Layer
+from harness.oracle.layers import Layer, Weights
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.oracle.running_error import is_ill, outside
 from harness.oracle.tracing import Grid, Grids, Region
@@ -34,6 +34,7 @@ TIER = "artifact"
 ROUNDED, UNKNOWN = "artifact.Rounded", "artifact.Unknown."
 """operators of a simulation: a rounding to codes, and (before the name of an operator) what is not known"""
 
+ACTIVATIONS = frozenset({"BatchNormalization", "Clip", "LeakyRelu", "PRelu", "Relu"})
 FLOAT = np.dtype(np.float32)
 ROUNDINGS = 4.0  # of a division by a scale, or a multiplication by its reciprocal
 ONE_STEP = 1.001
@@ -41,10 +42,15 @@ ONE_STEP = 1.001
 
 @dataclass(frozen=True)
 class Simulation:
-    """graph: the model as the artifact computes it;   steps: the largest of each tensor that is on a grid"""
+    """A float model as an artifact computes it.
+
+    steps         the largest of each tensor that is on a grid
+    misquantised  the verdict on the first layer whose weights are not those of the model, if there is one
+    """
 
     graph: Graph
     steps: Mapping[str, float]
+    misquantised: Verdict | None
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -52,6 +58,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     simulation = simulated(question)
     if simulation is None:
         return {place: abstains(TIER, place, "the artifact tells no operations", ()) for place in places}
+    if simulation.misquantised:
+        return dict.fromkeys(places, simulation.misquantised)
     evaluations = {
         feed: evaluate(simulation.graph, question.case.feeds[feed], observed=question.observed[feed])
         for feed in {feed for feed, _ in places}
@@ -61,13 +69,19 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 
 def simulated(question: Question) -> Simulation | None:
     """The simulation of what the artifact says, if it tells its operations."""
-    artifact = question.artifact or {}
-    if "operations" not in artifact:
+    artifact, scheme = question.artifact or {}, question.scheme
+    if scheme is None or "operations" not in artifact:
         return None
     model, values = question.graph, {**question.graph.constants, **question.records[0]}
     regions = tracing.regions(model, tracing.read(artifact), values)
     steps = {name: max((g.scale for g in region.grids if g), default=0.0) for name, region in regions.items()}
-    return Simulation(_rewritten(*_with_weights(model, regions, layers.read(question))), steps)
+    held = _held(model, regions, layers.read(question))
+    problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in held if weights}
+    doubtful = {name for layer, weights, name in held if weights is None or problems[layer.name]}
+    sure = [layer.name for layer, weights, name in held if weights and _is_alone(weights.node, model, regions[name])]
+    known = {name: dataclasses.replace(r, known=r.known and name not in doubtful) for name, r in regions.items()}
+    graph = _rewritten(_with_weights(model, held), known)
+    return Simulation(graph, steps, next((problems[name] for name in sure if problems[name]), None))
 
 
 def _judge(question: Question, place: Place, evaluation: Evaluation, simulation: Simulation) -> Verdict:
@@ -122,30 +136,38 @@ def _on_grid(x: Ball, grid: Grid | None, steps: int) -> Ball:
     return held if grid.sure else hull([x, held])
 
 
-def _with_weights(
-    model: Graph, regions: Mapping[str, Region], held: Sequence[Layer]
-) -> tuple[Graph, dict[str, Region]]:
-    """`model` with the weights that the artifact holds in place of those that they were.
+Held = tuple[Layer, Weights | None, str]
+"""A layer, the weights of the model that it holds, if any has its form, and the result of its region."""
 
-    A region that has a layer with weights that no operator of the model has is not known.
-    """
-    candidates = list(layers.weights_of(model))
-    nodes, constants, known = list(model.nodes), dict(model.constants), dict(regions)
+
+def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -> list[Held]:
+    candidates, held = list(layers.weights_of(model)), []
     for name, region in regions.items():
+        names = {op.name.split(layers.PIECE)[0] for op in region.operations}
         within = [model.nodes[k] for k in tracing.inside(model, region)]
-        for layer in held:
-            if not any(op.name.split(layers.PIECE)[0] == layer.name for op in region.operations):
-                continue
+        for layer in (layer for layer in found if layer.name in names):
             fitting = [w for w in candidates if w.node in within and w.matrix.shape == layer.weights.shape]
-            if not fitting:
-                known[name] = dataclasses.replace(region, known=False)
-                continue
-            best = min(fitting, key=lambda w: layers.distance(layer, w).max(initial=0.0))
+            best = min(fitting, key=lambda w: layers.distance(layer, w).max(initial=0.0), default=None)
+            held.append((layer, best, name))
+    return held
+
+
+def _is_alone(node: Node, model: Graph, region: Region) -> bool:
+    """Whether nothing in the region of `node` changes its weights but a BatchNormalization."""
+    others = {model.nodes[k].op for k in tracing.inside(model, region)} - {node.op}
+    return all(op in ACTIVATIONS or exact.RULES.get(op) in exact.MOVEMENT for op in others)
+
+
+def _with_weights(model: Graph, held: Sequence[Held]) -> Graph:
+    """`model` with the weights that the artifact holds in place of those that they were."""
+    nodes, constants = list(model.nodes), dict(model.constants)
+    for layer, best, name in held:
+        if best is not None:
             weights = np.where(best.factors == 0, best.matrix, layer.weights / np.where(best.factors, best.factors, 1))
             replaced, at = f"{best.node.inputs[1]}~{name}", model.nodes.index(best.node)
             constants[replaced] = layers.in_place(best.node, weights, model.constants[best.node.inputs[1]].shape)
             nodes[at] = dataclasses.replace(best.node, inputs=(best.node.inputs[0], replaced, *best.node.inputs[2:]))
-    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants), known
+    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
 
 
 def _rewritten(model: Graph, regions: Mapping[str, Region]) -> Graph:

@@ -205,7 +205,9 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, values: Values
     split = [region.grids, *region.sources.values()]
     known &= all(len(grids) in pieces for grids in split) and not (coded and "" in on)
     known &= not coded or len(coded) == len(operations)
-    known &= bool(operations) or all(exact.RULES.get(node.op) in exact.MOVEMENT for node in nodes)
+    if not operations:  # data are moved, or computed from constants beforehand
+        moved = all(exact.RULES.get(node.op) in exact.MOVEMENT for node in nodes)
+        known &= moved or not set(_behind(model, result)) & set(model.inputs)
     used = [grid for grids in (*split, region.handed_out) for grid in grids if grid]
     return replace(region, known=known and all(grid.scale > 0 for grid in used))
 

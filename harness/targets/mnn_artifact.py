@@ -25,9 +25,9 @@ IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, 77, 85, UNARY, 603})
 """the two, and PReLU, Scale, Softmax, UnaryOp, LayerNorm"""
 WITHOUT_TABLE = frozenset({0, 1, 22})
 """ABS, NEG, SIGN of the enum UnaryOpOperation: others run in codes where the file holds a table for them"""
-IN_FLOATS = frozenset({2, 9, 17, 18, 22, 35, 39, 68, 69, 70, 76, 78, 130, 257, 514, 604})
-"""ArgMax, Cast, Deconvolution, DeconvolutionDepthwise, Eltwise, Interp, MatMul, Reduction, ReLU, ReLU6, ROIPooling,
-Selu, ArgMin, Select, Int8ToFloat, GridSample"""
+IN_FLOATS = frozenset({2, 9, 17, 18, 22, 23, 39, 66, 68, 69, 70, 76, 78, 80, 82, 130, 257, 514, 604})
+"""ArgMax, Cast, Deconvolution, DeconvolutionDepthwise, Eltwise, ELU, MatMul, Rank, Reduction, ReLU, ReLU6, ROIPooling,
+Selu, Shape, Size, ArgMin, Select, Int8ToFloat, GridSample"""
 MOVES = frozenset({CONCAT, 14, 26, 28, PACK, 45, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, 129})
 """Concat, Crop, ExpandDims, Flatten, Pack, Padding, Permute, Reshape, Slice, SliceTf, Split, Squeeze, StridedSlice,
 Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, ConvertTensor"""
