@@ -93,7 +93,7 @@ class _Checker:
             if pair.how is How.ABSORBED and pair.node.op in AFFINE and pair.piece:
                 foldings.setdefault(id(pair.piece), []).append(Folding(pair.node, self.constants))
         biases = {id(p.piece): p for p in self.matching.pairs if p.how is How.ABSORBED and p.bias}
-        seen: set[tuple[str, str]] = set()
+        seen: set[tuple[Use, str]] = set()
         for pair in self.matching.pairs:
             if pair.how is not How.SAME or pair.piece is None:
                 continue
@@ -104,9 +104,9 @@ class _Checker:
                 use = pair.operands[k] if k < len(pair.operands) else None
                 if folded and k == 2 and use is None:
                     self.lost_bias(folded, wanted)
-                if use is None or (use.tensor, pair.node.input(k)) in seen:
+                if use is None or (use, pair.node.input(k)) in seen:
                     continue
-                seen.add((use.tensor, pair.node.input(k)))
+                seen.add((use, pair.node.input(k)))
                 try:
                     if self.constant(pair, k, use, wanted) and k == 1 and pair.node.op in LINEAR:
                         if self.is_bias_wide(pair):

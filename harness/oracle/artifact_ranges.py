@@ -6,6 +6,7 @@ of another one that shares its scale (data movement), or of the Relu or Clip tha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -131,8 +132,11 @@ class _Checker:
     def neighbours(self, own: Sequence[str]) -> Iterator[str]:
         """Tensors whose range the one called `own` may have: through data movement, and of a Relu or Clip."""
         reached = set(own)
+        reads = Counter(name for node in self.model.nodes for name in node.inputs)
         for node in self.model.nodes:  # forward
-            if node.op in MOVEMENT | RANGES and node.inputs[0] in reached:
+            name = node.input(0)
+            alone = node.op in RANGES and reads[name] == 1 and name not in self.model.outputs
+            if name in reached and (alone or node.op in MOVEMENT):
                 reached.update(node.outputs)
         for node in reversed(self.model.nodes):
             if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):

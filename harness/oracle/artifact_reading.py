@@ -183,7 +183,7 @@ class _Reader:
             factor = node.attributes.get("alpha", 1.0)  # of a QGemm, whose kernel multiplies the bias by it too
             format = Format("", unit=(a.scale, b.scale), factor=factor) if a and b else None
             self.integer(node, name, format or Format(""))
-            uses.append(self.use(name))
+            uses.append(self.use(name, format))
         self.written(node, node.outputs[0], layout.result)
         attributes = {k: v for k, v in node.attributes.items() if k not in OWN_ATTRIBUTES}
         self.piece(node, layout.op, uses, [self.use(node.outputs[0])], attributes)

@@ -136,7 +136,8 @@ def _quantised(question: Question, places: Sequence[Place]) -> dict[Place, Verdi
     verdicts = dict(lossless.decide(question, places))
     for tier in (artifact.decide, simulation.decide):
         for place, second in tier(question, places).items():
-            if verdicts[place].word is not Word.DIVERGES and second.word is not Word.ABSTAINS:
+            heard = second.word is not Word.ABSTAINS and verdicts[place].word is not Word.DIVERGES
+            if heard or second.culprits:  # where both accuse, the one that names a node is believed
                 verdicts[place] = second
     unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS]
     return verdicts | (dict(budget.decide(question, unknown)) if unknown else {})
