@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from harness.case import Case
+from harness.oracle import artifact
 from harness.recipe import Recipe, canonical, effective
 from harness.reduce.problem import shrink
 from harness.verdict import Observation, Verdict, Word
@@ -50,13 +51,13 @@ def stage_at_fault(
 ) -> str:
     """The stage that goes wrong, as far as it can be told from outside; "" where it cannot.
 
-    A stage that reports a failure is the one; but what quantising has no part in, be it its error or an artifact that
-    is wrong, the converter brought about. A wrong result is the quantiser's where it goes away without quantising and
-    the quantised model, executed for what it is, is executed rightly; the executor's where it is not. Else it is the
-    stage whose options cure it.
+    A stage that reports a failure is the one, and the executor where it does not execute an artifact as it is written.
+    What quantising has no part in, be it its error or an artifact that is wrong, the converter brought about. A wrong
+    result is the quantiser's where it goes away without quantising and the quantised model, executed for what it is, is
+    executed rightly; the executor's where it is not. Else it is the stage whose options cure it.
     """
     wrong = verdict.word is Word.DIVERGES
-    if verdict.stage == "convert" or not (wrong or verdict.stage == "quantize"):
+    if verdict.stage == "convert" or (verdict.stage == "execute" and (not wrong or verdict.tier == artifact.TIER)):
         return verdict.stage
     plain = next((r for r in found if target.scheme(effective(target, {**recipe, r.option: r.value})) is None), None)
     if verdict.stage == "quantize":
@@ -73,8 +74,8 @@ def _executor_or_quantiser(case: Case, recipe: Recipe, plain: Remedy, target: Ta
         return "quantize"
     executed = {option.name for option in target.options if option.stage == "execute"}
     chosen = {name: value for name, value in recipe.items() if name in executed} | {plain.option: plain.value}
-    artifact = replace(case, model=observation.artifact["model"], calibration=())
-    again, _ = watch(artifact, canonical(target, chosen))
+    quantised = replace(case, model=observation.artifact["model"], calibration=())
+    again, _ = watch(quantised, canonical(target, chosen))
     return "execute" if again.failed else "quantize" if again.word is Word.AGREES else ""
 
 

@@ -174,8 +174,12 @@ def test_a_stage_is_not_guessed():
     assert attributed(cured_by(("level", 0), ("threads", 2)))[1] == ""
 
 
-def test_a_stage_that_says_that_it_failed_is_the_one():
-    assert stage_at_fault(SMALL, {}, REFUSED, (), TARGET, cured_by()) == "convert"
+MISEXECUTED = Verdict(Word.DIVERGES, "artifact", stage="execute", kind=Kind.WRONG_VALUES)
+
+
+@pytest.mark.parametrize(("verdict", "stage"), [(REFUSED, "convert"), (NO_OUTPUT, "execute"), (MISEXECUTED, "execute")])
+def test_a_stage_that_is_seen_to_fail_is_the_one(verdict, stage):
+    assert stage_at_fault(SMALL, {}, verdict, (), TARGET, cured_by()) == stage
 
 
 @pytest.mark.parametrize(
