@@ -288,7 +288,7 @@ def check(
     dims   sizes for symbolic dims of inputs that are made up
     python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
     budget   seconds for each target and recipe after which nothing new is begun, and what was found so far is told
-    tell     hears what is being done, for people
+    tell     hears what is being done, for people; KeyboardInterrupt ends the check, and what was found so far is kept
     anonymous   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
 
     Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
@@ -305,7 +305,16 @@ def check(
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
     masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
     with Laboratory(timeout=timeout, memory_gib=_memory(memory_gib, case)) as lab:
-        results = [_check_one(case, one, chosen, lab, masks, out, budget, tell, anonymous) for one, chosen in runs]
+        results: list[dict[str, Any]] = []
+        for one, chosen in runs:
+            try:
+                results.append(_check_one(case, one, chosen, lab, masks, out, budget, tell, anonymous))
+            except KeyboardInterrupt:
+                if not results:
+                    raise
+                results[-1]["interrupted"] = True
+            if results[-1]["interrupted"]:
+                break
         return {"targets": results, "network_isolated": lab.network_isolated}
 
 
@@ -472,6 +481,7 @@ def reduce(
             "elements": elements(finding.case),
             "target_runs": lab.target_runs,
             "cpu_seconds": round(_cpu_seconds(lab) - cpu_before, 2),
+            "interrupted": finding.interrupted,
             "network_isolated": lab.network_isolated,
         }
 

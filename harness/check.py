@@ -127,7 +127,14 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
     else:
         judged = _survey(inquiry, recorded, whole)
         faults = _locate(inquiry, recorded, _failing(judged, whole), whole)
-    diagnoses, unconfirmed = _diagnose(inquiry, faults, whole)
+    diagnoses: list[Diagnosis] = []
+    unconfirmed, interrupted = None, False
+    try:
+        unconfirmed = _diagnose(inquiry, faults, whole, diagnoses)
+    except KeyboardInterrupt:
+        if not diagnoses:
+            raise
+        interrupted = True
     examined = len(diagnoses) >= len(_sorts(case, faults)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.masks, diagnoses) if examined else ""
     right = [j for j in judged if j.verdict.word is Word.AGREES or (rule and j.verdict.in_values)]
@@ -143,6 +150,7 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
         doubtful=dict(doubtful.most_common()),
         culprits=tuple(dict.fromkeys(pair for fault in faults for pair in _named(case, fault))),
         diagnoses=tuple(diagnoses),
+        interrupted=interrupted,
     )
 
 
@@ -185,12 +193,12 @@ def _locate(inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], wh
     return faults
 
 
-def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict) -> tuple[list[Diagnosis], Verdict | None]:
-    """What came of examining one fault of each sort, and a failure that fresh processes did not show again.
+def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict, diagnoses: list[Diagnosis]) -> Verdict | None:
+    """Add to `diagnoses` what comes of examining one fault of each sort; a failure that fresh processes did not show
+    again is the result.
 
     Where the model fails and no part of it does, the model is examined.
     """
-    diagnoses: list[Diagnosis] = []
     unconfirmed = None
     for fault in _sorts(inquiry.case, faults)[:DIAGNOSED]:
         if diagnoses and inquiry.left < 2 * RESERVED:
@@ -198,13 +206,22 @@ def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict) -> tupl
         examined = _examined(inquiry, fault.case)
         unconfirmed = examined.unconfirmed or unconfirmed
         if examined.unconfirmed is None and examined.verdict.failed:
-            diagnoses.append(_attributed(inquiry, _named(inquiry.case, fault), fault.case, examined))
+            _add(inquiry, diagnoses, Diagnosis(_named(inquiry.case, fault), examined), fault.case)
     if whole.failed and not diagnoses:
         examined = _examined(inquiry, inquiry.case)
         unconfirmed = examined.unconfirmed
         if examined.unconfirmed is None:
-            diagnoses.append(_attributed(inquiry, (), inquiry.case, examined))
-    return diagnoses, unconfirmed
+            _add(inquiry, diagnoses, Diagnosis((), examined), inquiry.case)
+    return unconfirmed
+
+
+def _add(inquiry: Inquiry, diagnoses: list[Diagnosis], diagnosis: Diagnosis, case: Case) -> None:
+    """`diagnosis` of the fault in `case`, and then what makes it go away: the first is kept when somebody ends that."""
+    diagnoses.append(diagnosis)
+    finding = diagnosis.examination.finding
+    if finding and finding.interrupted:
+        raise KeyboardInterrupt
+    diagnoses[-1] = _attributed(inquiry, diagnosis.nodes, case, diagnosis.examination)
 
 
 def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:

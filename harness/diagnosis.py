@@ -60,6 +60,7 @@ class Checked:
     vouched   share of the nodes that some tier affirmed;   doubtful   operator -> how many nodes it did not
     culprits  (name, operator) of every node found at fault, those of faults that were not examined too
     outputs   of each graph output the largest error over all feeds, and the largest magnitude it should have
+    interrupted   somebody ended the check: this is what it had come to
     """
 
     verdict: Verdict
@@ -70,6 +71,7 @@ class Checked:
     culprits: tuple[tuple[str, str], ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     outputs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    interrupted: bool = False
 
     @property
     def known(self) -> str:
@@ -88,6 +90,7 @@ class Checked:
             "tier": verdict.tier,
             "rule": verdict.rule,
             "known": self.known,
+            "interrupted": self.interrupted,
             "message": verdict.message,
             "stages": [
                 {"stage": run.stage, "outcome": str(run.outcome), "seconds": round(run.seconds, 3)}

@@ -59,7 +59,11 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """A confirmed failure, reduced. `symptom` is the failure it was first seen by, where that was another one."""
+    """A confirmed failure, reduced.
+
+    symptom      the failure it was first seen by, where that was another one
+    interrupted  somebody ended the reduction; this is what it had come to
+    """
 
     case: Case
     expected: tuple[Feed, ...]
@@ -70,6 +74,7 @@ class Finding:
     runs: int
     reproduced: int
     symptom: str = ""
+    interrupted: bool = False
 
     def to_save(self) -> SavedCase:
         """The finding as a case for the corpus: open, or flaky with its rate."""
@@ -260,7 +265,7 @@ def pursue(
     case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, calls: int, spent: Callable[[], bool]
 ) -> Finding | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone."""
-    name, record, symptom = installed.target.name, lab.reference.record, ""
+    name, record, symptom, interrupted = installed.target.name, lab.reference.record, "", False
     first_case, first_recipe = case, recipe
     verdict = look(case, installed, recipe, lab)
 
@@ -291,7 +296,7 @@ def pursue(
         if verdict.word is Word.HANGS:
             calls = min(calls, HANG_CALLS)
         reduced = reduce(case, recipe, installed.target, reproduces, record, budget=math.inf, calls=calls)
-        case, recipe = reduced.case, reduced.recipe
+        case, recipe, interrupted = reduced.case, reduced.recipe, reduced.ended == "interrupted"
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
     except ExhaustedError:
@@ -308,7 +313,8 @@ def pursue(
     sign = coarse(name, verdict)
     signature = Signature(sign, fine(sign, case))
     expected = lab.reference.run(case).outputs
-    return Finding(case, expected, installed, recipe, verdict, signature, CONFIRMING_RUNS, reproduced, symptom)
+    seen = (verdict, signature, CONFIRMING_RUNS, reproduced, symptom, interrupted)
+    return Finding(case, expected, installed, recipe, *seen)
 
 
 def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> Verdict:

@@ -17,6 +17,7 @@ from harness.environments import resolve
 from harness.errors import UserError
 from harness.known import mask_of
 from harness.pipeline import Examination
+from harness.reduce import passes, reducer
 from harness.verdict import Kind, Observation, Verdict, Word
 from tests import localisation, models, production
 from tests.localisation import FLOAT
@@ -74,6 +75,31 @@ def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(lab):
     assert checked.verdict.word in (Word.DIVERGES, Word.ABSTAINS)
     assert not checked.judged
     assert checked.vouched == 0.0
+
+
+def interrupt(*args):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("when", ["reducing", "trying options"])
+def test_ctrl_c_keeps_what_was_found_so_far(lab, monkeypatch, when):
+    if when == "reducing":
+        monkeypatch.setattr(reducer, "PASSES", (passes.window, interrupt))
+    else:
+        monkeypatch.setattr(checks, "remedies", interrupt)
+    target = resolve("tests.localisation:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    checked = check(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, lab, ())
+    assert checked.interrupted
+    assert checked.verdict.failed
+    (diagnosis,) = checked.diagnoses
+    assert elements(diagnosis.examination.finding.case) == (8 if when == "reducing" else 1)
+
+
+def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(lab, monkeypatch):
+    monkeypatch.setattr(checks, "survey", interrupt)
+    target = resolve("tests.localisation:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    with pytest.raises(KeyboardInterrupt):
+        check(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, lab, ())
 
 
 def test_what_is_documented_is_no_failure(lab):

@@ -96,6 +96,8 @@ def check(console: Console, result: Result) -> None:
             console.print("  nodes: " + ", ".join(f"{c['op_type']} {c['node']}" for c in r["culprits"]), markup=False)
         for fault in r["faults"]:
             _fault(console, fault)
+        if r["interrupted"]:
+            console.print("  [yellow]interrupted[/]: there may be more to find, and cases may get smaller")
 
 
 def _fault(console: Console, fault: Mapping[str, Any]) -> None:
