@@ -204,9 +204,8 @@ class _Host:
 
 
 def _is_alike(wanted: str, have: str, op_type: str) -> bool:
-    if op_type in MOVING:
-        wanted, have = wanted[1:], have[1:]  # without the kind of the type
-    return wanted in ("", have)
+    start = 1 if op_type in MOVING else 0  # without the kind of the type
+    return wanted == "" or wanted[start:] == have[start:]
 
 
 def _covers(have: str, want: str) -> bool:

@@ -50,7 +50,7 @@ def run(folder):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("test_mnn_execute_wrong-values_gemm_2e0d4ad6", "elements are wrong"),
+        ("test_mnn_execute_wrong-values_gemm_f56c53d6", "elements are wrong"),
         ("test_onnxruntime-quant_quantize_error_gemm_10a8112e", "IndexError"),
     ],
 )
@@ -77,7 +77,7 @@ def test_the_script_says_no_where_nothing_is_wrong(lab, tmp_path):
 
 
 def test_a_case_with_what_is_handed_over_still_loads_as_it_was(lab, tmp_path):
-    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_2e0d4ad6")
+    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
     assert {"reproduce.py", "ISSUE.md", "case.json", "model.onnx"} <= {path.name for path in folder.iterdir()}
     before = corpus.load(CORPUS / "mnn" / folder.name)
     assert digest(corpus.load(folder).case) == digest(before.case)
@@ -85,7 +85,7 @@ def test_a_case_with_what_is_handed_over_still_loads_as_it_was(lab, tmp_path):
 
 
 def test_the_issue_says_what_a_maintainer_asks_for(lab, tmp_path):
-    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_2e0d4ad6")
+    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
     text = (folder / "ISSUE.md").read_text()
     assert text.startswith("# mnn 3.6.1: Gemm with transA")
     for part in (
@@ -102,7 +102,7 @@ def test_the_issue_says_what_a_maintainer_asks_for(lab, tmp_path):
 
 
 def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
-    before = corpus.load(CORPUS / "mnn" / "test_mnn_execute_wrong-values_gemm_2e0d4ad6")
+    before = corpus.load(CORPUS / "mnn" / "test_mnn_execute_wrong-values_gemm_f56c53d6")
     result = api.reduce(before.path, out=tmp_path)
     after = corpus.load(Path(result["path"]))
     assert (after.note, after.seen, after.not_seen) == (before.note, before.seen, before.not_seen)

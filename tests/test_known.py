@@ -240,6 +240,30 @@ def test_operands_are_compared_by_class(pattern: Case, case: Case, expected: boo
     assert bool(found(mask(pattern), case)) == expected
 
 
+def test_data_movement_is_compared_without_the_type_of_the_data():
+    def flattened(x: np.ndarray) -> Case:
+        return tools.make_case([node("Flatten", ["x"], ["y"])], {"x": x}, ["y"], {})
+
+    known = mask(flattened(np.ones((2, 2), np.float32)))
+    assert found(known, flattened(np.ones((2, 2), np.int32)))
+    assert not found(known, flattened(np.ones((2, 0), np.int32))), "empty tensors are another matter"
+
+
+def test_a_subgraph_may_hold_anything():
+    def loop(*nodes: Any) -> Case:
+        body = helper.make_graph(
+            [node("Identity", ["go"], ["on"]), *nodes],
+            "body",
+            [helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", 7), ("go", 9), ("v", 1))],
+            [helper.make_tensor_value_info(name, kind, []) for name, kind in (("on", 9), ("w", 1))],
+        )
+        return tools.make_case(
+            [node("Loop", ["n", "", "x"], ["y"], body=body)], {"x": np.array(2, np.float32)}, ["y"], {"n": np.array(2)}
+        )
+
+    assert found(mask(loop(node("Neg", ["v"], ["w"]))), loop(node("Abs", ["v"], ["u"]), node("Exp", ["u"], ["w"])))
+
+
 def test_siblings_match_and_other_operators_do_not():
     def reduction(op_type: str) -> Case:
         return small(node(op_type, ["x"], ["y"]))
