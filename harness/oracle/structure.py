@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from harness import external
+from harness.oracle import reach
 from harness.oracle.graph import Node
 from harness.oracle.question import Place, Question, abstains, diverges
 from harness.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
@@ -103,7 +104,7 @@ def _data_dependent_shape(question: Question, place: Place) -> list[str]:
     feed, name = place
     ancestors = [node.op for node in question.graph.ancestors(name)]
     operators = [op for op in ancestors if op in DATA_DEPENDENT]
-    if question.scheme is not None:
+    if question.scheme is not None and name not in reach.untouched(question):
         return operators
     shape = question.expected[feed][name].shape
     samples = question.reference.sample(question.case)
