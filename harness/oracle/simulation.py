@@ -23,16 +23,17 @@ from harness.oracle import exact, layers, tracing
 from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule
+from harness.oracle.expansion import ROUNDED, expand, rounding
 from harness.oracle.graph import Graph, Node
 from harness.oracle.layers import Layer, Weights
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.oracle.running_error import is_ill, outside
-from harness.oracle.tracing import Grid, Grids, Region
+from harness.oracle.tracing import Grid, Grids, Region, Trace
 from harness.verdict import Kind, Verdict
 
 TIER = "artifact"
-ROUNDED, UNKNOWN = "artifact.Rounded", "artifact.Unknown."
-"""operators of a simulation: a rounding to codes, and (before the name of an operator) what is not known"""
+UNKNOWN = "artifact.Unknown."
+"""before the name of an operator: what becomes of its result is not known"""
 
 ACTIVATIONS = frozenset({"BatchNormalization", "Clip", "LeakyRelu", "PRelu", "Relu"})
 FLOAT = np.dtype(np.float32)
@@ -73,14 +74,15 @@ def simulated(question: Question) -> Simulation | None:
     if scheme is None or "operations" not in artifact:
         return None
     model, values = question.graph, {**question.graph.constants, **question.records[0]}
-    regions = tracing.regions(model, tracing.read(artifact), values)
+    trace = tracing.read(artifact)
+    regions = tracing.regions(model, trace, values)
     steps = {name: max((g.scale for g in region.grids if g), default=0.0) for name, region in regions.items()}
     held = _held(model, regions, layers.read(question))
     problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in held if weights}
     doubtful = {name for layer, weights, name in held if weights is None or problems[layer.name]}
     sure = [layer.name for layer, weights, name in held if weights and _is_alone(weights.node, model, regions[name])]
-    known = {name: dataclasses.replace(r, known=r.known and name not in doubtful) for name, r in regions.items()}
-    graph = _rewritten(_with_weights(model, held), known)
+    regions |= {name: dataclasses.replace(regions[name], known=False, told=False) for name in doubtful}
+    graph = _rewritten(_with_weights(model, held), regions, trace)
     return Simulation(graph, steps, next((problems[name] for name in sure if problems[name]), None))
 
 
@@ -170,28 +172,34 @@ def _with_weights(model: Graph, held: Sequence[Held]) -> Graph:
     return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
 
 
-def _rewritten(model: Graph, regions: Mapping[str, Region]) -> Graph:
+def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace) -> Graph:
     """`model` with a rounding wherever a region says so, and what is not known marked so."""
     held = {name: f"{name}~held" for name in model.outputs if name in regions and any(regions[name].handed_out)}
     reads, unknown = _reads(model, regions)
     nodes: list[Node] = []
+    constants = dict(model.constants)
     for k, node in enumerate(model.nodes):
         given = [held.get(name, name) for name in node.inputs]
         for j, name in enumerate(node.inputs):
             if (k, name) in reads:
-                nodes.append(_rounding(given[j], f"{name}~{k}~{j}", reads[k, name]))
+                nodes.append(rounding(given[j], f"{name}~{k}~{j}", reads[k, name]))
                 given[j] = f"{name}~{k}~{j}"
         results = [f"{name}~computed" if name in regions else name for name in node.outputs]
         nodes.append(dataclasses.replace(node, inputs=tuple(given), outputs=tuple(results)))
         for name in (name for name in node.outputs if name in regions):
-            region, inner = regions[name], held.get(name, name)
+            region, inner, made = regions[name], held.get(name, name), f"{name}~computed"
             if name in unknown:
-                nodes.append(Node(UNKNOWN + node.op, (), tuple({inner, name}), {}))
-                continue
-            nodes.append(_rounding(f"{name}~computed", inner, region.grids, region.steps))
+                expansion = expand(model, region, trace, held, made, f"{name}~expanded") if region.told else None
+                if expansion is None:
+                    nodes.append(Node(UNKNOWN + node.op, (), tuple({inner, name}), {}))
+                    continue
+                nodes += [*expansion.nodes, rounding(f"{name}~expanded", inner, expansion.grids, expansion.steps)]
+                constants |= expansion.constants
+            else:
+                nodes.append(rounding(made, inner, region.grids, region.steps))
             if inner != name:
-                nodes.append(_rounding(inner, name, region.handed_out))
-    return dataclasses.replace(model, nodes=tuple(nodes))
+                nodes.append(rounding(inner, name, region.handed_out))
+    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
 
 
 def _reads(model: Graph, regions: Mapping[str, Region]) -> tuple[dict[tuple[int, str], Grids], set[str]]:
@@ -205,9 +213,3 @@ def _reads(model: Graph, regions: Mapping[str, Region]) -> tuple[dict[tuple[int,
                     if reads.setdefault((k, name), region.sources[name]) != region.sources[name]:
                         unknown.add(region.result)
     return reads, unknown
-
-
-def _rounding(x: str, y: str, grids: Grids, steps: int = 0) -> Node:
-    if not any(grids):
-        return Node("Identity", (x,), (y,), {})
-    return Node(ROUNDED, (x,), (y,), {"grids": grids, "steps": steps})

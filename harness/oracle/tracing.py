@@ -44,6 +44,10 @@ class Operation:
     outputs: tuple[str, ...]
     runs: str
     steps: int = 0
+    in_order: bool = False
+    computes: str = ""
+    attributes: Mapping[str, float] = field(default_factory=dict)
+    values: np.ndarray | None = None
     kind: int = 0
 
 
@@ -55,20 +59,26 @@ Grids = tuple[Grid | None, ...]
 class Region:
     """What computes tensor `result` of the model.
 
+    start        the artifact's name of the result
     operations   those that do more than move data
+    coded        the operations that run in codes -> whether they surely do
     sources      tensors of the model that it is computed from -> the grids that they are read on
     grids        those of the result;   steps   how far off a code may be there, beyond the nearest
     handed_out   the grids of the result as a result of the whole model
     known        whether that is all that is rounded
+    told         whether all grids are, those between operations too
     """
 
     result: str
+    start: str = ""
     operations: tuple[Operation, ...] = ()
+    coded: Mapping[str, bool] = field(default_factory=dict)
     sources: Mapping[str, Grids] = field(default_factory=dict)
     grids: Grids = (None,)
     steps: int = 0
     handed_out: Grids = (None,)
     known: bool = False
+    told: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,8 +130,8 @@ class _Read:
 def read(artifact: Mapping[str, Any]) -> Trace:
     """The Trace of an artifact that tells its operations."""
     operations = [
-        Operation(o["name"], tuple(o["inputs"]), tuple(o["outputs"]), o["runs"], o["steps"], o.get("kind", 0))
-        for o in artifact["operations"]
+        Operation(**{**said, "inputs": tuple(said["inputs"]), "outputs": tuple(said["outputs"])})
+        for said in artifact["operations"]
     ]
     grids = {
         name: Grid(t["scale"], t["zero_point"], t["low"], t["high"]) for name, t in artifact.get("tensors", {}).items()
@@ -141,7 +151,7 @@ def regions(model: Graph, trace: Trace, values: Values) -> dict[str, Region]:
                 region = _region(model, trace, name, _walk(trace, start, behind), values)
                 strangers = computed - behind - {name}
                 renamed = any(op.name in strangers for op in region.operations)
-                found[name] = replace(region, known=region.known and not renamed)
+                found[name] = replace(region, known=False, told=False) if renamed else region
             elif name in model.outputs:
                 found[name] = Region(name)
     return found
@@ -161,7 +171,7 @@ def inside(model: Graph, region: Region) -> list[int]:
 def _behind(model: Graph, name: str) -> Iterator[str]:
     """The tensors that tensor `name` depends on."""
     for node in model.ancestors(name):
-        yield from (x for x in (*node.inputs, *node.outputs) if x and x != name)
+        yield from (x for x in (*node.inputs, *(node.outputs if name not in node.outputs else ())) if x)
 
 
 @dataclass(frozen=True)
@@ -180,7 +190,7 @@ class _Walk:
 
 def _region(model: Graph, trace: Trace, result: str, walk: _Walk, values: Values) -> Region:
     operations = tuple(walk.operations.values())
-    coded = _coded(walk, values, np.size(values.get(result, 0)))
+    coded = _coded(trace, walk, values, np.size(values.get(result, 0)))
     on: dict[str, list[Grid | None]] = {}
     known = not any(op.runs == "somehow" for op in operations)
     known &= not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
@@ -194,7 +204,9 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, values: Values
     handed_out = trace.moved_on(walk.start) if walk.start == result else None
     region = Region(
         result,
+        walk.start,
         operations,
+        coded,
         {name: _single(grids) for name, grids in on.items() if name},
         _single(results) if coded else (None,),
         max((op.steps for op in operations if op.name in coded), default=0),
@@ -209,7 +221,9 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, values: Values
         moved = all(exact.RULES.get(node.op) in exact.MOVEMENT for node in nodes)
         known &= moved or not set(_behind(model, result)) & set(model.inputs)
     used = [grid for grids in (*split, region.handed_out) for grid in grids if grid]
-    return replace(region, known=known and all(grid.scale > 0 for grid in used))
+    between = [trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])]
+    told = all(grid.scale > 0 for grid in (*used, *between))
+    return replace(region, known=known and told, told=told)
 
 
 def _single(grids: Sequence[Grid | None]) -> Grids:
@@ -246,11 +260,13 @@ def _walk(trace: Trace, start: str, behind: Collection[str]) -> _Walk:
     return _Walk(start, operations, reads, links)
 
 
-def _coded(walk: _Walk, values: Values, size: int) -> dict[str, bool]:
+def _coded(trace: Trace, walk: _Walk, values: Values, size: int) -> dict[str, bool]:
     """The operations that run in codes -> whether they surely do, where the result has `size` elements."""
     coded = {}
     for op in walk.operations.values():
-        operands = [np.size(values.get(r.tensor, 0)) for r in walk.reads if r.operation == op.name]
-        if op.runs == "codes" or op.runs == UNLESS_BROADCAST:
-            coded[op.name] = op.runs == "codes" or all(n in (1, size) for n in operands)
+        if "codes" in op.runs:
+            held = [trace.makers[name].values for name in op.inputs if name in trace.makers]
+            sizes = [x.size for x in held if x is not None]
+            sizes += [np.size(values.get(r.tensor, 0)) for r in walk.reads if r.operation == op.name]
+            coded[op.name] = op.runs != UNLESS_BROADCAST or all(n in (1, size) for n in sizes)
     return coded

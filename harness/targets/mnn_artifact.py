@@ -20,9 +20,19 @@ CODED = 1  # IDSTQuan.type of weights in a table of codes; others are sparse, fl
 
 # Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
 # says which run in int8 where all their operands and results have a scale; a session's callbacks show the same.
-BINARY, CONCAT, CONVOLUTION, DEPTHWISE, PACK, POOLING, UNARY = 7, 10, 12, 13, 44, 47, 101
+BINARY, CONCAT, CONVOLUTION, DEPTHWISE, PACK, UNARY = 7, 10, 12, 13, 44, 101
+POOLINGS = {47: (7, 1), 112: (3, 2)}
+"""Pooling, and Pooling3D, which is made in two steps: (the number of the field that holds its type, how many steps)"""
 IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, 77, 85, UNARY, 603})
 """the two, and PReLU, Scale, Softmax, UnaryOp, LayerNorm"""
+IN_ORDER = frozenset({26, 28, 73, 90, 107, 129})
+"""of these ExpandDims, Flatten, Reshape, Squeeze, Unsqueeze, ConvertTensor: elements keep their order"""
+CONSTANT, RELU, CLIP = 11, 69, 70
+BINARIES = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 6: "Pow", 7: "Div", 8: "Min", 9: "Max"}
+UNARIES = {0: "Abs", 1: "Neg", 5: "Sqrt", 7: "Exp", 8: "Log", 9: "Sin", 10: "Cos", 11: "Tan", 12: "Asin", 13: "Acos"}
+UNARIES |= {14: "Atan", 15: "Reciprocal", 18: "Acosh", 19: "Sinh", 20: "Asinh", 21: "Atanh", 22: "Sign", 24: "Cosh"}
+UNARIES |= {25: "Erf", 29: "Sigmoid", 30: "Tanh", 31: "HardSwish"}
+"""of the enums BinaryOpOperation and UnaryOpOperation, those that are operators of ONNX"""
 WITHOUT_TABLE = frozenset({0, 1, 22})
 """ABS, NEG, SIGN of the enum UnaryOpOperation: others run in codes where the file holds a table for them"""
 IN_FLOATS = frozenset({2, 9, 17, 18, 22, 23, 39, 66, 68, 69, 70, 76, 78, 80, 82, 130, 257, 514, 604})
@@ -144,8 +154,32 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         scales |= {tensor: tensors[tensor]["scale"] if tensor in tensors else moved for tensor in outputs}
         known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
         runs, steps = _runs(op, kind, known, name in coded)
-        found.append({"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps, "kind": kind})
+        operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps, "kind": kind}
+        found.append(operation | _meaning(op, kind))
     return found
+
+
+def _meaning(op: Table, kind: int) -> dict[str, Any]:
+    """The ONNX operator that an operator computes, or the numbers that it holds; {} for others."""
+    if kind == CONSTANT:
+        blob = op.table(2)
+        values, shape = blob.array(7, "f4"), blob.array(0, "i4")
+        return {"values": values.reshape(shape)} if values.size == math.prod(shape) else {}  # else it is padded
+    if kind == RELU:
+        slope = op.table(2).number(0) if op.integer(1, form="<B") else 0.0
+        return {"computes": "LeakyRelu", "attributes": {"alpha": slope}}
+    if kind == CLIP:
+        low, high = (op.table(2).number(0), op.table(2).number(1, 6.0)) if op.integer(1, form="<B") else (0.0, 6.0)
+        return {"computes": "Clip", "attributes": {"min": low, "max": high}}
+    if kind in IN_ORDER:
+        return {"in_order": True}
+    if kind in (CONVOLUTION, DEPTHWISE):
+        return {} if op.table(2).array(2, "f4").any() else {"computes": "layer"}
+    if kind in (BINARY, UNARY):
+        param = op.table(2)
+        name = (BINARIES if kind == BINARY else UNARIES).get(param.integer(0), "")
+        return {"computes": name} if name and not (kind == BINARY and param.integer(2)) else {}
+    return {}
 
 
 def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tuple[str, int]:
@@ -155,16 +189,17 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
     """
     if kind in MOVES:
         return "moves", 0
-    if kind not in IN_FLOATS | IN_CODES | {BINARY, POOLING}:
+    if kind not in IN_FLOATS | IN_CODES | POOLINGS.keys() | {BINARY}:
         return "somehow", 0
     if len(scales) < 2 or None in scales or kind in IN_FLOATS:
         return "float", 0
     if kind == BINARY:
         fused = op.table(2).integer(2)
         return "codes" if fused else "codes unless broadcast", 0
-    if kind == POOLING:
-        average = op.table(2).integer(7, form="<B") == 1
-        return ("codes", int(average)) if len(set(scales)) == 1 else ("float", 0)
+    if kind in POOLINGS:
+        field, parts = POOLINGS[kind]
+        average = op.table(2).integer(field, form="<B") == 1
+        return ("codes", parts if average else 0) if len(set(scales)) == 1 else ("float", 0)
     if kind in (CONVOLUTION, DEPTHWISE) and not coded:
         return "float", 0
     if kind == UNARY and not op.table(2).has(2):
