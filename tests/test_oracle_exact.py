@@ -46,6 +46,13 @@ def test_random_data_have_too_fine_a_grid_to_be_added(lab):
     assert "y" not in known(lab, model)
 
 
+def test_doubles_that_float32_lacks_are_on_no_grid(lab):
+    for number, claimed in ((0.5, True), (1 / 3, False)):
+        x = np.array([number])
+        model = case([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, outputs=[("y", TensorProto.DOUBLE, (1,))])
+        assert ("y" in known(lab, model)) is claimed
+
+
 def test_a_sum_that_may_leave_24_bits_is_not_claimed(lab):
     for terms, claimed in ((4, True), (2**14, False)):
         x = np.full((1, terms), 63, np.float32)

@@ -151,3 +151,10 @@ def test_float64_may_be_computed_in_float32(lab):
     x = normal(8, dtype=np.float64)
     model = one("Exp", x, element=TensorProto.DOUBLE)
     assert said_of(lab, model, np.exp(x.astype(np.float32)).astype(np.float64)).word is Word.AGREES
+
+
+def test_float64_may_be_held_in_float32(lab):
+    x = np.array([1 / 3, 1e-300, np.inf])
+    model, carried = one("Relu", x, element=TensorProto.DOUBLE), x.astype(np.float32).astype(np.float64)
+    assert said_of(lab, model, carried).word is Word.AGREES
+    assert said_of(lab, model, carried * (1 + 2.0**-22)).word is Word.DIVERGES

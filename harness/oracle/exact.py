@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from harness.oracle.graph import Node
-from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
+from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges, identical
 from harness.verdict import Verdict
 
 TIER = "exact"
@@ -70,8 +70,8 @@ def _computed(question: Question, place: Place) -> bool:
 def grids(question: Question, feed: int) -> dict[str, Grid]:
     """The grid of each tensor of feed `feed` on which nothing rounds before it."""
     graph = question.graph
-    known = {name: grid_of(x) for name, x in graph.constants.items()}
-    known |= {name: grid_of(x) for name, x in question.case.feeds[feed].items()}
+    leaves = {**graph.constants, **question.case.feeds[feed]}
+    known = {name: grid_of(x) for name, x in leaves.items() if _is_carried(x)}
     for node in graph.nodes:
         rule = RULES.get(node.op)
         if rule is None or any(name and name not in known for name in node.inputs):
@@ -83,6 +83,11 @@ def grids(question: Question, feed: int) -> dict[str, Grid]:
         if grid is not None:
             known |= {name: grid for name in node.outputs if name}
     return known
+
+
+def _is_carried(x: np.ndarray) -> bool:
+    """Whether an engine without doubles, which computes them in float32, can hold `x`."""
+    return x.dtype != np.float64 or identical(x, x.astype(np.float32).astype(np.float64))
 
 
 def grid_of(x: np.ndarray) -> Grid:

@@ -109,6 +109,14 @@ def exact(x: Array) -> Ball:
     return Ball(x.astype(NARROW.get(x.dtype, x.dtype), copy=False), None, x.dtype)
 
 
+def held(x: Array) -> Ball:
+    """The ball of a number that is given: `x`, or for a float64 what float32 holds of it."""
+    ball = exact(x)
+    if x.dtype != np.float64 or not (lost := np.nan_to_num(np.abs(x - x.astype(np.float32)), nan=0.0)).any():
+        return ball
+    return Ball(ball.middle, lost, ball.dtype)
+
+
 def value(ball: Ball) -> Array:
     """The array in its own dtype. Raises Undecided where it is not exactly known."""
     if ball.radius is not None and ball.radius.any():

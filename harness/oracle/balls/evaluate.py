@@ -34,7 +34,7 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     softmax,
     text,
 )
-from harness.oracle.balls.ball import Undecided, exact
+from harness.oracle.balls.ball import Undecided, held
 from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node, Values
 
@@ -55,14 +55,14 @@ def evaluate(graph: Graph, feed: Values, *, lenient: bool = False, observed: Val
     first step to the last, which no ball could follow for long, but at every step from the state that it showed.
     """
     with np.errstate(all="ignore"):
-        return _evaluate(graph, {name: exact(x) for name, x in feed.items()}, {}, lenient, observed or {})
+        return _evaluate(graph, {name: held(x) for name, x in feed.items()}, {}, lenient, observed or {})
 
 
 def _evaluate(
     graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool, observed: Values
 ) -> Evaluation:
     """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
-    balls: dict[str, Any] = {**{name: exact(x) for name, x in graph.constants.items()}, **given}
+    balls: dict[str, Any] = {**{name: held(x) for name, x in graph.constants.items()}, **given}
     undecided = dict(unknown)
     bodies: dict[int, Graph] = {}
 
