@@ -85,6 +85,16 @@ Artifact = Mapping[str, Any]
 {"model": bytes}   a quantised ONNX model, where the target writes one; else
 {"layers": [{"name", "weights", "scales"}]}   what the artifact says of its weighted operators: their weights as
                    dequantised, float32 [channels, n], and their steps, float32 [channels, blocks of n / blocks weights]
+"tensors": {name: {"scale", "zero_point", "low", "high"}}   codes are clip(round(x / scale) + zero_point, low, high)
+"operations": [{"name", "inputs", "outputs", "runs", ...}]   in order, by the names of their tensors. "runs" is
+                   "moves"   gives the data it reads in another shape or order, as codes where both are on one grid;
+                             "in_order": whether they keep their order
+                   "codes"   reads and gives codes, which may be "steps" beyond the nearest
+                   "codes unless broadcast"   does so where its operands have the shape of the result, or one element
+                   "float"   reads what is there, and gives floats
+                   "somehow"   nothing is known of it
+                   "computes"   is the ONNX operator, with "attributes", whose result it gives, perhaps through "then";
+                   or "layer": its operand times the weights of the layer of its name. "values": the numbers it holds
 """
 
 

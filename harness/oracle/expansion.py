@@ -141,7 +141,9 @@ class _Builder:
             self.nodes.append(Node("Max", (*operands, ends[0]), (f"{y}~low",), {}))
             self.nodes.append(Node("Min", (f"{y}~low", ends[1]), (y,), {}))
         elif op.computes and op.computes != LAYER:
-            self.nodes.append(Node(op.computes, tuple(operands), (y,), op.attributes))
+            first = f"{y}~before" if op.then else y
+            self.nodes.append(Node(op.computes, tuple(operands), (first,), op.attributes))
+            self.nodes += [Node(op.then, (first,), (y,), {})] if op.then else []
         elif op.computes == LAYER and len(self.products) == 1:
             product = self.products[0]
             kept = {key: value for key, value in product.attributes.items() if key not in ("alpha", "beta")}

@@ -46,6 +46,7 @@ class Operation:
     steps: int = 0
     in_order: bool = False
     computes: str = ""
+    then: str = ""
     attributes: Mapping[str, float] = field(default_factory=dict)
     values: np.ndarray | None = None
     kind: int = 0

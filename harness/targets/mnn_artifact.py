@@ -178,7 +178,8 @@ def _meaning(op: Table, kind: int) -> dict[str, Any]:
     if kind in (BINARY, UNARY):
         param = op.table(2)
         name = (BINARIES if kind == BINARY else UNARIES).get(param.integer(0), "")
-        return {"computes": name} if name and not (kind == BINARY and param.integer(2)) else {}
+        fused = param.integer(2) if kind == BINARY else 0
+        return {"computes": name, "then": ("", "Relu")[fused]} if name and fused in (0, 1) else {}
     return {}
 
 

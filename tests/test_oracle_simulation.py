@@ -1,0 +1,211 @@
+"""The artifact tier where an artifact tells its operations: the model is evaluated on the grids that it tells."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from harness.environments import resolve
+from harness.oracle import simulation, tracing
+from harness.oracle.judge import judge
+from harness.oracle.question import Question
+from harness.recipe import canonical, effective
+from harness.verdict import Kind, Word
+from harness.wire import Scheme
+from tests import models
+
+FLOAT = TensorProto.FLOAT
+SCHEME = Scheme((-127, 127), (-127, 127), symmetric_activations=True, per_channel=True, clips=True)
+X = np.random.default_rng(5).uniform(-4, 4, (3, 8)).astype(np.float32)
+
+
+def operation(name, inputs, outputs, runs, **said):
+    return {"name": name, "inputs": list(inputs), "outputs": list(outputs), "runs": runs, "steps": 0, **said}
+
+
+def artifact(operations, scales):
+    tensors = {name: {"scale": s, "zero_point": 0.0, "low": -127.0, "high": 127.0} for name, s in scales.items()}
+    return {"layers": [], "tensors": tensors, "operations": [operation("x", (), ("x",), "somehow"), *operations]}
+
+
+def on_grid(x, scale):
+    return np.clip(np.rint(x / scale), -127, 127) * scale
+
+
+def ask(lab, case, said, y):
+    """What the simulation says of outputs `y`."""
+    outputs = ({"y": np.asarray(y, np.float32)},)
+    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+    return simulation.decide(question, question.places)[0, "y"]
+
+
+CHAIN = models.case(
+    [helper.make_node("Tanh", ["x"], ["h"]), helper.make_node("Exp", ["h"], ["y"])],
+    {"x": X},
+    outputs=[("y", FLOAT, X.shape)],
+)
+SCALES = {"x": 4 / 127, "h": 0.6 / 127, "y": 3 / 127}
+TOLD = artifact([operation("h", "x", "h", "codes"), operation("y", "h", "y", "codes")], SCALES)
+
+
+def simulated_chain():
+    h = on_grid(np.tanh(on_grid(X, SCALES["x"])), SCALES["h"])
+    return on_grid(np.exp(h), SCALES["y"])
+
+
+def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(lab):
+    y = simulated_chain()
+    assert np.abs(y - np.exp(np.tanh(X))).max() > 0.5, "this grid clips so much that no noise would explain it"
+    assert ask(lab, CHAIN, TOLD, y).word is Word.AGREES
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (lambda y: np.where(y == y.max(), y - SCALES["y"], y), Kind.OFF_BY_ONE_STEP),
+        (lambda y: y.astype(np.float16), Kind.OFF_BY_ONE_STEP),
+        (lambda y: y * 1.01, Kind.WRONG_VALUES),
+        (lambda y: np.roll(y, 1, axis=0), Kind.WRONG_VALUES),
+        (lambda y: np.where(y == y.min(), 0, y), Kind.WRONG_VALUES),
+    ],
+    ids=["one code", "half precision", "a percent", "rows exchanged", "an element lost"],
+)
+def test_what_the_artifact_does_not_say_is_wrong_however_small(lab, damage, kind):
+    found = ask(lab, CHAIN, TOLD, damage(simulated_chain()))
+    assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "a fault far below quantisation noise went unseen"
+    if kind is Kind.OFF_BY_ONE_STEP:
+        assert found.kind is kind
+
+
+def test_a_grid_that_the_executor_does_not_follow_is_seen(lab):
+    wrong = artifact(TOLD["operations"][1:], {**SCALES, "h": SCALES["h"] * 1.02})
+    assert ask(lab, CHAIN, wrong, simulated_chain()).word is Word.DIVERGES, "h was rounded to another grid than told"
+
+
+def test_an_operation_in_floats_reads_its_operand_as_it_is(lab):
+    scales = {"x": 0.5, "h": 1 / 127, "y": 3 / 127}
+    said = artifact([operation("h", "x", "h", "float"), operation("y", "h", "y", "codes")], scales)
+    y = on_grid(np.exp(on_grid(np.tanh(X), 1 / 127)), 3 / 127)
+    assert ask(lab, CHAIN, said, y).word is Word.AGREES
+    of_rounded = on_grid(np.exp(on_grid(np.tanh(on_grid(X, 0.5)), 1 / 127)), 3 / 127)
+    assert ask(lab, CHAIN, said, of_rounded).word is Word.DIVERGES, "x is not rounded, whatever its grid"
+
+
+def test_an_operation_that_does_not_take_the_nearest_code_has_as_many_steps_as_it_says(lab):
+    loose = artifact([TOLD["operations"][1], operation("y", "h", "y", "codes") | {"steps": 1}], SCALES)
+    y = simulated_chain()
+    one, two = (np.where(y == y.min(), y + k * SCALES["y"], y) for k in (1, 2))
+    assert ask(lab, CHAIN, loose, one).word is Word.AGREES
+    assert ask(lab, CHAIN, loose, two).word is Word.DIVERGES
+
+
+def test_moving_data_between_tensors_of_one_grid_rounds_them(lab):
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, X.T.shape)])
+    operations = [operation("t", "x", "t", "moves"), operation("y", "t", "y", "float")]
+    rounded, kept = np.maximum(on_grid(X.T, 0.1), 0), np.maximum(X.T, 0)
+    same, other = ({"x": 0.1, "t": s, "y": 0.2} for s in (0.1, 0.11))
+    assert ask(lab, case, artifact(operations, same), rounded).word is Word.AGREES
+    assert ask(lab, case, artifact(operations, same), kept).word is Word.DIVERGES
+    assert ask(lab, case, artifact(operations, other), kept).word is Word.AGREES, "codes of two grids are not moved"
+
+
+def softsign(last="codes"):
+    """Softsign as three operations with two tensors between them that the model does not have."""
+    operations = [
+        operation("a", "x", "a", "codes", computes="Abs"),
+        operation("one", (), ("one",), "somehow", values=np.ones((), np.float32)),
+        operation("b", ("a", "one"), "b", "codes", computes="Add"),
+        operation("y", ("x", "b"), "y", last, computes="Div"),
+    ]
+    return artifact(operations, {"x": 4 / 127, "a": 4 / 127, "one": 1 / 127, "b": 5 / 127, "y": 0.8 / 127})
+
+
+SOFTSIGN = models.case([helper.make_node("Softsign", ["x"], ["y"])], {"x": X}, outputs=[("y", FLOAT, X.shape)])
+
+
+def test_what_is_rounded_between_the_operations_of_one_operator_counts(lab):
+    x = on_grid(X, 4 / 127)
+    y = on_grid(x / on_grid(on_grid(np.abs(x), 4 / 127) + 1, 5 / 127), 0.8 / 127)
+    unrounded = on_grid(x / (1 + np.abs(x)), 0.8 / 127)
+    assert (y != unrounded).any(), "the roundings between show in the result"
+    assert ask(lab, SOFTSIGN, softsign(), y).word is Word.AGREES
+    assert ask(lab, SOFTSIGN, softsign(), unrounded).word is Word.DIVERGES
+    assert ask(lab, SOFTSIGN, softsign(), np.where(y == y.max(), 0, y)).word is Word.DIVERGES
+
+
+def test_an_operation_that_the_target_does_not_know_is_named(lab):
+    found = ask(lab, SOFTSIGN, softsign("somehow"), X)
+    assert (found.word, found.abstained) == (Word.ABSTAINS, ("Softsign",))
+
+
+def test_a_converter_that_gives_a_tensor_the_name_of_another_is_not_believed(lab):
+    said = artifact([operation("y", "x", "h", "codes"), operation("z", "h", "y", "moves")], SCALES)
+    assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, "operation y gives a tensor called h"
+
+
+def test_operations_in_a_circle_end():
+    said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
+    said["operations"].append(operation("y", "a", "y", "moves"))
+    graph = Question(SOFTSIGN, (), (), None).graph
+    assert not tracing.regions(graph, tracing.read(said), {"y": X})["y"].known, "nobody knows where its data are from"
+
+
+def weighted(op, shape, x, y, norm=False, **attributes):
+    rng = np.random.default_rng(3)
+    nodes = [helper.make_node(op, ["x", "w", "b"], ["c" if norm else "t"], **attributes)]
+    constants = {"w": rng.normal(size=shape), "b": rng.normal(size=y[1])}
+    if norm:
+        nodes.append(helper.make_node("BatchNormalization", ["c", "s", "o", "m", "v"], ["t"]))
+        constants |= {name: rng.uniform(0.5, 2, y[1]) for name in "somv"}
+    nodes += [helper.make_node("Relu", ["t"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
+    values = {name: value.astype(np.float32) for name, value in constants.items()}
+    return models.case(nodes, {"x": rng.normal(size=x).astype(np.float32)}, values, outputs=[("y", FLOAT, y)])
+
+
+CASES = {
+    "convolution": weighted("Conv", (8, 4, 2, 2), (1, 4, 4, 4), (1, 8, 3, 3)),
+    "grouped convolution": weighted("Conv", (8, 4, 2, 2), (1, 8, 4, 4), (1, 8, 3, 3), group=2),
+    "depthwise convolution": weighted("Conv", (8, 1, 2, 2), (1, 8, 4, 4), (1, 8, 3, 3), group=8),
+    "folded convolution": weighted("Conv", (8, 4, 2, 2), (1, 4, 4, 4), (1, 8, 3, 3), norm=True),
+    "transposed convolution": weighted("ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 6, 5, 5)),
+    "matrix product": weighted("Gemm", (5, 6), (3, 6), (3, 5), transB=1, alpha=0.5),
+}
+MNN = resolve("mnn").target
+
+
+def observed(lab, case, **recipe):
+    chosen = canonical(MNN, {"quantize": "offline", **recipe})
+    observation = lab.observe(case, resolve("mnn"), chosen)
+    assert observation.outputs, f"MNN did not run it: {observation.last.message}"
+    return observation, effective(MNN, chosen)
+
+
+@pytest.mark.parametrize("recipe", [{}, {"method": "ADMM", "weight_method": "ADMM"}, {"method": "EMA"}], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_what_mnn_executes_is_what_its_file_says(lab, name, recipe):
+    seen, options = observed(lab, CASES[name], **recipe)
+    found = judge(CASES[name], seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message
+    if not recipe:
+        assert found.tier == "artifact", "MNN's file tells enough"
+        y = seen.outputs[0]["y"].astype(np.float16).astype(np.float32)
+        seen = dataclasses.replace(seen, outputs=({"y": y},))
+        found = judge(CASES[name], seen, target=MNN, options=options, reference=lab.reference)
+        assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "results in half precision went unseen"
+
+
+def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_quantiser(lab):
+    case = CASES["folded convolution"]
+    seen, options = observed(lab, case)
+    layer = seen.artifact["layers"][0]
+    larger = {**layer, "scales": layer["scales"] * np.float32(1.0005)}
+    seen = dataclasses.replace(
+        seen,
+        artifact={**seen.artifact, "layers": [larger]},
+        outputs=({"y": seen.outputs[0]["y"] + np.float32(1)},),
+    )
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert (found.word, found.stage) == (Word.DIVERGES, "quantize")
+    assert "the scale of channel" in found.message, found.message
