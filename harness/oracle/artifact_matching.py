@@ -345,5 +345,6 @@ class _Matcher:
         wanted = self.constants[name]
         if found.shape != wanted.shape or wanted.dtype.kind not in "fiu":
             return 0.0
-        error = float(np.abs(found.numbers - wanted).sum())
-        return 1.0 / (1.0 + error / (float(np.abs(wanted).sum()) + 1e-30))
+        finite = np.isfinite(found.numbers) & np.isfinite(wanted)  # a mask of attention holds -inf
+        error = float(np.abs(found.numbers[finite] - wanted[finite]).sum())
+        return 1.0 / (1.0 + error / (float(np.abs(wanted[finite]).sum()) + 1e-30))
