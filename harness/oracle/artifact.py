@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from harness.oracle import artifact_parameters, artifact_topology
+from harness.oracle import artifact_parameters, artifact_topology, rewriting
 from harness.oracle import graph as graphs
 from harness.oracle.artifact_execution import Execution, execution, saturates
 from harness.oracle.artifact_form import MOVEMENT, QUANTISED, Artifact, in_order
@@ -177,6 +177,7 @@ def _executed(
         if problem:
             numbers = Numbers(read_artifact(graph), evaluations[feed].balls)
             rule = SATURATION if SATURATION in question.exceptions and saturates(numbers.artifact, numbers) else ""
+            rule = rule or rewriting.excuse(question, graph, place)
             verdicts[place] = agrees(TIER, place, rule=rule) if rule else _misexecuted(question, place, problem)
         elif unknown is not None:
             verdicts[place] = abstains(TIER, place, "the artifact cannot be evaluated", [unknown] if unknown else [])

@@ -1,0 +1,63 @@
+"""What a runtime documents to round is no failure; anything else is, and where nothing is documented that too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from harness.oracle.judge import judge
+from harness.oracle.rewriting import BIAS, ROWS
+from harness.verdict import Word
+from harness.wire import Rule
+from tests.models import case
+from tests.oracle_tools import observed, target
+
+SCALE, CODES = np.float32(0.25), np.array([[3, -5], [100, 7]], np.int8)
+X, B = np.array([[3.7, -1.2]], np.float32), np.array([0.3, -0.44], np.float32)
+node = helper.make_node
+
+
+def dequantised_bias():
+    """A Gemm of dequantised operands with a bias in floats."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "s"], ["v"]),
+        node("Gemm", ["d", "v", "b"], ["y"]),
+    ]
+    constants = {"s": SCALE, "z": np.int8(0), "w": CODES, "b": B}
+    return case(nodes, {"x": X}, constants, outputs=[("y", TensorProto.FLOAT, (1, 2))])
+
+
+def dequantised_weights(op: str):
+    """A product of floats and dequantised weights."""
+    nodes = [node("DequantizeLinear", ["w", "s"], ["v"]), node(op, ["x", "v"], ["y"])]
+    return case(nodes, {"x": X}, {"s": SCALE, "w": CODES}, outputs=[("y", TensorProto.FLOAT, (1, 2))])
+
+
+def said(lab, model, shift, *rules):
+    """The verdict on outputs that are right but for `shift`."""
+    right = lab.reference.run(model).outputs[0]["y"]
+    declared = target(exceptions=tuple(Rule(name, "execute", "", "somewhere") for name in rules))
+    outputs = {"y": (right + shift).astype(np.float32)}
+    return judge(model, observed(outputs), target=declared, options={}, reference=lab.reference)
+
+
+def test_a_bias_rounded_to_the_product_of_the_scales_is_right_where_that_is_documented(lab):
+    step = SCALE * SCALE
+    shift = np.rint(B / step) * step - B
+    verdict = said(lab, dequantised_bias(), shift, BIAS)
+    assert (verdict.word, verdict.rule) == (Word.AGREES, BIAS)
+    assert said(lab, dequantised_bias(), shift, ROWS).word is Word.DIVERGES
+    assert said(lab, dequantised_bias(), 2 * shift, BIAS).word is Word.DIVERGES, "it is known exactly"
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_rows_rounded_to_eight_bits_are_right_where_that_is_documented(lab, op):
+    step = np.abs(X).max() / 127
+    shift = (np.rint(X / step) * step - X) @ (CODES * SCALE)
+    verdict = said(lab, dequantised_weights(op), shift, BIAS, ROWS)
+    assert (verdict.word, verdict.rule) == (Word.AGREES, ROWS)
+    assert said(lab, dequantised_weights(op), shift).word is Word.DIVERGES
+    assert said(lab, dequantised_weights(op), 3 * np.abs(X).max(), ROWS).word is Word.DIVERGES, "it is bounded"
