@@ -125,6 +125,17 @@ def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
     assert any("too big" in problem.message for problem in found), found
 
 
+@pytest.mark.parametrize(("factor", "wrong"), [(1, False), (2, True)])
+def test_what_is_added_takes_all_codes_too(factor, wrong):
+    floating = model([("Add", ["x", "c"], ["y"], {})], c=W[0, 0] * np.ones((2, 4), np.float32))
+    step = np.float32(factor * abs(W[0, 0]) / 127)
+    rows = [*QDQ[:2], ("DequantizeLinear", ["cq", "cs", "cz"], ["cd"], {}), ("Add", ["xd", "cd"], ["y"], {})]
+    codes = np.full((2, 4), np.rint(W[0, 0] / step), np.int8)
+    graph = graphs.read(model(rows, xs=XS, xz=XZ, cq=codes, cs=step, cz=np.int8(0)))
+    found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], None, 254).problems
+    assert any("too big" in problem.message for problem in found) is wrong, found
+
+
 def test_integers_read_with_another_zero_point_than_they_were_written_with_are_wrong():
     assert ("parameter", "ys") in problems([*QDQ[:-1], ("DequantizeLinear", ["yq", "ys", "xz"], ["y"], {})])
 
@@ -142,6 +153,16 @@ def test_another_attribute_is_a_wrong_topology_unless_it_makes_no_difference():
     for alpha, expected in ((1.0, []), (0.5, [("parameter", "w")])):
         gemm = ("Gemm", ["xd", "wd", "bd"], ["h"], {"name": "gemm", "alpha": alpha})
         assert problems([*QDQ[:4], gemm, *QDQ[5:]]) == expected, f"alpha {alpha}"
+
+
+def test_constants_that_hold_infinity_are_compared():
+    masked = np.array([[-np.inf, 0, -np.inf], [0, 0, 1]], np.float32)
+    floating = model(
+        [("MatMul", ["x", "w"], ["h"], {}), ("Add", ["h", "mask"], ["y"], {"name": "add"})], w=W, mask=masked
+    )
+    quantised = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["h"], {}), ("Add", ["h", "mask"], ["y"], {"name": "add"})]
+    assert not problems(quantised, floating, mask=masked), "a mask that stayed as it was is right"
+    assert problems(quantised, floating, mask=np.roll(masked, 1)), "another mask is wrong"
 
 
 def test_a_bias_that_vanished_with_its_add_is_missed():

@@ -23,6 +23,7 @@ from harness.oracle.balls.ball import Undecided, format_of, is_float
 from harness.oracle.balls.quantized import code_range
 from harness.oracle.folding import Folding, fold
 from harness.oracle.graph import Graph, Node
+from harness.oracle.grid import RECURRENT
 
 HALF = 0.5 * (1 + 2e-4)
 FLOAT_ERROR = 2.0**-21
@@ -66,8 +67,8 @@ class _Checker:
     numbers: Numbers
     clips: bool
     problems: list[Problem] = field(default_factory=list)
-    used: list[tuple[float, Use, Node]] = field(default_factory=list)
-    """of each scale of weights that are right: the share of the codes that they use"""
+    used: list[tuple[float, Use, str, Node]] = field(default_factory=list)
+    """of each scale of constants that are right: the share of the codes that they use"""
 
     def add(self, where: str, error: float, bound: float, message: str, node: Node) -> None:
         culprit = (node.name or node.outputs[0], node.op)
@@ -108,10 +109,8 @@ class _Checker:
                     continue
                 seen.add((use, pair.node.input(k)))
                 try:
-                    if self.constant(pair, k, use, wanted) and k == 1 and pair.node.op in LINEAR:
-                        if self.is_bias_wide(pair):
-                            continue
-                        self.used += [(share, use, pair.node) for share in self.shares(use)]
+                    if self.constant(pair, k, use, wanted) and self.takes_all_codes(pair, k, use):
+                        self.used += [(share, use, pair.node.input(k), pair.node) for share in self.shares(use)]
                 except Undecided:
                     continue
 
@@ -196,7 +195,7 @@ class _Checker:
                         error, use = self.float_error(stored[0]), self.numbers.artifact.use(stored[0])
                         right = self.values(name, pair.node, stored[1], wanted.astype(np.float64), stored[2], error)
                         if right and k == 1 and pair.node.op in LINEAR:
-                            self.used += [(share, use, pair.node) for share in self.shares(use)]
+                            self.used += [(share, use, name, pair.node) for share in self.shares(use)]
                 except Undecided:
                     continue
 
@@ -249,6 +248,14 @@ class _Checker:
         self.add(format.scale, worst, close, message, pair.node)
         return False
 
+    def takes_all_codes(self, pair: Pair, position: int, use: Use) -> bool:
+        """Whether the scale of a constant comes from its own range, be it weights or what is added or multiplied."""
+        if pair.node.op in LINEAR:
+            return position == 1 and not self.is_bias_wide(pair)
+        if pair.node.op in RECURRENT:
+            return position in (1, 2)
+        return pair.node.op in ELEMENTWISE and not (self.clips and self.is_calibrated(use))
+
     def is_bias_wide(self, pair: Pair) -> bool:
         """Whether the codes of the bias fill an int32: then quantisers raise the scales of weights until it fits."""
         use = pair.operands[2] if len(pair.operands) > 2 else None
@@ -286,15 +293,15 @@ class _Checker:
             return
         usual = float(np.median([share for share, *_ in self.used]))
         said: set[str] = set()
-        for share, use, node in self.used:
+        for share, use, name, node in self.used:
             least = UNUSUAL * usual if span is None else FULL * span / 255
             if share < least and use.tensor not in said and self.integers_are_bytes(use):
                 said.add(use.tensor)
                 message = (
-                    f"{node.input(1)!r} of {node.op} uses {share:.0%} of its codes where {max(usual, least):.0%} are "
+                    f"{name!r} of {node.op} uses {share:.0%} of its codes where {max(usual, least):.0%} are "
                     "usual: its scale is too big"
                 )
-                self.add(node.input(1), share, least, message, node)
+                self.add(name, share, least, message, node)
 
     def integers_are_bytes(self, use: Use) -> bool:
         return self.numbers.ball(self.integers_of(use)).dtype.itemsize == 1
