@@ -208,12 +208,14 @@ class _Checker:
         self, name: str, node: Node, found: np.ndarray, wanted: np.ndarray, steps: np.ndarray, float_error: float
     ) -> bool:
         """Judge the elements of a constant; whether they are right."""
+        same, finite = (found == wanted) | (np.isnan(found) & np.isnan(wanted)), np.isfinite(wanted)
         with np.errstate(invalid="ignore"):
-            error, bound = np.abs(found - wanted), HALF * steps + float_error * np.abs(wanted) + 1e-37
-        wrong = ~(error <= bound) & ~((found == wanted) | (np.isnan(found) & np.isnan(wanted)))
+            error = np.where(same, 0, np.where(finite & np.isfinite(found), np.abs(found - wanted), np.inf))
+            bound = HALF * steps + float_error * np.where(finite, np.abs(wanted), 0) + 1e-37
+            wrong, excess = ~(error <= bound), error / bound
         if not wrong.any():
             return True
-        where = np.unravel_index(int(np.argmax(np.where(wrong, error / bound, 0))), wrong.shape)
+        where = np.unravel_index(int(np.argmax(np.where(wrong, excess, 0))), wrong.shape)
         message = (
             f"{name!r} of {node.op} holds {found[where]:.6g} at [{', '.join(map(str, where))}], the float model "
             f"{wanted[where]:.6g}: {_distance(error[where], steps[where])}; {int(wrong.sum())} of {wrong.size} "
