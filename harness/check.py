@@ -11,7 +11,7 @@ import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -84,6 +84,20 @@ class Inquiry:
         return self.watch(case)[0]
 
 
+@dataclass(eq=False)
+class Found:
+    """What a check has come to. It grows as the check goes on, so that somebody may end it and keep what there is.
+
+    unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
+    """
+
+    judged: list[Judged] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    unconfirmed: Verdict | None = None
+    interrupted: bool = False
+
+
 def check(
     case: Case,
     installed: Installed,
@@ -117,46 +131,46 @@ def check(
 
 def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
-    case, whole = inquiry.case, checked.verdict
-    judged: list[Judged] = []
-    faults: list[Fault] = []
+    case, whole, found = inquiry.case, checked.verdict, Found()
     try:
-        recorded = recording(case, inquiry.lab.reference.record)
-    except ReferenceError as e:
-        inquiry.tell(f"no windows: {e}")
-    else:
-        judged = _survey(inquiry, recorded, whole)
-        faults = _locate(inquiry, recorded, _failing(judged, whole), whole)
-    diagnoses: list[Diagnosis] = []
-    unconfirmed, interrupted = None, False
-    try:
-        unconfirmed = _diagnose(inquiry, faults, whole, diagnoses)
+        _find(inquiry, whole, found)
     except KeyboardInterrupt:
-        if not diagnoses:
+        if not (whole.failed or found.faults):
             raise
-        interrupted = True
-    examined = len(diagnoses) >= len(_sorts(case, faults)) and (whole.in_values or not whole.failed)
+        found.interrupted = True
+    diagnoses = found.diagnoses
+    examined = len(diagnoses) >= len(_sorts(case, found.faults)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.masks, diagnoses) if examined else ""
-    right = [j for j in judged if j.verdict.word is Word.AGREES or (rule and j.verdict.in_values)]
+    right = [j for j in found.judged if j.verdict.word is Word.AGREES or (rule and j.verdict.in_values)]
     affirmed = {node for j in right for node in j.nodes}
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
     vouched = 1 - doubtful.total() / max(1, len(live))
     return dataclasses.replace(
         checked,
-        verdict=_overall(whole, diagnoses, unconfirmed, rule, vouched),
-        judged=tuple(judged),
+        verdict=_overall(whole, diagnoses, found.unconfirmed, rule, vouched),
+        judged=tuple(found.judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
-        culprits=tuple(dict.fromkeys(pair for fault in faults for pair in _named(case, fault))),
+        culprits=tuple(dict.fromkeys(pair for fault in found.faults for pair in _named(case, fault))),
         diagnoses=tuple(diagnoses),
-        interrupted=interrupted,
+        interrupted=found.interrupted,
     )
 
 
-def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict) -> list[Judged]:
+def _find(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
+    try:
+        recorded = recording(inquiry.case, inquiry.lab.reference.record)
+    except ReferenceError as e:
+        inquiry.tell(f"no windows: {e}")
+    else:
+        _survey(inquiry, recorded, whole, found.judged)
+        _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)
+    _diagnose(inquiry, whole, found)
+
+
+def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[Judged]) -> None:
     live = len(live_nodes(inquiry.case))
-    judged: list[Judged] = []
     try:
         for one in survey(
             inquiry.case, recorded, lambda part: inquiry.look(part, SURVEYED), lambda v: _is_wrong(v, whole)
@@ -166,7 +180,6 @@ def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict) -> list[Judge
             inquiry.tell(f"windows: {len(seen)} of {live} nodes")
     except ExhaustedError:
         inquiry.tell("windows: the budget is spent")
-    return judged
 
 
 def _is_wrong(verdict: Verdict, whole: Verdict) -> bool:
@@ -181,47 +194,41 @@ def _failing(judged: Sequence[Judged], whole: Verdict) -> list[Judged]:
     return [j for j in wrong if whole.in_values and j.verdict.in_values] or wrong
 
 
-def _locate(inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict) -> list[Fault]:
+def _locate(
+    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, faults: list[Fault]
+) -> None:
     search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.installed.target.name)
-    faults: list[Fault] = []
     try:
         for fault in locate(search, failing, whole):
             faults.append(fault)
             inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
     except ExhaustedError:
         inquiry.tell("localisation: the budget is spent")
-    return faults
 
 
-def _diagnose(inquiry: Inquiry, faults: Sequence[Fault], whole: Verdict, diagnoses: list[Diagnosis]) -> Verdict | None:
-    """Add to `diagnoses` what comes of examining one fault of each sort; a failure that fresh processes did not show
-    again is the result.
-
-    Where the model fails and no part of it does, the model is examined.
-    """
-    unconfirmed = None
-    for fault in _sorts(inquiry.case, faults)[:DIAGNOSED]:
-        if diagnoses and inquiry.left < 2 * RESERVED:
+def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
+    """Examine one fault of each sort; where the model fails and no part of it does, the model."""
+    for fault in _sorts(inquiry.case, found.faults)[:DIAGNOSED]:
+        if found.diagnoses and inquiry.left < 2 * RESERVED:
             break
         examined = _examined(inquiry, fault.case)
-        unconfirmed = examined.unconfirmed or unconfirmed
+        found.unconfirmed = examined.unconfirmed or found.unconfirmed
         if examined.unconfirmed is None and examined.verdict.failed:
-            _add(inquiry, diagnoses, Diagnosis(_named(inquiry.case, fault), examined), fault.case)
-    if whole.failed and not diagnoses:
+            _add(inquiry, found, Diagnosis(_named(inquiry.case, fault), examined), fault.case)
+    if whole.failed and not found.diagnoses:
         examined = _examined(inquiry, inquiry.case)
-        unconfirmed = examined.unconfirmed
+        found.unconfirmed = examined.unconfirmed
         if examined.unconfirmed is None:
-            _add(inquiry, diagnoses, Diagnosis((), examined), inquiry.case)
-    return unconfirmed
+            _add(inquiry, found, Diagnosis((), examined), inquiry.case)
 
 
-def _add(inquiry: Inquiry, diagnoses: list[Diagnosis], diagnosis: Diagnosis, case: Case) -> None:
-    """`diagnosis` of the fault in `case`, and then what makes it go away: the first is kept when somebody ends that."""
-    diagnoses.append(diagnosis)
+def _add(inquiry: Inquiry, found: Found, diagnosis: Diagnosis, case: Case) -> None:
+    """The fault in `case`, and then what makes it go away: the fault is kept when somebody ends that."""
+    found.diagnoses.append(diagnosis)
     finding = diagnosis.examination.finding
     if finding and finding.interrupted:
         raise KeyboardInterrupt
-    diagnoses[-1] = _attributed(inquiry, diagnosis.nodes, case, diagnosis.examination)
+    found.diagnoses[-1] = _attributed(inquiry, diagnosis.nodes, case, diagnosis.examination)
 
 
 def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:

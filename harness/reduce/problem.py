@@ -207,6 +207,10 @@ def _options(case: Case, recipe: Recipe) -> int:
     return len(recipe)
 
 
+def _versions(case: Case, recipe: Recipe) -> int:
+    return int(case.proto.ir_version + sum(o.version for o in case.proto.opset_import))
+
+
 def _length(case: Case, recipe: Recipe) -> int:
     return len(case.model)  # all else equal: names
 
@@ -226,6 +230,7 @@ MEASURES: tuple[Callable[[Case, Recipe], Any], ...] = (
     _attributes,
     _options,
     _complexity,
+    _versions,
     _length,
 )
 """What is simpler, most important first."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from harness.case import Case
 from harness.recipe import Recipe
-from harness.reduce import bodies, details, dims, passes, values
+from harness.reduce import bodies, details, dims, passes, values, versions
 from harness.reduce.problem import ExhaustedError, Problem, Reproduces
 from harness.reduce.submodel import Record
 from harness.wire import Target
@@ -47,6 +47,7 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     details.fewer_attributes,
     values.simpler_values,
     details.simpler_attributes,
+    versions.older_versions,
     details.readable_names,
 )
 """What removes most for one run comes first."""
