@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 
 from harness.oracle.artifact_form import Artifact, Piece, Use
-from harness.oracle.artifact_values import SUFFIXES, Numbers
+from harness.oracle.artifact_values import Numbers, spellings
 from harness.oracle.balls.ball import Undecided, is_float
 from harness.oracle.graph import Graph, Node
 
@@ -97,7 +97,7 @@ def first_result(node: Node) -> str:
 
 def named(artifact: Artifact, names: Container[str], tensor: str) -> str:
     """The real tensor that is called like `tensor` of the float model; "" when there is none."""
-    return next((artifact.stands_for(tensor + end) for end in SUFFIXES if tensor + end in names), "")
+    return next((artifact.stands_for(other) for other in spellings(tensor) if other in names), "")
 
 
 def same_attributes(a: Node, b: Node) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 
 from harness.oracle.artifact_form import OPAQUE, Use
 from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
-from harness.oracle.artifact_values import SUFFIXES, Numbers, Problem, apply
+from harness.oracle.artifact_values import Numbers, Problem, apply, spellings
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
 from harness.oracle.balls.operands import moved
 from harness.oracle.graph import Graph, Node
@@ -239,7 +239,7 @@ class _Walk:
         if use is not None:
             return self.numbers.real(use)
         found = self.numbers.stored(name, own)
-        stored = [x for end in SUFFIXES if (x := self.numbers.constants.get(name + end)) is not None]
+        stored = [x for tensor in spellings(name) if (x := self.numbers.constants.get(tensor)) is not None]
         if any(not np.array_equal(x, stored[0]) for x in stored):
             raise Undecided(f"some read {name!r} rounded, and others not")
         if found is not None:
@@ -252,7 +252,7 @@ class _Walk:
     def unclaimed(self) -> set[int]:
         """Sizes of the quantised constants of the artifact that are nobody's counterpart."""
         claimed = {use.tensor for pair in self.matching.pairs for use in pair.operands if use}
-        claimed |= {name + end for name in self.constants for end in SUFFIXES}
+        claimed.update(tensor for name in self.constants for tensor in spellings(name))
         stored, formats = self.numbers.constants, self.numbers.artifact.formats
         return {x.size for tensor, x in stored.items() if tensor in formats and tensor not in claimed}
 
@@ -294,10 +294,23 @@ class _Walk:
         """The quantisation step of a tensor; 0 where it has none."""
         return float(self.numbers.scale(use.format).max()) if use.format else 0.0
 
+    def passes(self, pair: Pair, name: str, found: Ball, slack: float) -> bool:
+        """Whether a Relu or Clip passes on what it reads."""
+        try:
+            return pair.node.op in RANGES and not _disagreement(
+                pair, name, self.value(pair.node.inputs[0]), found, slack
+            )
+        except Undecided:
+            return False
+
     def hold(self, pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> None:
         """Add a problem where two balls have no point in common."""
         problem = _disagreement(pair, name, wanted, found, slack)
         if problem is None:
+            return
+        if self.passes(pair, name, found, slack):
+            problem = _disagreement(replace(pair, how=How.ABSORBED), name, wanted, found, slack) or problem
+            self.problems.append(problem)
             return
         read, missing = set(pair.node.inputs), None
         for node in reversed(self.alone):

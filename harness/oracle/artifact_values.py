@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -19,9 +19,15 @@ from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node
 
 COPY = "/duplicated"
+PREFIXES = ("", "InsertedPrecisionFreeCast_")
 SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
-"""what quantisers append to the name of a tensor"""
+"""what quantisers, and optimisers before them, add to the name of a tensor"""
 FLOAT = np.dtype(np.float32)
+
+
+def spellings(name: str) -> Iterator[str]:
+    """What tensor `name` of a float model may be called in an artifact, the likeliest first."""
+    return (start + name + end for start in PREFIXES for end in SUFFIXES)
 
 
 @dataclass(frozen=True)
@@ -136,7 +142,7 @@ class Numbers:
     def stored(self, name: str, wanted: np.ndarray) -> tuple[str, np.ndarray, np.ndarray] | None:
         """The constant called like `name`: (tensor, its values, its steps) in the shape of `wanted`, transposed if that
         is nearer. None when there is none; steps are 0 for a float."""
-        for tensor in (name + end for end in SUFFIXES):
+        for tensor in spellings(name):
             found = self.constants.get(tensor)
             if found is None or found.ndim != wanted.ndim:
                 continue
