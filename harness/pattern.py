@@ -5,7 +5,7 @@
     attributes    each one left in the pattern is present; texts are equal, numbers negative where the pattern's are,
                   and neither 0 nor 1 where the pattern's are large: these are what numbers are reduced to
     operands      present where the pattern's is, and of its class (`signature.operand_class`); of operators that move
-                  data the type does not count, nor does it count what a subgraph holds
+                  data the type does not count, nor does it count what a subgraph or an equation says
 
 Where it is known at which node the bug is, the pattern's other nodes are but the company it needs: any operator may
 stand for one of them that has its edges, and shares with the others the tensors that it shares in the pattern.
@@ -52,8 +52,8 @@ MOVING = frozenset(
 )
 """Operators that move data, whatever its type."""
 
-BODIES = frozenset({"body", "then_branch", "else_branch"})
-"""Attributes that hold subgraphs."""
+BODIES = frozenset({"body", "then_branch", "else_branch", "equation"})
+"""Attributes that hold programs of their own."""
 
 FAMILY = {op_type: family for family in SIBLINGS for op_type in family.split()}
 

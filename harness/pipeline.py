@@ -169,14 +169,15 @@ def _examine_failure(
 def _unquantised(
     case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory
 ) -> tuple[Recipe, Verdict]:
-    """A simpler recipe that does not quantise and fails to run too, with its verdict; else what is given.
+    """A simpler recipe that does not quantise and fails too, with its verdict; else what is given.
 
-    Calibration runs the model: what cannot be run crashes a quantiser, through no fault of its own.
+    Calibration runs the model: what cannot be run crashes a quantiser, through no fault of its own. And weights that
+    are converted wrongly are quantised wrongly.
     """
     for simpler in simpler_recipes(installed.target, recipe) if verdict.stage == "quantize" else ():
         if not _quantises(installed, simpler):
             found = look(case, installed, simpler, lab)
-            if found.word in (Word.FAILS, Word.CRASHES, Word.HANGS):
+            if found.failed and (found.word is Word.DIVERGES) == (verdict.word is Word.DIVERGES):
                 return simpler, found
     return recipe, verdict
 
