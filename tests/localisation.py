@@ -378,6 +378,12 @@ def _fused_wrongly(
     return [{k: x + 0.25 if fused and "Softmax" in operators else x for k, x in r.items()} for r in results]
 
 
+def _rewritten_wrongly(model: str, folder: str, options: Options) -> str:
+    converter = SOFTMAX_GOES_ALONG_ANOTHER_AXIS.mnn if options["optimize_level"] else MNN
+    return converter.convert(model, folder, options)
+
+
+REWRITING_BREAKS_SOFTMAX = replace(MNN, name="rewriting-breaks-softmax", convert=_rewritten_wrongly)
 OPTIMISER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimiser-breaks-softmax", execute=_fused_wrongly)
 
 

@@ -54,17 +54,24 @@ def test_a_planted_bug_is_localised_and_reduced(lab, bug, model):
     assert lab.target_runs - runs <= 300
 
 
-def test_what_makes_it_go_away_is_found_down_to_the_optimiser(lab):
-    target = resolve("tests.localisation:OPTIMISER_BREAKS_SOFTMAX")
-    x = models.grid((2, 4))
-    case = models.case(
-        [helper.make_node("Softmax", ["x"], ["y"])], {"x": x}, outputs=[("y", TensorProto.FLOAT, (2, 4))]
-    )
-    (diagnosis,) = check(case, target, FLOAT, lab, ()).diagnoses
-    assert diagnosis.examination.finding.recipe == FLOAT, "quantising is no simplification"
-    cures = {(r.option, str(r.value)) for r in diagnosis.remedies}
-    assert cures == {("optimization", "off"), ("disabled_optimizers", "['TransposeOptimizer']")}
-    assert diagnosis.stage == "execute"
+@pytest.mark.parametrize(
+    ("name", "recipe", "cures", "stage"),
+    [
+        (
+            "OPTIMISER_BREAKS_SOFTMAX",
+            FLOAT,
+            {("optimization", "off"), ("disabled_optimizers", "['TransposeOptimizer']")},
+            "execute",
+        ),
+        ("REWRITING_BREAKS_SOFTMAX", {}, {("optimize_level", "0")}, "convert"),
+    ],
+)
+def test_what_makes_it_go_away_is_found_down_to_the_optimiser(lab, name, recipe, cures, stage):
+    target = resolve(f"tests.localisation:{name}")
+    (diagnosis,) = check(one_node("Softmax", models.grid((2, 3, 4))), target, recipe, lab, ()).diagnoses
+    assert diagnosis.examination.finding.recipe == recipe, "quantising is no simplification"
+    assert {(r.option, str(r.value)) for r in diagnosis.remedies} == cures
+    assert diagnosis.stage == stage
 
 
 def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(lab):
