@@ -86,6 +86,8 @@ Artifact = Mapping[str, Any]
 {"layers": [{"name", "weights", "scales"}]}   what the artifact says of its weighted operators: their weights as
                    dequantised, float32 [channels, n], and their steps, float32 [channels, blocks of n / blocks weights]
 "tensors": {name: {"scale", "zero_point", "low", "high"}}   codes are clip(round(x / scale) + zero_point, low, high)
+"histogram": {"bins", "least"}   these scales are (t + 1/2) / bins * m / high for a whole t, least <= t < bins, with m
+                   the largest magnitude that calibration saw
 "operations": [{"name", "inputs", "outputs", "runs", ...}]   in order, by the names of their tensors. "runs" is
                    "moves"   gives the data it reads in another shape or order, as codes where both are on one grid;
                              "in_order": whether they keep their order

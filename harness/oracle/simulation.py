@@ -19,7 +19,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.oracle import exact, layers, tracing
+from harness.oracle import exact, layers, thresholds, tracing
 from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule
@@ -28,6 +28,7 @@ from harness.oracle.graph import Graph, Node
 from harness.oracle.layers import Layer, Weights
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.oracle.running_error import is_ill, outside
+from harness.oracle.thresholds import Histogram
 from harness.oracle.tracing import Grid, Grids, Region, Trace
 from harness.verdict import Kind, Verdict
 
@@ -46,7 +47,7 @@ class Simulation:
     """A float model as an artifact computes it.
 
     steps         the largest of each tensor that is on a grid
-    misquantised  the verdict on the first layer whose weights are not those of the model, if there is one
+    misquantised  the verdict on the first layer or scale that is not what the model and its calibration ask for
     """
 
     graph: Graph
@@ -83,7 +84,10 @@ def simulated(question: Question) -> Simulation | None:
     sure = [layer.name for layer, weights, name in held if weights and _is_alone(weights.node, model, regions[name])]
     regions |= {name: dataclasses.replace(regions[name], known=False, told=False) for name in doubtful}
     graph = _rewritten(_with_weights(model, held), regions, trace)
-    return Simulation(graph, steps, next((problems[name] for name in sure if problems[name]), None))
+    found = next((problems[name] for name in sure if problems[name]), None)
+    if found is None and "histogram" in artifact:
+        found = thresholds.problem(question, trace, Histogram(**artifact["histogram"]))
+    return Simulation(graph, steps, found)
 
 
 def _judge(question: Question, place: Place, evaluation: Evaluation, simulation: Simulation) -> Verdict:

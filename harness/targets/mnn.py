@@ -123,8 +123,8 @@ def execute(
 
 
 def inspect(artifact: str, options: Options) -> dict[str, Any]:
-    """The quantised weights and tensors of an artifact, see mnn_artifact.read."""
-    return mnn_artifact.read(artifact)
+    """What the file says, see mnn_artifact.read. The pixels of images are not quite the case's samples."""
+    return mnn_artifact.read(artifact, options.get("method") == "KL" and options["calibration_input"] == "sequence")
 
 
 def scheme(options: Options) -> Scheme | None:

@@ -16,6 +16,8 @@ from typing import Any
 import numpy as np
 
 CONVOLUTION_2D = 9  # in the union OpParameter
+SUBGRAPHS = 10  # of Net: their tensors have numbers of their own, which the quantiser takes for the main graph's
+HISTOGRAM = {"bins": 2048, "least": 128}  # tools/quantization/TensorStatistic.cpp
 CODED = 1  # IDSTQuan.type of weights in a table of codes; others are sparse, float16, ...
 
 # Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
@@ -43,8 +45,11 @@ MOVES = frozenset({CONCAT, 14, 26, 28, PACK, 45, 46, 73, 83, 84, 88, 90, 91, 98,
 Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, ConvertTensor"""
 
 
-def read(path: str) -> dict[str, Any]:
-    """{"layers": [...], "tensors": {name: ...}, "operations": [...]} of a quantised file, see harness.wire.Artifact."""
+def read(path: str, histogram: bool = False) -> dict[str, Any]:
+    """{"layers": [...], "tensors": {name: ...}, "operations": [...]} of a quantised file, see harness.wire.Artifact.
+
+    histogram   whether scales were calibrated by KL on the case's own samples
+    """
     with open(path, "rb") as file:
         content = file.read()
     net = Table(content, struct.unpack_from("<I", content)[0])
@@ -60,7 +65,7 @@ def read(path: str) -> dict[str, Any]:
         "layers": _joined(layers),
         "tensors": tensors,
         "operations": _operations(list(net.tables(3)), names, tensors, coded),
-    }
+    } | ({"histogram": HISTOGRAM} if histogram and not net.has(SUBGRAPHS) else {})
 
 
 @dataclass(frozen=True)
