@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
+import os
 import platform
+import resource
 import statistics
+import subprocess
+import sys
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +24,7 @@ from hypothesis import Phase, given, settings
 from generators import bulk
 from generators.quality import PLANTED, minimal, operators
 from generators.strategies import cases as drawn_cases
+from harness import corpus
 from harness.case import Case, nodes
 from harness.environments import resolve
 from harness.errors import UserError
@@ -100,7 +108,75 @@ def _drawn(models: int) -> float:
     return 1000 * (time.process_time() - started) / models
 
 
-BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {"cases": cases, "generators": generators}
+def check(models: Mapping[str, Callable[[], Case]] | None = None) -> dict[str, float]:
+    """What `driftnet check` costs and says of models true to life, each in the FORMS: CPU seconds, runs of the target,
+    MiB of its largest process, and the share of nodes vouched for.
+
+    models   by default those of tests.production, of which there is one only where driftnet's sources are: raises
+    UserError elsewhere
+    """
+    measures: dict[str, float] = {}
+    for name, made in (models or _production()).items():
+        with tempfile.TemporaryDirectory() as folder:
+            words = _written(made(), Path(folder))
+            for form, options in FORMS.items():
+                told, used = _command("check", *words, *options, *PATIENCE, "--json")
+                (found,) = told["targets"]
+                measures[f"{name}, {form}: CPU s"] = used.ru_utime + used.ru_stime
+                measures[f"{name}, {form}: runs of the target"] = found["target_runs"]
+                measures[f"{name}, {form}: largest process, MiB"] = used.ru_maxrss / 1024
+                measures[f"{name}, {form}: share vouched for"] = found["vouched"]
+    return measures
+
+
+FORMS: Mapping[str, Sequence[str]] = {
+    "float on onnxruntime": ("--target", "onnxruntime-quant", "--quantize", "none"),
+    "quantised by onnxruntime": ("--target", "onnxruntime-quant"),
+    "float on MNN": ("--target", "mnn"),
+}
+
+PATIENCE = ("--budget", "inf", "--timeout", "600")
+"""CPU time is measured: how busy the machine is may not change what is done."""
+
+
+def _production() -> Mapping[str, Callable[[], Case]]:
+    try:
+        models = importlib.import_module("tests.production")
+    except ImportError as e:
+        hint = "clone driftnet's repository, and run it there"
+        raise UserError("the models of this benchmark are not installed with driftnet", hint=hint) from e
+    return {name: getattr(models, name) for name in models.SMALL}
+
+
+def _written(case: Case, folder: Path) -> list[str]:
+    """The words of a command that checks `case`, which is written into `folder`."""
+    calibration = folder / "calibration"
+    calibration.mkdir()
+    corpus.write_model(replace(case, calibration=()), (), folder)
+    corpus.write_model(replace(case, feeds=case.calibration or case.feeds, calibration=()), (), calibration)
+    given = {"--inputs": folder / "test_data_set_0", "--calibration": calibration, "--corpus": folder / "corpus"}
+    return [str(folder / "model.onnx"), *(str(word) for pair in given.items() for word in pair)]
+
+
+def _command(*words: str) -> tuple[dict[str, Any], resource.struct_rusage]:
+    """What a command of driftnet prints as JSON, and what it and all of its processes used. Raises UserError where it
+    cannot do what it is asked."""
+    with subprocess.Popen([sys.executable, "-m", "harness.cli", *words], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        told = process.stdout.read()
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    result: dict[str, Any] = json.loads(told)
+    if "error" in result:
+        raise UserError(result["error"]["message"], hint=result["error"]["hint"], kind=result["error"]["kind"])
+    return result, used
+
+
+BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {
+    "cases": cases,
+    "check": check,
+    "generators": generators,
+}
 
 
 def run(name: str) -> dict[str, Any]:
