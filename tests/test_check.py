@@ -17,6 +17,7 @@ from harness.environments import resolve
 from harness.errors import UserError
 from harness.known import mask_of
 from harness.pipeline import Examination
+from harness.planted import quantiser, runtime
 from harness.reduce import passes, reducer
 from harness.verdict import Kind, Observation, Verdict, Word
 from tests import localisation, models, production
@@ -72,6 +73,21 @@ def test_what_makes_it_go_away_is_found_down_to_the_optimiser(lab, name, recipe,
     assert diagnosis.examination.finding.recipe == recipe, "quantising is no simplification"
     assert {(r.option, str(r.value)) for r in diagnosis.remedies} == cures
     assert diagnosis.stage == stage
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [quantiser.stale_bias_scale, runtime.lost_inner_remainder],
+    ids=lambda plant: plant.name,
+)
+def test_a_fault_of_a_quantised_model_is_put_down_to_its_stage(lab, plant):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv")
+    weights = {"w": models.grid((2, 3, 1, 1)), "b": np.array([1, -3], np.float32)}
+    case = models.case(
+        [node], {"x": models.grid((1, 3, 2, 2))}, weights, outputs=[("y", TensorProto.FLOAT, (1, 2, 2, 2))]
+    )
+    checked = check(case, resolve(f"{plant.spec}.onnxruntime_quant"), dict(plant.options), lab, ())
+    assert [(d.nodes, d.stage) for d in checked.diagnoses] == [((("conv", "Conv"),), plant.stage)], checked.verdict
 
 
 def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(lab):
