@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from harness.environments import resolve
-from harness.oracle import simulation, tracing
+from harness.oracle import layers, simulation, tracing
 from harness.oracle.judge import judge
 from harness.oracle.question import Question
 from harness.recipe import canonical, effective
@@ -149,7 +149,7 @@ def test_operations_in_a_circle_end():
     said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
     said["operations"].append(operation("y", "a", "y", "moves"))
     graph = Question(SOFTSIGN, (), (), None).graph
-    assert not tracing.regions(graph, tracing.read(said), {"y": X})["y"].known, "nobody knows where its data are from"
+    assert not tracing.regions(graph, tracing.read(said), [{"y": X}])["y"].known, "nobody knows where its data are from"
 
 
 def weighted(op, shape, x, y, norm=False, **attributes):
@@ -209,3 +209,37 @@ def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_q
     found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
     assert (found.word, found.stage) == (Word.DIVERGES, "quantize")
     assert "the scale of channel" in found.message, found.message
+
+
+def told_scale(lab, scale):
+    """What is said of CHAIN where a calibration by histogram is said to have chosen `scale` for h."""
+    largest = {"x": np.abs(X).max(), "h": scale * 127 / (2047.5 / 2048), "y": np.exp(np.tanh(X)).max()}
+    scales = {name: m / 127 * 2047.5 / 2048 for name, m in largest.items()}
+    said = artifact(TOLD["operations"][1:], scales) | {"histogram": {"bins": 2048, "least": 128}}
+    h = on_grid(np.tanh(on_grid(X, scales["x"])), scales["h"])
+    return ask(lab, CHAIN, said, on_grid(np.exp(h), scales["y"]))
+
+
+def test_a_scale_that_no_cut_of_a_histogram_gives_is_a_problem_of_the_quantiser(lab):
+    largest = float(np.abs(np.tanh(X)).max())
+    for t in (2047, 1200, 128):
+        assert told_scale(lab, (t + 0.5) / 2048 * largest / 127).word is Word.AGREES, f"a cut at bin {t} is allowed"
+    for wrong in (1.01, 1200.8 / 2048, 100.5 / 2048):
+        found = told_scale(lab, wrong * largest / 127)
+        assert (found.word, found.stage) == (Word.DIVERGES, "quantize"), f"{wrong} times the largest went unseen"
+        assert found.culprits == (("h", "Tanh"),)
+
+
+def test_a_tensor_that_has_the_scale_of_another_is_let_pass(lab):
+    assert told_scale(lab, float(np.abs(X).max()) / 127 * 2047.5 / 2048).word is Word.AGREES
+
+
+def test_a_channel_of_zeros_may_have_any_scale(lab):
+    case = CASES["convolution"]
+    seen, _ = observed(lab, case)
+    layer = seen.artifact["layers"][0]
+    scales, weights = layer["scales"].copy(), layer["weights"].copy()
+    scales[2], weights[2] = np.nan, np.nan
+    question = Question(case, (), (), None, artifact={"layers": [{**layer, "scales": scales, "weights": weights}]})
+    (read,) = layers.read(question)
+    assert not read.weights[2].any() and np.isfinite(read.scales).all(), "code 0 is 0 in steps of NaN too"

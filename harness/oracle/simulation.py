@@ -74,9 +74,9 @@ def simulated(question: Question) -> Simulation | None:
     artifact, scheme = question.artifact or {}, question.scheme
     if scheme is None or "operations" not in artifact:
         return None
-    model, values = question.graph, {**question.graph.constants, **question.records[0]}
+    model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
     trace = tracing.read(artifact)
-    regions = tracing.regions(model, trace, values)
+    regions = tracing.regions(model, trace, runs)
     steps = {name: max((g.scale for g in region.grids if g), default=0.0) for name, region in regions.items()}
     held = _held(model, regions, layers.read(question))
     problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in held if weights}

@@ -140,8 +140,8 @@ def read(artifact: Mapping[str, Any]) -> Trace:
     return Trace({name: op for op in operations for name in op.outputs}, grids)
 
 
-def regions(model: Graph, trace: Trace, values: Values) -> dict[str, Region]:
-    """The region of each tensor that `model` computes and the artifact names. values: the tensors of the model."""
+def regions(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Region]:
+    """The region of each tensor that `model` computes and the artifact names. runs: the tensors of the model."""
     found = {}
     computed = {name for node in model.nodes for name in node.outputs}
     for node in model.nodes:
@@ -149,7 +149,7 @@ def regions(model: Graph, trace: Trace, values: Values) -> dict[str, Region]:
             start = name if name in trace.makers else name + BEFORE
             if name and start in trace.makers:
                 behind = set(_behind(model, name))
-                region = _region(model, trace, name, _walk(trace, start, behind), values)
+                region = _region(model, trace, name, _walk(trace, start, behind), runs)
                 strangers = computed - behind - {name}
                 renamed = any(op.name in strangers for op in region.operations)
                 found[name] = replace(region, known=False, told=False) if renamed else region
@@ -189,9 +189,9 @@ class _Walk:
     links: Sequence[tuple[str, str, frozenset[Grid]]]
 
 
-def _region(model: Graph, trace: Trace, result: str, walk: _Walk, values: Values) -> Region:
+def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> Region:
     operations = tuple(walk.operations.values())
-    coded = _coded(trace, walk, values, np.size(values.get(result, 0)))
+    coded = _coded(trace, result, walk, runs)
     on: dict[str, list[Grid | None]] = {}
     known = not any(op.runs == "somehow" for op in operations)
     known &= not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
@@ -261,13 +261,16 @@ def _walk(trace: Trace, start: str, behind: Collection[str]) -> _Walk:
     return _Walk(start, operations, reads, links)
 
 
-def _coded(trace: Trace, walk: _Walk, values: Values, size: int) -> dict[str, bool]:
-    """The operations that run in codes -> whether they surely do, where the result has `size` elements."""
+def _coded(trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> dict[str, bool]:
+    """The operations that run in codes -> whether they surely do."""
     coded = {}
     for op in walk.operations.values():
         if "codes" in op.runs:
             held = [trace.makers[name].values for name in op.inputs if name in trace.makers]
-            sizes = [x.size for x in held if x is not None]
-            sizes += [np.size(values.get(r.tensor, 0)) for r in walk.reads if r.operation == op.name]
-            coded[op.name] = op.runs != UNLESS_BROADCAST or all(n in (1, size) for n in sizes)
+            constants = [x.size for x in held if x is not None]
+            read = [r.tensor for r in walk.reads if r.operation == op.name]
+            coded[op.name] = op.runs != UNLESS_BROADCAST or all(
+                {*constants, *(np.size(run.get(name, 0)) for name in read)} <= {1, np.size(run.get(result, 0))}
+                for run in runs
+            )
     return coded
