@@ -18,13 +18,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.oracle.graph import Graph, Node
-from harness.oracle.tracing import BEFORE, Grids, Operation, Region, Trace, inside
+from harness.oracle.tracing import BEFORE, LAYER, Grids, Operation, Region, Trace, inside
 
 ROUNDED = "artifact.Rounded"
 """The operator that puts a tensor on the attribute `grids`, up to `steps` codes beyond the nearest."""
-
-LAYER = "layer"
-"""What an operation computes that multiplies its operand by the weights of the layer of its name."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ from harness.oracle import exact
 from harness.oracle.graph import Graph, Values
 
 UNLESS_BROADCAST = "codes unless broadcast"
+LAYER = "layer"
+"""what an operation computes that multiplies its operand by the weights of the layer of its name"""
 BEFORE = "__before_tr"
 """what a converter adds to the name of a result that it still has to transpose"""
 
@@ -47,7 +49,7 @@ class Operation:
     in_order: bool = False
     computes: str = ""
     then: str = ""
-    attributes: Mapping[str, float] = field(default_factory=dict)
+    attributes: Mapping[str, Any] = field(default_factory=dict)
     values: np.ndarray | None = None
     kind: int = 0
 
@@ -103,16 +105,10 @@ class Trace:
 
     def _origins(self, tensor: str) -> Iterator[str]:
         """The tensors that the data in `tensor` are moved from; only what has memory of its own has a grid."""
-        pending, met = [tensor], set()
-        while pending:
-            op = self.makers.get(pending.pop())
-            for name in op.inputs if op and op.runs == "moves" else ():
-                moved = self.makers.get(name)
-                if name in self.grids or moved is None or moved.runs != "moves":
-                    yield name
-                elif name not in met:
-                    met.add(name)
-                    pending.append(name)
+        op = self.makers.get(tensor)
+        for name in op.inputs if op and op.runs == "moves" else ():
+            moved = list(self._origins(name)) if name not in self.grids else []
+            yield from moved or [name]
 
 
 @dataclass(frozen=True)
@@ -129,15 +125,17 @@ class _Read:
 
 
 def read(artifact: Mapping[str, Any]) -> Trace:
-    """The Trace of an artifact that tells its operations."""
-    operations = [
-        Operation(**{**said, "inputs": tuple(said["inputs"]), "outputs": tuple(said["outputs"])})
-        for said in artifact["operations"]
-    ]
+    """The Trace of an artifact that tells its operations; one that reads what only a later one gives is left out."""
     grids = {
         name: Grid(t["scale"], t["zero_point"], t["low"], t["high"]) for name, t in artifact.get("tensors", {}).items()
     }
-    return Trace({name: op for op in operations for name in op.outputs}, grids)
+    makers: dict[str, Operation] = {}
+    given = {name for said in artifact["operations"] for name in said["outputs"]}
+    for said in artifact["operations"]:
+        if all(name in makers or name not in given for name in said["inputs"]):
+            op = Operation(**{**said, "inputs": tuple(said["inputs"]), "outputs": tuple(said["outputs"])})
+            makers |= dict.fromkeys(op.outputs, op)
+    return Trace(makers, grids)
 
 
 def regions(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Region]:
@@ -266,11 +264,23 @@ def _coded(trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> di
     coded = {}
     for op in walk.operations.values():
         if "codes" in op.runs:
-            held = [trace.makers[name].values for name in op.inputs if name in trace.makers]
-            constants = [x.size for x in held if x is not None]
-            read = [r.tensor for r in walk.reads if r.operation == op.name]
             coded[op.name] = op.runs != UNLESS_BROADCAST or all(
-                {*constants, *(np.size(run.get(name, 0)) for name in read)} <= {1, np.size(run.get(result, 0))}
+                {_size(trace, walk, tensor, result, run) for tensor in op.inputs} <= {1, np.size(run.get(result, 0))}
                 for run in runs
             )
     return coded
+
+
+def _size(trace: Trace, walk: _Walk, tensor: str, result: str, run: Values) -> int:
+    """How many elements the artifact's `tensor` has in a run of the model; 0 where that is not known."""
+    name, op = tensor.removesuffix(BEFORE), trace.makers.get(tensor)
+    if any(r.tensor == name for r in walk.reads):
+        return np.size(run.get(name, 0))
+    if op is None or op.values is not None:
+        return 0 if op is None or op.values is None else op.values.size
+    if op.computes == LAYER:
+        return np.size(run.get(result, 0))
+    if (op.computes and not op.computes.startswith("Reduce")) or op.in_order:
+        sizes = [_size(trace, walk, x, result, run) for x in op.inputs]
+        return max(sizes) if all(sizes) else 0
+    return 0

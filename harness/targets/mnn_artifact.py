@@ -29,12 +29,13 @@ IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, 77, 85, UNARY, 603})
 """the two, and PReLU, Scale, Softmax, UnaryOp, LayerNorm"""
 IN_ORDER = frozenset({26, 28, 73, 90, 107, 129})
 """of these ExpandDims, Flatten, Reshape, Squeeze, Unsqueeze, ConvertTensor: elements keep their order"""
-CONSTANT, RELU, CLIP = 11, 69, 70
+CONSTANT, REDUCTION, RELU, CLIP = 11, 68, 69, 70
+REDUCTIONS = {0: "ReduceSum", 3: "ReduceMean", 4: "ReduceMax", 5: "ReduceMin", 6: "ReduceProd"}
 BINARIES = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 6: "Pow", 7: "Div", 8: "Min", 9: "Max"}
 UNARIES = {0: "Abs", 1: "Neg", 5: "Sqrt", 7: "Exp", 8: "Log", 9: "Sin", 10: "Cos", 11: "Tan", 12: "Asin", 13: "Acos"}
 UNARIES |= {14: "Atan", 15: "Reciprocal", 18: "Acosh", 19: "Sinh", 20: "Asinh", 21: "Atanh", 22: "Sign", 24: "Cosh"}
 UNARIES |= {25: "Erf", 29: "Sigmoid", 30: "Tanh", 31: "HardSwish"}
-"""of the enums BinaryOpOperation and UnaryOpOperation, those that are operators of ONNX"""
+"""of the enums ReductionType, BinaryOpOperation and UnaryOpOperation, those that are operators of ONNX"""
 WITHOUT_TABLE = frozenset({0, 1, 22})
 """ABS, NEG, SIGN of the enum UnaryOpOperation: others run in codes where the file holds a table for them"""
 IN_FLOATS = frozenset({2, 9, 17, 18, 22, 23, 39, 66, 68, 69, 70, 76, 78, 80, 82, 130, 257, 514, 604})
@@ -180,6 +181,10 @@ def _meaning(op: Table, kind: int) -> dict[str, Any]:
         return {"in_order": True}
     if kind in (CONVOLUTION, DEPTHWISE):
         return {} if op.table(2).array(2, "f4").any() else {"computes": "layer"}
+    if kind == REDUCTION:
+        axes, name = op.table(2).array(1, "i4"), REDUCTIONS.get(op.table(2).integer(0, form="<b"), "")
+        kept = op.table(2).integer(3, form="<b")
+        return {"computes": name, "attributes": {"axes": axes.tolist(), "keepdims": kept}} if axes.size and name else {}
     if kind in (BINARY, UNARY):
         param = op.table(2)
         name = (BINARIES if kind == BINARY else UNARIES).get(param.integer(0), "")
