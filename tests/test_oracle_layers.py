@@ -89,6 +89,19 @@ def test_outputs_that_the_weights_do_not_explain_are_a_problem_of_the_executor(l
     assert (found.word, found.stage) == (Word.DIVERGES, "execute"), "outputs .1 % too large went unseen"
 
 
+def test_a_weight_of_zero_is_zero_to_a_rounding_of_its_channel(lab):
+    """Codes times a scale of 4/255: MNN makes 2.4e-7 of the zeros."""
+    w = np.float32([0, 0, -4]).reshape(1, 1, 1, 3)
+    node = helper.make_node("ConvTranspose", ["x", "w"], ["y"])
+    feed = {"x": np.full((1, 1, 1, 1), 0.1, np.float32)}
+    case = models.case([node], feed, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 1, 1, 3))])
+    observation = seen(lab, case, WEIGHT_ONLY)
+    assert verdict(lab, case, WEIGHT_ONLY, observation).word is Word.AGREES
+    outputs = observation.outputs[0]["y"] + np.float32(1e-5)
+    wrong = dataclasses.replace(observation, outputs=({"y": outputs},))
+    assert verdict(lab, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES
+
+
 def test_weights_that_a_converter_computes_from_constants_are_judged(lab):
     """Codes with one scale, dequantised: what MNN makes of them is a constant, and quantised anew."""
     rng = np.random.default_rng(3)

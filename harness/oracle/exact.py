@@ -71,7 +71,7 @@ def grids(question: Question, feed: int) -> dict[str, Grid]:
     """The grid of each tensor of feed `feed` on which nothing rounds before it."""
     graph = question.graph
     leaves = {**graph.constants, **question.case.feeds[feed]}
-    known = {name: grid_of(x) for name, x in leaves.items() if _is_carried(x)}
+    known = {name: grid_of(x) for name, x in leaves.items() if _is_carried(x) and name not in question.inexact}
     for node in graph.nodes:
         rule = RULES.get(node.op)
         if rule is None or any(name and name not in known for name in node.inputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -143,6 +143,18 @@ def keeps_weights(model: Graph, scheme: Scheme, nodes: Sequence[Node]) -> bool:
         if node.op in WEIGHTED and node.inputs[0] not in varying:
             return False
     return True
+
+
+def inexact_weights(model: Graph, scheme: Scheme) -> Iterator[tuple[str, float]]:
+    """(name, largest element) of the weights that codes times a scale give to within a rounding of that only."""
+    for node in model.nodes:
+        scale = weight_scales(model, node, scheme) if has_weights(model, node) else None
+        dyadic = scale is not None and bool((np.frexp(scale)[0] == 0.5).all())
+        names = node.inputs[1:3] if node.op in RECURRENT else node.inputs[1:2] if node.op in WEIGHTED else ()
+        for name in names:
+            x = model.constants.get(name, _NONE)
+            if x.dtype == np.float32 and x.any() and not dyadic:
+                yield name, float(np.abs(x).max())
 
 
 _NONE = np.zeros(0)

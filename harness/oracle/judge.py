@@ -31,6 +31,7 @@ from harness.oracle import (
     budget,
     contested,
     exact,
+    grid,
     layers,
     lossless,
     reach,
@@ -118,7 +119,7 @@ def _verdicts(question: Question) -> list[Verdict]:
         p for p in disputed if question.scheme is None or p[1] in untouched or lossless.keeps_weights(question, p)
     ]
     if floats:
-        verdicts += _float(question, floats).values()
+        verdicts += _float(_to_rounding(question), floats).values()
         disputed = [p for p in disputed if p not in floats]
     random = [p for p in disputed if running_error.depends_on_chance(question, p)]
     verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]
@@ -128,8 +129,20 @@ def _verdicts(question: Question) -> list[Verdict]:
     if found := structure.nonsense(question) or layers.misquantised(question):
         return [found]
     if (dequantised := layers.dequantised(question)) is not None:
-        return [*verdicts, *_float(dequantised, disputed).values()]
+        inexact = _to_rounding(question).inexact
+        return [*verdicts, *_float(dataclasses.replace(dequantised, inexact=inexact), disputed).values()]
     return [*verdicts, *_quantised(question, disputed).values()]
+
+
+def _to_rounding(question: Question) -> Question:
+    """The question with weights that are inexact, where they are codes times a scale that is no power of two.
+
+    What MNN makes of the codes of -4, 0 and 0 are -4 and twice 2.4e-7, and then no product with a weight is exact.
+    """
+    if question.scheme is None or question.scheme.activation_codes is not None:
+        return question
+    weights = grid.inexact_weights(question.graph, question.scheme)
+    return dataclasses.replace(question, inexact={name: grid.LARGEST_CODE_ERROR * size for name, size in weights})
 
 
 def _quantised(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:

@@ -7,7 +7,7 @@ Adding a tier is adding a file with such a function and naming it in `judge`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ class Question:
     scheme      how the target quantised, or None when it had to stay in floating point
     exceptions  names of the documented numerical behaviour that the target declares
     artifact    what the target made when it quantised, if it can be told
+    inexact     constants that the target holds to within so much only, whatever is right otherwise
     """
 
     case: Case
@@ -40,6 +41,7 @@ class Question:
     scheme: Scheme | None = None
     exceptions: frozenset[str] = frozenset()
     artifact: Artifact | None = None
+    inexact: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def graph(self) -> Graph:

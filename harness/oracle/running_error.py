@@ -32,7 +32,9 @@ NEGLIGIBLE = 1e-30  # what a product of many small numbers, or underflow, may le
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Each feed is evaluated once."""
     evaluations = {
-        feed: evaluate(question.graph, question.case.feeds[feed], observed=question.observed[feed])
+        feed: evaluate(
+            question.graph, question.case.feeds[feed], observed=question.observed[feed], inexact=question.inexact
+        )
         for feed in {feed for feed, _ in places}
     }
     return {place: _judge(question, place, evaluations[place[0]]) for place in places}

@@ -34,7 +34,7 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     softmax,
     text,
 )
-from harness.oracle.balls.ball import Undecided, held
+from harness.oracle.balls.ball import Undecided, held, widened
 from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node, Values
 
@@ -47,15 +47,26 @@ class Evaluation:
     undecided: Mapping[str, str]
 
 
-def evaluate(graph: Graph, feed: Values, *, lenient: bool = False, observed: Values | None = None) -> Evaluation:
+def evaluate(
+    graph: Graph,
+    feed: Values,
+    *,
+    lenient: bool = False,
+    observed: Values | None = None,
+    inexact: Mapping[str, float] | None = None,
+) -> Evaluation:
     """Every tensor of `graph`, given those that `feed` holds: its inputs, or recorded tensors to cut it at.
 
     What `feed` holds is taken from there and not computed. lenient: allow each QuantizeLinear one step more.
     observed: tensors as the implementation that is judged gave them. A recurrent layer then need not be right from the
     first step to the last, which no ball could follow for long, but at every step from the state that it showed.
+    inexact: the radii of constants that are not known exactly.
     """
     with np.errstate(all="ignore"):
-        return _evaluate(graph, {name: held(x) for name, x in feed.items()}, {}, lenient, observed or {})
+        constants = {name: graph.constants[name] for name in inexact or {}}
+        given = {name: widened(x, np.asarray((inexact or {})[name]), x.dtype) for name, x in constants.items()}
+        given |= {name: held(x) for name, x in feed.items()}
+        return _evaluate(graph, given, {}, lenient, observed or {})
 
 
 def _evaluate(
