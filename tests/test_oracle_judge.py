@@ -6,6 +6,7 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from harness.environments import resolve
+from harness.oracle import graph
 from harness.oracle.judge import judge
 from harness.recipe import effective
 from harness.reference import ReferenceError
@@ -119,6 +120,18 @@ def test_what_no_quantisation_reaches_is_judged_as_floats_are(lab):
     assert said(outputs).word is Word.AGREES
     wrong = said({**outputs, "s": outputs["s"] * np.float32(1.0001)})
     assert (wrong.word, wrong.tier, wrong.output) == (Word.DIVERGES, "running-error", "s")
+
+
+def test_an_output_depends_on_what_the_branches_of_an_if_read():
+    branches = {
+        f"{name}_branch": helper.make_graph(
+            [helper.make_node("Abs", ["s"], [name])], name, [], [helper.make_tensor_value_info(name, FLOAT, (4,))]
+        )
+        for name in ("then", "else")
+    }
+    nodes = [helper.make_node("Sin", ["x"], ["s"]), helper.make_node("If", ["c"], ["y"], **branches)]
+    model = case(nodes, {"x": np.ones(4, np.float32)}, {"c": np.array(True)}, outputs=[("y", FLOAT, (4,))])
+    assert [node.op for node in graph.read(model.proto).ancestors("y")] == ["Sin", "If"]
 
 
 def test_what_the_reference_cannot_be_asked_is_left_open(lab):

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 
 from harness.machine import cpu_features
-from harness.oracle.artifact_form import DEQUANTIZE, Artifact, Piece, Use, captured
+from harness.oracle.artifact_form import DEQUANTIZE, Artifact, Piece, Use
 from harness.oracle.artifact_values import Numbers, Problem
 from harness.oracle.balls.ball import Ball, Undecided, format_of
 from harness.oracle.balls.evaluate import Evaluation, evaluate
-from harness.oracle.graph import Graph, Values
+from harness.oracle.graph import Graph, Values, captured
 from harness.oracle.question import distance
 from harness.oracle.running_error import is_ill, outside
 

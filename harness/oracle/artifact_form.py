@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 from onnx import GraphProto, TensorProto
 
-from harness.case import all_nodes
-from harness.oracle.graph import Graph, Node
+from harness.oracle.graph import Graph, Node, captured
 
 CONTRIB = "com.microsoft."
 QUANTIZE = frozenset({"QuantizeLinear", CONTRIB + "QuantizeLinear"})
@@ -196,14 +195,6 @@ def in_order(graph: Graph) -> Graph:
             return graph
         waiting = later
     return replace(graph, nodes=tuple(nodes))
-
-
-def captured(node: Node) -> Iterator[str]:
-    """Names that the subgraphs of a node read, their own among them."""
-    for value in node.attributes.values():
-        if isinstance(value, GraphProto):
-            for inner in all_nodes(value):
-                yield from inner.input
 
 
 def spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:

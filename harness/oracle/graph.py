@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -13,6 +13,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from harness import external
+from harness.case import all_nodes
 
 Values = Mapping[str, np.ndarray]
 
@@ -53,13 +54,21 @@ class Graph:
         return {name: node for node in self.nodes for name in node.outputs if name}
 
     def ancestors(self, output: str) -> list[Node]:
-        """The nodes that `output` depends on, in topological order."""
+        """The nodes that `output` depends on, through subgraphs too, in topological order."""
         needed, found = {output}, []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
                 found.append(node)
-                needed.update(name for name in node.inputs if name)
+                needed.update(name for name in (*node.inputs, *captured(node)) if name)
         return found[::-1]
+
+
+def captured(node: Node) -> Iterator[str]:
+    """Names that the subgraphs of a node read, their own among them."""
+    for value in node.attributes.values():
+        if isinstance(value, onnx.GraphProto):
+            for inner in all_nodes(value):
+                yield from inner.input
 
 
 def read(model: onnx.ModelProto, file: Path | None = None) -> Graph:
