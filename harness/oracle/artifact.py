@@ -23,8 +23,9 @@ from harness.oracle.artifact_form import MOVEMENT, QUANTISED, Artifact, in_order
 from harness.oracle.artifact_matching import first_result, match, named
 from harness.oracle.artifact_ranges import Calibration
 from harness.oracle.artifact_reading import read_artifact
-from harness.oracle.artifact_values import COPY, Numbers, Problem, folded
+from harness.oracle.artifact_values import COPY, Numbers, Problem, folded, spellings
 from harness.oracle.balls.ball import exact
+from harness.oracle.balls.chance import is_random
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph, Node, Values
 from harness.oracle.question import Place, Question, abstains, agrees
@@ -129,7 +130,8 @@ def kept_by(model: Graph) -> Callable[[Node], bool]:
     """Whether a node that quantises, casts or acts on integers stood in the float model already."""
     own = QUANTISED | {"Cast"}
     makers = {name: node.op for node in model.nodes if node.op in own for name in node.outputs if name}
-    return lambda node: any(makers.get(name.split(COPY)[0]) == node.op for name in node.outputs)
+    kept = {(other, op) for name, op in makers.items() for other in spellings(name)}
+    return lambda node: any((name.split(COPY)[0], node.op) in kept for name in node.outputs)
 
 
 def calibration_of(question: Question) -> Calibration | None:
@@ -140,7 +142,12 @@ def calibration_of(question: Question) -> Calibration | None:
     records = question.records
     if case.calibration:
         records = question.reference.record(dataclasses.replace(case, feeds=case.calibration, calibration=()))
-    return Calibration(ranges_of(records), scheme.clips)
+    ranges = ranges_of(records)
+    chance = {node.outputs[0] for node in question.graph.nodes if is_random(node, question.graph)}
+    for node in question.graph.nodes:  # behind these, another run sees other data
+        if not chance.isdisjoint(node.inputs) or not chance.isdisjoint(node.outputs):
+            chance.update(node.outputs)
+    return Calibration({name: found for name, found in ranges.items() if name not in chance}, scheme.clips)
 
 
 def ranges_of(records: Sequence[Values]) -> dict[str, tuple[float, float]]:

@@ -68,8 +68,8 @@ class Pair:
     @property
     def transposed(self) -> bool:
         """Whether a Gemm has become a MatMul, with its weights the other way round."""
-        became = self.node.op == "Gemm" and self.piece is not None and self.piece.node.op == "MatMul"
-        return became and bool(self.node.attributes.get("transB", 0))
+        became = self.how is How.SAME and self.node.op == "Gemm" and self.piece and self.piece.node.op == "MatMul"
+        return bool(became) and bool(self.node.attributes.get("transB", 0))
 
 
 @dataclass(frozen=True)

@@ -132,7 +132,10 @@ class _Checker:
 
     def constant(self, pair: Pair, position: int, use: Use, wanted: np.ndarray) -> bool:
         """Judge the constant in the place of an operand; whether it is right."""
-        found, step = self.numbers.real(use).numbers, self.numbers.step(use.tensor)
+        real, step = self.numbers.real(use), self.numbers.step(use.tensor)
+        found = real.numbers
+        if real.radius is not None:  # computed from constants, with roundings that may go either way
+            step = 2 * real.radius + (0.0 if step is None else step)
         if pair.transposed and position == 1:
             found, step = found.T, None if step is None else step.T
         if pair.bias is not None and position == 2 and found.size == wanted.size:

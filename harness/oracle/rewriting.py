@@ -1,7 +1,8 @@
 """What a runtime documents to round in a model that holds quantised operands, though the model as written does not.
 
-    bias-quantisation   a constant bias of a Conv, ConvTranspose or Gemm, whose operands were dequantised, becomes
-                        multiples of the product of their scales: that of a constant is known exactly
+    bias-quantisation   of a Conv, ConvTranspose or Gemm whose first operand was dequantised, a constant bias becomes
+                        multiples of the product of the scales, which is known exactly; constant weights, if they are
+                        floats, become eight bits wide, off by half a step, and half a step more for their zero point
     int8-matmul         the float operand of a MatMul or Gemm by dequantised constants becomes eight bits wide, with a
                         scale for every block of a row: off by half a step, 1/254 of the row's largest element at most
 
@@ -24,8 +25,8 @@ from harness.oracle.question import Place, Question
 from harness.oracle.running_error import outside
 
 BIAS, ROWS = "bias-quantisation", "int8-matmul"
-ROUNDED_ROWS = "driftnet.RoundedRows"
-HALF_OF_A_STEP = 1 / 254
+INEXACT = "driftnet.Inexact"
+"""A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
 
 
 def excuse(question: Question, graph: Graph, place: Place) -> str:
@@ -45,18 +46,20 @@ def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str
     nodes: list[Node] = []
     known, constants = folded(graph), dict(graph.constants)
     for node in graph.nodes:
-        bias = _rounded_bias(graph, known, node) if BIAS in exceptions else None
-        if bias is not None:
-            names.add(BIAS)
-            name = f"{node.outputs[0]}/{BIAS}"
-            constants[name] = bias
-            node = replace(node, inputs=(*node.inputs[:2], name))
-        elif ROWS in exceptions and _has_constant_weights(graph, known, node):
+        inputs = list(node.inputs)
+        if ROWS in exceptions and _has_constant_weights(graph, known, node):
             names.add(ROWS)
-            name = f"{node.outputs[0]}/{ROWS}"
-            nodes.append(Node(ROUNDED_ROWS, node.inputs[:1], (name,), {}))
-            node = replace(node, inputs=(name, *node.inputs[1:]))
-        nodes.append(node)
+            inputs[0] = f"{node.outputs[0]}/rows"
+            nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {}))
+        elif BIAS in exceptions and (scales := _scales(graph, known, node)):
+            names.add(BIAS)
+            if not _dequantised(graph, node.inputs[1]):
+                inputs[1] = f"{node.outputs[0]}/weights"
+                nodes.append(Node(INEXACT, node.inputs[1:2], (inputs[1],), {"error": float(scales[1].max())}))
+            if node.input(2):
+                inputs[2] = f"{node.outputs[0]}/bias"
+                constants[inputs[2]] = _rounded(known[node.inputs[2]], np.ravel(scales[0] * scales[1]))
+        nodes.append(replace(node, inputs=tuple(inputs)))
     return replace(graph, nodes=tuple(nodes), constants=constants), names
 
 
@@ -65,18 +68,26 @@ def _dequantised(graph: Graph, name: str) -> Node | None:
     return node if node is not None and node.op == "DequantizeLinear" else None
 
 
-def _rounded_bias(graph: Graph, known: Values, node: Node) -> np.ndarray | None:
-    bias = known.get(node.input(2))
-    if node.op not in ("Conv", "ConvTranspose", "Gemm") or bias is None or bias.ndim != 1 or not is_float(bias.dtype):
+def _scales(graph: Graph, known: Values, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """Those of data and weights, where the runtime rounds bias or weights."""
+    bias = known.get(node.input(2), np.zeros(0))
+    if node.op not in ("Conv", "ConvTranspose", "Gemm") or bias.ndim != 1 or not is_float(bias.dtype):
         return None
-    makers = [_dequantised(graph, name) for name in node.inputs[:2]]
-    scales = [known.get(maker.inputs[1]) for maker in makers if maker]
-    found = [scale.astype(np.float64) for scale in scales if scale is not None]
-    if len(found) < 2 or found[0].size != 1 or found[1].size not in (1, bias.size):
+    data, weights = (_dequantised(graph, name) for name in node.inputs[:2])
+    own = known.get(node.inputs[1])
+    step = known.get(data.inputs[1]) if data else None
+    if weights:
+        scale = known.get(weights.inputs[1]) if node.input(2) else None
+    else:
+        scale = None if own is None else np.asarray((own.max(initial=0) - own.min(initial=0)) / 255)
+    if step is None or step.size != 1 or scale is None or scale.size not in (1, bias.size):
         return None
-    step = np.ravel(found[0] * found[1])
+    return step.astype(np.float64), scale.astype(np.float64)
+
+
+def _rounded(x: np.ndarray, step: np.ndarray) -> np.ndarray:
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.asarray((np.rint(bias / step) * step).astype(bias.dtype))
+        return np.asarray((np.rint(x / step) * step).astype(x.dtype))
 
 
 def _has_constant_weights(graph: Graph, known: Values, node: Node) -> bool:
@@ -86,9 +97,9 @@ def _has_constant_weights(graph: Graph, known: Values, node: Node) -> bool:
     return weights is not None and weights.inputs[0] in known
 
 
-@rule(ROUNDED_ROWS)
-def rounded_rows(node: Node, operands: Operands, context: Context) -> Results:
-    """A tensor whose rows were rounded to eight bits."""
+@rule(INEXACT)
+def inexact(node: Node, operands: Operands, context: Context) -> Results:
+    """A tensor that was rounded."""
     x: Ball = operands[0]
-    largest = np.max(np.maximum(np.abs(x.low), np.abs(x.high)), axis=-1, keepdims=True, initial=0.0)
-    return [widened(x.numbers, x.error + HALF_OF_A_STEP * largest, x.dtype)]
+    rows = np.max(np.maximum(np.abs(x.low), np.abs(x.high)), axis=-1, keepdims=True, initial=0.0) / 254
+    return [widened(x.numbers, x.error + node.attributes.get("error", rows), x.dtype)]
