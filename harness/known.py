@@ -39,10 +39,11 @@ exception, which has a type, does in fewer."""
 
 @dataclass(frozen=True)
 class Symptom:
-    """How a case fails: the coarse signature, "" when it does not, and the operator that the verdict names as at fault,
-    "" when it names none."""
+    """How a case fails: the coarse signature, "" when it does not; the node that the verdict names as at fault, and its
+    operator, "" when it names none."""
 
     coarse: str = ""
+    node: str = ""
     culprit: str = ""
 
     @property
@@ -56,7 +57,7 @@ Failure = Callable[[Case], Symptom]
 
 def symptom_of(coarse: str, culprits: Sequence[Sequence[str]]) -> Symptom:
     """The symptom of a verdict with these (name, operator) pairs for culprits."""
-    return Symptom(coarse, culprits[0][1] if culprits else "")
+    return Symptom(coarse, *culprits[0]) if culprits else Symptom(coarse)
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ class Mask:
         """What a place has to have."""
         if self.is_told:
             return Pattern(self.nodes, sinks(self.nodes), classless=True)
-        blamed = frozenset(i for i, node in enumerate(self.nodes) if node.op_type == self.symptom.culprit)
+        blamed = frozenset(i for i, node in enumerate(self.nodes) if node.name == self.symptom.node)
         return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))))
 
 

@@ -72,8 +72,13 @@ class Operand:
 
 @dataclass(frozen=True)
 class PatternNode:
-    """One node of a pattern. operands: None where an optional input is absent."""
+    """One node of a pattern.
 
+    name      its own, or that of its first output
+    operands  None where an optional input is absent
+    """
+
+    name: str
     op_type: str
     attributes: Mapping[str, str]
     operands: tuple[Operand | None, ...]
@@ -109,10 +114,11 @@ def nodes_of(case: Case) -> tuple[PatternNode, ...]:
             return Operand(name, made[name])
         return Operand(name, leaf=operand_class(values[name], op_type) if name in values else "")
 
-    return tuple(
-        PatternNode(node.op_type, attribute_classes(node), tuple(operand(name, node.op_type) for name in node.input))
-        for node in nodes
-    )
+    def pattern_node(node: onnx.NodeProto) -> PatternNode:
+        operands = tuple(operand(name, node.op_type) for name in node.input)
+        return PatternNode(node.name or node.output[0], node.op_type, attribute_classes(node), operands)
+
+    return tuple(map(pattern_node, nodes))
 
 
 def family(op_type: str) -> str:
