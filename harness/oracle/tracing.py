@@ -98,10 +98,16 @@ class Trace:
         return self.grids[tensor]
 
     def moved_on(self, tensor: str) -> Grid | None:
-        """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved."""
+        """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved.
+
+        Surely where all are told and the same. Where some are, perhaps: only those may be picked; and where the grid
+        is told for the result only, an executor may take it for what is moved too.
+        """
         grid = self.grids.get(tensor)
-        origins = list(self._origins(tensor))
-        return grid if origins and all(self.grids.get(name) == grid for name in origins) else None
+        origins = [self.grids.get(name) for name in self._origins(tensor)]
+        if grid is None or not any(origin in (grid, None) for origin in origins):
+            return None
+        return replace(grid, sure=all(origin == grid for origin in origins))
 
     def _origins(self, tensor: str) -> Iterator[str]:
         """The tensors that the data in `tensor` are moved from; only what has memory of its own has a grid."""
@@ -194,9 +200,10 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence
     known = not any(op.runs == "somehow" for op in operations)
     known &= not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
     for r in walk.reads:
-        own = replace(trace.grid(r.operand), sure=coded[r.operation]) if r.operation in coded else None
-        on.setdefault(r.tensor, []).append(next(iter(r.moved), own))
-        known &= len({*r.moved, *({replace(own, sure=True)} if own else ())}) <= 1
+        own = [replace(trace.grid(r.operand), sure=coded[r.operation])] if r.operation in coded else []
+        grids = sorted((*r.moved, *own), key=lambda grid: not grid.sure)
+        on.setdefault(r.tensor, []).append(grids[0] if grids else None)
+        known &= len({replace(grid, sure=True) for grid in grids}) <= 1
     results: list[Grid | None] = [
         replace(trace.grid(op.outputs[0]), sure=coded[op.name]) if op.name in coded else None for op in operations
     ]

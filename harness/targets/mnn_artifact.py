@@ -202,8 +202,10 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
         return "moves", 0
     if kind not in IN_FLOATS | IN_CODES | POOLINGS.keys() | {BINARY}:
         return "somehow", 0
-    if len(scales) < 2 or None in scales or kind in IN_FLOATS:
+    if len(scales) < 2 or None in scales[:-1] or kind in IN_FLOATS:
         return "float", 0
+    if scales[-1] is None:
+        return "somehow", 0  # the executor may take the scale of what the result is moved to
     if kind == BINARY:
         fused = op.table(2).integer(2)
         return "codes" if fused else "codes unless broadcast", 0
