@@ -122,6 +122,20 @@ def test_what_no_quantisation_reaches_is_judged_as_floats_are(lab):
     assert (wrong.word, wrong.tier, wrong.output) == (Word.DIVERGES, "running-error", "s")
 
 
+def test_an_artifact_without_a_scale_quantises_nothing(lab):
+    model = two_outputs()
+    scheme, right = Scheme((-127, 127), (-127, 127), clips=True), lab.reference.run(model).outputs
+    codes = {"scale": 0.1, "zero_point": 0.0, "low": -127.0, "high": 127.0}
+    told = {"operations": [], "tensors": {"x": codes}, "layers": []}
+
+    def said(artifact):
+        seen = dataclasses.replace(observed({**right[0], "s": right[0]["s"] + np.float32(1e-4)}), artifact=artifact)
+        return judge(model, seen, target=target(scheme), options={}, reference=lab.reference)
+
+    assert said(told).tier == "budget"
+    assert said({**told, "tensors": {}}).tier == "running-error"
+
+
 def test_an_output_depends_on_what_the_branches_of_an_if_read():
     branches = {
         f"{name}_branch": helper.make_graph(

@@ -17,10 +17,12 @@ from harness.oracle.question import Question
 
 
 def untouched(question: Question) -> frozenset[str]:
-    """The outputs before which a quantised ONNX model holds nothing that quantises; none without such a model."""
-    data = (question.artifact or {}).get("model")
+    """The outputs before which an artifact holds nothing that quantises; none without an artifact that tells."""
+    told = question.artifact or {}
+    data = told.get("model")
     if not isinstance(data, bytes):
-        return frozenset()
+        floats = "operations" in told and not told.get("tensors") and not told.get("layers")
+        return frozenset(question.graph.outputs if floats else ())
     artifact = in_order(graphs.read(onnx.ModelProto.FromString(data)))
     reached = set(_quantised(artifact, question.graph))
     return frozenset(artifact.outputs) - reached
