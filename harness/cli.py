@@ -7,7 +7,6 @@ import json
 import signal
 import sys
 import time
-import tomllib
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from harness import api, machine
+from harness import api, defaults, machine
 from harness.errors import UserError
 from harness.report import pages, progress, tables, writers
 from harness.shard import NO_NETWORK_NAMESPACE
@@ -25,14 +24,6 @@ from harness.shard import NO_NETWORK_NAMESPACE
 _WIDTH = None if sys.stdout.isatty() else 160
 OUT = Console(highlight=False, soft_wrap=True, width=_WIDTH)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
-_TABLES = "[tool.driftnet.COMMAND] holds defaults for the options of COMMAND, called as on the command line"
-_TOML_TYPES: Mapping[str, tuple[type, ...]] = {
-    "integer": (int,),
-    "integer range": (int,),
-    "float range": (int, float),
-    "path": (str,),
-    "text": (str, int),  # --workers is both
-}
 _PATH = click.Path(path_type=Path)
 _target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
@@ -341,9 +332,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
     try:
-        defaults = _defaults(Path("pyproject.toml"))
+        default_map = defaults.read(Path("pyproject.toml"), driftnet.commands)
         with _terminated_like_interrupted():
-            status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=defaults)
+            status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=default_map)
     except click.exceptions.Exit as e:
         status = e.exit_code
     except click.ClickException as e:
@@ -398,52 +389,6 @@ def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str
         click.echo(json.dumps(result))
     else:
         show(result)
-
-
-def _defaults(path: Path) -> dict[str, Any]:
-    """`[tool.driftnet]` of a pyproject.toml, as click's default map: {command: {parameter: value}}.
-
-    Tables are called like commands, and keys like their long options. Raises UserError for any that there is not, and
-    for a value of the wrong type.
-    """
-    try:
-        tables = tomllib.loads(path.read_text()).get("tool", {}).get("driftnet", {})
-    except FileNotFoundError:
-        return {}
-    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
-        raise UserError(f"{path} cannot be read: {e}", hint="driftnet takes its defaults from it") from e
-    if not isinstance(tables, dict):
-        raise UserError(f"{path}: [tool.driftnet] is not a table", hint=_TABLES, kind="option")
-    for command in tables:
-        if command not in driftnet.commands or not isinstance(tables[command], dict):
-            what = f"{path}: [tool.driftnet.{command}] is not a table for one of {', '.join(driftnet.commands)}"
-            raise UserError(what, hint=_TABLES, kind="option")
-    return {name: _table_defaults(path, driftnet.commands[name], table) for name, table in tables.items()}
-
-
-def _table_defaults(path: Path, command: click.Command, table: Mapping[str, Any]) -> dict[str, Any]:
-    # --json is left out: what decides how an error is printed must stand on the command line.
-    options = {
-        option.opts[0].removeprefix("--"): option
-        for option in command.params
-        if isinstance(option, click.Option) and option.name != "as_json"
-    }
-    for name, value in table.items():
-        where = f"{path}: {name} in [tool.driftnet.{command.name}]"
-        if name not in options:
-            raise UserError(f"{where} is no option; there is {', '.join(options)}", hint=_TABLES, kind="option")
-        if not _fits(options[name], value):
-            raise UserError(f"{where} cannot be {value!r}", hint=f"driftnet {command.name} --help", kind="option")
-    return {str(options[name].name): value for name, value in table.items()}
-
-
-def _fits(option: click.Option, value: Any) -> bool:
-    """Whether a value of a TOML file has the type of `option`; click would make 1 of true, and letters of a text."""
-    if option.is_flag:
-        return isinstance(value, bool)
-    if option.multiple or option.nargs != 1:
-        return isinstance(value, list) and all(isinstance(item, str) for item in value)
-    return isinstance(value, _TOML_TYPES[option.type.name]) and not isinstance(value, bool)
 
 
 def _workers(text: str) -> int:

@@ -21,6 +21,7 @@ from harness.errors import UserError
 from harness.wire import Target
 
 GROUP = "driftnet.targets"
+DEFAULT_TARGETS = ("mnn", "onnxruntime-quant")
 
 NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 """What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and folders to write them into."""
 
 from __future__ import annotations
 
@@ -28,5 +28,20 @@ def replace_text(path: Path, text: str) -> None:
         raise UserError(
             f"cannot write {path}: {e.strerror}; what was saved before is untouched",
             hint="free some space, or name another folder",
+            kind="disk",
+        ) from e
+
+
+def make_folder(folder: Path) -> None:
+    """Make `folder`, in which one can write. Raises UserError (kind "disk") where that cannot be."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe = folder / ".writable"
+        probe.touch()
+        probe.unlink()
+    except OSError as e:
+        raise UserError(
+            f"cannot write into {folder}: {e.strerror}",
+            hint="name another folder, or mend its permissions",
             kind="disk",
         ) from e

@@ -8,6 +8,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,7 @@ from harness.sandbox.zygote import Limits, Reply, Worker, Zygote
 from harness.verdict import Observation, Outcome, StageRun
 from harness.wire import STAGES, Artifact
 
+MEMORY_GIB = 4.0  # a worker's share, unless something else is said
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
 REFERENCE = "harness.targets.reference"
@@ -38,7 +40,7 @@ class Laboratory:
     target_runs  how often a target has been run so far;  last_seconds  of the slowest stage of the last run
     """
 
-    def __init__(self, *, timeout: float = 20.0, memory_gib: float = 4.0, small_models: bool = False) -> None:
+    def __init__(self, *, timeout: float = 20.0, memory_gib: float = MEMORY_GIB, small_models: bool = False) -> None:
         memory = int(memory_gib * 1024)
         self._limits = Limits(seconds=timeout, memory_mib=memory, file_mib=max(Limits.file_mib, memory // 2))
         self._folder = Path(tempfile.mkdtemp(prefix="driftnet-", dir=MEMORY if small_models and _has_room() else None))
@@ -88,6 +90,11 @@ class Laboratory:
     def cpu_seconds(self) -> float:
         """CPU seconds used so far in the workers, this process not included."""
         return sum(zygote.cpu_seconds for zygote in self._zygotes)
+
+    @property
+    def all_cpu_seconds(self) -> float:
+        """CPU seconds used so far in the workers and in this process, since it began."""
+        return self.cpu_seconds + time.process_time()
 
     @property
     def network_isolated(self) -> bool:

@@ -13,6 +13,8 @@ import pytest
 
 from harness import api, cli, corpus
 from harness import bench as benchmarks
+from harness import check as checks
+from harness.commands import saved
 from harness.diagnosis import Checked
 from harness.laboratory import Laboratory
 from harness.verdict import Verdict, Word
@@ -269,7 +271,7 @@ def test_one_truncated_case_stops_a_replay_before_anything_runs(driftnet, tmp_pa
     corpus.save(saved_relu(), tmp_path)
     broken = corpus.save(saved_relu(id="test_relu_89abcdef"), tmp_path)
     (broken / "case.json").write_text('{"schema": 1,')
-    monkeypatch.setattr(api, "replay_one", lambda *args, **options: pytest.fail("a case was run"))
+    monkeypatch.setattr(saved, "replay_one", lambda *args, **options: pytest.fail("a case was run"))
     assert_one_clear_message(driftnet("replay", tmp_path), says="not a whole case.json")
 
 
@@ -291,7 +293,7 @@ def test_a_fuzz_run_with_a_truncated_case_in_its_corpus_exits_2(driftnet, tmp_pa
     ],
 )
 def test_blame_is_put_where_it_belongs(driftnet, model, monkeypatch, verdict, blame):
-    monkeypatch.setattr(api.checks, "check", lambda *args, **options: Checked(verdict))
+    monkeypatch.setattr(checks, "check", lambda *args, **options: Checked(verdict))
     _, out, _ = driftnet("check", model, "--target", "mnn", "--json")
     assert json.loads(out)["targets"][0]["blame"] == blame
 
@@ -312,7 +314,7 @@ def test_a_dim_that_no_input_has_is_named_with_those_there_are(driftnet, model, 
 def test_an_out_that_cannot_be_written_is_named_before_anything_runs(driftnet, model, tmp_path, monkeypatch):
     blocked = tmp_path / "a file"
     blocked.touch()
-    monkeypatch.setattr(api.checks, "check", lambda *args, **options: pytest.fail("the check began"))
+    monkeypatch.setattr(checks, "check", lambda *args, **options: pytest.fail("the check began"))
     monkeypatch.setattr(benchmarks, "run", lambda name: pytest.fail("the benchmark began"))
     assert_one_clear_message(driftnet("check", model, "--out", blocked / "x"), says="cannot write into")
     assert_one_clear_message(driftnet("reduce", model, "--out", blocked / "x"), says="cannot write into")

@@ -1,0 +1,85 @@
+"""driftnet itself: what it can examine, what it costs, and whether its oracle bites."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import bench as benchmarks
+from harness import environments
+from harness import selfcheck as selfchecks
+from harness.environments import resolve
+from harness.errors import UserError
+from harness.files import make_folder, replace_text
+from harness.sandbox.zygote import Zygote
+from harness.wire import STAGES
+
+
+def targets(*, prune: bool = False) -> dict[str, Any]:
+    """Every registered target with its releases and options; `prune` deletes the environments of other releases."""
+    if prune:
+        environments.prune()
+    with Zygote() as zygote:
+        isolated = zygote.network_isolated
+    return {"targets": [_described(name) | {"network_isolated": isolated} for name in environments.registered()]}
+
+
+def _described(name: str) -> dict[str, Any]:
+    installed = resolve(name)
+    made = [e.release for e in environments.environments() if e.distribution == installed.target.distribution]
+    return {
+        "name": name,
+        "installed": installed.release,
+        "releases": made,
+        "stages": list(STAGES),
+        "options": [
+            {"name": o.name, "stage": o.stage, "values": list(o.values), "help": o.help, "when": dict(o.when)}
+            for o in installed.target.options
+        ],
+    }
+
+
+def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out: Path | None = None) -> dict[str, Any]:
+    """Run one benchmark, or put two results beside each other (the second against the first).
+
+    Raises UserError for an unknown benchmark, a file that holds no result, and when `out` cannot be written.
+    """
+    if out:
+        make_folder(out.parent)
+        if out.is_dir():
+            raise UserError(f"cannot write {out}: it is a folder", hint="name a file in it", kind="disk")
+    if compare:
+        before, result = (benchmarks.read(path) for path in compare)
+        result["before"] = before["measures"]
+    else:
+        result = benchmarks.run(name)
+    if out:
+        replace_text(out, json.dumps(result, indent=1) + "\n")
+    return result
+
+
+def selfcheck(
+    *,
+    cases: int = 22,
+    seed: int = 0,
+    kinds: Sequence[str] = (),
+    workers: int = 1,
+    corpus_folder: Path = Path("corpus"),
+    listener: selfchecks.Listener = selfchecks.nobody,
+) -> dict[str, Any]:
+    """Plant bugs into real targets and count which are detected, on `cases` effective cases of each kind of bug.
+
+    kinds  names of planted bugs, all by default; the listener is told of each that is done. What the open cases in
+    `corpus_folder` explain is no false alarm. Raises UserError for a kind that there is not.
+    """
+    counts = selfchecks.run(
+        kinds, cases=cases, seed=seed, workers=workers, corpus_folder=corpus_folder, listener=listener
+    )
+    return selfchecks.summary(counts)
+
+
+def selfcheck_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `selfcheck`: 1 when too little is detected, or there is a false alarm."""
+    return 1 if result["problems"] else 0

@@ -1,0 +1,265 @@
+"""One model: checked on targets, audited against what it was quantised from, reduced."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import onnx
+
+from harness import audit as audits
+from harness import check as checks
+from harness import corpus, external, handover, recipe
+from harness.anonymise import anonymised
+from harness.case import Case, elements, graph_inputs, nodes
+from harness.environments import DEFAULT_TARGETS, Installed, resolve
+from harness.errors import UserError
+from harness.feeds import made_up, read_feeds
+from harness.files import make_folder
+from harness.known import Mask, mask_of
+from harness.laboratory import MEMORY_GIB, Laboratory
+from harness.pipeline import Effort, examine
+from harness.recipe import Recipe
+from harness.verdict import FAILURES, Verdict, Word
+
+LARGEST = 1.7976931348623157e308  # JSON has no infinity
+
+HELD = 4
+"""How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""
+
+
+def check(
+    model: Path,
+    *,
+    targets: Sequence[str] = DEFAULT_TARGETS,
+    inputs: Path | None = None,
+    calibration: Path | None = None,
+    recipe_json: Recipe | None = None,
+    options: Mapping[str, str] | None = None,
+    sweep: bool = False,
+    dims: Mapping[str, int] | None = None,
+    corpus_folder: Path = Path("corpus"),
+    out: Path | None = None,
+    python: str | None = None,
+    timeout: float = 60.0,
+    memory_gib: float = MEMORY_GIB,
+    budget: float = 300.0,
+    tell: Callable[[str], None] = lambda text: None,
+    anonymous: bool = False,
+) -> dict[str, Any]:
+    """Examine one real model on `targets`, and reduce what fails; reduced cases are written below `out`.
+
+    recipe_json, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
+    dims   sizes for symbolic dims of inputs that are made up
+    python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
+    budget   seconds for each target and recipe after which nothing new is begun, and what was found so far is told
+    tell     hears what is being done, for people; KeyboardInterrupt ends the check, and what was found so far is kept
+    anonymous   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
+
+    Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
+    dims, and when `out` cannot be written.
+    """
+    proto = corpus.read_onnx(model, entire=False)
+    _check_dims(proto, dims or {})
+    if out:
+        make_folder(out)
+    feeds = read_feeds(inputs, proto, "inputs") if inputs else (made_up(proto, dims or {}),)
+    samples = read_feeds(calibration, proto, "calibration") if calibration else ()
+    case = external.case(proto, model, feeds, samples, {"file": model.name})
+    held = [resolve(word, python=python) for word in targets]
+    runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
+    masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
+    with Laboratory(timeout=timeout, memory_gib=_memory(memory_gib, case)) as lab:
+        results: list[dict[str, Any]] = []
+        for one, chosen in runs:
+            try:
+                results.append(_check_one(case, one, chosen, lab, masks, out, budget, tell, anonymous))
+            except KeyboardInterrupt:
+                if not results:
+                    raise
+                results[-1]["interrupted"] = True
+            if results[-1]["interrupted"]:
+                break
+        return {"targets": results, "network_isolated": lab.network_isolated}
+
+
+def check_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged."""
+    failures = [r for r in result["targets"] if Word(r["verdict"]) in FAILURES]
+    if failures:
+        return 3 if all(r["known"] for r in failures) else 1
+    return 0 if all(r["verdict"] == Word.AGREES for r in result["targets"]) else 2
+
+
+def _memory(gib: float, case: Case) -> float:
+    """What a worker may use: `gib`, or as many times what a large model keeps outside itself as a stage may hold it."""
+    return max(gib, HELD * external.outside(case.proto) / 2**30)
+
+
+def _check_dims(model: onnx.ModelProto, dims: Iterable[str]) -> None:
+    symbolic = {d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param}
+    for name in dims:
+        if name not in symbolic:
+            raise UserError(
+                f"no input of the model has a dim called {name!r}",
+                hint=f"symbolic dims of its inputs: {', '.join(sorted(symbolic)) or 'none'}",
+                kind="option",
+            )
+
+
+def _recipes(
+    installed: Installed, whole: Recipe | None, options: Mapping[str, str], sweep: bool
+) -> list[dict[str, Any]]:
+    target = installed.target
+    if sweep:
+        return recipe.swept(target)
+    chosen = dict(whole or {}) | {name: recipe.parsed(target, name, text) for name, text in options.items()}
+    return [recipe.validated(target, chosen)]
+
+
+def _check_one(
+    case: Case,
+    installed: Installed,
+    chosen: Recipe,
+    lab: Laboratory,
+    masks: Sequence[Mask],
+    out: Path | None,
+    seconds: float,
+    tell: Callable[[str], None],
+    anonymous: bool,
+) -> dict[str, Any]:
+    runs_before, cpu_before = lab.target_runs, lab.all_cpu_seconds
+    named = f"{installed.target.name}: "
+    checked = checks.check(case, installed, chosen, lab, masks, seconds=seconds, tell=lambda text: tell(named + text))
+    result = checked.as_json()
+    for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
+        finding = diagnosis.examination.finding
+        if finding and anonymous:
+            finding, fault["reduced"]["remained"] = anonymised(finding, lab)
+        if out and finding:
+            folder = corpus.save(finding.to_save(), out)
+            cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
+            handover.write(folder, installed, lab, remedies=cures)
+            fault["reduced"]["path"] = str(folder)
+    faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
+    return {
+        "target": installed.target.name,
+        "release": installed.release,
+        "recipe": dict(chosen),
+        **result,
+        "blame": _blame(checked.verdict, installed),
+        "goes_away_with": faults[0]["goes_away_with"] if faults else [],
+        "reduced": next((fault["reduced"] for fault in faults if fault["reduced"]), None),
+        "target_runs": lab.target_runs - runs_before,
+        "cpu_seconds": round(lab.all_cpu_seconds - cpu_before, 2),
+    }
+
+
+def _blame(verdict: Verdict, installed: Installed) -> str:
+    if verdict.failed:
+        return installed.target.name
+    if verdict.word is Word.INVALID:
+        return "model"
+    broke = verdict.word is Word.ABSTAINS and verdict.message.startswith("the reference")
+    return "reference" if broke else ""
+
+
+def audit(
+    model: Path, quantised: Path, *, inputs: Path | None = None, timeout: float = 60.0, memory_gib: float = MEMORY_GIB
+) -> dict[str, Any]:
+    """Whether the ONNX model in `quantised` is a right quantisation of that in `model`, and executed as written.
+
+    inputs   feeds for both; without them two are made up
+
+    Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
+    nothing is quantised.
+    """
+    proto, other = corpus.read_onnx(model), corpus.read_onnx(quantised)
+    audits.check_pair(proto, other)
+    feeds = read_feeds(inputs, proto, "inputs") if inputs else tuple(made_up(proto, {}, seed) for seed in (0, 1))
+    with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
+        found = audits.audit(proto, other, feeds, lab)
+        return {
+            "verdict": str(found.verdict),
+            "problems": [
+                {
+                    "question": problem.question,
+                    "where": problem.where,
+                    "error": min(problem.error, LARGEST),
+                    "bound": problem.bound,
+                    "message": problem.message,
+                    "culprit": {"node": problem.culprit[0], "op_type": problem.culprit[1]},
+                }
+                for problem in found.problems
+            ],
+            "vouched": found.vouched,
+            "tolerated": found.tolerated,
+            "network_isolated": lab.network_isolated,
+        }
+
+
+def reduce(
+    path: Path,
+    *,
+    target: str = "",
+    budget: float = 60.0,
+    out: Path,
+    python: str | None = None,
+    timeout: float = 20.0,
+) -> dict[str, Any]:
+    """Reduce a saved case, or a model with made-up inputs, and write the result below `out`, ready to be handed over.
+
+    Raises UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
+    """
+    before = corpus.load(path) if path.is_dir() else None
+    if before:
+        case, chosen, word = before.case, before.recipe, target or before.target
+    else:
+        proto = corpus.read_onnx(path, entire=False)
+        case, chosen, word = external.case(proto, path, [made_up(proto, {})]), {}, target or DEFAULT_TARGETS[0]
+    installed = resolve(word, python=python)
+    make_folder(out)
+    with Laboratory(timeout=timeout, memory_gib=_memory(MEMORY_GIB, case)) as lab:
+        cpu_before = lab.all_cpu_seconds
+        if before:
+            examined = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))
+            verdict, findings = examined.verdict, [examined.finding]
+        else:  # a model may be so deep that only its windows tell
+            checked = checks.check(case, installed, chosen, lab, (), seconds=budget)
+            verdict, findings = checked.verdict, [diagnosis.examination.finding for diagnosis in checked.diagnoses]
+        finding = next((finding for finding in findings if finding), None)
+        if finding is None:
+            raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict)
+        found = finding.to_save()
+        folder = corpus.save(_with_what_is_known(before, found) if before else found, out)
+        handover.write(folder, installed, lab)
+        return {
+            "path": str(folder),
+            "nodes": nodes(finding.case),
+            "elements": elements(finding.case),
+            "target_runs": lab.target_runs,
+            "cpu_seconds": round(lab.all_cpu_seconds - cpu_before, 2),
+            "interrupted": finding.interrupted,
+            "network_isolated": lab.network_isolated,
+        }
+
+
+def _nothing_to_reduce(what: str, verdict: Verdict) -> UserError:
+    if verdict.failed:
+        message, hint = (
+            f"{what}, but not when it was run again: {verdict.message}",
+            "give it more --budget or --timeout",
+        )
+    else:
+        message, hint = f"nothing to reduce: {what}. {verdict.message}", "name the target that fails with --target"
+    return UserError(message, hint=hint, kind="case")
+
+
+def _with_what_is_known(before: corpus.SavedCase, found: corpus.SavedCase) -> corpus.SavedCase:
+    """`found`, with what people have said of `before` where it is the same bug."""
+    if before.fine != found.fine:
+        return found
+    known = {name: getattr(before, name) or getattr(found, name) for name in ("note", "upstream", "not_seen")}
+    return dataclasses.replace(found, seen=tuple(dict.fromkeys((*before.seen, *found.seen))), **known)

@@ -1,0 +1,162 @@
+"""Saved cases: run again, given a status, told about."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from harness import corpus
+from harness.environments import resolve
+from harness.errors import UserError
+from harness.files import make_folder
+from harness.laboratory import Laboratory
+from harness.machine import cpu_features
+from harness.pipeline import look, reproduces
+from harness.summary import Summary, described
+from harness.verdict import Kind, Word
+
+HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
+
+
+def replay(
+    paths: Sequence[Path] = (Path("corpus"),),
+    *,
+    target: str = "",
+    runs: int = 5,
+    python: str | None = None,
+    timeout: float = 20.0,
+) -> dict[str, Any]:
+    """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
+
+    target  examine this target (release) instead of the one that each case names
+    python  the interpreter that holds the targets; None: this one, or one made for the release
+
+    Raises UserError, before anything is run, for a case that is not whole and for a target that there is not.
+    """
+    folders = corpus.folders(paths)
+    if not folders:
+        raise UserError(
+            f"no saved case below {', '.join(map(str, paths))}", hint="driftnet fuzz finds some", kind="case"
+        )
+    loaded = [corpus.load(folder) for folder in folders]
+    for word in {target or saved.target for saved in loaded}:
+        resolve(word, python=python)
+    with Laboratory(timeout=timeout) as lab:
+        cases = [replay_one(saved, target, runs, lab, python=python) for saved in loaded]
+        return {"cases": cases, "network_isolated": lab.network_isolated}
+
+
+def replay_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `replay`: 1 when a case does not behave as its status says, 3 when an open one reproduced."""
+    if not all(case["as_expected"] for case in result["cases"]):
+        return 1
+    return 3 if any(c["status"] == "open" and c["outcome"] == "reproduces" for c in result["cases"]) else 0
+
+
+def behaves(saved: corpus.SavedCase, outcome: str) -> bool:
+    """Whether `outcome` is what the status of `saved` promises. An open case is strict only where the CPU features are
+    those it was seen with; flaky and expected ones may do anything but be invalid."""
+    if saved.status == "fixed":
+        return outcome == "agrees"
+    if saved.status in ("flaky", "expected"):
+        return outcome != "error"
+    same_machine = saved.machine.get("cpu_features") == list(cpu_features())
+    return outcome == "reproduces" or (outcome == "agrees" and not same_machine)
+
+
+def replay_one(
+    saved: corpus.SavedCase, target: str, runs: int, lab: Laboratory, *, python: str | None = None
+) -> dict[str, Any]:
+    """Run one saved case `runs` times in fresh workers; `target` and `python` as in `replay`."""
+    installed = resolve(target or saved.target, python=python)
+    patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
+    with lab.hurried(patience):
+        verdicts = [look(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
+    same = [v for v in verdicts if reproduces(saved, v)]
+    worst = next((v for v in verdicts if v.failed), verdicts[0])
+    if same:
+        outcome = "reproduces"
+    elif worst.failed:
+        outcome = "differs"
+    else:
+        outcome = "error" if worst.word is Word.INVALID else "agrees"
+    return {
+        "id": saved.id,
+        "target": installed.target.name,
+        "release": installed.release,
+        "status": saved.status,
+        "outcome": outcome,
+        "runs": runs,
+        "reproduced": len(same),
+        "as_expected": behaves(saved, outcome),
+        "message": worst.message,
+    }
+
+
+def triage(
+    path: Path, *, status: str, upstream: str = "", note: str = "", root: Path = Path("corpus")
+) -> dict[str, Any]:
+    """Set the status of a saved case, with an upstream link and a note; a case outside `root` is brought into it.
+
+    Raises UserError for an unknown status, and for `expected` without a note that names the documented rule.
+    """
+    if status not in corpus.STATUSES:
+        raise UserError(
+            f"a case cannot be {status!r}", hint=f"it is one of {', '.join(corpus.STATUSES)}", kind="option"
+        )
+    if status == "expected" and not note:
+        raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
+    saved = corpus.load(path)
+    if not path.resolve().is_relative_to(root.resolve()):
+        saved = corpus.load(corpus.save(saved, root))
+    changes = {"upstream": upstream or saved.upstream, "note": note or saved.note}
+    changes["rule"] = note if status == "expected" else saved.rule
+    updated = corpus.update(saved, status=status, **changes)
+    return {
+        "id": updated.id,
+        "path": str(updated.path),
+        "status": status,
+        "upstream": updated.upstream,
+        "note": updated.note,
+    }
+
+
+def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str, Any]:
+    """Every saved case at or below `paths` (folders of runs, of the corpus, of a check), and what the runs counted.
+
+    The pages about them belong into `out`, which is made. Raises UserError when it cannot be, when there is no such
+    path, and when a case or summary is not whole.
+    """
+    make_folder(out)
+    found = [corpus.load(folder) for folder in corpus.folders(paths)]
+    return {
+        "runs": [_run(path / "summary.json") for path in paths if (path / "summary.json").exists()],
+        "cases": [
+            described(saved, saved.seen[-1] if saved.seen else "", saved.status)
+            | {"what": saved.note or str(saved.verdict.get("message", "")) or saved.id}
+            for saved in {saved.id: saved for saved in found}.values()
+        ],
+    }
+
+
+def _run(path: Path) -> dict[str, Any]:
+    summary = Summary(run_cases=path.parent / "cases")
+    try:
+        result = json.loads(path.read_text())
+        summary.seed = result["seed"]
+        summary.restore(result)
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        raise UserError(
+            f"{path} is no summary of a run: {e}", hint="name the folder of a driftnet fuzz run", kind="report"
+        ) from e
+    new = len(summary.new)
+    counted = {"new": new, "known": len(summary.findings) - new, "cpu_seconds": summary.cpu_before}
+    return {
+        "path": str(path.parent),
+        "cases": summary.cases,
+        "verdicts": dict(summary.verdicts.most_common()),
+        **counted,
+    }
