@@ -145,6 +145,17 @@ def test_a_converter_that_gives_a_tensor_the_name_of_another_is_not_believed(lab
     assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, "operation y gives a tensor called h"
 
 
+def test_a_tensor_that_moves_data_in_the_model_and_is_computed_in_the_artifact_is_another(lab):
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Exp", ["t"], ["y"])]
+    case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, X.T.shape)])
+    operations = [operation("e", "x", "t", "codes"), operation("y", "t", "y", "moves")]
+    said = artifact(operations, {"x": 4 / 127, "t": 50 / 127, "y": 50 / 127}) | {
+        "histogram": {"bins": 2048, "least": 1}
+    }
+    y = on_grid(np.exp(on_grid(X.T, 4 / 127)), 50 / 127)
+    assert ask(lab, case, said, y).word is Word.ABSTAINS, "the converter took Exp before Transpose, and moved the names"
+
+
 def test_operations_in_a_circle_end():
     said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
     said["operations"].append(operation("y", "a", "y", "moves"))

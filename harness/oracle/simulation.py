@@ -86,7 +86,7 @@ def simulated(question: Question) -> Simulation | None:
     graph = _rewritten(_with_weights(model, held), regions, trace)
     found = next((problems[name] for name in sure if problems[name]), None)
     if found is None and "histogram" in artifact:
-        found = thresholds.problem(question, trace, Histogram(**artifact["histogram"]))
+        found = thresholds.problem(question, trace, regions, Histogram(**artifact["histogram"]))
     return Simulation(graph, steps, found)
 
 

@@ -11,6 +11,7 @@ of another tensor of the model is let pass: converters move names, and an operat
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from harness.oracle.balls.ball import Ball
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.question import Question
-from harness.oracle.tracing import BEFORE, Grid, Trace
+from harness.oracle.tracing import Grid, Region, Trace
 from harness.verdict import Kind, Verdict, Word
 
 TIER = "artifact"
@@ -35,11 +36,12 @@ class Histogram:
     least: int
 
 
-def problem(question: Question, trace: Trace, histogram: Histogram) -> Verdict | None:
+def problem(question: Question, trace: Trace, regions: Mapping[str, Region], histogram: Histogram) -> Verdict | None:
     """The verdict on the first tensor with a scale that no calibration chooses, if there is one."""
     seen = largest(question)
+    names = {name: name for name in question.graph.inputs} | {name: region.start for name, region in regions.items()}
     for name, interval in seen.items():
-        grid = next((trace.grids[x] for x in (name, name + BEFORE) if x in trace.grids), None)
+        grid = trace.grids.get(names.get(name, ""))
         if grid is None or grid.scale <= 0 or interval[0] < NOTHING:
             continue
         if not any(_may_be(grid, other, histogram) for other in (interval, *seen.values())):

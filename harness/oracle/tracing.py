@@ -62,7 +62,7 @@ Grids = tuple[Grid | None, ...]
 class Region:
     """What computes tensor `result` of the model.
 
-    start        the artifact's name of the result
+    start        the artifact's name of the result; "" where it has none that could be relied upon
     operations   those that do more than move data
     coded        the operations that run in codes -> whether they surely do
     sources      tensors of the model that it is computed from -> the grids that they are read on
@@ -154,12 +154,25 @@ def regions(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Reg
             if name and start in trace.makers:
                 behind = set(_behind(model, name))
                 region = _region(model, trace, name, _walk(trace, start, behind), runs)
-                strangers = computed - behind - {name}
-                renamed = any(op.name in strangers for op in region.operations)
-                found[name] = replace(region, known=False, told=False) if renamed else region
+                renamed = _is_renamed(model, region, computed - behind - {name}, runs[0])
+                found[name] = Region(name) if renamed else region
             elif name in model.outputs:
                 found[name] = Region(name)
     return found
+
+
+def _is_renamed(model: Graph, region: Region, strangers: Collection[str], run: Values) -> bool:
+    """Whether the artifact's tensor is not the model's: converters that change the order of nodes move names.
+
+    strangers   results that do not come before this one
+    """
+    nodes = [model.nodes[k] for k in inside(model, region)]
+    computing = [node for node in nodes if run.get(node.outputs[0], _NOTHING).dtype.kind == "f"]
+    moves = all(exact.RULES.get(node.op) in exact.MOVEMENT for node in computing)
+    return any(op.name in strangers or (moves and op.values is None) for op in region.operations)
+
+
+_NOTHING = np.zeros(0)
 
 
 def inside(model: Graph, region: Region) -> list[int]:
