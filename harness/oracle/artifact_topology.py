@@ -126,6 +126,8 @@ class _Walk:
             return not name and use is None
         if name not in self.constants:
             return self.at.get(name) == use.real
+        if use.tensor not in self.numbers.artifact.constant:
+            return False
         constant = self.constants[name]
         return is_float(constant.dtype) or np.array_equal(constant, self.numbers.ball(use.tensor).middle)
 
@@ -236,7 +238,7 @@ class _Walk:
         own = self.constants[name]
         if not is_float(own.dtype):
             return exact(own)
-        if use is not None:
+        if use is not None and use.tensor in self.numbers.artifact.constant:
             return self.numbers.real(use)
         found = self.numbers.stored(name, own)
         stored = [x for tensor in spellings(name) if (x := self.numbers.constants.get(tensor)) is not None]
@@ -305,6 +307,9 @@ class _Walk:
 
     def hold(self, pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> None:
         """Add a problem where two balls have no point in common."""
+        # An intermediate of another shape is another tensor of that name; an output is the same for whoever reads it.
+        if wanted.shape != found.shape and pair.how is not How.SAME and name not in self.model.outputs:
+            return
         problem = _disagreement(pair, name, wanted, found, slack)
         if problem is None:
             return
@@ -329,8 +334,6 @@ def _disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float
     node = pair.node
     where, culprit = node.name or name, (node.name or name, node.op)
     if wanted.shape != found.shape:
-        if pair.how is not How.SAME:
-            return None
         message = f"{node.op} makes {name!r} of shape {list(found.shape)}, the float model of {list(wanted.shape)}"
         return Problem("topology", where, np.inf, 0.0, message + _differences(pair), culprit)
     with np.errstate(invalid="ignore"):
