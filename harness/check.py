@@ -38,8 +38,9 @@ ENOUGH = 0.95
 RUNS, RUNS_A_NODE = 300, 1.5
 """How often a target may be run for one model and recipe: whichever is more. Constants and Q/DQ are no nodes here."""
 
-SURVEYED, NARROWED = 0.7, 0.6
-"""The shares of these runs after which no further window is judged, and after which no fault is looked for."""
+SURVEYED, FAILING_SURVEYED, NARROWED = 0.7, 0.45, 0.6
+"""The shares of these runs after which no further window is judged, of a model that fails nor, and after which no fault
+is looked for."""
 
 UNCOUNTED = frozenset({"Constant", "QuantizeLinear", "DequantizeLinear"})
 
@@ -170,11 +171,13 @@ def _find(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
 
 
 def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[Judged]) -> None:
-    live = len(live_nodes(inquiry.case))
+    live, share = len(live_nodes(inquiry.case)), FAILING_SURVEYED if whole.failed else SURVEYED
+
+    def explains(verdict: Verdict) -> bool:
+        return _is_wrong(verdict, whole) and (verdict.in_values or not whole.in_values)
+
     try:
-        for one in survey(
-            inquiry.case, recorded, lambda part: inquiry.look(part, SURVEYED), lambda v: _is_wrong(v, whole)
-        ):
+        for one in survey(inquiry.case, recorded, lambda part: inquiry.look(part, share), explains):
             judged.append(one)
             seen = {node for j in judged for node in j.nodes}
             inquiry.tell(f"windows: {len(seen)} of {live} nodes")

@@ -21,6 +21,7 @@ from harness.planted import quantiser, runtime
 from harness.reduce import passes, reducer
 from harness.verdict import Kind, Observation, Verdict, Word
 from tests import localisation, models, production
+from tests import reduce_tools as tools
 from tests.localisation import FLOAT
 
 
@@ -147,6 +148,22 @@ def test_a_kernel_that_floors_is_told_from_one_that_rounds(lab):
     finding = checked.diagnoses[0].examination.finding
     known = check(case, target, unfused, lab, [mask_of(finding.to_save())]).verdict
     assert (known.word, known.rule) == (Word.AGREES, Kind.OFF_BY_ONE_STEP), "a finding once, not in every model"
+
+
+def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(lab, monkeypatch):
+    """MNN gives what a Conv of rank 3 makes another rank where it is an output, and only there."""
+    case = tools.cnn(blocks=4, planted=0)
+    wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
+
+    def watched(part, *args):
+        operators = [node.op_type for node in part.proto.graph.node]
+        if part.proto.graph.output[0].name == "relu1":
+            return dataclasses.replace(wrong, kind=Kind.WRONG_SHAPE), Observation(())
+        return (wrong if "ConvTranspose" in operators else Verdict(Word.AGREES)), Observation(())
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(wrong))
+    assert {op for _, op in check(case, resolve("mnn"), {}, lab, ()).culprits} == {"ConvTranspose"}
 
 
 def test_a_failure_that_does_not_come_back_is_no_agreement(lab, monkeypatch):
