@@ -235,9 +235,9 @@ def _add(inquiry: Inquiry, found: Found, diagnosis: Diagnosis, case: Case) -> No
 
 
 def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
-    """The first of the faults that have the same operators and fail in the same way."""
+    """The first of the faults that have the same operators and fail in the same way; those of one step last."""
     sorts: dict[tuple[str, ...], Fault] = {}
-    for fault in faults:
+    for fault in sorted(faults, key=lambda fault: fault.verdict.kind == Kind.OFF_BY_ONE_STEP):
         sorts.setdefault((fault.verdict.kind, *(op for _, op in _named(case, fault))), fault)
     return list(sorts.values())
 
