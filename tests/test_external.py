@@ -53,11 +53,19 @@ def read(case, folder):
     return external.case(corpus.read_onnx(path, entire=False), path, case.feeds)
 
 
-@pytest.mark.parametrize("target", ["mnn", "onnxruntime-quant"])
-def test_a_large_model_is_judged_in_windows_without_being_loaded(lab, large, tmp_path, target):
+@pytest.mark.parametrize(
+    ("target", "recipe"),
+    [
+        ("mnn", {}),
+        ("onnxruntime-quant", FLOAT),
+        ("onnxruntime-quant", {"preprocess": True}),
+        ("onnxruntime-quant", {"quantize": "dynamic"}),
+    ],
+    ids=str,
+)
+def test_a_large_model_is_judged_in_windows_without_being_loaded(lab, large, tmp_path, target, recipe):
     case = read(chain(), tmp_path)
     assert len(case.model) < 4 * WIDTH * WIDTH, "its weights have been loaded"
-    recipe = FLOAT if target == "onnxruntime-quant" else {}
     checked = check(case, resolve(target), recipe, lab, ())
     assert checked.verdict.word is Word.AGREES, checked.verdict.message
     assert checked.vouched == 1.0

@@ -48,7 +48,15 @@ def convert(model: str, folder: str, options: Options) -> str:
 
     preprocessed = os.path.join(folder, "preprocessed.onnx")
     # Symbolic shape inference is meant for transformers; on other models it raises where onnx's own inference works.
-    quant_pre_process(model, preprocessed, skip_symbolic_shape=True)
+    outside = _keeps_data_outside(model)
+    quant_pre_process(
+        model,
+        preprocessed,
+        skip_symbolic_shape=True,
+        save_as_external_data=outside,
+        all_tensors_to_one_file=outside,
+        external_data_location="preprocessed.data" if outside else None,
+    )
     return preprocessed
 
 
@@ -65,6 +73,7 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
         "weight_type": types[weights],
         "per_channel": options.get("per_channel", False),
         "reduce_range": options["reduce_range"],
+        "use_external_data_format": _keeps_data_outside(artifact),
     }
     if options["quantize"] == "dynamic":
         ort.quantize_dynamic(artifact, quantized, **arguments)
@@ -134,6 +143,14 @@ def scheme(options: Options) -> Scheme | None:
         per_tensor=frozenset() if static else frozenset({"Conv"}),  # ConvInteger takes one weight scale
         clips=static and options["calibration"] != "MinMax",
     )
+
+
+def _keeps_data_outside(model: str) -> bool:
+    """Whether the model has weights in files beside it, as a large one must: what is made of it then has to, too."""
+    import onnx
+
+    tensors = onnx.load(model, load_external_data=False).graph.initializer
+    return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors)
 
 
 class _Reader:
