@@ -4,6 +4,7 @@
     reference crashes, hangs, ...      ABSTAINS
     a stage failed                     structure: FAILS, CRASHES, HANGS or REJECTS
     outputs, shapes, dtypes            structure
+    weights too large to be read       structure (NaN); parts of the model have to tell
     nothing quantised                  exact where no operation rounds, else running error, else sampling
     weights quantised, losslessly      the same
     nothing quantised before an output the same
