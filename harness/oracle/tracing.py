@@ -207,42 +207,53 @@ class _Walk:
 
 
 def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> Region:
+    """What `walk`, the way back from tensor `result`, says of it."""
     operations = tuple(walk.operations.values())
     coded = _coded(trace, result, walk, runs)
-    on: dict[str, list[Grid | None]] = {}
-    known = not any(op.runs == "somehow" for op in operations)
-    known &= not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
-    for r in walk.reads:
-        own = [replace(trace.grid(r.operand), sure=coded[r.operation])] if r.operation in coded else []
-        grids = sorted((*r.moved, *own), key=lambda grid: not grid.sure)
-        on.setdefault(r.tensor, []).append(grids[0] if grids else None)
-        known &= len({replace(grid, sure=True) for grid in grids}) <= 1
+    sources, sure = _sources(trace, walk, coded)
     results: list[Grid | None] = [
         replace(trace.grid(op.outputs[0]), sure=coded[op.name]) if op.name in coded else None for op in operations
     ]
-    handed_out = trace.moved_on(walk.start) if walk.start == result else None
     region = Region(
         result,
         walk.start,
         operations,
         coded,
-        {name: _single(grids) for name, grids in on.items() if name},
+        {name: grids for name, grids in sources.items() if name},
         _single(results) if coded else (None,),
         max((op.steps for op in operations if op.name in coded), default=0),
-        (handed_out,),
+        (trace.moved_on(walk.start) if walk.start == result else None,),
     )
+    between = {trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])}
+    moved = {grid for grids in (*sources.values(), region.handed_out) for grid in grids if grid}
+    told = all(grid.scale > 0 for grid in between | moved)
+    apart = not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
+    alone = not coded or (len(coded) == len(operations) and "" not in sources)
+    return replace(region, known=told and sure and apart and alone and _fits(model, region), told=told)
+
+
+def _sources(trace: Trace, walk: _Walk, coded: Mapping[str, bool]) -> tuple[dict[str, Grids], bool]:
+    """({tensor of the model: the grids that it is read on}, whether each read is on one grid at most)"""
+    found: dict[str, list[Grid | None]] = {}
+    sure = True
+    for r in walk.reads:
+        own = [replace(trace.grid(r.operand), sure=coded[r.operation])] if r.operation in coded else []
+        grids = sorted((*r.moved, *own), key=lambda grid: not grid.sure)
+        found.setdefault(r.tensor, []).append(grids[0] if grids else None)
+        sure &= len({replace(grid, sure=True) for grid in grids}) <= 1
+    return {name: _single(grids) for name, grids in found.items()}, sure
+
+
+def _fits(model: Graph, region: Region) -> bool:
+    """Whether the region's nodes can be what its operations are: as many pieces as groups, and none for moves only."""
     nodes = [model.nodes[k] for k in inside(model, region)]
     pieces = {1, *(node.attributes.get("group", 1) for node in nodes if node.op in ("Conv", "ConvTranspose"))}
-    split = [region.grids, *region.sources.values()]
-    known &= all(len(grids) in pieces for grids in split) and not (coded and "" in on)
-    known &= not coded or len(coded) == len(operations)
-    if not operations:  # data are moved, or computed from constants beforehand
-        moved = all(exact.RULES.get(node.op) in exact.MOVEMENT for node in nodes)
-        known &= moved or not set(_behind(model, result)) & set(model.inputs)
-    used = [grid for grids in (*split, region.handed_out) for grid in grids if grid]
-    between = [trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])]
-    told = all(grid.scale > 0 for grid in (*used, *between))
-    return replace(region, known=known and told, told=told)
+    if not all(len(grids) in pieces for grids in (region.grids, *region.sources.values())):
+        return False
+    if region.operations:
+        return not any(op.runs == "somehow" for op in region.operations)
+    moved = all(exact.RULES.get(node.op) in exact.MOVEMENT for node in nodes)
+    return moved or set(_behind(model, region.result)).isdisjoint(model.inputs)  # else: computed beforehand
 
 
 def _single(grids: Sequence[Grid | None]) -> Grids:
