@@ -54,8 +54,7 @@ def check(
     recipe_json, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
     dims   sizes for symbolic dims of inputs that are made up
     python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
-    memory_gib   what one worker may use; for weights beside the model that are not loaded (external.MOST_LOADED), at least
-             HELD times as much
+    memory_gib   what one worker may use, at least HELD times the weights that a large model keeps beside itself
     budget   seconds for each target and recipe after which nothing new is begun, and what was found so far is told
     tell     hears what is being done, for people; KeyboardInterrupt ends the check, and what was found so far is kept
     anonymous   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
