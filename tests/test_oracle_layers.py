@@ -22,7 +22,7 @@ def weighted(op, shape, x, y, norm=False, **attributes):
     result = "c" if norm else "y"
     nodes, constants = [helper.make_node(op, ["x", "w"], [result], **attributes)], {"w": rng.normal(size=shape)}
     if norm:
-        nodes.append(helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"]))
+        nodes.append(helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"], epsilon=1e-5))
         constants |= {name: rng.uniform(0.5, 2, y[1]) for name in "sbmv"}
     feed = {"x": rng.normal(size=x).astype(np.float32)}
     values = {name: value.astype(np.float32) for name, value in constants.items()}
@@ -35,6 +35,10 @@ CASES = {
     "folded convolution": weighted("Conv", (8, 4, 2, 2), (1, 4, 4, 4), (1, 8, 3, 3), norm=True),
     "transposed convolution": weighted("ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 6, 5, 5)),
     "grouped transposed convolution": weighted("ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 12, 5, 5), group=2),
+    "folded transposed convolution": weighted("ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 6, 5, 5), norm=True),
+    "folded grouped transposed convolution": weighted(
+        "ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 12, 5, 5), norm=True, group=2
+    ),
     "matrix product": weighted("MatMul", (6, 5), (3, 6), (3, 5)),
     "scaled product": weighted("Gemm", (5, 6), (3, 6), (3, 5), transB=1, alpha=0.5),
 }

@@ -55,7 +55,7 @@ class Layer:
 class Weights:
     """The constant weights of one operator, float64 [channels, n] in the order that a layer holds them.
 
-    factors  [channels, 1]: what a converter may multiply them by
+    factors  what a converter may multiply them by, [channels, 1], or [channels, n] where a row holds several channels
     """
 
     node: Node
@@ -136,7 +136,7 @@ def weights_of(model: Graph) -> Iterator[Weights]:
             yield Weights(node, matrix, alpha * plain)
         factors = _norm_factors(model, node)
         if factors is not None and factors.size == len(matrix):
-            yield Weights(node, matrix, factors[:, None])
+            yield Weights(node, matrix, _spread(node, factors, values.shape))
 
 
 def _matrix(node: Node, values: np.ndarray) -> np.ndarray:
@@ -147,6 +147,15 @@ def _matrix(node: Node, values: np.ndarray) -> np.ndarray:
         return values.T
     # The engine cuts the weights of ConvTranspose, [inputs, outputs / group, ...], into equal pieces as they lie.
     return values.reshape(values.shape[1] * int(node.attributes.get("group", 1)), -1)
+
+
+def _spread(node: Node, factors: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """The factor of its channel for each row, or each weight, of `_matrix`."""
+    if node.op != "ConvTranspose":
+        return factors[:, None]
+    group = int(node.attributes.get("group", 1))
+    each = np.repeat(factors.reshape(group, -1), shape[0] // group, axis=0)  # [inputs, outputs / group]
+    return _matrix(node, np.broadcast_to(each.reshape(*each.shape, *[1] * (len(shape) - 2)), shape))
 
 
 def in_place(node: Node, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
