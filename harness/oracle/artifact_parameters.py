@@ -203,9 +203,11 @@ class _Checker:
                     continue
 
     def float_error(self, tensor: str) -> float:
-        """What the dtype of a constant makes of a value, as a share of it."""
-        dtype = self.numbers.ball(tensor).dtype
-        return max(FLOAT_ERROR, 2 * format_of(dtype).unit) if is_float(dtype) else FLOAT_ERROR
+        """What the dtypes of a constant and of its scale make of a value, as a share of it."""
+        format = self.numbers.artifact.formats.get(tensor)
+        names = [tensor, format.scale] if format and format.scale else [tensor]
+        dtypes = [self.numbers.ball(name).dtype for name in names]
+        return max(FLOAT_ERROR, *(2 * format_of(dtype).unit for dtype in dtypes if is_float(dtype)), 0.0)
 
     def values(
         self, name: str, node: Node, found: np.ndarray, wanted: np.ndarray, steps: np.ndarray, float_error: float
