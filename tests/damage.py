@@ -263,6 +263,18 @@ def swapped_operands(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     return {node.name, *node.output}
 
 
+def wrong_constant(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """An operator reads its first operand twice."""
+    constants = _constants(model)
+    nodes = [n for n in model.graph.node if n.op_type in ("Add", "Mul") and not constants.keys() & set(n.input)]
+    nodes = [n for n in nodes if n.input[0] != n.input[1]]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    node.input[1] = node.input[0]
+    return {node.name, *node.output}
+
+
 def wrong_source(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     """A residual connection starts at another tensor of the same shape."""
     inferred = onnx.shape_inference.infer_shapes(model)
@@ -330,6 +342,7 @@ DAMAGES: tuple[Damage, ...] = (
     wrong_axis,
     wrong_number,
     swapped_operands,
+    wrong_constant,
     wrong_source,
     other_state,
     lost_operand,

@@ -145,6 +145,33 @@ def test_a_relu_may_be_absorbed_by_a_range_that_starts_at_zero_only():
     assert problems(yz=np.uint8(100)) == [("topology", "y")], "the Relu is gone, and nothing does what it did"
 
 
+def test_a_relu_may_be_absorbed_behind_a_product_that_was_written_anew():
+    plain = [
+        ("MatMul", ["x", "wq"], ["m"], {}),
+        ("Add", ["m", "bq"], ["a"], {}),
+        ("Relu", ["a"], ["r"], {"name": "relu"}),
+    ]
+    floating = model([*plain, ("Neg", ["r"], ["y"], {})], wq=W, bq=B)
+    fused = [*QDQ[:4], ("Gemm", ["xd", "wd", "bd"], ["g"], {}), ("Reshape", ["g", "shape"], ["r"], {})]
+    pair = [("QuantizeLinear", ["r", "ys", "yz"], ["rq"], {}), ("DequantizeLinear", ["rq", "ys", "yz"], ["rd"], {})]
+    nodes = [*fused, *pair, ("Neg", ["rd"], ["y"], {})]
+    assert problems(nodes, floating, shape=np.int64([2, 3])) == [], "the range begins at zero"
+    lost = problems(nodes, floating, shape=np.int64([2, 3]), yz=np.uint8(128))
+    assert lost == [("topology", "relu")], "this range does not do what the Relu did"
+
+
+def test_a_tensor_in_the_place_of_a_constant_is_wrong():
+    nodes = [("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {"name": "add"})]
+    twice = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), ("Add", ["m", "m"], ["y"], {"name": "add"})]
+    assert problems(twice, model(nodes, w=W, b=B)) == [("topology", "add")]
+
+
+def test_an_output_of_another_shape_is_wrong():
+    nodes = [("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {"name": "add"})]
+    lone = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), ("DequantizeLinear", ["bq", "bs", "bz"], ["y"], {"axis": 0})]
+    assert problems(lone, model(nodes, w=W, b=B)) == [("topology", "add")]
+
+
 def test_a_lost_bias_is_a_wrong_topology():
     assert problems([*QDQ[:3], ("Gemm", ["xd", "wd"], ["h"], {"name": "gemm"}), *QDQ[5:]]) == [("topology", "gemm")]
 

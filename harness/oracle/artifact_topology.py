@@ -147,6 +147,8 @@ class _Walk:
             self.carry(pair.node, wanted)
             return False
         for name, a, b in both:
+            if pair.how is How.NAMED and _disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
+                return self.absorbed(replace(pair, how=How.ABSORBED))
             self.hold(pair, name, a, b, 0.0)
         self.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.at)
         return True
