@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import inliner
 
+from harness import external
 from harness.case import Case, all_nodes
 from harness.laboratory import Laboratory
 from harness.pipeline import CONFIRMING_RUNS, Finding, confirm, is_clear, look
@@ -56,6 +57,7 @@ def anonymise(case: Case, fails: Callable[[Case], bool]) -> Anonymous:
         remained.append("the model's own functions, with their names")
     case = _renamed(case, test, remained)
     case = _replaced(case, test, remained)
+    remained += [f"initializer {t.name!r}, too large to be read" for t in external.tensors_outside(case.proto)]
     return Anonymous(case, tuple(remained))
 
 

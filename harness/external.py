@@ -40,7 +40,7 @@ def settle(model: onnx.ModelProto, path: Path, *, entire: bool) -> None:
     Raises UserError (kind "model") for data that lie outside the model's folder, that are missing or too short, and
     for more than a message can hold where it has to.
     """
-    initializers = [t for t in model.graph.initializer if uses_external_data(t)]
+    initializers = tensors_outside(model)
     others = [t for t in _others(model) if uses_external_data(t)]
     for tensor in (*initializers, *others):
         _check(tensor, path)
@@ -70,9 +70,14 @@ def case(
     return Case(model.SerializeToString(), tuple(feeds), tuple(calibration), origin or {}, file)
 
 
+def tensors_outside(model: onnx.ModelProto) -> list[TensorProto]:
+    """The initializers that `model` keeps outside itself."""
+    return [tensor for tensor in model.graph.initializer if uses_external_data(tensor)]
+
+
 def outside(model: onnx.ModelProto) -> int:
-    """Bytes of the initializers that `model` keeps outside itself."""
-    return _bytes(t for t in model.graph.initializer if uses_external_data(t))
+    """Their bytes."""
+    return _bytes(tensors_outside(model))
 
 
 def loaded(case: Case) -> Case:
@@ -81,7 +86,7 @@ def loaded(case: Case) -> Case:
         return case
     model = onnx.ModelProto()
     model.CopyFrom(case.proto)
-    _load([t for t in model.graph.initializer if uses_external_data(t)], case.file)
+    _load(tensors_outside(model), case.file)
     return dataclasses.replace(case, model=model.SerializeToString(deterministic=True), file=None)
 
 
@@ -107,9 +112,8 @@ def write(case: Case, path: Path) -> None:
     model = onnx.ModelProto()
     model.CopyFrom(case.proto)
     with open(path.with_name(f"{path.name}.data"), "wb") as data:
-        for tensor in model.graph.initializer:
-            if uses_external_data(tensor):
-                _move(tensor, case.file, data)
+        for tensor in tensors_outside(model):
+            _move(tensor, case.file, data)
     path.write_bytes(model.SerializeToString())
 
 

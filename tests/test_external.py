@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from harness import api, corpus, external
+from harness.anonymise import anonymise
 from harness.case import elements
 from harness.check import check
 from harness.environments import resolve
@@ -104,6 +105,11 @@ def test_a_finding_that_stays_large_is_saved_with_its_weights_beside_it(lab, lar
     again, expected = corpus.read_model(saved)
     assert again.file == saved / "model.onnx"
     assert np.array_equal(lab.reference.run(again).outputs[0]["y"], expected[0]["y"])
+
+
+def test_weights_that_stay_outside_are_not_taken_for_anonymous(large, tmp_path):
+    remained = anonymise(read(chain(), tmp_path), lambda case: True).remained
+    assert sum("too large to be read" in text for text in remained) == LAYERS
 
 
 @pytest.mark.parametrize("how", ["absolute", "above", "link", "folder link"])
