@@ -147,11 +147,11 @@ def test_a_relu_may_be_absorbed_by_a_range_that_starts_at_zero_only():
 
 def test_a_relu_may_be_absorbed_behind_a_product_that_was_written_anew():
     plain = [
-        ("MatMul", ["x", "wq"], ["m"], {}),
-        ("Add", ["m", "bq"], ["a"], {}),
+        ("MatMul", ["x", "wd"], ["m"], {}),
+        ("Add", ["m", "bd"], ["a"], {}),
         ("Relu", ["a"], ["r"], {"name": "relu"}),
     ]
-    floating = model([*plain, ("Neg", ["r"], ["y"], {})], wq=W, bq=B)
+    floating = model([*plain, ("Neg", ["r"], ["y"], {})], wd=W, bd=B)
     fused = [*QDQ[:4], ("Gemm", ["xd", "wd", "bd"], ["g"], {}), ("Reshape", ["g", "shape"], ["r"], {})]
     pair = [("QuantizeLinear", ["r", "ys", "yz"], ["rq"], {}), ("DequantizeLinear", ["rq", "ys", "yz"], ["rd"], {})]
     nodes = [*fused, *pair, ("Neg", ["rd"], ["y"], {})]
