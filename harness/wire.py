@@ -96,7 +96,8 @@ Artifact = Mapping[str, Any]
                    "float"   reads what is there, and gives floats
                    "somehow"   nothing is known of it
                    "computes"   is the ONNX operator, with "attributes", whose result it gives, perhaps through "then";
-                   or "layer": its operand times the weights of the layer of its name. "values": the numbers it holds
+                   or "layer": its operand times the weights of the layer of its name. "values": the numbers it holds.
+                   "whole_bias": its bias is cut to a whole number of steps of operand times weights
 """
 
 

@@ -21,7 +21,7 @@ from harness.oracle.graph import Graph, Node
 from harness.oracle.tracing import BEFORE, LAYER, Grids, Operation, Region, Trace, inside
 
 ROUNDED = "artifact.Rounded"
-"""The operator that puts a tensor on the attribute `grids`, up to `steps` codes beyond the nearest."""
+"""The operator that puts a tensor, known to `slack` only, on the attribute `grids`, up to `steps` codes off."""
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def expand(
     return Expansion(nodes, builder.constants, (grid,), last.steps)
 
 
-def rounding(x: str, y: str, grids: Grids, steps: int = 0) -> Node:
+def rounding(x: str, y: str, grids: Grids, steps: int = 0, slack: float = 0.0) -> Node:
     """The node that makes tensor y of x on `grids`."""
     if not any(grids):
         return Node("Identity", (x,), (y,), {})
-    return Node(ROUNDED, (x,), (y,), {"grids": grids, "steps": steps})
+    return Node(ROUNDED, (x,), (y,), {"grids": grids, "steps": steps, "slack": slack})
 
 
 def _last(trace: Trace, tensor: str) -> Operation:

@@ -46,7 +46,7 @@ ONE_STEP = 1.001
 class Simulation:
     """A float model as an artifact computes it.
 
-    steps         the largest of each tensor that is on a grid
+    steps         of each tensor that has a grid
     misquantised  the verdict on the first layer or scale that is not what the model and its calibration ask for
     """
 
@@ -77,13 +77,14 @@ def simulated(question: Question) -> Simulation | None:
     model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
     trace = tracing.read(artifact)
     regions = tracing.regions(model, trace, runs)
-    steps = {name: max((g.scale for g in region.grids if g), default=0.0) for name, region in regions.items()}
+    steps = {name: trace.grids[r.start].scale for name, r in regions.items() if r.start in trace.grids}
     held = _held(model, regions, layers.read(question))
     problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in held if weights}
     doubtful = {name for layer, weights, name in held if weights is None or problems[layer.name]}
     sure = [layer.name for layer, weights, name in held if weights and _is_alone(weights.node, model, regions[name])]
     regions |= {name: dataclasses.replace(regions[name], known=False, told=False) for name in doubtful}
-    graph = _rewritten(_with_weights(model, held), regions, trace)
+    slack = {name: _of_bias(layer, regions[name]) for layer, _, name in held}
+    graph = _rewritten(_with_weights(model, held), regions, trace, slack)
     found = next((problems[name] for name in sure if problems[name]), None)
     if found is None and "histogram" in artifact:
         found = thresholds.problem(question, trace, regions, Histogram(**artifact["histogram"]))
@@ -115,10 +116,12 @@ def _judge(question: Question, place: Place, evaluation: Evaluation, simulation:
 
 @rule(ROUNDED)
 def rounded(node: Node, operands: Operands, context: Context) -> Results:
-    """x on the attribute `grids`, at most `steps` beyond the nearest code."""
+    """x, known to `slack` only, on the attribute `grids`, at most `steps` beyond the nearest code."""
     x, grids, steps = operands[0], node.attributes["grids"], node.attributes["steps"]
     if not is_float(x.dtype):
         return [x]
+    if slack := node.attributes["slack"]:
+        x = Ball(x.numbers, np.broadcast_to(x.error + slack, x.shape), x.dtype)
     if len(grids) == 1:
         return [_on_grid(x, grids[0], steps)]
     middles, errors = (np.split(part, len(grids), axis=1) for part in (x.numbers, np.broadcast_to(x.error, x.shape)))
@@ -176,8 +179,19 @@ def _with_weights(model: Graph, held: Sequence[Held]) -> Graph:
     return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
 
 
-def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace) -> Graph:
-    """`model` with a rounding wherever a region says so, and what is not known marked so."""
+def _of_bias(layer: Layer, region: Region) -> float:
+    """How far off the region's result may be where its bias is cut to whole steps of operand times weights."""
+    if not any(op.whole_bias for op in region.operations):
+        return 0.0
+    read = [grid.scale for grids in region.sources.values() for grid in grids if grid]
+    return max(read, default=0.0) * float(layer.scales.max(initial=0.0))
+
+
+def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace, slack: Mapping[str, float]) -> Graph:
+    """`model` with a rounding wherever a region says so, and what is not known marked so.
+
+    slack   how far off results may be before they are rounded
+    """
     held = {name: f"{name}~held" for name in model.outputs if name in regions and any(regions[name].handed_out)}
     reads, unknown = _reads(model, regions)
     nodes: list[Node] = []
@@ -200,7 +214,7 @@ def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace) -> Gra
                 nodes += [*expansion.nodes, rounding(f"{name}~expanded", inner, expansion.grids, expansion.steps)]
                 constants |= expansion.constants
             else:
-                nodes.append(rounding(made, inner, region.grids, region.steps))
+                nodes.append(rounding(made, inner, region.grids, region.steps, slack.get(name, 0.0)))
             if inner != name:
                 nodes.append(rounding(inner, name, region.handed_out))
     return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)

@@ -47,6 +47,7 @@ class Operation:
     runs: str
     steps: int = 0
     in_order: bool = False
+    whole_bias: bool = False
     computes: str = ""
     then: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)

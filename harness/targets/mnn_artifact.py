@@ -180,7 +180,7 @@ def _meaning(op: Table, kind: int) -> dict[str, Any]:
     if kind in IN_ORDER:
         return {"in_order": True}
     if kind in (CONVOLUTION, DEPTHWISE):
-        return {} if op.table(2).array(2, "f4").any() else {"computes": "layer"}
+        return {"whole_bias": True} if op.table(2).array(2, "f4").any() else {"computes": "layer"}
     if kind == REDUCTION:
         axes, name = op.table(2).array(1, "i4"), REDUCTIONS.get(op.table(2).integer(0, form="<b"), "")
         kept = op.table(2).integer(3, form="<b")
