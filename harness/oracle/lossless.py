@@ -35,7 +35,7 @@ TIER = "lossless"
 HALF_STEP = 0.501
 ONE_STEP = 1.001  # a kernel that truncates, or rounds once more; of a kind of its own
 ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
-FLOAT_ERROR = 1e-6  # of max|y|
+FLOAT_ERROR = 1e-6  # of max|y|, or of the largest bias, which the products may cancel
 BIN = 1 / 2048
 TAKEN_APART = frozenset({"BatchNormalization", "Clip", "CumSum", "LeakyRelu", "PRelu"}) | {
     *("ReduceMean", "ReduceSum", "Resize", "Trilu", "Where")
@@ -173,7 +173,9 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
     step = _step_of_results(run, last, place[1])
     on_grid = place[1] in run.held and run.shares(last) and not run.scheme.clips
     relative = FLOAT_ERROR + (BIN * len(nodes) if run.scheme.clips else 0.0)
-    largest = float(np.abs(expected.astype(np.float64)).max(initial=0.0))
+    added = [question.graph.constants.get(node.input(2)) for node in nodes[-2:] if node.op in grid.WEIGHTED]
+    terms = [expected, *(bias for bias in added if bias is not None)]
+    largest = max(float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in terms)
     bound = np.full(expected.shape, (ON_GRID if on_grid else HALF_STEP) * step + relative * largest)
     error = distance(got, expected)
     if (error > bound).any() and last.op == "Relu" and len(nodes) > 1 and last.inputs[0] in run.steps:
