@@ -66,7 +66,7 @@ def case(
     origin: Mapping[str, Any] | None = None,
 ) -> Case:
     """The case of a settled model that was read from `path`."""
-    file = path.resolve() if outside(model) else None
+    file = path.absolute() if outside(model) else None
     return Case(model.SerializeToString(), tuple(feeds), tuple(calibration), origin or {}, file)
 
 

@@ -14,6 +14,7 @@ from harness.case import elements
 from harness.check import check
 from harness.environments import resolve
 from harness.errors import UserError
+from harness.pipeline import look
 from harness.reduce.reducer import reduce
 from harness.verdict import Word
 from tests import models
@@ -79,6 +80,17 @@ def test_a_bug_in_a_large_model_is_localised_and_reduced(lab, large, tmp_path):
     finding = checked.diagnoses[0].examination.finding
     assert elements(finding.case) == 1
     assert finding.case.file is None
+
+
+def test_a_model_that_is_a_link_has_its_weights_beside_the_link(lab, large, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    path = stored(chain(), tmp_path)
+    os.replace(path, tmp_path / "elsewhere" / "model.onnx")
+    path.symlink_to(tmp_path / "elsewhere" / "model.onnx")
+    case = external.case(corpus.read_onnx(path, entire=False), path, chain().feeds)
+    for target, recipe in (("mnn", {}), ("onnxruntime-quant", FLOAT)):
+        verdict = look(case, resolve(target), recipe, lab)
+        assert verdict.message == "no tier reads weights of 0.0 GiB" or verdict.word is Word.AGREES, verdict
 
 
 def test_a_part_that_is_large_itself_is_handed_over_with_its_own_weights_alone(large, tmp_path):
