@@ -29,6 +29,9 @@ LARGEST = 1.7976931348623157e308  # JSON has no infinity
 HELD = 4
 """How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""
 
+SECONDS_A_GIB = 60.0
+"""What a stage may take for the weights of a large model: quantising them takes a third of that on a core to itself."""
+
 
 def check(
     model: Path,
@@ -54,7 +57,7 @@ def check(
     recipe_json, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
     dims   sizes for symbolic dims of inputs that are made up
     python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
-    memory_gib   what one worker may use, at least HELD times the weights that a large model keeps beside itself
+    timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
     budget   seconds for each target and recipe after which nothing new is begun, and what was found so far is told
     tell     hears what is being done, for people; KeyboardInterrupt ends the check, and what was found so far is kept
     anonymous   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
@@ -72,7 +75,7 @@ def check(
     held = [resolve(word, python=python) for word in targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
     masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
-    with Laboratory(timeout=timeout, memory_gib=_memory(memory_gib, case)) as lab:
+    with _laboratory(case, timeout, memory_gib) as lab:
         results: list[dict[str, Any]] = []
         for one, chosen in runs:
             try:
@@ -94,9 +97,10 @@ def check_status(result: Mapping[str, Any]) -> int:
     return 0 if all(r["verdict"] == Word.AGREES for r in result["targets"]) else 2
 
 
-def _memory(gib: float, case: Case) -> float:
-    """What a worker may use: `gib`, or as many times what a large model keeps outside itself as a stage may hold it."""
-    return max(gib, HELD * external.outside(case.proto) / 2**30)
+def _laboratory(case: Case, timeout: float, memory_gib: float) -> Laboratory:
+    """Workers that may use what is said, or more where `case` is a large model."""
+    gib = external.outside(case.proto) / 2**30
+    return Laboratory(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=max(memory_gib, HELD * gib))
 
 
 def _check_dims(model: onnx.ModelProto, dims: Iterable[str]) -> None:
@@ -222,7 +226,7 @@ def reduce(
         case, chosen, word = external.case(proto, path, [made_up(proto, {})]), {}, target or DEFAULT_TARGETS[0]
     installed = resolve(word, python=python)
     make_folder(out)
-    with Laboratory(timeout=timeout, memory_gib=_memory(MEMORY_GIB, case)) as lab:
+    with _laboratory(case, timeout, MEMORY_GIB) as lab:
         cpu_before = lab.all_cpu_seconds
         if before:
             examined = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))
