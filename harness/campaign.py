@@ -67,8 +67,9 @@ def _run(plan: Plan, bounds: Bounds, workers: int, listener: Listener, first_ind
                 if noted:
                     stop.set()
                 over = stop.is_set() or elapsed() >= bounds.seconds
-                for index, most in itertools.islice(work, 0 if over else workers * AHEAD - len(pending)):
-                    pending.add(pool.submit(examine_index, index, most))
+                with _signals_held():  # this may start a shard
+                    for index, most in itertools.islice(work, 0 if over else workers * AHEAD - len(pending)):
+                        pending.add(pool.submit(examine_index, index, most))
                 if over:
                     pending -= {future for future in pending if future.cancel()}
                 if not pending:
@@ -127,3 +128,16 @@ def _signals_noted() -> Iterator[list[int]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """While the block runs, SIGINT and SIGTERM wait; in processes that it starts until harness.shard.begin.
+
+    Ctrl-C in a terminal reaches every process, and would end a shard that is still importing.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -175,6 +175,7 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     global _shard
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what Ctrl-C and SIGTERM mean
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
     util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
     _shard = Shard(plan, lab, stop.is_set)

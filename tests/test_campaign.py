@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -93,6 +94,31 @@ def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number
     assert json.loads((report / "summary.json").read_text())["cases"] == result["cases"]
     for finding in result["findings"]:
         assert corpus.load(report / "cases" / finding["target"] / finding["id"]).expected
+
+
+def test_ctrl_c_while_the_shards_start_ends_a_run_in_order(tmp_path):
+    words = ["fuzz", "--minutes", "5", "--workers", "1", "--report", tmp_path / "report", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "harness.cli", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        cwd=os.getcwd(),
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not shards_of(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    out, err = process.communicate(timeout=60)
+    assert process.returncode in (0, 1, 3), err.decode()
+    assert json.loads(out)["wall_seconds"] < 60, "it went on for its five minutes"
+
+
+def shards_of(pid):
+    """The processes that a campaign has spawned."""
+    children = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text().split()
+    return [child for child in children if b"spawn_main" in (Path("/proc") / child / "cmdline").read_bytes()]
 
 
 @pytest.mark.parametrize(
