@@ -140,6 +140,22 @@ def test_an_operation_that_the_target_does_not_know_is_named(lab):
     assert (found.word, found.abstained) == (Word.ABSTAINS, ("Softsign",))
 
 
+def test_codes_without_a_grid_say_nothing(lab):
+    for lost in SCALES:
+        said = artifact(TOLD["operations"][1:], {name: s for name, s in SCALES.items() if name != lost})
+        assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, f"nobody told the scale of {lost}"
+
+
+def test_a_reduction_may_read_codes(lab):
+    nodes = [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)]
+    case = models.case(nodes, {"x": X}, {"axes": np.array([1])}, outputs=[("y", FLOAT, (3,))])
+    operations = [operation("y", "x", "y", "float, perhaps of codes")]
+    said = artifact(operations, {"x": 4 / 127, "y": 1.0})
+    for x in (X, on_grid(X, 4 / 127)):
+        assert ask(lab, case, said, x.sum(axis=1)).word is Word.AGREES
+    assert ask(lab, case, said, X.sum(axis=1) + 0.2).word is Word.DIVERGES
+
+
 def test_a_converter_that_gives_a_tensor_the_name_of_another_is_not_believed(lab):
     said = artifact([operation("y", "x", "h", "codes"), operation("z", "h", "y", "moves")], SCALES)
     assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, "operation y gives a tensor called h"

@@ -152,11 +152,11 @@ class _Builder:
             self.nodes.append(rounding(y, result, (grid,), op.steps))
 
     def _read(self, op: Operation, tensor: str, rounded: bool, result: str) -> str:
-        """What the operand `tensor` of an operation is called, on its grid where the operation runs in codes."""
+        """What the operand `tensor` of an operation is called, on the grid that it is read on."""
         x = self.value(tensor, rounded)
-        if not rounded or op.name not in self.region.coded:
+        grid = self.trace.read_on(op, tensor, self.region.coded) if rounded else None
+        if grid is None:
             return x
-        grid = dataclasses.replace(self.trace.grid(tensor), sure=self.region.coded[op.name])
         read = f"{x}~read~{result}"
         if read not in self.made:
             self.made.add(read)

@@ -19,7 +19,7 @@ import numpy as np
 from harness.oracle import exact
 from harness.oracle.graph import Graph, Values
 
-UNLESS_BROADCAST = "codes unless broadcast"
+UNLESS_BROADCAST, OF_CODES = "codes unless broadcast", "float, perhaps of codes"
 LAYER = "layer"
 """what an operation computes that multiplies its operand by the weights of the layer of its name"""
 BEFORE = "__before_tr"
@@ -55,6 +55,7 @@ class Operation:
     kind: int = 0
 
 
+NOT_TOLD = Grid(0.0, 0.0, 0.0, 0.0)
 Grids = tuple[Grid | None, ...]
 """One for all of a tensor, or one for each of as many equal pieces along axis 1. None: as it is."""
 
@@ -95,8 +96,18 @@ class Trace:
     def grid(self, tensor: str) -> Grid:
         """The grid that an operation in codes has for an operand or result: data that are moved keep theirs."""
         while tensor not in self.grids:
-            (tensor,) = self.makers[tensor].inputs
+            op = self.makers.get(tensor)
+            if op is None or op.runs != "moves" or len(op.inputs) != 1:
+                return NOT_TOLD
+            tensor = op.inputs[0]
         return self.grids[tensor]
+
+    def read_on(self, op: Operation, tensor: str, coded: Mapping[str, bool]) -> Grid | None:
+        """The grid that an operation reads its operand `tensor` on. coded: as in Region."""
+        if op.name in coded:
+            return replace(self.grid(tensor), sure=coded[op.name])
+        grid = self.grids.get(tensor)
+        return replace(grid, sure=False) if grid and op.runs == OF_CODES else None
 
     def moved_on(self, tensor: str) -> Grid | None:
         """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved.
@@ -228,7 +239,8 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence
     between = {trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])}
     moved = {grid for grids in (*sources.values(), region.handed_out) for grid in grids if grid}
     told = all(grid.scale > 0 for grid in between | moved)
-    apart = not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
+    rounding = coded.keys() | {op.name for op in operations if op.runs == OF_CODES}
+    apart = not any(moved or {reader, maker} & rounding for reader, maker, moved in walk.links)
     alone = not coded or (len(coded) == len(operations) and "" not in sources)
     return replace(region, known=told and sure and apart and alone and _fits(model, region), told=told)
 
@@ -238,8 +250,8 @@ def _sources(trace: Trace, walk: _Walk, coded: Mapping[str, bool]) -> tuple[dict
     found: dict[str, list[Grid | None]] = {}
     sure = True
     for r in walk.reads:
-        own = [replace(trace.grid(r.operand), sure=coded[r.operation])] if r.operation in coded else []
-        grids = sorted((*r.moved, *own), key=lambda grid: not grid.sure)
+        own = trace.read_on(walk.operations[r.operation], r.operand, coded) if r.operation else None
+        grids = sorted((*r.moved, *([own] if own else [])), key=lambda grid: not grid.sure)
         found.setdefault(r.tensor, []).append(grids[0] if grids else None)
         sure &= len({replace(grid, sure=True) for grid in grids}) <= 1
     return {name: _single(grids) for name, grids in found.items()}, sure
@@ -295,7 +307,7 @@ def _coded(trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> di
     """The operations that run in codes -> whether they surely do."""
     coded = {}
     for op in walk.operations.values():
-        if "codes" in op.runs:
+        if op.runs in ("codes", UNLESS_BROADCAST):
             coded[op.name] = op.runs != UNLESS_BROADCAST or all(
                 {_size(trace, walk, tensor, result, run) for tensor in op.inputs} <= {1, np.size(run.get(result, 0))}
                 for run in runs
