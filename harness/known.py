@@ -24,7 +24,7 @@ from functools import cached_property
 
 from onnx import helper, numpy_helper
 
-from harness.case import Case
+from harness.case import Case, graph_inputs
 from harness.corpus import SavedCase
 from harness.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
 from harness.reduce.passes import copied, operators
@@ -196,10 +196,11 @@ def _shows(mask: Mask, found: Symptom) -> bool:
 def _fed(part: Case) -> list[Case]:
     """`part`, where it has no input, with its first float constant for one."""
     constants = [t for t in part.proto.graph.initializer if numpy_helper.to_array(t).dtype.kind == "f"]
-    if part.proto.graph.input or not constants:
+    if graph_inputs(part.proto) or not constants:
         return []
     model, fed = copied(part), constants[0]
     model.graph.initializer.remove(fed)
+    del model.graph.input[:]
     model.graph.input.append(helper.make_tensor_value_info(fed.name, fed.data_type, fed.dims))
     given = {fed.name: numpy_helper.to_array(fed)}
     calibration = tuple(given for _ in part.calibration)

@@ -23,7 +23,7 @@ from harness.oracle.artifact_form import MOVEMENT, QUANTISED, Artifact, in_order
 from harness.oracle.artifact_matching import first_result, match, named
 from harness.oracle.artifact_ranges import Calibration
 from harness.oracle.artifact_reading import read_artifact
-from harness.oracle.artifact_values import COPY, Numbers, Problem, folded, spellings
+from harness.oracle.artifact_values import COPY, PREFIXES, Numbers, Problem, folded
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.chance import is_random
 from harness.oracle.balls.evaluate import Evaluation, evaluate
@@ -130,7 +130,7 @@ def kept_by(model: Graph) -> Callable[[Node], bool]:
     """Whether a node that quantises, casts or acts on integers stood in the float model already."""
     own = QUANTISED | {"Cast"}
     makers = {name: node.op for node in model.nodes if node.op in own for name in node.outputs if name}
-    kept = {(other, op) for name, op in makers.items() for other in spellings(name)}
+    kept = {(start + name, op) for name, op in makers.items() for start in PREFIXES}
     return lambda node: any((name.split(COPY)[0], node.op) in kept for name in node.outputs)
 
 
