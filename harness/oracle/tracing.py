@@ -52,7 +52,6 @@ class Operation:
     then: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     values: np.ndarray | None = None
-    kind: int = 0
 
 
 NOT_TOLD = Grid(0.0, 0.0, 0.0, 0.0)

@@ -162,7 +162,7 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         scales |= {tensor: tensors[tensor]["scale"] if tensor in tensors else moved for tensor in outputs}
         known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
         runs, steps = _runs(op, kind, known, name in coded)
-        operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps, "kind": kind}
+        operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}
         found.append(operation | _meaning(op, kind))
     return found
 
