@@ -194,11 +194,13 @@ def _shows(mask: Mask, found: Symptom) -> bool:
 
 
 def _fed(part: Case) -> list[Case]:
-    """`part`, where it has no input, with its first float constant for one."""
-    constants = [t for t in part.proto.graph.initializer if numpy_helper.to_array(t).dtype.kind == "f"]
-    if graph_inputs(part.proto) or not constants:
+    """`part`, where it has no input, with the first float constant that is read for one."""
+    graph = part.proto.graph
+    constants = {t.name: t for t in graph.initializer if numpy_helper.to_array(t).dtype.kind == "f"}
+    first = next((name for node in graph.node for name in node.input if name in constants), "")
+    if graph_inputs(part.proto) or not first:
         return []
-    model, fed = copied(part), constants[0]
+    model, fed = copied(part), constants[first]
     model.graph.initializer.remove(fed)
     del model.graph.input[:]
     model.graph.input.append(helper.make_tensor_value_info(fed.name, fed.data_type, fed.dims))
