@@ -70,9 +70,9 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 
 
 def simulated(question: Question) -> Simulation | None:
-    """The simulation of what the artifact says, if it tells its operations."""
+    """The simulation of what the artifact says, if it tells its operations and has quantised activations."""
     artifact, scheme = question.artifact or {}, question.scheme
-    if scheme is None or "operations" not in artifact:
+    if scheme is None or scheme.activation_codes is None or "operations" not in artifact:
         return None
     model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
     trace = tracing.read(artifact)
