@@ -56,8 +56,12 @@ class Audit:
     tolerated: int = 0
 
 
-def audit(model: onnx.ModelProto, quantised: onnx.ModelProto, feeds: Sequence[Feed], lab: Laboratory) -> Audit:
+def audit(
+    model: onnx.ModelProto, quantised: onnx.ModelProto, feeds: Sequence[Feed], lab: Laboratory, *, alike: bool = False
+) -> Audit:
     """Audit `quantised` against the float `model` on `feeds`.
+
+    alike   the feeds are like the data of calibration, so that the ranges of activations can be judged by them
 
     Raises UserError (kind "model") for models whose inputs or outputs differ, for an artifact with nothing quantised,
     and for a float model that does not run.
@@ -66,7 +70,7 @@ def audit(model: onnx.ModelProto, quantised: onnx.ModelProto, feeds: Sequence[Fe
     case = Case(model.SerializeToString(), tuple(feeds))
     artifact = Case(quantised.SerializeToString(), tuple(feeds))
     try:
-        ranges = ranges_of(lab.reference.record(case))
+        recorded = lab.reference.record(case)
     except ReferenceError as e:
         raise UserError(f"onnxruntime does not run the float model: {e}", hint=_HINT, kind="model") from e
     floating, graph = graphs.read(model), in_order(graphs.read(quantised))
@@ -76,7 +80,9 @@ def audit(model: onnx.ModelProto, quantised: onnx.ModelProto, feeds: Sequence[Fe
         problem = Problem("execution", "", np.inf, 0.0, f"onnxruntime does not run the quantised model: {e}")
         return Audit(Word.DIVERGES, (*compare_form(floating, graph), problem), 0.0)
     balls = [evaluate(graph, record).balls for record in records]
-    found = compare(floating, graph, balls, Calibration(ranges, sampled=True))
+    found = compare(
+        floating, graph, balls, Calibration(ranges_of(recorded), sampled=True, records=recorded if alike else ())
+    )
     problems = list(found.problems)
     for record in records:
         problems += nodes_as_written(graph, {**graph.constants, **record})

@@ -176,3 +176,17 @@ def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
         assert run.return_value == status, f"{name}: {said}"
         assert (said["verdict"] == "agrees") is (status == 0)
         assert all({"question", "where", "error", "bound", "message"} <= p.keys() for p in said["problems"])
+
+
+@pytest.mark.parametrize("factor", [0.5, 4.0])
+def test_a_range_out_of_proportion_is_wrong_for_inputs_like_those_of_calibration(lab, factor):
+    case = production.SMALL["dual_path_rnn"]()
+    right = production.quantised(case).proto
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(right)
+    rounding = next(n for n in wrong.graph.node if "/separator/norm/Mul_output_0" in n.input)
+    scale = next(t for t in wrong.graph.initializer if t.name == rounding.input[1])
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
+    assert audit.audit(case.proto, right, case.calibration, lab, alike=True).verdict is Word.AGREES
+    found = audit.audit(case.proto, wrong, case.calibration, lab, alike=True)
+    assert scale.name in [problem.where for problem in found.problems], f"{scale.name} is {factor} times what it was"

@@ -185,7 +185,7 @@ def audit(
     audits.check_pair(proto, other)
     feeds = read_feeds(inputs, proto, "inputs") if inputs else tuple(made_up(proto, {}, seed) for seed in (0, 1))
     with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
-        found = audits.audit(proto, other, feeds, lab)
+        found = audits.audit(proto, other, feeds, lab, alike=inputs is not None)
         return {
             "verdict": str(found.verdict),
             "problems": [

@@ -65,7 +65,8 @@ class Numbers:
             return exact(((codes - zero) * step).astype(FLOAT))
         step = self.spread_scale(use.format, ball.shape)
         zero = self.zero_point(use.format, ball.shape)
-        whole = widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
+        with np.errstate(invalid="ignore"):  # an infinite scale is a problem of its own
+            whole = widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
         return moved(whole, _flip) if use.format.flipped else whole
 
     def ball(self, tensor: str) -> Ball:
