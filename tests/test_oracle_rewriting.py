@@ -53,6 +53,13 @@ def test_a_bias_rounded_to_the_product_of_the_scales_is_right_where_that_is_docu
     assert said(lab, dequantised_bias(), 2 * shift, BIAS).word is Word.DIVERGES, "it is known exactly"
 
 
+def test_a_bias_that_is_an_input_is_not_rounded(lab):
+    nodes = [node("DequantizeLinear", ["w", "s"], ["v"]), node("Gemm", ["x", "v", "b"], ["y"])]
+    feed, constants = {"x": X, "b": B}, {"s": SCALE, "w": CODES}
+    model = case(nodes, feed, constants, outputs=[("y", TensorProto.FLOAT, (1, 2))])
+    assert said(lab, model, np.rint(B / SCALE**2) * SCALE**2 - B, BIAS).word is Word.DIVERGES
+
+
 @pytest.mark.parametrize("op", ["MatMul", "Gemm"])
 def test_rows_rounded_to_eight_bits_are_right_where_that_is_documented(lab, op):
     step = np.abs(X).max() / 127

@@ -56,7 +56,7 @@ def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str
             if not _dequantised(graph, node.inputs[1]):
                 inputs[1] = f"{node.outputs[0]}/weights"
                 nodes.append(Node(INEXACT, node.inputs[1:2], (inputs[1],), {"error": float(scales[1].max())}))
-            if node.input(2):
+            if node.input(2) in known:
                 inputs[2] = f"{node.outputs[0]}/bias"
                 constants[inputs[2]] = _rounded(known[node.inputs[2]], np.ravel(scales[0] * scales[1]))
         nodes.append(replace(node, inputs=tuple(inputs)))
@@ -77,7 +77,7 @@ def _scales(graph: Graph, known: Values, node: Node) -> tuple[np.ndarray, np.nda
     own = known.get(node.inputs[1])
     step = known.get(data.inputs[1]) if data else None
     if weights:
-        scale = known.get(weights.inputs[1]) if node.input(2) else None
+        scale = known.get(weights.inputs[1]) if node.input(2) in known else None
     else:
         scale = None if own is None else np.asarray((own.max(initial=0) - own.min(initial=0)) / 255)
     if step is None or step.size != 1 or scale is None or scale.size not in (1, bias.size):
