@@ -87,6 +87,10 @@ def test_the_windows_beside_an_open_one_and_what_it_may_not_be_are_judged(lab, e
     assert verdict_on(lab, pool(**BEYOND), damage).word is Word.DIVERGES
 
 
+def test_where_only_the_divisor_is_open_the_shape_is_judged(lab):
+    assert verdict_on(lab, pool(**BEYOND), lambda x: x[..., :-1]).kind == "wrong-shape"
+
+
 def test_an_output_that_does_not_depend_on_what_is_open_is_judged(lab):
     nodes = [
         helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5], strides=[2]),

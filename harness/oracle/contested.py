@@ -24,7 +24,7 @@ class Contested:
     """A rule: its name, where the disagreement can be seen, and whether a node falls under it.
 
     applies(node, tensors of one feed with constants, opset)
-    bounded   the node's ball holds every answer that is right
+    bounded   the node's ball holds every answer that is right, and its shape is agreed upon
     """
 
     name: str
@@ -34,19 +34,19 @@ class Contested:
 
 
 def find(
-    graph: Graph, records: tuple[Values, ...], output: str = "", *, by_balls: bool = False
+    graph: Graph, records: tuple[Values, ...], output: str = "", *, bounded: bool = True
 ) -> tuple[Contested, Node] | None:
     """The first rule that applies to a node of `graph`, under the tensors of any feed, and that node.
 
     output   look only at what this graph output depends on
-    by_balls   who asks went by ball arithmetic, and needs no rule that is bounded
+    bounded  the rules that are bounded too: of no use to who went by ball arithmetic, or asks for a shape
     """
     nodes = graph.ancestors(output) if output else graph.nodes
     for run in records:
         tensors: Mapping[str, np.ndarray] = {**graph.constants, **run}
         for node in nodes:
             for rule in RULES:
-                if not (by_balls and rule.bounded) and rule.applies(node, tensors, graph.opset):
+                if (bounded or not rule.bounded) and rule.applies(node, tensors, graph.opset):
                     return rule, node
     return None
 

@@ -97,8 +97,8 @@ def _uncontested(question: Question, verdict: Verdict) -> Verdict:
     """`verdict`, unless it blames the target for what the standard leaves open. Crashes and hangs are never right."""
     if verdict.word not in (Word.DIVERGES, Word.FAILS):
         return verdict
-    by_balls = verdict.tier in (running_error.TIER, artifact.TIER)
-    found = contested.find(question.graph, question.records, verdict.output, by_balls=by_balls)
+    bounded = verdict.tier not in (running_error.TIER, artifact.TIER, structure.TIER)
+    found = contested.find(question.graph, question.records, verdict.output, bounded=bounded)
     if found is None:
         return verdict
     rule, node = found
