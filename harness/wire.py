@@ -93,7 +93,8 @@ Artifact = Mapping[str, Any]
                              "in_order": whether they keep their order
                    "codes"   reads and gives codes, which may be "steps" beyond the nearest
                    "codes unless broadcast"   does so where its operands have the shape of the result, or one element
-                   "float"   reads what is there, and gives floats; "float, perhaps of codes": or rounds it first
+                   "float"   reads what is there, and gives floats
+                   "codes or floats"   does the one or the other
                    "somehow"   nothing is known of it
                    "computes"   is the ONNX operator, with "attributes", whose result it gives, perhaps through "then";
                    or "layer": its operand times the weights of the layer of its name. "values": the numbers it holds.

@@ -146,14 +146,15 @@ def test_codes_without_a_grid_say_nothing(lab):
         assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, f"nobody told the scale of {lost}"
 
 
-def test_a_reduction_may_read_codes(lab):
+def test_an_operation_may_run_in_codes_or_floats(lab):
     nodes = [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)]
     case = models.case(nodes, {"x": X}, {"axes": np.array([1])}, outputs=[("y", FLOAT, (3,))])
-    operations = [operation("y", "x", "y", "float, perhaps of codes")]
-    said = artifact(operations, {"x": 4 / 127, "y": 1.0})
+    operations = [operation("y", "x", "y", "codes or floats")]
+    said = artifact(operations, {"x": 4 / 127, "y": 0.1})
     for x in (X, on_grid(X, 4 / 127)):
-        assert ask(lab, case, said, x.sum(axis=1)).word is Word.AGREES
-    assert ask(lab, case, said, X.sum(axis=1) + 0.2).word is Word.DIVERGES
+        for y in (x.sum(axis=1), on_grid(x.sum(axis=1), 0.1)):
+            assert ask(lab, case, said, y).word is Word.AGREES
+    assert ask(lab, case, said, X.sum(axis=1) + 0.4).word is Word.DIVERGES
 
 
 def test_a_converter_that_gives_a_tensor_the_name_of_another_is_not_believed(lab):

@@ -154,9 +154,9 @@ class _Builder:
     def _read(self, op: Operation, tensor: str, rounded: bool, result: str) -> str:
         """What the operand `tensor` of an operation is called, on the grid that it is read on."""
         x = self.value(tensor, rounded)
-        grid = self.trace.read_on(op, tensor, self.region.coded) if rounded else None
-        if grid is None:
+        if not rounded or op.name not in self.region.coded:
             return x
+        grid = dataclasses.replace(self.trace.grid(tensor), sure=self.region.coded[op.name])
         read = f"{x}~read~{result}"
         if read not in self.made:
             self.made.add(read)

@@ -19,7 +19,7 @@ import numpy as np
 from harness.oracle import exact
 from harness.oracle.graph import Graph, Values
 
-UNLESS_BROADCAST, OF_CODES = "codes unless broadcast", "float, perhaps of codes"
+UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
 LAYER = "layer"
 """what an operation computes that multiplies its operand by the weights of the layer of its name"""
 BEFORE = "__before_tr"
@@ -100,13 +100,6 @@ class Trace:
                 return NOT_TOLD
             tensor = op.inputs[0]
         return self.grids[tensor]
-
-    def read_on(self, op: Operation, tensor: str, coded: Mapping[str, bool]) -> Grid | None:
-        """The grid that an operation reads its operand `tensor` on. coded: as in Region."""
-        if op.name in coded:
-            return replace(self.grid(tensor), sure=coded[op.name])
-        grid = self.grids.get(tensor)
-        return replace(grid, sure=False) if grid and op.runs == OF_CODES else None
 
     def moved_on(self, tensor: str) -> Grid | None:
         """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved.
@@ -238,8 +231,7 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence
     between = {trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])}
     moved = {grid for grids in (*sources.values(), region.handed_out) for grid in grids if grid}
     told = all(grid.scale > 0 for grid in between | moved)
-    rounding = coded.keys() | {op.name for op in operations if op.runs == OF_CODES}
-    apart = not any(moved or {reader, maker} & rounding for reader, maker, moved in walk.links)
+    apart = not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
     alone = not coded or (len(coded) == len(operations) and "" not in sources)
     return replace(region, known=told and sure and apart and alone and _fits(model, region), told=told)
 
@@ -249,8 +241,8 @@ def _sources(trace: Trace, walk: _Walk, coded: Mapping[str, bool]) -> tuple[dict
     found: dict[str, list[Grid | None]] = {}
     sure = True
     for r in walk.reads:
-        own = trace.read_on(walk.operations[r.operation], r.operand, coded) if r.operation else None
-        grids = sorted((*r.moved, *([own] if own else [])), key=lambda grid: not grid.sure)
+        own = [replace(trace.grid(r.operand), sure=coded[r.operation])] if r.operation in coded else []
+        grids = sorted((*r.moved, *own), key=lambda grid: not grid.sure)
         found.setdefault(r.tensor, []).append(grids[0] if grids else None)
         sure &= len({replace(grid, sure=True) for grid in grids}) <= 1
     return {name: _single(grids) for name, grids in found.items()}, sure
@@ -306,10 +298,14 @@ def _coded(trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> di
     """The operations that run in codes -> whether they surely do."""
     coded = {}
     for op in walk.operations.values():
-        if op.runs in ("codes", UNLESS_BROADCAST):
-            coded[op.name] = op.runs != UNLESS_BROADCAST or all(
-                {_size(trace, walk, tensor, result, run) for tensor in op.inputs} <= {1, np.size(run.get(result, 0))}
-                for run in runs
+        if op.runs in ("codes", UNLESS_BROADCAST, EITHER):
+            coded[op.name] = op.runs == "codes" or (
+                op.runs == UNLESS_BROADCAST
+                and all(
+                    {_size(trace, walk, tensor, result, run) for tensor in op.inputs}
+                    <= {1, np.size(run.get(result, 0))}
+                    for run in runs
+                )
             )
     return coded
 

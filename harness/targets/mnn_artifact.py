@@ -41,8 +41,8 @@ WITHOUT_TABLE = frozenset({0, 1, 22})
 IN_FLOATS = frozenset({2, 9, 17, 18, 22, 23, 39, 66, 68, 69, 70, 76, 78, 80, 82, 130, 257, 514, 604})
 """ArgMax, Cast, Deconvolution, DeconvolutionDepthwise, Eltwise, ELU, MatMul, Rank, Reduction, ReLU, ReLU6, ROIPooling,
 Selu, Shape, Size, ArgMin, Select, Int8ToFloat, GridSample"""
-MOVED_FIRST = frozenset({2, 68, 130, 257})
-"""of these ArgMax, Reduction, ArgMin, Select: their operands may be transposed or broadcast first, as codes"""
+MOVED_TOO = frozenset({2, 68, 130})
+"""of these ArgMax, Reduction, ArgMin: their operands and results may be transposed besides, as codes"""
 MOVES = frozenset({CONCAT, 14, 26, 28, PACK, 45, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, 129})
 """Concat, Crop, ExpandDims, Flatten, Pack, Padding, Permute, Reshape, Slice, SliceTf, Split, Squeeze, StridedSlice,
 Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, ConvertTensor"""
@@ -156,8 +156,8 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
     for op in ops:
         kind, name = op.integer(5), op.string(3).decode("utf-8", "replace")
         inputs, outputs = ([names[k] for k in op.array(field, "i4")] for field in (0, 4))
-        if kind in MOVES:
-            inputs = inputs if kind in (CONCAT, PACK) else inputs[:1]  # the others say where to
+        if (kind in MOVES and kind not in (CONCAT, PACK)) or kind in MOVED_TOO:
+            inputs = inputs[:1]  # the others say where to
         moved = scales.get(inputs[0]) if kind in MOVES and len(inputs) == 1 else None
         scales |= {tensor: tensors[tensor]["scale"] if tensor in tensors else moved for tensor in outputs}
         known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
@@ -204,8 +204,8 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
         return "moves", 0
     if kind not in IN_FLOATS | IN_CODES | POOLINGS.keys() | {BINARY}:
         return "somehow", 0
-    if kind in MOVED_FIRST:
-        return "float, perhaps of codes", 0
+    if kind in MOVED_TOO and None not in scales:
+        return "codes or floats", 0
     if len(scales) < 2 or None in scales[:-1] or kind in IN_FLOATS:
         return "float", 0
     if scales[-1] is None:
