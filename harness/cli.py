@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.console import Console
 
 from harness import api, defaults, machine
@@ -27,7 +28,24 @@ ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 _PATH = click.Path(path_type=Path)
 _target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
-_corpus = click.option("--corpus", type=_PATH, default=Path("corpus"), show_default=True, help="Folder of known cases.")
+
+
+def _there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
+    """`folder`, which has to exist if somebody named it: without its cases every known failure is a new one."""
+    named = context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT
+    if named and not folder.is_dir() and not context.params.get("save"):
+        raise UserError(
+            f"--corpus {folder}: there is no such folder", hint="leave it out to know no cases", kind="option"
+        )
+    return folder
+
+
+def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
+    default = Path("corpus")
+    text = "Folder of known cases."
+    return click.option("--corpus", type=_PATH, default=default, show_default=True, callback=callback, help=text)
+
+
 _memory = click.option(
     "--memory",
     type=click.FloatRange(min=0.1),
@@ -77,8 +95,8 @@ def driftnet() -> None:
 @click.option("--workers", default="auto", metavar="N|auto", help="Processes; auto is one a core.")
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
 @_seeds
-@_corpus
-@click.option("--save", is_flag=True, help="Bring new cases into the corpus too.")
+@_corpus(_there)
+@click.option("--save", is_flag=True, is_eager=True, help="Bring new cases into the corpus too.")
 @click.option("--report", type=_PATH, metavar="DIR", help="Where to write what is found.  [default: reports/<run>]")
 @click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
 @click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
@@ -153,7 +171,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
 )
 @click.option("--anonymise", is_flag=True, help="Write nothing of the model that the failure does not need.")
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
-@_corpus
+@_corpus(_there)
 @_python
 @_timeout(60.0)
 @_memory
@@ -243,7 +261,7 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
 @click.option("--status", required=True, metavar="S", help="open, fixed, flaky or expected.")
 @click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
 @click.option("--note", default="", metavar="TEXT", help="One line for the next reader; for expected, the rule.")
-@_corpus
+@_corpus(None)
 @_json
 def triage(path: Path, status: str, upstream: str, note: str, corpus: Path, as_json: bool) -> int:
     """Set the status of a saved case; one that stands in a report is brought into the corpus."""
@@ -293,7 +311,7 @@ def targets(prune: bool, as_json: bool) -> int:
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
 @click.option("--workers", default="1", metavar="N|auto", help="Processes; auto is one a core.")
-@_corpus
+@_corpus(_there)
 @_json
 def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: str, corpus: Path, as_json: bool) -> int:
     """Prove that the oracle bites: plant bugs into real targets, and count which are detected.

@@ -77,6 +77,8 @@ def test_an_unknown_target_is_named_with_what_there_is(driftnet, model):
         (["--recipe", "[]"], "--recipe is not a JSON object"),
         (["--recipe", "{}", "--sweep"], "exclude each other"),
         (["--dim", "N=two"], "--dim N takes a whole number"),
+        (["--dim", "N=0"], "of empty tensors nothing could be told"),
+        (["--corpus", "nowhere"], "--corpus nowhere: there is no such folder"),
         (["--timeout", "0"], "0.1"),
     ],
 )
@@ -123,6 +125,14 @@ def test_a_truncated_case_is_named(driftnet, tmp_path):
 def test_nothing_to_replay_is_said(driftnet, tmp_path):
     assert_one_clear_message(driftnet("replay", tmp_path), says="no saved case below")
     assert_one_clear_message(driftnet("replay", tmp_path / "absent"), says="no case and no folder of cases")
+
+
+def test_cases_of_another_target_and_recipes_that_there_are_not_are_no_cases_to_replay(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path)
+    assert_one_clear_message(driftnet("replay", folder, "--target", "onnxruntime-quant"), says="they are of mnn")
+    held = json.loads((folder / "case.json").read_text())
+    (folder / "case.json").write_text(json.dumps({**held, "recipe": {"metod": "KL"}}))
+    assert_one_clear_message(driftnet("replay", folder), says="target mnn has no option 'metod'")
 
 
 def test_nothing_to_reduce_is_said(driftnet, model, tmp_path):

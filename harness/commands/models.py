@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -103,9 +103,13 @@ def _laboratory(case: Case, timeout: float, memory_gib: float) -> Laboratory:
     return Laboratory(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=max(memory_gib, HELD * gib))
 
 
-def _check_dims(model: onnx.ModelProto, dims: Iterable[str]) -> None:
+def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     symbolic = {d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param}
-    for name in dims:
+    for name, size in dims.items():
+        if size < 1:
+            raise UserError(
+                f"--dim {name}={size}: of empty tensors nothing could be told", hint=f"--dim {name}=2", kind="option"
+            )
         if name not in symbolic:
             raise UserError(
                 f"no input of the model has a dim called {name!r}",

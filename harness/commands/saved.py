@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import corpus
+from harness import corpus, recipe
 from harness.environments import resolve
 from harness.errors import UserError
 from harness.files import make_folder
@@ -31,10 +31,11 @@ def replay(
 ) -> dict[str, Any]:
     """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
 
-    target  examine this target (release) instead of the one that each case names
+    target  examine this release; only the cases of its target are run
     python  the interpreter that holds the targets; None: this one, or one made for the release
 
-    Raises UserError, before anything is run, for a case that is not whole and for a target that there is not.
+    Raises UserError, before anything is run, for a case that is not whole, for a recipe or a target that there is not,
+    and where no case is of `target`.
     """
     folders = corpus.folders(paths)
     if not folders:
@@ -42,8 +43,13 @@ def replay(
             f"no saved case below {', '.join(map(str, paths))}", hint="driftnet fuzz finds some", kind="case"
         )
     loaded = [corpus.load(folder) for folder in folders]
-    for word in {target or saved.target for saved in loaded}:
-        resolve(word, python=python)
+    if target:
+        name, there = resolve(target, python=python).target.name, {saved.target for saved in loaded}
+        loaded = [saved for saved in loaded if saved.target == name]
+        if not loaded:
+            raise UserError(f"no case is of {name}", hint=f"they are of {', '.join(sorted(there))}", kind="case")
+    for saved in loaded:
+        recipe.validated(resolve(target or saved.target, python=python).target, saved.recipe)
     with Laboratory(timeout=timeout) as lab:
         cases = [replay_one(saved, target, runs, lab, python=python) for saved in loaded]
         return {"cases": cases, "network_isolated": lab.network_isolated}

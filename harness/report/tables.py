@@ -46,7 +46,8 @@ def replay(console: Console, result: Result) -> None:
     console.print(f"{len(result['cases'])} cases, {len(wrong)} not as their status says")
     for c in wrong:
         if c["status"] == "open" and c["outcome"] == "agrees":
-            console.print(f"{c['id']} is fixed here: driftnet triage CASE --status fixed", markup=False)
+            said = f"agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
+            console.print(f"{c['id']} {said}", markup=False)
         else:
             console.print(f"{c['id']}: {c['message']}", markup=False)
 
