@@ -140,6 +140,21 @@ def test_an_operation_that_the_target_does_not_know_is_named(lab):
     assert (found.word, found.abstained) == (Word.ABSTAINS, ("Softsign",))
 
 
+def test_an_operator_that_the_artifact_passes_over_is_not_rounded(lab):
+    nodes = [helper.make_node("Sigmoid", ["x"], ["h"]), helper.make_node("Mul", ["x", "h"], ["y"])]
+    outputs = [("y", FLOAT, X.shape), ("h", FLOAT, X.shape)]
+    case = models.case(nodes, {"x": X}, outputs=outputs)
+    operations = [operation("h", "x", "h", "codes"), operation("y", "x", "y", "codes")]
+    said = artifact(operations, {"x": 4 / 127, "h": 0.25, "y": 4 / 127})
+    x = on_grid(X, 4 / 127)
+    y, h = (z.astype(np.float32) for z in (on_grid(x / (1 + np.exp(-x)), 4 / 127), on_grid(1 / (1 + np.exp(-x)), 0.25)))
+    outputs = ({"y": y, "h": h},)
+    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+    found = simulation.decide(question, question.places)
+    assert found[0, "h"].word is Word.AGREES
+    assert found[0, "y"].word is Word.ABSTAINS, "y is x * sigmoid(x) in one operation, which never sees h"
+
+
 def test_codes_without_a_grid_say_nothing(lab):
     for lost in SCALES:
         said = artifact(TOLD["operations"][1:], {name: s for name, s in SCALES.items() if name != lost})

@@ -81,6 +81,7 @@ def simulated(question: Question) -> Simulation | None:
     held = _held(model, regions, layers.read(question))
     problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in held if weights}
     doubtful = {name for layer, weights, name in held if weights is None or problems[layer.name]}
+    doubtful |= {name for name, region in regions.items() if _passes_over(model, region, regions)}
     sure = [layer.name for layer, weights, name in held if weights and _is_alone(weights.node, model, regions[name])]
     regions |= {name: dataclasses.replace(regions[name], known=False, told=False) for name in doubtful}
     slack = {name: _of_bias(layer, regions[name]) for layer, _, name in held}
@@ -177,6 +178,12 @@ def _with_weights(model: Graph, held: Sequence[Held]) -> Graph:
             constants[replaced] = layers.in_place(best.node, weights, model.constants[best.node.inputs[1]].shape)
             nodes[at] = dataclasses.replace(best.node, inputs=(best.node.inputs[0], replaced, *best.node.inputs[2:]))
     return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
+
+
+def _passes_over(model: Graph, region: Region, regions: Mapping[str, Region]) -> bool:
+    """Whether a tensor on a grid of its own lies inside: the artifact computes it, but the result without it."""
+    within = {name for k in tracing.inside(model, region) for name in model.nodes[k].outputs} - {region.result}
+    return any(any(regions[name].grids) and regions[name].grids != region.grids for name in within & regions.keys())
 
 
 def _of_bias(layer: Layer, region: Region) -> float:
