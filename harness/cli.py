@@ -17,6 +17,7 @@ from click.core import ParameterSource
 from rich.console import Console
 
 from harness import api, defaults, machine
+from harness import corpus as corpora
 from harness.errors import UserError
 from harness.report import pages, progress, tables, writers
 from harness.shard import NO_NETWORK_NAMESPACE
@@ -31,18 +32,17 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def _there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
-    """`folder`, which has to exist if somebody named it: without its cases every known failure is a new one."""
-    named = context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT
-    if named and not folder.is_dir() and not context.params.get("save"):
-        raise UserError(
-            f"--corpus {folder}: there is no such folder", hint="leave it out to know no cases", kind="option"
-        )
-    return folder
+    """`folder`. One that somebody named has to exist: without its cases every known failure is a new one."""
+    if folder.is_dir() or context.params.get("save"):
+        return folder
+    if context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
+        raise UserError(f"--corpus {folder}: there is no such folder", hint="leave it out", kind="option")
+    return corpora.CHECKOUT
 
 
 def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
     default = Path("corpus")
-    text = "Folder of known cases."
+    text = "Folder of known cases; without one, those that came with driftnet."
     return click.option("--corpus", type=_PATH, default=default, show_default=True, callback=callback, help=text)
 
 

@@ -32,6 +32,8 @@ from harness.errors import UserError
 from harness.files import replace_text
 
 SCHEMA = 1
+CHECKOUT = Path(__file__).parent.parent / "corpus"
+"""The cases that stand in version control beside this code; nothing where it was installed without them."""
 STATUSES = ("open", "fixed", "flaky", "expected")
 _WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number"}
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"

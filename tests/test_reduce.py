@@ -179,6 +179,23 @@ def test_a_stated_default_stays_where_its_absence_is_another_bug():
         assert "alpha" in tools.attributes(node), f"{alpha} was dropped"
 
 
+@pytest.mark.parametrize("needed", [False, True])
+def test_the_declared_type_of_a_weight_stays_only_where_the_failure_needs_it(needed: bool):
+    case = tools.make_case(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": random(3, 4)}, ["y"], {"w": random(4, 5)}
+    )
+    model = case.proto
+    model.graph.value_info.append(helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [4, 5]))
+
+    def bug(candidate: Case, recipe: object) -> bool:
+        declared = bool(candidate.proto.graph.value_info)
+        return tools.is_valid(candidate) and operators(candidate) == ["MatMul"] and (declared or not needed)
+
+    graph = reduced(replace(case, model=model.SerializeToString()), bug).case.proto.graph
+    said = [[d.dim_value for d in v.type.tensor_type.shape.dim] for v in graph.value_info]
+    assert said == ([[1, 1]] if needed else []), "a declaration follows its weight"
+
+
 def test_an_operator_that_does_not_matter_becomes_relu():
     case = tools.make_case(
         [helper.make_node("Softmax", ["x"], ["a"], axis=0), helper.make_node("Mul", ["a", "w"], ["y"])],

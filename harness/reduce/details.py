@@ -45,6 +45,14 @@ def fewer_axes(problem: Problem) -> None:
         taken = candidate is not None and problem.attempt(candidate)
 
 
+def fewer_declarations(problem: Problem) -> None:
+    """Drop the declared types of initializers, which say nothing that these do not."""
+    model = copied(problem.case)
+    if model.graph.value_info:
+        del model.graph.value_info[:]
+        problem.attempt(rebuilt(problem.case, model))
+
+
 def fewer_operands(problem: Problem) -> None:
     """Drop optional inputs, and all but one of variadic ones."""
     index = 0

@@ -38,6 +38,7 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     passes.bypass,
     passes.inputs_to_initializers,
     passes.constants_to_initializers,
+    details.fewer_declarations,
     details.fewer_operands,
     passes.simpler_recipe,
     passes.static_dims,

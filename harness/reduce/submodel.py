@@ -9,7 +9,7 @@ nodes, 186 kB), and `onnx_ir.convenience.extract` takes what lies between given 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,6 +84,7 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
     model.graph.initializer.extend(t for t in graph.initializer if t.name in read)
     model.graph.sparse_initializer.extend(s for s in graph.sparse_initializer if s.values.name in read)
     model.graph.initializer.extend(numpy_helper.from_array(recorded.feeds[0][name], name) for name in frozen)
+    model.graph.value_info.extend(graph.value_info)
     declare = _declarer(case, recorded)
     model.graph.input.extend(declare(name) for name in fed)
     known = {v.name: v for v in (*graph.value_info, *graph.output)}
@@ -101,7 +102,8 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
 def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
     """`case` with `model`, of which only what the outputs need is left, and nothing that is for people.
 
-    Dead nodes, unread initializers, unread inputs with their feeds, value_info, doc strings and metadata go.
+    Dead nodes, unread initializers, unread inputs with their feeds, doc strings and metadata go, and value_info but for
+    that of initializers: a tool that changes one and leaves its declaration has a bug that shows only with it.
     """
     graph = model.graph
     live = ancestors(graph, [v.name for v in graph.output])
@@ -113,6 +115,7 @@ def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
         graph.output,
         [t for t in graph.initializer if t.name in read],
         sparse_initializer=[s for s in graph.sparse_initializer if s.values.name in read],
+        value_info=_declared(graph, read),
     )
     # An initializer that is no graph input needs IR version 4.
     slim = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import, graph=body)
@@ -190,6 +193,13 @@ def with_constants(case: Case, run: Tensors) -> Tensors:
     values = {t.name: external.array(t, case.file) for t in case.proto.graph.initializer}
     values |= {n.output[0]: x for n in case.proto.graph.node if (x := constant(n)) is not None}
     return {**values, **run}
+
+
+def _declared(graph: onnx.GraphProto, read: Container[str]) -> list[onnx.ValueInfoProto]:
+    """The declarations of initializers that are read, with the shapes that these have."""
+    declared = {v.name for v in graph.value_info}
+    stored = [t for t in graph.initializer if t.name in read and t.name in declared]
+    return [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in stored]
 
 
 def _exposed(graph: onnx.GraphProto, keep: set[int]) -> list[str]:
