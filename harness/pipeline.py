@@ -162,7 +162,8 @@ def _examine_failure(
     # Reduced, it may turn out to be one that the masks did not recognise in the whole model.
     if same := [mask.id for mask in masks if mask.id == folder_name(finding.signature)]:
         return Examination(verdict, finding, known=same[0])
-    known = explanation(finding.case, installed, finding.recipe, finding.verdict, lab, masks, spent)
+    recipe, cause = _unquantised(finding.case, installed, finding.recipe, finding.verdict, lab)
+    known = explanation(finding.case, installed, recipe, cause, lab, masks, spent)
     return Examination(verdict, finding, known="" if known.rest else known.masks[0].id)
 
 
