@@ -147,7 +147,7 @@ class _Checker:
         if found.shape != wanted.shape or (position == 2 and use.format and not self.bias_scale(pair, use)):
             return False
         if self.clips and use.format and self.is_calibrated(use):
-            wanted = np.clip(wanted, *self.numbers.limits(use.format))
+            wanted = np.clip(wanted, *self.numbers.limits(use.format)).reshape(found.shape)
         erased = self.is_erased(pair, use, found, wanted)
         steps = np.zeros(found.shape) if step is None or erased else step.reshape(found.shape)
         name, error = pair.node.input(position) or use.tensor, self.float_error(use.tensor)

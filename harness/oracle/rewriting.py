@@ -70,8 +70,8 @@ def _dequantised(graph: Graph, name: str) -> Node | None:
 
 def _scales(graph: Graph, known: Values, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
     """Those of data and weights, where the runtime rounds bias or weights."""
-    bias = known.get(node.input(2), np.zeros(0))
-    if node.op not in ("Conv", "ConvTranspose", "Gemm") or bias.ndim != 1 or not is_float(bias.dtype):
+    bias = known.get(node.input(2)) if node.input(2) else np.zeros(0)
+    if bias is None or node.op not in ("Conv", "ConvTranspose", "Gemm") or bias.ndim != 1 or not is_float(bias.dtype):
         return None
     data, weights = (_dequantised(graph, name) for name in node.inputs[:2])
     own = known.get(node.inputs[1])
