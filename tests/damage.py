@@ -263,6 +263,22 @@ def swapped_operands(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     return {node.name, *node.output}
 
 
+def inserted_node(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A Mul stands between a node and what reads its result."""
+    made = ("Conv", "Gemm", "MatMul", "Add", "LayerNormalization")
+    outputs = {v.name for v in model.graph.output}
+    nodes = [k for k, n in enumerate(model.graph.node) if n.op_type in made and n.output[0] not in outputs]
+    if not nodes:
+        return set()
+    k = int(nodes[rng.integers(len(nodes))])
+    result = model.graph.node[k].output[0]
+    model.graph.node[k].output[0] = "before_inserted"
+    model.graph.initializer.append(numpy_helper.from_array(np.float32(1.5), "inserted_factor"))
+    mul = helper.make_node("Mul", ["before_inserted", "inserted_factor"], [result], name="inserted")
+    model.graph.node.insert(k + 1, mul)
+    return {"inserted", model.graph.node[k].name, result, *_readers(model, result)}
+
+
 def wrong_constant(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     """An operator reads its first operand twice."""
     constants = _constants(model)
@@ -342,6 +358,7 @@ DAMAGES: tuple[Damage, ...] = (
     wrong_axis,
     wrong_number,
     swapped_operands,
+    inserted_node,
     wrong_constant,
     wrong_source,
     other_state,

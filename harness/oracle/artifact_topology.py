@@ -325,11 +325,23 @@ class _Walk:
                 missing = node
                 read.update(node.inputs)
         if missing:
-            node = missing
-            where = node.name or node.outputs[0]
-            message = f"{node.op} {where!r} has no counterpart, and is missed: {problem.message}"
-            problem = replace(problem, where=where, culprit=(where, node.op), message=message)
+            problem = _blaming(missing, "has no counterpart, and is missed", problem)
+        elif extra := self.stranger(pair):
+            problem = _blaming(extra, "is no operation of the float model", problem)
         self.problems.append(problem)
+
+    def stranger(self, pair: Pair) -> Node | None:
+        """What makes an operand of the counterpart, and is nobody's counterpart."""
+        uses = pair.piece.uses if pair.piece and pair.how is How.SAME else ()
+        makers = [self.makers.get(use.real) for use in uses if use and use.real not in self.anchored]
+        matched = {id(piece) for p in self.matching.pairs for piece in (p.piece, p.bias) if piece}
+        return next((maker.node for maker in makers if maker and id(maker) not in matched), None)
+
+
+def _blaming(node: Node, what: str, problem: Problem) -> Problem:
+    where = node.name or node.outputs[0]
+    message = f"{node.op} {where!r} {what}: {problem.message}"
+    return replace(problem, where=where, culprit=(where, node.op), message=message)
 
 
 def _disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> Problem | None:
