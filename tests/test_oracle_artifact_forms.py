@@ -4,6 +4,7 @@ import numpy as np
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
+from harness.oracle.artifact_form import in_order
 from harness.oracle.balls.evaluate import evaluate
 from tests.test_oracle_artifact import CODES, CONSTANTS, RNG, XS, B, W, X, model, problems
 
@@ -79,3 +80,11 @@ def test_a_bias_is_judged_at_every_kernel_that_reads_it():
     nodes = [RELU[0], twice, gemm(["xq", "xs", "xz"], "h"), gemm(["xq2", "xs2", "xz"], "y"), *ends]
     assert problems(nodes, floating, xs2=XS) == []
     assert problems(nodes, floating, xs2=2 * XS) == [("parameter", "b")], "it is twice as large at the second"
+
+
+def test_nodes_are_put_in_order_though_some_leave_out_a_result():
+    late = ("DequantizeLinear", ["xq", "xs", "xz"], ["t"], {})
+    recurrent = ("GRU", ["r", "w", "w", "", "", ""], ["", "h"], {"hidden_size": 1})
+    graph = graphs.read(model([("Neg", ["t"], ["y"], {}), recurrent, late, RELU[0]]))
+    made = [node.outputs[-1] for node in in_order(graph).nodes]
+    assert made.index("xq") < made.index("t") < made.index("y"), made

@@ -179,7 +179,7 @@ def is_constant(node: Node, known: Container[str]) -> bool:
 
 def in_order(graph: Graph) -> Graph:
     """`graph` with its nodes in topological order, of what their subgraphs read too; quantisers forget that."""
-    made = {name for node in graph.nodes for name in node.outputs}
+    made = {name for node in graph.nodes for name in node.outputs if name}
     done: set[str] = set()
     nodes: list[Node] = []
     waiting = list(graph.nodes)
