@@ -57,7 +57,10 @@ EFFORT = Effort(seconds=10.0, calls=45)
 
 @dataclass(frozen=True)
 class Trial:
-    """One case on a clean target and on its planted twin; `constructed`: with its data on the quantiser's grid."""
+    """One case on a clean target and on its planted twin.
+
+    constructed   its data are on the quantiser's grid, and calibration does not clip them: quantising is the identity
+    """
 
     case: Case
     clean: Installed
@@ -130,7 +133,8 @@ def trials(plant: Plant, seed: int, count: int) -> Iterator[Trial]:
         scheme = clean.target.scheme(recipe.effective(clean.target, chosen))
         on_grid = construct(case, scheme, rng.getrandbits(32)) if scheme and rng.random() < CONSTRUCTED_SHARE else None
         if plant.stage != "convert" or changes(plant, on_grid or case):
-            yield Trial(on_grid or case, clean, planted, chosen, on_grid is not None)
+            constructed = on_grid is not None and scheme is not None and not scheme.clips
+            yield Trial(on_grid or case, clean, planted, chosen, constructed)
 
 
 def changes(plant: Plant, case: Case) -> bool:
