@@ -32,12 +32,13 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def _there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
-    """`folder`. One that somebody named has to exist: without its cases every known failure is a new one."""
+    """`folder`, or the cases that came with driftnet where nobody named one and there is none."""
     if folder.is_dir() or context.params.get("save"):
         return folder
-    if context.get_parameter_source(option.name or "") is not ParameterSource.DEFAULT:
-        raise UserError(f"--corpus {folder}: there is no such folder", hint="leave it out", kind="option")
-    return corpora.CHECKOUT
+    if context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT:
+        return corpora.CHECKOUT
+    ERR.print(f"--corpus {folder}: there is no such folder, so every failure is a new one", markup=False)
+    return folder
 
 
 def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:

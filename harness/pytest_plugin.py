@@ -28,8 +28,8 @@ _LABORATORY = pytest.StashKey[Laboratory]()
 REPLAY_RUNS = 2
 
 
-DAMAGED_HEAP = re.compile(r"(free|malloc|realloc|munmap_chunk)\(\)|corrupted")
-"""What the C library says when it finds the heap damaged: where that happens depends on what the heap holds."""
+DAMAGED_HEAP = re.compile(r"(free|malloc|realloc|munmap_chunk)\(\)|corrupted|ended by SIGABRT$")
+"""What the C library says, or fails to say, when it finds the heap damaged: where depends on what the heap holds."""
 
 
 class Divergence(AssertionError):

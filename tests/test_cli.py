@@ -78,7 +78,6 @@ def test_an_unknown_target_is_named_with_what_there_is(driftnet, model):
         (["--recipe", "{}", "--sweep"], "exclude each other"),
         (["--dim", "N=two"], "--dim N takes a whole number"),
         (["--dim", "N=0"], "of empty tensors nothing could be told"),
-        (["--corpus", "nowhere"], "--corpus nowhere: there is no such folder"),
         (["--timeout", "0"], "0.1"),
     ],
 )
@@ -133,6 +132,11 @@ def test_cases_of_another_target_and_recipes_that_there_are_not_are_no_cases_to_
     held = json.loads((folder / "case.json").read_text())
     (folder / "case.json").write_text(json.dumps({**held, "recipe": {"metod": "KL"}}))
     assert_one_clear_message(driftnet("replay", folder), says="target mnn has no option 'metod'")
+
+
+def test_a_corpus_that_there_is_not_is_said(driftnet, model):
+    _, _, err = driftnet("check", model, "--target", "mnn", "--corpus", "nowhere")
+    assert "--corpus nowhere: there is no such folder" in err, "with a typo everything would be new"
 
 
 def test_nothing_to_reduce_is_said(driftnet, model, tmp_path):
