@@ -90,6 +90,12 @@ def match(model: Graph, constants: Mapping[str, np.ndarray], numbers: Numbers) -
     return Matching(tuple(pairs), matcher.at)
 
 
+def is_in_order(node: Node) -> bool:
+    """Whether a node is a Transpose that leaves the axes where they are."""
+    perm = list(node.attributes.get("perm", ()))
+    return node.op == "Transpose" and bool(perm) and perm == sorted(perm)
+
+
 def first_result(node: Node) -> str:
     """The name of the first result of a node that has one."""
     return next(name for name in node.outputs if name)
@@ -275,7 +281,7 @@ class _Matcher:
         if node.op in AFFINE:
             varying = [name for name in node.inputs if name and name not in self.constants]
             return maker is not None and maker.node.op in LINEAR and len(varying) == 1
-        return node.op in RANGES | IDENTITIES
+        return node.op in RANGES | IDENTITIES or is_in_order(node)
 
     def fit(self, node: Node, piece: Piece) -> float | None:
         """How well `piece` is the counterpart of `node`; None when it is not."""
