@@ -20,11 +20,11 @@ from harness.errors import UserError
 from harness.laboratory import Laboratory
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare, compare_form, ranges_of
-from harness.oracle.artifact_execution import difference, nodes_as_written, saturates
-from harness.oracle.artifact_form import OPAQUE, QUANTISED, in_order
-from harness.oracle.artifact_ranges import Calibration
-from harness.oracle.artifact_reading import read_artifact
-from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.artifacts.execution import difference, nodes_as_written, saturates
+from harness.oracle.artifacts.form import OPAQUE, QUANTISED, in_order
+from harness.oracle.artifacts.ranges import Calibration
+from harness.oracle.artifacts.reading import read_artifact
+from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Ball
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.graph import Graph

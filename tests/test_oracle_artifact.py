@@ -11,11 +11,11 @@ from generators.case import Case
 from harness.oracle import artifact
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
-from harness.oracle.artifact_execution import execution
-from harness.oracle.artifact_ranges import Calibration
-from harness.oracle.artifact_reading import read_artifact
+from harness.oracle.artifacts.execution import execution
+from harness.oracle.artifacts.folding import Folding, fold
+from harness.oracle.artifacts.ranges import Calibration
+from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.balls.evaluate import evaluate
-from harness.oracle.folding import Folding, fold
 from harness.oracle.graph import Node
 from harness.oracle.question import Question
 from harness.verdict import Kind, Word

@@ -4,7 +4,7 @@ import numpy as np
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
-from harness.oracle.artifact_form import in_order
+from harness.oracle.artifacts.form import in_order
 from harness.oracle.balls.evaluate import evaluate
 from tests.test_oracle_artifact import CODES, CONSTANTS, RNG, XS, B, W, X, model, problems
 

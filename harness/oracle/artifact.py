@@ -16,14 +16,15 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from harness.oracle import artifact_parameters, artifact_topology, rewriting
 from harness.oracle import graph as graphs
-from harness.oracle.artifact_execution import Execution, execution, saturates
-from harness.oracle.artifact_form import MOVEMENT, QUANTISED, Artifact, in_order
-from harness.oracle.artifact_matching import first_result, match, named
-from harness.oracle.artifact_ranges import Calibration
-from harness.oracle.artifact_reading import read_artifact
-from harness.oracle.artifact_values import COPY, PREFIXES, Numbers, Problem, folded
+from harness.oracle import rewriting
+from harness.oracle.artifacts import parameters, topology
+from harness.oracle.artifacts.execution import Execution, execution, saturates
+from harness.oracle.artifacts.form import MOVEMENT, QUANTISED, Artifact, in_order
+from harness.oracle.artifacts.matching import first_result, match, named
+from harness.oracle.artifacts.ranges import Calibration
+from harness.oracle.artifacts.reading import read_artifact
+from harness.oracle.artifacts.values import COPY, PREFIXES, Numbers, Problem, folded
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.chance import is_random
 from harness.oracle.balls.evaluate import Evaluation, evaluate
@@ -75,16 +76,16 @@ def compare(
     """D2 and D3 of the artifact `graph` against the float `model`.
 
     balls   for each feed, every tensor of the artifact as far as it is known
-    calibration, span   as for artifact_parameters.check
+    calibration, span   as for parameters.check
     """
     constants, artifact = unfolded(model, folded(model), read_artifact(graph, kept_by(model)))
     runs = [Numbers(artifact, run) for run in balls]
     matching = match(model, constants, runs[0])
-    problems = list(artifact_parameters.check(model, constants, matching, runs[0], calibration, span))
+    problems = list(parameters.check(model, constants, matching, runs[0], calibration, span))
     doubtful: dict[str, Node] = {}
     vouched = 1.0
     for numbers in runs:
-        found = artifact_topology.compare(model, constants, matching, numbers)
+        found = topology.compare(model, constants, matching, numbers)
         problems += found.problems
         doubtful |= {first_result(node): node for node in found.doubtful}
         vouched = min(vouched, 1 - len(found.doubtful) / max(1, found.nodes))
@@ -123,7 +124,7 @@ def unfolded(
 def compare_form(model: Graph, graph: Graph) -> tuple[Problem, ...]:
     """What can be said of an artifact that does not run: attributes that are not the float model's."""
     numbers = Numbers(read_artifact(graph, kept_by(model)), {name: exact(x) for name, x in graph.constants.items()})
-    return tuple(artifact_topology.differing_attributes(match(model, folded(model), numbers)))
+    return tuple(topology.differing_attributes(match(model, folded(model), numbers)))
 
 
 def kept_by(model: Graph) -> Callable[[Node], bool]:

@@ -11,7 +11,7 @@ import onnx
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import kept_by
-from harness.oracle.artifact_form import CONTRIB, QUANTISED, in_order
+from harness.oracle.artifacts.form import CONTRIB, QUANTISED, in_order
 from harness.oracle.graph import Graph, Node, captured
 from harness.oracle.question import Question
 

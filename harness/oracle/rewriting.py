@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from harness.oracle.artifact_values import folded
+from harness.oracle.artifacts.values import folded
 from harness.oracle.balls.ball import Ball, is_float, widened
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule

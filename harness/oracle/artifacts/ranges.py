@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.oracle.artifact_form import MOVEMENT, Format, Rounding
-from harness.oracle.artifact_matching import RANGES, Matching
-from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.artifacts.form import MOVEMENT, Format, Rounding
+from harness.oracle.artifacts.matching import RANGES, Matching
+from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided
 from harness.oracle.graph import Graph, Values
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.oracle import graph as graphs
-from harness.oracle.artifact_form import MOVEMENT, Artifact, Format, Use, is_constant, spread
+from harness.oracle.artifacts.form import MOVEMENT, Artifact, Format, Use, is_constant, spread
 from harness.oracle.balls.ball import Ball, Undecided, exact, value, widened
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.balls.operands import moved

@@ -3,7 +3,7 @@
     weights   |deq(Wq) - W| <= s/2 (1 + 2e-4), and the extreme code is used: a scale twice too big hides in the former
     bias      the same with s = s_x s_w, and its scale is that product: a stale one is right until kernels fuse
     scales    positive, finite, and the same where integers are written and where they are read
-    ranges    artifact_ranges
+    ranges    ranges.py
 
 Where affine operators were folded into weights, W is the folded one.
 """
@@ -15,13 +15,13 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from harness.oracle.artifact_form import Format, Use
-from harness.oracle.artifact_matching import AFFINE, LINEAR, How, Matching, Pair
-from harness.oracle.artifact_ranges import CODES, Calibration, check_ranges
-from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.artifacts.folding import Folding, fold
+from harness.oracle.artifacts.form import Format, Use
+from harness.oracle.artifacts.matching import AFFINE, LINEAR, How, Matching, Pair
+from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges
+from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided, format_of, is_float
 from harness.oracle.balls.quantized import code_range
-from harness.oracle.folding import Folding, fold
 from harness.oracle.graph import Graph, Node
 from harness.oracle.grid import RECURRENT
 

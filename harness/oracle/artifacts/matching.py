@@ -17,8 +17,8 @@ from enum import StrEnum
 import numpy as np
 import onnx
 
-from harness.oracle.artifact_form import Artifact, Piece, Use
-from harness.oracle.artifact_values import Numbers, spellings
+from harness.oracle.artifacts.form import Artifact, Piece, Use
+from harness.oracle.artifacts.values import Numbers, spellings
 from harness.oracle.balls.ball import Undecided, is_float
 from harness.oracle.graph import Graph, Node
 

@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.oracle.artifact_form import OPAQUE, Use
-from harness.oracle.artifact_matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
-from harness.oracle.artifact_values import Numbers, Problem, apply, spellings
+from harness.oracle.artifacts.form import OPAQUE, Use
+from harness.oracle.artifacts.matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
+from harness.oracle.artifacts.values import Numbers, Problem, apply, spellings
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
 from harness.oracle.balls.operands import moved
 from harness.oracle.graph import Graph, Node

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.oracle.artifact_form import (
+from harness.oracle.artifacts.form import (
     CONTRIB,
     DEQUANTIZE,
     FLOATS,

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from harness.machine import cpu_features
-from harness.oracle.artifact_form import DEQUANTIZE, Artifact, Piece, Use
-from harness.oracle.artifact_values import Numbers, Problem
+from harness.oracle.artifacts.form import DEQUANTIZE, Artifact, Piece, Use
+from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Ball, Undecided, format_of
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph, Values, captured
