@@ -88,7 +88,7 @@ def driftnet() -> None:
     """
 
 
-@driftnet.command()
+@driftnet.command(short_help="Generate graphs and save what diverges.")
 @_target
 @click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Stop after M minutes.  [default: 2]")
 @click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
@@ -135,7 +135,7 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
     return summary.exit_status
 
 
-@driftnet.command()
+@driftnet.command(short_help="Run saved cases again.")
 @click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
 @click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
@@ -153,7 +153,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
     return api.replay_status(result)
 
 
-@driftnet.command()
+@driftnet.command(short_help="One real model: verdict, fault, reduced case.")
 @click.argument("model", type=_PATH, metavar="MODEL.onnx")
 @_target
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
@@ -219,7 +219,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     return api.check_status(result)
 
 
-@driftnet.command()
+@driftnet.command(short_help="Is this a right quantisation of that?")
 @click.argument("model", type=_PATH, metavar="FLOAT.onnx")
 @click.argument("quantised", type=_PATH, metavar="QUANTIZED.onnx")
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
@@ -240,7 +240,7 @@ def audit(model: Path, quantised: Path, as_json: bool, **given: Any) -> int:
     return 1 if result["problems"] else 0
 
 
-@driftnet.command()
+@driftnet.command(short_help="Make a failing case or model small.")
 @click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
 @click.option("--budget", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS")
@@ -257,7 +257,7 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
     return 0
 
 
-@driftnet.command()
+@driftnet.command(short_help="Set the status of a saved case.")
 @click.argument("path", type=_PATH, metavar="CASE")
 @click.option("--status", required=True, metavar="S", help="open, fixed, flaky or expected.")
 @click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
@@ -271,7 +271,7 @@ def triage(path: Path, status: str, upstream: str, note: str, corpus: Path, as_j
     return 0
 
 
-@driftnet.command()
+@driftnet.command(short_help="HTML pages of runs and of saved cases.")
 @click.argument("paths", nargs=-1, type=_PATH, metavar="[RUN|CORPUS]...")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write index.html and a page a case.")
 @_json
@@ -283,7 +283,7 @@ def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
     return 0
 
 
-@driftnet.command()
+@driftnet.command(short_help="Write just the graphs, as ONNX tests.")
 @click.option("--cases", type=click.IntRange(min=1), required=True, metavar="N")
 @click.option("--seed", type=int, default=0)
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
@@ -297,7 +297,7 @@ def generate(cases: int, seed: int, focus: Sequence[str], seeds: Sequence[Path],
     return 0
 
 
-@driftnet.command()
+@driftnet.command(short_help="Systems under test and their options.")
 @click.option("--prune", is_flag=True, help="Delete the environments made for other releases.")
 @_json
 def targets(prune: bool, as_json: bool) -> int:
@@ -307,7 +307,7 @@ def targets(prune: bool, as_json: bool) -> int:
     return 0
 
 
-@driftnet.command()
+@driftnet.command(short_help="Plant bugs: does the oracle see them?")
 @click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
@@ -331,7 +331,7 @@ def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: str, corpus:
     return api.selfcheck_status(result)
 
 
-@driftnet.command()
+@driftnet.command(short_help="Measure driftnet itself, in CPU time.")
 @click.argument("name", required=False)
 @click.option("--compare", nargs=2, type=_PATH, metavar="A B", help="Two result files instead of a run: B against A.")
 @click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
@@ -356,6 +356,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=default_map)
     except click.exceptions.Exit as e:
         status = e.exit_code
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.format_message(), err=True)
+        status = 2
     except click.ClickException as e:
         hint = f"{e.ctx.command_path} --help" if isinstance(e, click.UsageError) and e.ctx else "driftnet --help"
         status = _fail(UserError(e.format_message(), hint=hint), as_json)

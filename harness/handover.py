@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 
 from harness import corpus, picture
-from harness.case import Feed, elements, nodes
+from harness.case import Feed, all_nodes, elements, nodes
 from harness.corpus import SavedCase
 from harness.environments import Installed
 from harness.files import replace_text
@@ -178,8 +178,11 @@ def _snippet(saved: SavedCase, installed: Installed) -> str:
 
 
 def _first_line(saved: SavedCase) -> str:
-    text = saved.note or str(saved.verdict.get("message", "")) or saved.coarse
-    return text.splitlines()[0] if text else saved.id
+    """The cause, where somebody has found it; else the operators and what they show."""
+    if saved.note:
+        return saved.note.splitlines()[0]
+    operators = " + ".join(dict.fromkeys(node.op_type for node in all_nodes(saved.case.proto.graph)))
+    return f"{operators}: {str(saved.verdict.get('message', '') or saved.coarse).splitlines()[0]}"
 
 
 def _ending(observation: Observation) -> str:

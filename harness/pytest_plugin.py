@@ -28,7 +28,7 @@ _LABORATORY = pytest.StashKey[Laboratory]()
 REPLAY_RUNS = 2
 
 
-DAMAGED_HEAP = re.compile(r"(free|malloc|realloc|munmap_chunk)\(\)|corrupted|ended by SIGABRT$")
+DAMAGED_HEAP = re.compile(r"(free|malloc|realloc|munmap_chunk)\(\)|corrupted|ended by SIGABRT in \w+$")
 """What the C library says, or fails to say, when it finds the heap damaged: where depends on what the heap holds."""
 
 

@@ -114,6 +114,8 @@ def _data_dependent_shape(question: Question, place: Place) -> list[str]:
 def _said(run: StageRun, complaint: str) -> str:
     """What the system itself says of the failure: the line of its log that says why, else the error, else its log."""
     why = re.search(complaint, run.log) if complaint else None
+    if not why and run.message == f"ended by {run.signal}":
+        return ""  # that is said already
     text = why.group(0) if why else run.message.strip() or run.log.strip()
     return f": {text.strip().splitlines()[0][:300]}" if text.strip() else ""
 
