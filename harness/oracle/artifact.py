@@ -148,7 +148,8 @@ def calibration_of(question: Question) -> Calibration | None:
     for node in question.graph.nodes:  # behind these, another run sees other data
         if not chance.isdisjoint(node.inputs) or not chance.isdisjoint(node.outputs):
             chance.update(node.outputs)
-    return Calibration({name: found for name, found in ranges.items() if name not in chance}, scheme.clips)
+    halves = frozenset(name for record in records for name, x in record.items() if x.dtype == np.float16)
+    return Calibration({name: found for name, found in ranges.items() if name not in chance}, scheme.clips, halves)
 
 
 def ranges_of(records: Sequence[Values]) -> dict[str, tuple[float, float]]:

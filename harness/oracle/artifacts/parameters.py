@@ -151,7 +151,7 @@ class _Checker:
         erased = self.is_erased(pair, use, found, wanted)
         steps = np.zeros(found.shape) if step is None or erased else step.reshape(found.shape)
         name, error = pair.node.input(position) or use.tensor, self.float_error(use.tensor)
-        if name not in self.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled
+        if name not in self.model.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled
             error = max(error, 2 * format_of(wanted.dtype).unit)
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
         return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
@@ -196,7 +196,9 @@ class _Checker:
                     stored = self.numbers.stored(name, wanted)
                     if stored:
                         error, use = self.float_error(stored[0]), self.numbers.artifact.use(stored[0])
-                        right = self.values(name, pair.node, stored[1], wanted.astype(np.float64), stored[2], error)
+                        computed = 0.0 if name in self.model.constants else 4 * error * np.abs(wanted).max(initial=0.0)
+                        steps, exactly = stored[2] + computed, wanted.astype(np.float64)
+                        right = self.values(name, pair.node, stored[1], exactly, steps, error)
                         if right and k == 1 and pair.node.op in LINEAR:
                             self.used += [(share, use, name, pair.node) for share in self.shares(use)]
                 except Undecided:

@@ -25,6 +25,8 @@ from harness.oracle.graph import Graph, Values
 COVER = 1.01
 HALF_PRECISION = 2.0**-11
 """of a value: quantisers calibrate float16 models in float32"""
+HALF_TINY = 2.0**-25
+"""half of the smallest float16, which a float16 tensor may be off by besides"""
 CODES = 255
 ABSURD = 4.0
 """how many times its range some other data than those of calibration may span"""
@@ -49,12 +51,14 @@ class Calibration:
 
     ranges    [min, max] of each float tensor
     clips     calibration may choose a narrower range
+    halves    tensors of float16
     sampled   these are not the data of calibration: only an absurd range is wrong
     records   the float tensors for inputs like those of calibration, where sampled: an outlier is wrong too
     """
 
     ranges: Mapping[str, Range]
     clips: bool = False
+    halves: frozenset[str] = frozenset()
     sampled: bool = False
     records: Sequence[Values] = ()
 
@@ -157,7 +161,8 @@ class _Checker:
             return
         known_as = [*_candidates(known), *self.by_definition(own)]
         widths = [np.log2((high - low) / (b - a)) for a, b in known_as if b > a] if high > low else []
-        if any(self.fits(candidate, (low, high), float(scale)) for candidate in _candidates(known)):
+        tiny = 0.0 if self.calibration.halves.isdisjoint(names) else HALF_TINY
+        if any(self.fits(candidate, (low, high), float(scale), tiny) for candidate in _candidates(known)):
             recorded = [name for name in own if name in self.calibration.ranges]
             if widths and recorded:  # the last is behind a Relu or Clip that the range has absorbed
                 data, log2 = self.calibration.ranges[recorded[-1]], min(widths, key=abs)
@@ -182,8 +187,8 @@ class _Checker:
             and largest < 2 * CODES * float(np.finfo(dtype).tiny)
         )
 
-    def fits(self, wanted: Range, found: Range, scale: float) -> bool:
-        slack = COVER * scale + HALF_PRECISION * max(-wanted[0], wanted[1])
+    def fits(self, wanted: Range, found: Range, scale: float, tiny: float) -> bool:
+        slack = COVER * scale + HALF_PRECISION * max(-wanted[0], wanted[1]) + tiny
         if self.calibration.sampled:
             return wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
         if self.calibration.clips:

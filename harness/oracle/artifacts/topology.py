@@ -149,9 +149,16 @@ class _Walk:
         for name, a, b in both:
             if pair.how is How.NAMED and _disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
                 return self.absorbed(replace(pair, how=How.ABSORBED))
-            self.hold(pair, name, a, b, 0.0)
+            self.hold(pair, name, a, b, self.of_constant(real))
         self.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.at)
         return True
+
+    def of_constant(self, real: str) -> float:
+        """How far off a result may be that the artifact holds as a constant: half a step, and what folding may cost."""
+        if real not in self.numbers.artifact.constant:
+            return 0.0
+        use = self.view(real)
+        return self.step_of(use) + CONSTANT_ERROR * float(np.abs(self.numbers.real(use).numbers).max(initial=1.0))
 
     def neutral(self, pair: Pair) -> Node:
         """The node without the factors of a Gemm that have been multiplied into its constants: D3 looks after those."""
