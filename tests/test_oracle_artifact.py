@@ -160,6 +160,15 @@ def test_a_relu_may_be_absorbed_behind_a_product_that_was_written_anew():
     assert lost == [("topology", "relu")], "this range does not do what the Relu did"
 
 
+@pytest.mark.parametrize(("low", "expected"), [(0, []), (-1, [("topology", "r")])])
+def test_a_relu_may_become_the_lower_bound_of_the_clip_that_reads_it(low, expected):
+    bounds = {"low": np.float32(-0.5), "high": np.float32(6)}
+    plain = [("MatMul", ["x", "w"], ["m"], {}), ("Relu", ["m"], ["r"], {}), ("Clip", ["r", "low", "high"], ["y"], {})]
+    fused = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), ("Clip", ["m", "low", "high"], ["y"], {})]
+    found = problems(fused, model(plain, w=W, **bounds), **{**bounds, "low": np.float32(low)})
+    assert found == expected, f"lower bound {low}"
+
+
 def test_a_tensor_in_the_place_of_a_constant_is_wrong():
     nodes = [("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {"name": "add"})]
     twice = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), ("Add", ["m", "m"], ["y"], {"name": "add"})]

@@ -146,15 +146,23 @@ class _Checker:
             found, step = found.reshape(wanted.shape), None if step is None else step.reshape(wanted.shape)
         if found.shape != wanted.shape or (position == 2 and use.format and not self.bias_scale(pair, use)):
             return False
+        made_by = self.model.producers.get(pair.node.inputs[0])
+        if pair.node.op == "Clip" and made_by and made_by.op == "Relu":
+            found, wanted = np.maximum(found, 0), np.maximum(wanted, 0)  # below zero there is nothing to clip
         if self.clips and use.format and self.is_calibrated(use):
             wanted = np.clip(wanted, *self.numbers.limits(use.format)).reshape(found.shape)
         erased = self.is_erased(pair, use, found, wanted)
         steps = np.zeros(found.shape) if step is None or erased else step.reshape(found.shape)
         name, error = pair.node.input(position) or use.tensor, self.float_error(use.tensor)
         if name not in self.model.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled
-            error = max(error, 2 * format_of(wanted.dtype).unit)
+            error = max(error, 2 * max(self.units(pair.node), format_of(wanted.dtype).unit))
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
         return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
+
+    def units(self, node: Node) -> float:
+        """The coarsest unit of the dtypes of the node's constants: what is folded into it may be computed in that."""
+        own = [self.constants[name].dtype for name in node.inputs if name in self.constants]
+        return max((format_of(dtype).unit for dtype in own if is_float(dtype)), default=0.0)
 
     def is_erased(self, pair: Pair, use: Use, found: np.ndarray, wanted: np.ndarray) -> bool:
         """Whether an operand with a scale of its own holds nothing but zeros, of which quantisers take the scale to be
@@ -263,7 +271,8 @@ class _Checker:
             return position == 1 and not self.is_bias_wide(pair)
         if pair.node.op in RECURRENT:
             return position in (1, 2)
-        return pair.node.op in ELEMENTWISE and not (self.clips and self.is_calibrated(use))
+        stated = pair.node.input(position) in self.model.constants  # what is computed may be computed otherwise
+        return pair.node.op in ELEMENTWISE and stated and not (self.clips and self.is_calibrated(use))
 
     def is_bias_wide(self, pair: Pair) -> bool:
         """Whether the codes of the bias fill an int32: then quantisers raise the scales of weights until it fits."""

@@ -93,7 +93,7 @@ class _Walk:
                     return self.is_identical(pair) or self.compared(pair)
                 case How.NAMED:
                     return self.compared(pair)
-                case How.ABSORBED:
+                case How.ABSORBED if not self.is_clipped_later(pair.node):
                     return self.absorbed(pair)
             self.carry(pair.node, apply(pair.node, self.operands(pair), self.model.opset))
         except Undecided:
@@ -148,7 +148,7 @@ class _Walk:
             return False
         for name, a, b in both:
             if pair.how is How.NAMED and _disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
-                return self.absorbed(replace(pair, how=How.ABSORBED))
+                return self.step(replace(pair, how=How.ABSORBED))
             self.hold(pair, name, a, b, self.of_constant(real))
         self.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.at)
         return True
@@ -283,6 +283,14 @@ class _Walk:
         if all(found):
             self.problems += [problem for problem in found[:1] if problem]
         return True
+
+    def is_clipped_later(self, node: Node) -> bool:
+        """Whether a Relu has become part of each Clip that reads it: none of them passes on what is below zero."""
+        readers = [pair for pair in self.matching.pairs if node.outputs[0] in pair.node.inputs]
+        bounds = [pair.operands[1] for pair in readers if pair.node.op == "Clip" and len(pair.operands) > 1]
+        if node.op != "Relu" or node.outputs[0] in self.model.outputs or not readers or len(bounds) < len(readers):
+            return False
+        return all(bound is not None and self.numbers.real(bound).numbers.min(initial=0) >= 0 for bound in bounds)
 
     def ends(self) -> None:
         """Whether each graph output of the artifact is the counterpart of the float model's."""
