@@ -29,6 +29,17 @@ def test_a_dead_relu_is_vacuous_and_a_live_one_is_not(lab):
     assert not vacuous(relu_network(0), lab.reference)
 
 
+def test_weights_that_a_constant_states_as_numbers_stay(lab):
+    nodes = [
+        helper.make_node("Constant", [], ["b"], value_floats=[0.5, -1.0, 2.0]),
+        helper.make_node("Gemm", ["x", "w", "b"], ["y"]),
+    ]
+    model = case(
+        nodes, {"x": np.ones((2, 4), np.float32)}, {"w": np.ones((4, 3), np.float32)}, outputs=[("y", FLOAT, (2, 3))]
+    )
+    assert not vacuous(model, lab.reference)
+
+
 def test_a_constant_result_that_a_change_would_move_is_not_vacuous(lab):
     mean = case(
         [helper.make_node("ReduceMean", ["x"], ["y"])],

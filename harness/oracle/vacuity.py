@@ -74,7 +74,8 @@ def _changed(case: Case, change: Callable[[np.ndarray], np.ndarray]) -> Case:
     weights = {
         name for node in model.graph.node for name in node.input[1:3] if node.op_type in grid.WEIGHTED | grid.RECURRENT
     }
-    constants = [n.attribute[0].t for n in model.graph.node if n.op_type == "Constant" and n.output[0] in weights]
+    stated = [n.attribute[0] for n in model.graph.node if n.op_type == "Constant" and n.output[0] in weights]
+    constants = [attribute.t for attribute in stated if attribute.name == "value"]  # others hold a number, or a few
     for tensor in (*constants, *(t for t in model.graph.initializer if t.name in weights)):
         values = numpy_helper.to_array(tensor)
         if values.dtype.kind == "f":
