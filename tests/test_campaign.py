@@ -71,17 +71,23 @@ def test_a_run_goes_on_where_it_stopped(tmp_path):
     assert second.cases == 16
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number):
-    report = tmp_path / "report"
-    words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", tmp_path / "none", "--json"]
-    process = subprocess.Popen(
+def started(*words):
+    """A command line of driftnet in a process group of its own."""
+    return subprocess.Popen(
         [sys.executable, "-m", "harness.cli", *map(str, words)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": os.getcwd()},
         cwd=os.getcwd(),
+        start_new_session=True,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number):
+    report = tmp_path / "report"
+    words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", tmp_path / "none", "--json"]
+    process = started(*words)
     deadline = time.monotonic() + 60
     while not list(report.glob("cases/*/test_*")) and time.monotonic() < deadline:
         time.sleep(0.1)
@@ -98,14 +104,7 @@ def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number
 
 def test_ctrl_c_while_the_shards_start_ends_a_run_in_order(tmp_path):
     words = ["fuzz", "--minutes", "5", "--workers", "1", "--report", tmp_path / "report", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "harness.cli", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=os.environ | {"PYTHONPATH": os.getcwd()},
-        cwd=os.getcwd(),
-        start_new_session=True,
-    )
+    process = started(*words)
     deadline = time.monotonic() + 60
     while not shards_of(process.pid) and time.monotonic() < deadline:
         time.sleep(0.02)
