@@ -315,8 +315,9 @@ def pursue(
     sign = coarse(name, verdict)
     signature = Signature(sign, fine(sign, case))
     expected = lab.reference.run(case).outputs
-    seen = (verdict, signature, CONFIRMING_RUNS, reproduced, symptom, interrupted)
-    return Finding(case, expected, installed, recipe, *seen)
+    return Finding(
+        case, expected, installed, recipe, verdict, signature, CONFIRMING_RUNS, reproduced, symptom, interrupted
+    )
 
 
 def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> Verdict:

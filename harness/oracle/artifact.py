@@ -14,13 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import onnx
 
-from harness.oracle import graph as graphs
 from harness.oracle import rewriting
 from harness.oracle.artifacts import parameters, topology
 from harness.oracle.artifacts.execution import Execution, execution, saturates
-from harness.oracle.artifacts.form import MOVEMENT, QUANTISED, Artifact, in_order
+from harness.oracle.artifacts.form import MOVEMENT, QUANTISED, Artifact
 from harness.oracle.artifacts.matching import first_result, match, named
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.reading import read_artifact
@@ -52,10 +50,9 @@ class Comparison:
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Judge places of a run whose artifact is a quantised ONNX model; abstain where there is none."""
-    data = (question.artifact or {}).get("model")
-    if not isinstance(data, bytes):
+    graph = question.written
+    if graph is None:
         return {place: abstains(TIER, place, "the artifact cannot be read", []) for place in places}
-    graph = in_order(graphs.read(onnx.ModelProto.FromString(data)))
     feeds = sorted({feed for feed, _ in places})
     evaluations = {feed: evaluate(graph, question.case.feeds[feed]) for feed in feeds}
     balls = [evaluation.balls for evaluation in evaluations.values()]

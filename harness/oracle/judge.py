@@ -113,7 +113,7 @@ def _verdicts(question: Question) -> list[Verdict]:
         return verdicts
     if question.case.file is not None:
         return [*verdicts, *structure.of_large(question, disputed)]
-    if question.scheme is not None and "model" not in (question.artifact or {}):
+    if question.scheme is not None and question.written is None:
         question = precomputed(question)
     untouched = reach.untouched(question)
     floats = [

@@ -12,9 +12,11 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import onnx
 
 from generators.case import Case
 from harness.oracle import graph
+from harness.oracle.artifacts.form import in_order
 from harness.oracle.graph import Graph, Values
 from harness.reference import Reference
 from harness.verdict import Kind, Verdict, Word
@@ -46,6 +48,12 @@ class Question:
     @cached_property
     def graph(self) -> Graph:
         return graph.read(self.case.proto, self.case.file)
+
+    @cached_property
+    def written(self) -> Graph | None:
+        """The artifact, its nodes in order, if it is an ONNX model."""
+        data = (self.artifact or {}).get("model")
+        return in_order(graph.read(onnx.ModelProto.FromString(data))) if isinstance(data, bytes) else None
 
     @cached_property
     def records(self) -> tuple[Values, ...]:

@@ -7,23 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import onnx
-
-from harness.oracle import graph as graphs
 from harness.oracle.artifact import kept_by
-from harness.oracle.artifacts.form import CONTRIB, QUANTISED, in_order
+from harness.oracle.artifacts.form import CONTRIB, QUANTISED
 from harness.oracle.graph import Graph, Node, captured
 from harness.oracle.question import Question
 
 
 def untouched(question: Question) -> frozenset[str]:
     """The outputs before which an artifact holds nothing that quantises; none without an artifact that tells."""
-    told = question.artifact or {}
-    data = told.get("model")
-    if not isinstance(data, bytes):
+    told, artifact = question.artifact or {}, question.written
+    if artifact is None:
         floats = "operations" in told and not told.get("tensors") and not told.get("layers")
         return frozenset(question.graph.outputs if floats else ())
-    artifact = in_order(graphs.read(onnx.ModelProto.FromString(data)))
     reached = set(_quantised(artifact, question.graph))
     return frozenset(artifact.outputs) - reached
 
