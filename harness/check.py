@@ -39,8 +39,8 @@ RUNS, RUNS_A_NODE = 300, 1.5
 """How often a target may be run for one model and recipe: whichever is more. Constants and Q/DQ are no nodes here."""
 
 SURVEYED, FAILING_SURVEYED, NARROWED = 0.7, 0.45, 0.6
-"""The shares of these runs after which no further window is judged, of a model that fails nor, and after which no fault
-is looked for."""
+"""The shares of these runs after which no further window is judged, the same of a model that fails, and after which no
+fault is looked for."""
 
 UNCOUNTED = frozenset({"Constant", "QuantizeLinear", "DequantizeLinear"})
 
