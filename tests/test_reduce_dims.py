@@ -115,6 +115,16 @@ def test_recurrent_layers_shrink_to_one_unit(op: str, gates: int):
     assert elements(left) == 1 + 2 * gates, f"{elements(left)} elements are left, should be one unit of one direction"
 
 
+def test_recurrent_layers_that_leave_out_their_first_result_shrink_apart():
+    nodes = [
+        node("GRU", ["x", "w0", "r0"], ["", "h"], hidden_size=3, name="first"),
+        node("GRU", ["h", "w1", "r1"], ["", "y"], hidden_size=2, direction="bidirectional", name="second"),
+    ]
+    constants = {"w0": floats(1, 9, 4), "r0": floats(1, 9, 3), "w1": floats(2, 6, 3), "r1": floats(2, 6, 2)}
+    left = minimal(tools.make_case(nodes, {"x": floats(2, 3, 4)}, ["y"], constants), "GRU", "GRU")
+    assert elements(left) <= 13, f"{elements(left)} elements are left, should be one unit of two GRUs"
+
+
 TIED = [
     ([node("Gemm", ["x", "w", "b"], ["y"], transB=1)], {"x": (4, 6)}, {"w": (5, 6), "b": (5,)}, 2),
     ([node("MatMul", ["x", "w"], ["y"])], {"x": (3, 4, 6)}, {"w": (6, 5)}, 2),

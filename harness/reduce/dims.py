@@ -19,7 +19,7 @@ from harness.case import Case, graph_inputs
 from harness.reduce.passes import copied, drop_attribute
 from harness.reduce.problem import Problem
 from harness.reduce.submodel import Tensors, rebuilt, stored_tensors, with_constants
-from harness.reduce.ties import Operands, Size, ties
+from harness.reduce.ties import Operands, Size, first_output, ties
 
 LADDER = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 
@@ -104,7 +104,7 @@ def _resized_model(case: Case, sizes: Mapping[Size, int], last: bool) -> onnx.Mo
     for value in model.graph.output:
         for dim in value.type.tensor_type.shape.dim:
             dim.Clear()  # `passes.static_dims` states them again
-    makers = {node.output[0]: node for node in model.graph.node}
+    makers = {first_output(node): node for node in model.graph.node}
     for size, n in sizes.items():
         if size.what not in ("dim", "entry"):
             _set_number(makers[size.owner], size, n)
@@ -161,7 +161,7 @@ def _number(case: Case, run: Tensors, size: Size) -> int:
         return int(np.shape(run[size.owner])[size.at])
     if size.what == "entry":
         return int(run[size.owner][size.at])
-    node = next(node for node in case.proto.graph.node if node.output[0] == size.owner)
+    node = next(node for node in case.proto.graph.node if first_output(node) == size.owner)
     value = next(helper.get_attribute_value(a) for a in node.attribute if a.name == size.what)
     if size.what == "direction":
         return 2 if value == b"bidirectional" else 1

@@ -22,7 +22,8 @@ class Size:
     """A number that says how large something is.
 
     what   "dim": axis `at` of tensor `owner`;  "entry": element `at` of the integer initializer `owner` (a shape);
-           otherwise the attribute `what` of the node that makes `owner`, its element `at`; "direction" counts as 1 or 2
+           otherwise the attribute `what` of the node that makes `owner` (its first result that has a name), its
+           element `at`; "direction" counts as 1 or 2
     """
 
     what: str
@@ -64,7 +65,12 @@ class Operands:
     def number(self, attribute: str, at: int = 0) -> Tie:
         """That element of an integer attribute; empty where it is absent."""
         given = any(a.name == attribute for a in self.node.attribute)
-        return [Size(attribute, self.node.output[0], at)] if given else []
+        return [Size(attribute, first_output(self.node), at)] if given else []
+
+
+def first_output(node: onnx.NodeProto) -> str:
+    """The first result that is not left out: two GRUs may both leave out their first."""
+    return next(name for name in node.output if name)
 
 
 def ties(op: Operands, *, by_group: bool = False) -> Iterator[Tie]:
