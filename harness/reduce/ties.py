@@ -70,7 +70,7 @@ class Operands:
 
 def first_output(node: onnx.NodeProto) -> str:
     """The first result that is not left out: two GRUs may both leave out their first."""
-    return next(name for name in node.output if name)
+    return next(str(name) for name in node.output if name)
 
 
 def ties(op: Operands, *, by_group: bool = False) -> Iterator[Tie]:
