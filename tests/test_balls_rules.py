@@ -169,6 +169,13 @@ def test_the_index_of_the_maximum_is_a_hull_of_those_it_may_be():
     assert apply("ArgMax", ties, axis=1, select_last_index=1)[0].middle.tolist() == [[2]]
 
 
+@pytest.mark.parametrize("op", ["Elu", "Celu"])
+def test_alpha_multiplies_the_error_of_an_exponential(op):
+    x = np.array([-1.0], np.float32)
+    once, thrice = (apply(op, x, alpha=alpha)[0].error for alpha in (1.0, 3.0))
+    assert 2.5 * once < thrice < 3.5 * once, f"the error of {op} grows from {once} to {thrice}, should be 3 times"
+
+
 def test_what_an_optimiser_fuses_is_what_it_was():
     x, skip, scale, bias = signed(4, 5), positive(4, 5), signed(5), unit(5)
     (total,) = apply("Add", x, skip)
