@@ -83,11 +83,13 @@ Artifact = Mapping[str, Any]
 """What a target made when it quantised, as data that may cross the pipe.
 
 {"model": bytes}   a quantised ONNX model, where the target writes one; else
-{"layers": [{"name", "weights", "scales"}]}   what the artifact says of its weighted operators: their weights as
-                   dequantised, float32 [channels, n], and their steps, float32 [channels, blocks of n / blocks weights]
+{"layers": [{"name", "result", "weights", "scales"}]}   what the artifact says of its weighted operators: the tensor of
+                   the model that they should make, their weights as dequantised, float32 [channels, n], and their
+                   steps, float32 [channels, blocks of n / blocks weights]
 "tensors": {name: {"scale", "zero_point", "low", "high"}}   codes are clip(round(x / scale) + zero_point, low, high)
 "histogram": {"bins", "least"}   these scales are (t + 1/2) / bins * m / high for a whole t, least <= t < bins, with m
                    the largest magnitude that calibration saw
+"reordered": {name: name}   tensors of the artifact that hold a tensor of the model in another order of its elements
 "operations": [{"name", "inputs", "outputs", "runs", ...}]   in order, by the names of their tensors. "runs" is
                    "moves"   gives the data it reads in another shape or order, as codes where both are on one grid;
                              "in_order": whether they keep their order
@@ -97,7 +99,8 @@ Artifact = Mapping[str, Any]
                    "codes or floats"   does the one or the other
                    "somehow"   nothing is known of it
                    "computes"   is the ONNX operator, with "attributes", whose result it gives, perhaps through "then";
-                   or "layer": its operand times the weights of the layer of its name. "values": the numbers it holds.
+                   or "layer": its operand times its weights. "values": the numbers it holds.
+                   "layer"   is the name of the layer that holds its weights, or has them among its own
                    "whole_bias": its bias is cut to a whole number of steps of operand times weights
 """
 

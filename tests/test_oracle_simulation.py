@@ -286,3 +286,22 @@ def test_a_channel_of_zeros_may_have_any_scale(lab):
     (read,) = layers.read(question)
     assert not read.weights[2].any(), "code 0 is 0 in steps of NaN too"
     assert np.isfinite(read.scales).all()
+
+
+def test_a_tensor_that_is_held_in_another_order_is_the_model_s(lab):
+    operations = [operation("h", "x", ["h, transposed"], "codes"), operation("y", ["h, transposed"], "y", "codes")]
+    said = artifact(operations, {"x": SCALES["x"], "h, transposed": SCALES["h"], "y": SCALES["y"]})
+    assert ask(lab, CHAIN, said, 1.01 * simulated_chain()).word is Word.ABSTAINS, "nobody said what it holds"
+    said["reordered"] = {"h, transposed": "h"}
+    assert ask(lab, CHAIN, said, simulated_chain()).word is Word.AGREES
+    assert ask(lab, CHAIN, said, 1.01 * simulated_chain()).word is Word.DIVERGES
+
+
+def test_an_integer_is_not_off_by_a_step(lab):
+    nodes = [helper.make_node("Transpose", ["x"], ["y"])]
+    case = models.case(nodes, {"x": np.array([3], np.uint8)}, outputs=[("y", TensorProto.UINT8, (1,))])
+    said = artifact([operation("y", "x", "y", "moves")], {"y": 300.0})
+    expected = lab.reference.run(case).outputs
+    question = Question(case, ({"y": np.array([7], np.uint8)},), expected, lab.reference, SCHEME, artifact=said)
+    found = simulation.decide(question, question.places)[0, "y"]
+    assert (found.word, found.kind) == (Word.DIVERGES, Kind.WRONG_VALUES)

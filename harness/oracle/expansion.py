@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.oracle.graph import Graph, Node
-from harness.oracle.tracing import BEFORE, LAYER, Grids, Operation, Region, Trace, inside
+from harness.oracle.tracing import LAYER, Grids, Operation, Region, Trace, inside
 
 ROUNDED = "artifact.Rounded"
 """The operator that puts a tensor, known to `slack` only, on the attribute `grids`, up to `steps` codes off."""
@@ -99,7 +99,7 @@ class _Builder:
 
     def value(self, tensor: str, rounded: bool) -> str:
         """What the artifact's `tensor` is called here, with or without roundings."""
-        name = tensor.removesuffix(BEFORE)
+        name = self.trace.name(tensor)
         if tensor != self.region.start and name in self.region.sources:
             return self._on(self.names.get(name, name), tensor, rounded)
         op, made = self.trace.makers.get(tensor), f"{tensor}~{self.region.result}~{'rounded' if rounded else 'plain'}"

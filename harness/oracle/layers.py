@@ -30,18 +30,19 @@ SCALE_ERROR = 2e-5  # of 100 right ones none was off by 1e-5
 FLOAT_ERROR = 1e-6
 """of the largest weight: scales and folded factors are float32"""
 
-PIECE = "__group__"
-"""what a converter adds, with a number, to the name of an operator that it splits"""
-
 FOLDED = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
 """operators whose constants a converter may work into the weights beside them"""
 
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """What an artifact says of one layer; weights and scales are float32 [channels, n] and [channels, blocks]."""
+    """What an artifact says of one layer, that should make tensor `result` of the model.
+
+    Weights and scales are float32 [channels, n] and [channels, blocks].
+    """
 
     name: str
+    result: str
     weights: np.ndarray
     scales: np.ndarray
 
@@ -66,7 +67,7 @@ class Weights:
 def misquantised(question: Question) -> Verdict | None:
     """The verdict on the first layer with a weight further than half a step from what it should be, if there is one.
 
-    Only a layer is accused whose name is that of an operator with so many weights, with nothing beside it to fold.
+    Only a layer is accused that should make the result of an operator of so many weights, with nothing to fold beside.
     """
     if question.scheme is None or not question.scheme.nearest_weights:
         return None
@@ -76,7 +77,7 @@ def misquantised(question: Question) -> Verdict | None:
         if any(_holds(layer, w) for w in weights):
             continue
         for candidate in weights:
-            if _is_named_after(layer, candidate.node, question.graph) and candidate.matrix.shape == layer.weights.shape:
+            if _belongs_to(layer, candidate.node, question.graph) and candidate.matrix.shape == layer.weights.shape:
                 return _accused(layer, candidate)
     return None
 
@@ -111,10 +112,11 @@ def read(question: Question) -> list[Layer]:
     """The layers of the artifact. A channel of zeros may have any scale, NaN too."""
     layers = []
     for found in (question.artifact or {}).get("layers", ()):
-        layer = Layer(found["name"], found["weights"], found["scales"])
+        layer = Layer(found["name"], found["result"], found["weights"], found["scales"])
         odd = ~np.isfinite(layer.weights)
         if odd.any():
-            layer = Layer(layer.name, np.where(odd, 0, layer.weights), np.nan_to_num(layer.scales, nan=0.0))
+            scales = np.nan_to_num(layer.scales, nan=0.0)
+            layer = dataclasses.replace(layer, weights=np.where(odd, 0, layer.weights), scales=scales)
         layers.append(layer)
     return layers
 
@@ -215,9 +217,9 @@ def _bound(layer: Layer) -> np.ndarray:
     return HALF_STEP * layer.steps.astype(np.float64) + FLOAT_ERROR * float(np.abs(layer.weights).max(initial=0.0))
 
 
-def _is_named_after(layer: Layer, node: Node, model: Graph) -> bool:
-    """Whether the layer's name is that of the node's result, and nothing around it could be folded into the layer."""
-    if layer.name.split("__")[0] != node.outputs[0] or node.op == "ConvTranspose":
+def _belongs_to(layer: Layer, node: Node, model: Graph) -> bool:
+    """Whether the layer should make the node's result, and nothing around it could be folded into the layer."""
+    if layer.result != node.outputs[0] or node.op == "ConvTranspose":
         return False
     neighbours = [n for n in model.nodes if node.outputs[0] in n.inputs or set(n.outputs) & set(node.inputs)]
     return not any(n.op in FOLDED for n in neighbours)

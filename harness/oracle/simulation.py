@@ -103,7 +103,8 @@ def _judge(question: Question, place: Place, evaluation: Evaluation, simulation:
     wrong, error = outside(ball, got), distance(got, ball.middle)
     if wrong.any():
         verdict = diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
-        if verdict.kind is Kind.WRONG_VALUES and error[wrong].max() <= ONE_STEP * simulation.steps.get(name, 0.0):
+        step = simulation.steps.get(name, 0.0) if is_float(ball.dtype) else 0.0
+        if verdict.kind is Kind.WRONG_VALUES and error[wrong].max() <= ONE_STEP * step:
             return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
         return verdict
     if is_ill(ball):
@@ -153,7 +154,7 @@ Held = tuple[Layer, Weights | None, str]
 def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -> list[Held]:
     candidates, held = list(layers.weights_of(model)), []
     for name, region in regions.items():
-        names = {op.name.split(layers.PIECE)[0] for op in region.operations}
+        names = {op.layer for op in region.operations}
         within = [model.nodes[k] for k in tracing.inside(model, region)]
         for layer in (layer for layer in found if layer.name in names):
             fitting = [w for w in candidates if w.node in within and w.matrix.shape == layer.weights.shape]

@@ -21,9 +21,7 @@ from harness.oracle.graph import Graph, Values
 
 UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
 LAYER = "layer"
-"""what an operation computes that multiplies its operand by the weights of the layer of its name"""
-BEFORE = "__before_tr"
-"""what a converter adds to the name of a result that it still has to transpose"""
+"""what an operation computes that multiplies its operand by its weights"""
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,7 @@ class Operation:
     steps: int = 0
     in_order: bool = False
     whole_bias: bool = False
+    layer: str = ""
     computes: str = ""
     then: str = ""
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -87,10 +86,21 @@ class Region:
 
 @dataclass(frozen=True)
 class Trace:
-    """The operations of an artifact by the tensors that they give, and the grids of tensors."""
+    """The operations of an artifact by the tensors that they give, the grids of tensors, and the tensors of the model
+    that are held in another order."""
 
     makers: Mapping[str, Operation]
     grids: Mapping[str, Grid]
+    reordered: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, tensor: str) -> str:
+        """What the model calls the artifact's `tensor`, if it has it."""
+        return self.reordered.get(tensor, tensor)
+
+    def start(self, name: str) -> str:
+        """What the artifact calls tensor `name` of the model, as it is or in another order; "" where it has neither."""
+        held = (tensor for tensor, of in self.reordered.items() if of == name)
+        return next((tensor for tensor in (name, *held) if tensor in self.makers), "")
 
     def grid(self, tensor: str) -> Grid:
         """The grid that an operation in codes has for an operand or result: data that are moved keep theirs."""
@@ -145,7 +155,7 @@ def read(artifact: Mapping[str, Any]) -> Trace:
         if all(name in makers or name not in given for name in said["inputs"]):
             op = Operation(**{**said, "inputs": tuple(said["inputs"]), "outputs": tuple(said["outputs"])})
             makers |= dict.fromkeys(op.outputs, op)
-    return Trace(makers, grids)
+    return Trace(makers, grids, artifact.get("reordered", {}))
 
 
 def regions(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Region]:
@@ -154,8 +164,7 @@ def regions(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Reg
     computed = {name for node in model.nodes for name in node.outputs}
     for node in model.nodes:
         for name in node.outputs:
-            start = name if name in trace.makers else name + BEFORE
-            if name and start in trace.makers:
+            if name and (start := trace.start(name)):
                 behind = set(_behind(model, name))
                 region = _region(model, trace, name, _walk(trace, start, behind), runs)
                 renamed = _is_renamed(model, region, computed - behind - {name}, runs[0])
@@ -273,7 +282,7 @@ def _walk(trace: Trace, start: str, behind: Collection[str]) -> _Walk:
     pending: list[tuple[str, str, str, frozenset[Grid]]] = [(start, "", "", frozenset())]
     while pending:
         tensor, operation, operand, grids = pending.pop()
-        name, op = tensor.removesuffix(BEFORE), trace.makers.get(tensor)
+        name, op = trace.name(tensor), trace.makers.get(tensor)
         moved = trace.moved_on(tensor)
         if tensor != start and moved:
             grids = grids | {moved}
@@ -312,7 +321,7 @@ def _coded(trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> di
 
 def _size(trace: Trace, walk: _Walk, tensor: str, result: str, run: Values) -> int:
     """How many elements the artifact's `tensor` has in a run of the model; 0 where that is not known."""
-    name, op = tensor.removesuffix(BEFORE), trace.makers.get(tensor)
+    name, op = trace.name(tensor), trace.makers.get(tensor)
     if any(r.tensor == name for r in walk.reads):
         return np.size(run.get(name, 0))
     if op is None or op.values is not None:

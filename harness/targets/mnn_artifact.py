@@ -43,13 +43,16 @@ IN_FLOATS = frozenset({2, 9, 17, 18, 22, 23, 39, 66, 68, 69, 70, 76, 78, 80, 82,
 Selu, Shape, Size, ArgMin, Select, Int8ToFloat, GridSample"""
 MOVED_TOO = frozenset({2, 68, 130})
 """of these ArgMax, Reduction, ArgMin: their operands and results may be transposed besides, as codes"""
+BEFORE_TRANSPOSED, PIECE, PRODUCT = "__before_tr", "__group__", "__matmul_converted"
+"""what the converter adds to the name of a result that it transposes next, and to those of an operator that it splits
+(with a number) or makes a convolution of"""
 MOVES = frozenset({CONCAT, 14, 26, 28, PACK, 45, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, 129})
 """Concat, Crop, ExpandDims, Flatten, Pack, Padding, Permute, Reshape, Slice, SliceTf, Split, Squeeze, StridedSlice,
 Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, ConvertTensor"""
 
 
 def read(path: str, histogram: bool = False) -> dict[str, Any]:
-    """{"layers": [...], "tensors": {name: ...}, "operations": [...]} of a quantised file, see harness.wire.Artifact.
+    """{"layers": [...], "tensors": {name: ...}, "operations": [...], ...} of a file, see harness.wire.Artifact.
 
     histogram   whether scales were calibrated by KL on the case's own samples
     """
@@ -68,6 +71,7 @@ def read(path: str, histogram: bool = False) -> dict[str, Any]:
         "layers": _joined(layers),
         "tensors": tensors,
         "operations": _operations(list(net.tables(3)), names, tensors, coded),
+        "reordered": {x: x[: -len(BEFORE_TRANSPOSED)] for x in names if x.endswith(BEFORE_TRANSPOSED)},
     } | ({"histogram": HISTOGRAM} if histogram and not net.has(SUBGRAPHS) else {})
 
 
@@ -163,7 +167,8 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
         runs, steps = _runs(op, kind, known, name in coded)
         operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}
-        found.append(operation | _meaning(op, kind))
+        layer = {"layer": name.split(PIECE)[0]} if name in coded else {}
+        found.append(operation | layer | _meaning(op, kind))
     return found
 
 
@@ -228,9 +233,10 @@ def _joined(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The layers, those that the converter split a grouped operator into joined again."""
     parts: dict[str, list[dict[str, Any]]] = {}
     for layer in layers:
-        parts.setdefault(layer["name"].split("__group__")[0], []).append(layer)
+        parts.setdefault(layer["name"].split(PIECE)[0], []).append(layer)
     return [
-        {"name": name} | {key: np.concatenate([layer[key] for layer in group]) for key in ("weights", "scales")}
+        {"name": name, "result": name.split(PRODUCT)[0]}
+        | {key: np.concatenate([layer[key] for layer in group]) for key in ("weights", "scales")}
         for name, group in parts.items()
     ]
 
