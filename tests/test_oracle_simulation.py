@@ -305,3 +305,14 @@ def test_an_integer_is_not_off_by_a_step(lab):
     question = Question(case, ({"y": np.array([7], np.uint8)},), expected, lab.reference, SCHEME, artifact=said)
     found = simulation.decide(question, question.places)[0, "y"]
     assert (found.word, found.kind) == (Word.DIVERGES, Kind.WRONG_VALUES)
+
+
+def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(lab):
+    operations = [operation(*told) for told in (("h", "x", "h", "float"), ("t", "h", "t", "moves"))]
+    operations.append(operation("y", "h", "y", "float"))
+    exact, rounded = np.exp(np.tanh(X)), np.exp(on_grid(np.tanh(X), 1 / 127))
+    said = artifact(operations, {"t": 1 / 127})
+    for right in (exact, rounded):
+        assert ask(lab, CHAIN, said, right).word is Word.AGREES
+    assert ask(lab, CHAIN, said, 1.01 * exact).word is Word.DIVERGES
+    assert ask(lab, CHAIN, artifact(operations, {}), rounded).word is Word.DIVERGES, "there is no grid to be on"

@@ -123,6 +123,17 @@ class Trace:
             return None
         return replace(grid, sure=all(origin == grid for origin in origins))
 
+    def taken(self, tensor: str) -> Grid | None:
+        """The grid that an executor may take for a computed `tensor` that has none: that of what it is moved into."""
+        if tensor in self.grids or not self.makers[tensor].inputs:
+            return None
+        moved = {
+            self.grids[name]
+            for name, op in self.makers.items()
+            if op.runs == "moves" and tensor in op.inputs and name in self.grids
+        }
+        return None if not moved else replace(moved.pop(), sure=False) if len(moved) == 1 else NOT_TOLD
+
     def _origins(self, tensor: str) -> Iterator[str]:
         """The tensors that the data in `tensor` are moved from; only what has memory of its own has a grid."""
         op = self.makers.get(tensor)
@@ -224,6 +235,7 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence
     operations = tuple(walk.operations.values())
     coded = _coded(trace, result, walk, runs)
     sources, sure = _sources(trace, walk, coded)
+    taken = trace.taken(walk.start)
     results: list[Grid | None] = [
         replace(trace.grid(op.outputs[0]), sure=coded[op.name]) if op.name in coded else None for op in operations
     ]
@@ -233,12 +245,12 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence
         operations,
         coded,
         {name: grids for name, grids in sources.items() if name},
-        _single(results) if coded else (None,),
+        _single(results) if coded else (taken,),
         max((op.steps for op in operations if op.name in coded), default=0),
         (trace.moved_on(walk.start) if walk.start == result else None,),
     )
     between = {trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])}
-    moved = {grid for grids in (*sources.values(), region.handed_out) for grid in grids if grid}
+    moved = {grid for grids in (*sources.values(), region.handed_out, (taken,)) for grid in grids if grid}
     told = all(grid.scale > 0 for grid in between | moved)
     apart = not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
     alone = not coded or (len(coded) == len(operations) and "" not in sources)
