@@ -1,12 +1,14 @@
 """What quantisers and optimisers make of a model beside its numbers: names, nodes taken apart, shared constants."""
 
 import numpy as np
+from onnx import TensorProto
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
 from harness.oracle.artifacts.form import in_order
+from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.balls.evaluate import evaluate
-from tests.test_oracle_artifact import CODES, CONSTANTS, RNG, XS, B, W, X, model, problems
+from tests.test_oracle_artifact import CODES, CONSTANTS, QDQ, RNG, XS, B, W, X, model, problems
 
 RELU = [
     ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
@@ -88,3 +90,90 @@ def test_nodes_are_put_in_order_though_some_leave_out_a_result():
     graph = graphs.read(model([("Neg", ["t"], ["y"], {}), recurrent, late, RELU[0]]))
     made = [node.outputs[-1] for node in in_order(graph).nodes]
     assert made.index("xq") < made.index("t") < made.index("y"), made
+
+
+def test_the_range_of_a_relu_is_not_that_of_its_operand_where_others_read_this_too():
+    seen = Calibration({"x": (-1.0, 1.0), "h": (-4.0, 6.0), "r": (0.0, 6.0)})
+    made = [*QDQ[:6], ("DequantizeLinear", ["yq", "ys", "yz"], ["hd"], {}), ("Relu", ["hd"], ["r"], {"name": "relu"})]
+    for last, expected in ((("Neg", "r"), []), (("Sub", "h", "r"), [("ys", "relu")])):
+        op, *operands = last
+        nodes = [("Gemm", ["x", "w", "b"], ["h"], {}), ("Relu", ["h"], ["r"], {"name": "relu"})]
+        floating = model([*nodes, (op, operands, ["y"], {})], w=W, b=B)
+        graph = graphs.read(model([*made, (op, ["hd" if x == "h" else x for x in operands], ["y"], {})], **CONSTANTS))
+        found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], seen).problems
+        assert [(problem.where, problem.culprit[0]) for problem in found] == expected, f"{op} reads {operands}"
+
+
+def test_copies_of_a_dequantisation_of_the_float_model_are_one_tensor():
+    given = {"k": np.float32(0.13), "seven": np.float32(7)}
+    codes = [("Mul", ["x", "seven"], ["z"], {}), ("Cast", ["z"], ["i"], {"to": TensorProto.INT8})]
+    real = ("DequantizeLinear", ["i", "k"], ["r"], {})
+    both = [("Sigmoid", ["r"], ["p"], {}), ("Sigmoid", ["r"], ["q"], {}), ("Add", ["p", "q"], ["y"], {})]
+    copied = [
+        *(*codes, ("DequantizeLinear", ["i", "k"], ["r/duplicated"], {}), real),
+        *(("Sigmoid", ["r/duplicated"], ["p"], {}), both[1]),
+        *(("QuantizeLinear", [n, "half", "zero"], [n + "i"], {}) for n in "pq"),
+        *(("DequantizeLinear", [n + "i", "half", "zero"], [n + "d"], {}) for n in "pq"),
+        ("Add", ["pd", "qd"], ["y"], {}),
+    ]
+    floating = model([*codes, real, *both], **given)
+    assert problems(copied, floating, **given, half=np.float32(0.5), zero=np.int8(0)) == []
+
+
+def test_a_constant_that_hangs_on_a_rounding_may_be_either():
+    made = [("Mul", ["ten", "part"], ["m"], {}), ("Floor", ["m"], ["f"], {})]
+    given = {"ten": np.float32(10), "part": np.float32(0.7)}
+    floating = model([*made, ("Add", ["x", "f"], ["y"], {})], **given)
+    for stored, expected in ((7, []), (6, []), (5, [("topology", "m")])):
+        found = problems([("Add", ["x", "f"], ["y"], {})], floating, f=np.float32(stored))
+        assert found == expected, f"10 times 0.7 is 7 or a little less, and {stored} was stored"
+
+
+def test_constants_that_are_rounded_inside_an_operator_taken_apart_are_roundings():
+    floating = model([("Mean", ["x", "c"], ["y"], {})], c=X)
+    for factor, expected in ((0.5, []), (0.25, [("topology", "y")])):
+        nodes = [
+            ("Mul", ["c", "half"], ["h"], {}),
+            ("QuantizeLinear", ["h", "coarse", "zero"], ["hq"], {}),
+            ("DequantizeLinear", ["hq", "coarse", "zero"], ["hd"], {}),
+            ("Mul", ["x", "half"], ["g"], {}),
+            ("Add", ["g", "hd"], ["y"], {}),
+        ]
+        given = {"c": X, "half": np.float32(factor), "coarse": np.float32(0.1), "zero": np.int8(0)}
+        assert problems(nodes, floating, **given) == expected, f"times {factor}"
+
+
+def test_weights_that_are_moved_may_be_rounded_twice():
+    rows = np.arange(4)[::-1].copy()
+    floating = model([("Gather", ["w", "k"], ["g"], {}), ("MatMul", ["x", "g"], ["y"], {})], w=W, k=rows)
+    for k, expected in ((rows, []), (rows[::-1].copy(), [("topology", "g")])):
+        nodes = [
+            QDQ[2],
+            ("Gather", ["wd", "k"], ["g"], {}),
+            ("QuantizeLinear", ["g", "coarse", "zero"], ["gq"], {}),
+            ("DequantizeLinear", ["gq", "coarse", "zero"], ["gd"], {}),
+            ("MatMul", ["x", "gd"], ["y"], {}),
+        ]
+        given = {"k": k, "coarse": np.float32(0.1), "zero": np.int8(0)}
+        assert problems(nodes, floating, **given) == expected, f"rows {k.tolist()}"
+
+
+def test_a_weight_that_two_nodes_read_is_judged_for_each_way_round():
+    square = RNG.normal(size=(4, 4)).astype(np.float32)
+    step = np.float32(np.abs(square).max() / 127)
+    floating = model([("Gemm", ["x", "v"], ["h"], {"transB": 1}), ("Gemm", ["h", "v"], ["y"], {})], v=square)
+    codes = np.rint(square / step).astype(np.int8)
+    for second, expected in (("v", []), ("u", [("parameter", "v")])):
+        nodes = [
+            *(("DequantizeLinear", [name + "q", "step"], [name + "d"], {}) for name in "uv"),
+            ("MatMul", ["x", "ud"], ["h"], {}),
+            ("MatMul", ["h", second + "d"], ["y"], {}),
+        ]
+        given = {"uq": codes.T.copy(), "vq": codes, "step": step}
+        assert problems(nodes, floating, **given) == expected, f"the second reads {second}"
+
+
+def test_weights_without_elements_are_right():
+    floating = model([("MatMul", ["x", "e"], ["y"], {})], e=np.zeros((4, 0), np.float32))
+    nodes = [("DequantizeLinear", ["eq", "xs"], ["ed"], {}), ("MatMul", ["x", "ed"], ["y"], {})]
+    assert problems(nodes, floating, eq=np.zeros((4, 0), np.int8)) == []

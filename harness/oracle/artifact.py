@@ -98,10 +98,11 @@ def unfolded(
     """
     made: set[str] = set()
     rounded: set[str] = set()
+    again = {rounding.real for rounding in artifact.roundings}
     for piece in artifact.pieces:
         results = {use.real for use in piece.results if use and use.tensor in artifact.constant}
         made |= results
-        computes = piece.node.op not in MOVEMENT or not results.isdisjoint(model.outputs)
+        computes = piece.node.op not in MOVEMENT or not results.isdisjoint({*model.outputs, *again})
         if any(use.real in rounded or (use.format and computes) for use in piece.uses if use):
             rounded |= results
     known = made | artifact.real.keys()

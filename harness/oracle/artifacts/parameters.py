@@ -94,7 +94,7 @@ class _Checker:
             if pair.how is How.ABSORBED and pair.node.op in AFFINE and pair.piece:
                 foldings.setdefault(id(pair.piece), []).append(Folding(pair.node, self.constants))
         biases = {id(p.piece): p for p in self.matching.pairs if p.how is How.ABSORBED and p.bias}
-        seen: set[tuple[Use, str]] = set()
+        seen: set[tuple[Use, str, bool]] = set()
         for pair in self.matching.pairs:
             if pair.how is not How.SAME or pair.piece is None:
                 continue
@@ -105,9 +105,9 @@ class _Checker:
                 use = pair.operands[k] if k < len(pair.operands) else None
                 if folded and k == 2 and use is None:
                     self.lost_bias(folded, wanted)
-                if use is None or (use, pair.node.input(k)) in seen:
+                if use is None or (use, pair.node.input(k), pair.transposed) in seen:
                     continue
-                seen.add((use, pair.node.input(k)))
+                seen.add((use, pair.node.input(k), pair.transposed))
                 try:
                     if self.constant(pair, k, use, wanted) and self.takes_all_codes(pair, k, use):
                         self.used += [(share, use, pair.node.input(k), pair.node) for share in self.shares(use)]
@@ -298,7 +298,7 @@ class _Checker:
         codes = ball.numbers - self.numbers.zero_point(use.format, ball.shape)
         scale = self.numbers.spread_scale(use.format, ball.shape)
         axes = tuple(k for k in range(codes.ndim) if scale.ndim == 0 or scale.shape[k] == 1)
-        low, high = np.minimum(codes.min(axes), 0), np.maximum(codes.max(axes), 0)
+        low, high = codes.min(axes, initial=0), codes.max(axes, initial=0)
         least, most = code_range(ball.dtype)
         span = np.maximum(
             high - low, 2 * np.maximum(high, -low) if _is_symmetric(self.numbers, use.format, ball.dtype) else 0

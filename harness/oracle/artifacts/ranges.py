@@ -10,7 +10,6 @@ for nine of ten tensors), and one that stands out is wrong.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -20,7 +19,7 @@ from harness.oracle.artifacts.form import MOVEMENT, Format, Rounding
 from harness.oracle.artifacts.matching import RANGES, Matching
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided
-from harness.oracle.graph import Graph, Values
+from harness.oracle.graph import Graph, Node, Values, captured
 
 COVER = 1.01
 HALF_PRECISION = 2.0**-11
@@ -39,6 +38,7 @@ MANY = 8
 LARGE = 64
 """elements of a tensor, whose range varies little from input to input"""
 BOUNDED = frozenset({"Cos", "Erf", "HardSigmoid", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"})
+SHAPES = frozenset({"Shape", "Size"})
 GIVEN_UP = 0.01
 """share of the elements that no calibration leaves outside the range: those that clip leave out outliers"""
 
@@ -95,7 +95,7 @@ class _Checker:
         tensors: dict[str, list[str]] = {}
         for name, real in self.matching.at.items():
             tensors.setdefault(real, []).append(name)
-        shared: dict[tuple[float, ...], list[str]] = {}
+        shared: dict[tuple[object, ...], list[str]] = {}
         judged = []
         unknown = set()  # formats of tensors that the float model has not, of weights, or that stand in the float model
         formats = self.numbers.artifact.formats
@@ -139,43 +139,54 @@ class _Checker:
                 f"{p.rounding.real!r} is rounded within [{p.found[0]:.6g}, {p.found[1]:.6g}], but on these inputs it "
                 f"is in [{p.seen[0]:.6g}, {p.seen[1]:.6g}]: {2**log2:.3g} times the proportion of the other tensors"
             )
-            self.add(p.rounding, 2 ** abs(log2), 2**PROMINENT, message)
+            self.add(p.rounding, p.rounding.node, 2 ** abs(log2), 2**PROMINENT, message)
 
-    def add(self, rounding: Rounding, error: float, bound: float, message: str) -> None:
-        node = rounding.node
+    def add(self, rounding: Rounding, node: Node, error: float, bound: float, message: str) -> None:
         culprit = (node.name or node.outputs[0], node.op)
         self.problems.append(Problem("parameter", rounding.format.scale, error, bound, message, culprit))
 
-    def key(self, format: Format) -> tuple[float, ...]:
-        return (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
+    def key(self, format: Format) -> tuple[object, ...]:
+        """What tensors that are rounded alike have in common; a quantiser of which nothing is known may write that
+        anew for each."""
+        values = (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
+        return values if self.calibration.sampled else (format.scale, format.zero_point)
 
     def range(self, rounding: Rounding, shared: Sequence[str], own: Sequence[str]) -> None:
         try:
             low, high = (float(end[0]) for end in self.numbers.limits(rounding.format))
         except Undecided:
             return
-        scale = self.numbers.scale(rounding.format)
-        names = dict.fromkeys([*own, *shared, *self.neighbours(own)])
+        scale = float(self.numbers.scale(rounding.format))
+        reached, lent = self.neighbours(own)
+        names = [name for name in dict.fromkeys([*own, *shared, *reached]) if name not in lent]
         known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
         if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
             return
         known_as = [*_candidates(known), *self.by_definition(own)]
         widths = [np.log2((high - low) / (b - a)) for a, b in known_as if b > a] if high > low else []
         tiny = 0.0 if self.calibration.halves.isdisjoint(names) else HALF_TINY
-        if any(self.fits(candidate, (low, high), float(scale), tiny) for candidate in _candidates(known)):
+
+        def gives(data: Sequence[Range]) -> bool:
+            return any(self.fits(candidate, (low, high), scale, tiny) for candidate in _candidates(data))
+
+        if gives(known):
             recorded = [name for name in own if name in self.calibration.ranges]
             if widths and recorded:  # the last is behind a Relu or Clip that the range has absorbed
                 data, log2 = self.calibration.ranges[recorded[-1]], min(widths, key=abs)
                 self.proportions.append(Proportion(rounding, recorded[-1], log2, (low, high), data))
             return
         least, most = known[0]
-        error = max(abs(min(least, 0) - low), abs(max(most, 0) - high)) / float(scale)
+        error = max(abs(min(least, 0) - low), abs(max(most, 0) - high)) / scale
         seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
         message = (
             f"{rounding.real!r} is rounded within [{low:.6g}, {high:.6g}], but {seen} [{least:.6g}, {most:.6g}]: "
             f"{error:.3g} steps off"
         )
-        self.add(rounding, error, COVER, message)
+        ranges = {name: self.calibration.ranges[name] for name in lent if name in self.calibration.ranges}
+        lenders = [lent[name] for name, data in ranges.items() if gives([data]) or self.has_no_scale([data], rounding)]
+        if lenders:
+            message += f"; that is the range of what {lenders[0].op} makes of it, which is not all that is read of it"
+        self.add(rounding, [*lenders, rounding.node][0], error, COVER, message)
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
         """Whether data are so small that their scale would be no normal number: quantisers then take 1."""
@@ -204,19 +215,31 @@ class _Checker:
             if ends and all(end.size for end in ends):
                 yield min(float(ends[0].min()), 0.0), max(float(ends[1].max()), 0.0)
 
-    def neighbours(self, own: Sequence[str]) -> Iterator[str]:
-        """Tensors whose range the one called `own` may have: through data movement, and of a Relu or Clip."""
-        reached = set(own)
-        reads = Counter(name for node in self.model.nodes for name in node.inputs)
+    def neighbours(self, own: Sequence[str]) -> tuple[set[str], dict[str, Node]]:
+        """Tensors whose range the one called `own` may have, through data movement and of a Relu or Clip; and those
+        whose range it may not have, because the Relu or Clip is not all that reads it."""
+        reached, lent = set(own), dict[str, Node]()
         for node in self.model.nodes:  # forward
             name = node.input(0)
-            alone = node.op in RANGES and reads[name] == 1 and name not in self.model.outputs
-            if name in reached and (alone or node.op in MOVEMENT):
+            if name in lent and node.op in MOVEMENT | RANGES:
+                lent.update(dict.fromkeys(node.outputs, lent[name]))
+            elif name in reached and node.op in RANGES and not self.sees_all(node):
+                lent[node.outputs[0]] = node
+            elif name in reached and node.op in MOVEMENT | RANGES:
                 reached.update(node.outputs)
         for node in reversed(self.model.nodes):
             if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):
                 reached.add(node.inputs[0])
-        return iter(sorted(reached))
+        return reached, lent
+
+    def sees_all(self, node: Node) -> bool:
+        """Whether nothing of the operand of a Relu or Clip is read but what this, or another one like it, passes on."""
+        name, found = node.inputs[0], self.calibration.ranges.get(node.outputs[0])
+        readers = [other for other in self.model.nodes if name in (*other.inputs, *captured(other))]
+        return name not in self.model.outputs and all(
+            other.op in SHAPES or (other.op in RANGES and self.calibration.ranges.get(other.outputs[0]) == found)
+            for other in readers
+        )
 
 
 def _candidates(known: Sequence[Range]) -> Iterator[Range]:

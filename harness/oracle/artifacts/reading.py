@@ -70,11 +70,12 @@ class _Reader:
         self.constant = set(graph.constants)
         self.done: set[int] = set()
         self.integers: set[str] = set()
+        self.firsts: dict[tuple[object, ...], Node] = {}
         self.look_ahead()
 
     def read(self, node: Node) -> None:
         if self.kept(node):
-            self.plain(node)
+            self.once(node)
         elif node.op in QUANTIZE:
             self.round(node, node.outputs[0], _format(node))
         elif node.op in DEQUANTIZE:
@@ -106,6 +107,15 @@ class _Reader:
             self.movement(node)
         else:
             self.plain(node)
+
+    def once(self, node: Node) -> None:
+        """A node of the float model; of its copies, one for each reader, the results are those of the first."""
+        first = self.firsts.setdefault((node.op, node.inputs, str(sorted(node.attributes.items()))), node)
+        if first is node:
+            self.plain(node)
+        for name, other in zip(node.outputs, first.outputs):
+            if name != other:
+                self.join(name, other)
 
     def plain(self, node: Node) -> None:
         uses, results = ([self.use(name) for name in names] for names in (node.inputs, node.outputs))

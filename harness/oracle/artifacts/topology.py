@@ -18,15 +18,13 @@ import numpy as np
 
 from harness.oracle.artifacts.form import OPAQUE, Use
 from harness.oracle.artifacts.matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
-from harness.oracle.artifacts.values import Numbers, Problem, apply, spellings
+from harness.oracle.artifacts.values import FOLDING_ERROR, Numbers, Problem, apply, spellings
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
 from harness.oracle.balls.operands import moved
 from harness.oracle.graph import Graph, Node
 
 MOVED_BOUND = 0.51
 """of a step: how far the bound of an absorbed Relu or Clip may move"""
-CONSTANT_ERROR = 1e-5
-"""of the largest element, or of 1: what folding may make of a constant"""
 REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
 """operators whose attributes mean something else in another opset"""
 
@@ -158,7 +156,7 @@ class _Walk:
         if real not in self.numbers.artifact.constant:
             return 0.0
         use = self.view(real)
-        return self.step_of(use) + CONSTANT_ERROR * float(np.abs(self.numbers.real(use).numbers).max(initial=1.0))
+        return self.step_of(use) + FOLDING_ERROR * float(np.abs(self.numbers.real(use).numbers).max(initial=1.0))
 
     def neutral(self, pair: Pair) -> Node:
         """The node without the factors of a Gemm that have been multiplied into its constants: D3 looks after those."""
@@ -195,7 +193,7 @@ class _Walk:
 
     def seen(self, use: Use) -> Ball:
         """What a piece reads: the artifact's value where that has a counterpart, or none has made it."""
-        if use.real in self.anchored or use.tensor in self.numbers.artifact.constant or use.real not in self.makers:
+        if use.real in self.anchored or use.real not in self.makers:
             return self.numbers.real(use)
         ball = self.unrounded(use.real)
         if use.format:
@@ -306,7 +304,7 @@ class _Walk:
             except Undecided:
                 continue
             if name in self.constants:
-                slack += CONSTANT_ERROR * float(np.abs(wanted.numbers).max(initial=1.0))
+                slack += FOLDING_ERROR * float(np.abs(wanted.numbers).max(initial=1.0))
             self.hold(Pair(self.model.producers[name], How.NAMED), name, wanted, found, slack)
 
     def step_of(self, use: Use) -> float:

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifacts.form import MOVEMENT, Artifact, Format, Use, is_constant, spread
-from harness.oracle.balls.ball import Ball, Undecided, exact, value, widened
+from harness.oracle.balls.ball import Ball, Undecided, exact, format_of, is_float, value, widened
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.balls.operands import moved
 from harness.oracle.balls.quantized import code_range
@@ -23,6 +23,8 @@ PREFIXES = ("", "InsertedPrecisionFreeCast_")
 SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
 """what quantisers, and optimisers before them, add to the name of a tensor"""
 FLOAT = np.dtype(np.float32)
+FOLDING_ERROR = 1e-5
+"""of the largest element, or of 1: what folding may make of a constant"""
 
 
 def spellings(name: str) -> Iterator[str]:
@@ -198,7 +200,7 @@ def _no_subgraph(proto: Any, operands: Any) -> Any:
 
 
 def folded(graph: Graph) -> dict[str, np.ndarray]:
-    """The constants of `graph`, and what is computed from nothing but constants."""
+    """The constants of `graph`, and what is computed from nothing but constants: not what hangs on a rounding there."""
     constants = dict(graph.constants)
     known, nodes = set(constants), []
     for node in graph.nodes:
@@ -208,9 +210,21 @@ def folded(graph: Graph) -> dict[str, np.ndarray]:
     if nodes:
         part = graphs.Graph(tuple(nodes), graph.constants, graph.initializers, (), (), graph.opset)
         balls = evaluate(part, {}).balls
-        for node in nodes:
-            constants |= {n: _own(balls[n]) for n in node.outputs if isinstance(balls.get(n), Ball)}
+        vague: set[str] = set()
+        for node in reversed(nodes):
+            made = {name: ball for name in node.outputs if isinstance(ball := balls.get(name), Ball)}
+            if not vague.isdisjoint(made) or not all(_is_sharp(ball) for ball in made.values()):
+                vague.update(node.inputs)
+            else:
+                constants |= {name: _own(ball) for name, ball in made.items()}
     return constants
+
+
+def _is_sharp(ball: Ball) -> bool:
+    """Whether two ways of computing a constant give the same: not Floor of what is nearly a whole number."""
+    share = max(FOLDING_ERROR, 64 * format_of(ball.dtype).unit) if is_float(ball.dtype) else 0.0
+    size = np.abs(ball.numbers).max(initial=1.0, where=np.isfinite(ball.numbers))
+    return ball.radius is None or bool((ball.error <= share * size).all())
 
 
 def _own(ball: Ball) -> np.ndarray:
