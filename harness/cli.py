@@ -262,11 +262,18 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
 @click.option("--status", required=True, metavar="S", help="open, fixed, flaky or expected.")
 @click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
 @click.option("--note", default="", metavar="TEXT", help="One line for the next reader; for expected, the rule.")
+@click.option("--remedy", "remedies", multiple=True, metavar="K=V", help="An option under which the bug is gone.")
 @_corpus(None)
 @_json
-def triage(path: Path, status: str, upstream: str, note: str, corpus: Path, as_json: bool) -> int:
-    """Set the status of a saved case; one that stands in a report is brought into the corpus."""
-    result = api.triage(path, status=status, upstream=upstream, note=note, root=corpus)
+def triage(
+    path: Path, status: str, upstream: str, note: str, remedies: Sequence[str], corpus: Path, as_json: bool
+) -> int:
+    """Set the status of a saved case; one that stands in a report is brought into the corpus.
+
+    With --remedy, failures that go away under the same option are from then on taken for this case.
+    """
+    remedy = dict(_pair(text, "--remedy K=V") for text in remedies)
+    result = api.triage(path, status=status, upstream=upstream, note=note, remedy=remedy, root=corpus)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
     return 0
 

@@ -51,6 +51,7 @@ class SavedCase:
     machine    {"arch": ..., "cpu_features": [...]} where it was seen; whatever else it holds is kept
     runs, reproduced   how often the saved case was run in fresh workers, and failed
     rule       for status "expected": the documented rule that explains it
+    remedy     options under which the bug is gone, found by hand: what goes away under them is this bug (`known`)
     """
 
     id: str
@@ -70,6 +71,7 @@ class SavedCase:
     upstream: str = ""
     note: str = ""
     rule: str = ""
+    remedy: Mapping[str, Any] = field(default_factory=dict)
     path: Path | None = None
 
     @property
@@ -83,7 +85,7 @@ class SavedCase:
 
 _FORM: Mapping[str, type] = {
     **dict.fromkeys(("target", "coarse", "fine", "status", "upstream", "note", "rule"), str),
-    **dict.fromkeys(("recipe", "verdict", "machine", "origin"), dict),
+    **dict.fromkeys(("recipe", "verdict", "machine", "origin", "remedy"), dict),
     **dict.fromkeys(("seen", "not_seen"), list),
     **dict.fromkeys(("schema", "runs", "reproduced"), int),
 }
@@ -170,6 +172,8 @@ def load(folder: Path) -> SavedCase:
     path = folder / "case.json"
     try:
         fields = json.loads(path.read_text())
+        if isinstance(fields, dict):
+            fields.setdefault("remedy", {})  # most have none
         _check_form(fields, path)
     except FileNotFoundError:
         raise _no_case_json(folder) from None
@@ -207,7 +211,7 @@ def _check_form(fields: Any, path: Path) -> None:
     for value in (*texts, *fields["seen"], *fields["not_seen"]):
         if not isinstance(value, str):
             raise ValueError(f"{value!r:.80} in verdict, seen or not_seen is not a text")
-    for name, value in fields["recipe"].items():
+    for name, value in [*fields["recipe"].items(), *fields["remedy"].items()]:
         parts = value if isinstance(value, list) else [value]
         if any(isinstance(part, dict | list) for part in parts):
             raise ValueError(f"recipe option {name} is {value!r:.80}, not a value and no list of values")

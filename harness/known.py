@@ -14,13 +14,18 @@ a tensor of that class (a quantiser that takes integers for floats crashes at ev
 That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
 fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
 kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be of any kind.
+
+Some bugs have no place: a graph optimiser moves a rounding through whatever stands there. Where a saved case names a
+remedy, options under which its bug is gone (the optimiser switched off), no pattern is asked: a failure of that kind
+that goes away under the same options is the same one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from onnx import helper, numpy_helper
 
@@ -49,10 +54,21 @@ class Symptom:
     @property
     def stage(self) -> str:
         """The stage that failed."""
-        return self.coarse.split("/")[1] if "/" in self.coarse else ""
+        return (*self.coarse.split("/"), "")[1]
+
+    @property
+    def sort(self) -> str:
+        """The stage that failed and the kind of failure; how far a wrong value is off does not count."""
+        stage, kind = (*self.coarse.split("/"), "", "")[1:3]
+        return f"{stage}/{Kind.WRONG_VALUES if kind in VALUES else kind}"
 
 
 Failure = Callable[[Case], Symptom]
+Cured = Callable[[Case, Mapping[str, Any]], bool]
+"""Whether a case does not fail when these options are changed too."""
+
+VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN})
+"""Kinds that only tell how far a wrong value is off."""
 
 
 def symptom_of(coarse: str, culprits: Sequence[Sequence[str]]) -> Symptom:
@@ -65,6 +81,7 @@ class Mask:
     """A known bug of `target`, to be found in other models.
 
     id names the saved case;   rule  the documented behaviour that it shows, "" where it is a bug
+    remedy  options under which it is gone
     """
 
     id: str
@@ -73,6 +90,7 @@ class Mask:
     symptom: Symptom
     nodes: tuple[PatternNode, ...]
     rule: str = ""
+    remedy: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def is_told(self) -> bool:
@@ -104,7 +122,7 @@ class Mask:
 def mask_of(saved: SavedCase) -> Mask:
     """The mask of a saved case."""
     kind, shown = str(saved.verdict.get("kind", "")), symptom_of(saved.coarse, saved.verdict.get("culprits", ()))
-    return Mask(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule)
+    return Mask(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule, saved.remedy)
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,7 +134,9 @@ class Explanation:
     rest: Case | None
 
 
-def explain(masks: Iterable[Mask], case: Case, failure: Failure, record: Record) -> Explanation:
+def explain(
+    masks: Sequence[Mask], case: Case, failure: Failure, record: Record, cured: Cured = lambda case, remedy: False
+) -> Explanation:
     """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
     a new one, which is then all that is left in the rest.
 
@@ -124,13 +144,14 @@ def explain(masks: Iterable[Mask], case: Case, failure: Failure, record: Record)
     failure   how a case fails
     Raises what `record` raises for `case` itself.
     """
-    masks = list(masks)
+    remedies = {f"{mask.symptom.sort} {mask.remedy}": mask for mask in masks if mask.remedy}
+    masks = [mask for mask in masks if not mask.remedy]
     possible = [mask for mask in masks if mask.passes_on or may_occur(mask.pattern, case)]
     told = {mask.symptom.coarse: mask for mask in masks if mask.is_told}
     found: list[Mask] = []
     places: set[int] = set()
-    rest, failed = case, failure(case) if possible or told else Symptom()
-    recorded = recording(case, record) if failed.coarse else Recording((), ())
+    rest, failed = case, failure(case) if possible or told or remedies else Symptom()
+    recorded = recording(case, record) if failed.coarse and (possible or told) else Recording((), ())
     # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
     while failed.coarse:
         if mask := next((m for m in possible if m.symptom.stage == failed.stage), None):
@@ -148,6 +169,9 @@ def explain(masks: Iterable[Mask], case: Case, failure: Failure, record: Record)
             if without is None or not (failed := failure(without)).coarse:
                 return Explanation(tuple(found), None)
             rest = without
+    for mask in remedies.values():
+        if mask.symptom.sort == failed.sort and cured(rest, mask.remedy):
+            return Explanation((*found, mask), None)
     return Explanation(tuple(found), rest)
 
 

@@ -20,7 +20,7 @@ from harness.known import Explanation, Mask, Symptom, explain, symptom_of
 from harness.laboratory import Laboratory
 from harness.machine import description
 from harness.oracle.judge import judge, who_is_wrong
-from harness.recipe import Recipe, canonical, effective
+from harness.recipe import Recipe, canonical, effective, remedied
 from harness.recipe import simpler as simpler_recipes
 from harness.reduce.problem import ExhaustedError
 from harness.reduce.reducer import reduce
@@ -257,8 +257,11 @@ def explanation(
         found = verdict if part is case else look(part, installed, recipe, lab)
         return symptom_of(coarse(name, found), found.culprits) if found.failed else Symptom()
 
+    def cured(part: Case, remedy: Recipe) -> bool:
+        return not look(part, installed, remedied(installed.target, recipe, remedy), lab).failed
+
     try:
-        return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record)
+        return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record, cured)
     except (ReferenceError, ExhaustedError):
         return Explanation((), case)
 

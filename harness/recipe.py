@@ -31,6 +31,15 @@ def canonical(target: Target, recipe: Recipe) -> dict[str, Any]:
     return {name: value for name, value in effective(target, recipe).items() if value != defaults[name]}
 
 
+def remedied(target: Target, recipe: Recipe, remedy: Recipe) -> dict[str, Any]:
+    """`recipe` with the options of `remedy` in the place of its own; the parts of a switch are added to its own."""
+    changed = {
+        name: sorted({*recipe.get(name, ()), *value}) if name in target.switches else value
+        for name, value in remedy.items()
+    }
+    return canonical(target, {**recipe, **changed})
+
+
 def draw(target: Target, rng: random.Random) -> dict[str, Any]:
     """A random recipe, canonical. Defaults are drawn as often as all other values of an option together, except that
     an option which opens others (a quantisation method, say) is drawn evenly."""

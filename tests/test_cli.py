@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -187,6 +188,18 @@ def test_triage_sets_status_link_and_note_and_brings_a_new_case_in(driftnet, tmp
     moved = corpus.load(root / "mnn" / folder.name)
     assert (moved.status, moved.upstream, moved.note) == ("fixed", "https://example.org/7", "mended")
     assert corpus.load(folder).status == "open", "the report was changed"
+
+
+def test_a_remedy_is_tried_before_it_is_written_down(driftnet, tmp_path):
+    corpus_root = Path(__file__).parent.parent / "corpus" / "onnxruntime-quant"
+    known = next(corpus_root.glob("*_add-quantizelinear-dequantizelinear_6fc7aa95"))
+    words = ["triage", known, "--status", "open", "--corpus", tmp_path, "--remedy"]
+    refused = driftnet(*words, "disabled_optimizers=NhwcTransformer")
+    assert_one_clear_message(refused, says='fails under {"disabled_optimizers": ["NhwcTransformer"]} too')
+    assert driftnet(*words, "disabled_optimizers=DoubleQDQPairsRemover")[0] == 0
+    assert corpus.load(tmp_path / "onnxruntime-quant" / known.name).remedy == {
+        "disabled_optimizers": ["DoubleQDQPairsRemover"]
+    }
 
 
 def test_defaults_come_from_pyproject(driftnet, tmp_path, monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -358,3 +359,34 @@ def test_an_error_of_few_words_is_known_at_its_own_operators_only():
     case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
     bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
     assert not explains(known, case, failure(bug, known.symptom.coarse), tools.record)
+
+
+def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_whatever_its_operators():
+    remedy = {"disabled": ["Mover"]}
+    off, other = Symptom("planted/execute/off-by-one-step"), Symptom("planted/execute/crash")
+    known = replace(mask(small(node("Neg", ["x"], ["y"]))), remedy=remedy)
+    case = small(node("Sin", ["x"], ["y"]))
+
+    def says(symptom: Symptom, cured: bool) -> bool:
+        return (
+            explain([known], case, lambda _: symptom, tools.record, lambda _, by: cured and by == remedy).rest is None
+        )
+
+    assert says(off, cured=True), "the same kind of failure, and gone"
+    assert not says(off, cured=False), "another bug: the remedy is none"
+    assert not says(other, cured=True), "a crash is not a wrong value"
+
+
+def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
+    moves = replace(mask(small(node("Neg", ["x"], ["y"]))), remedy={"disabled": ["Mover"]})
+    case = small(node("Sin", ["x"], ["t"]), node("Softmax", ["t"], ["y"]))
+    everywhere, asked = failure(tools.on_valid(lambda case, _: True)), list[int]()
+
+    def cured(part: Case, remedy: Mapping[str, Any]) -> bool:
+        asked.append(len(part.proto.graph.node))
+        return True
+
+    explanation = explain([moves, mask(small(node("Softmax", ["x"], ["y"])))], case, everywhere, tools.record, cured)
+    assert explanation.rest is None
+    assert len(explanation.masks) == 2
+    assert asked == [1], "the Softmax is known by its pattern, so the rest is the Sin alone"

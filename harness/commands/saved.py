@@ -103,11 +103,20 @@ def replay_one(
 
 
 def triage(
-    path: Path, *, status: str, upstream: str = "", note: str = "", root: Path = Path("corpus")
+    path: Path,
+    *,
+    status: str,
+    upstream: str = "",
+    note: str = "",
+    remedy: Mapping[str, str] | None = None,
+    root: Path = Path("corpus"),
 ) -> dict[str, Any]:
     """Set the status of a saved case, with an upstream link and a note; a case outside `root` is brought into it.
 
-    Raises UserError for an unknown status, and for `expected` without a note that names the documented rule.
+    remedy  options, with values as a person writes them, under which the bug is gone: from then on a failure that goes
+        away under them is taken for this one
+    Raises UserError for an unknown status, for `expected` without a note that names the documented rule, and for a
+    remedy under which the case fails as it does without.
     """
     if status not in corpus.STATUSES:
         raise UserError(
@@ -116,18 +125,35 @@ def triage(
     if status == "expected" and not note:
         raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
     saved = corpus.load(path)
+    chosen = _remedy(saved, remedy) if remedy else saved.remedy
     if not path.resolve().is_relative_to(root.resolve()):
         saved = corpus.load(corpus.save(saved, root))
     changes = {"upstream": upstream or saved.upstream, "note": note or saved.note}
     changes["rule"] = note if status == "expected" else saved.rule
-    updated = corpus.update(saved, status=status, **changes)
+    updated = corpus.update(saved, status=status, remedy=chosen, **changes)
     return {
         "id": updated.id,
         "path": str(updated.path),
         "status": status,
         "upstream": updated.upstream,
         "note": updated.note,
+        "remedy": dict(updated.remedy),
     }
+
+
+def _remedy(saved: corpus.SavedCase, texts: Mapping[str, str]) -> dict[str, Any]:
+    installed = resolve(saved.target)
+    chosen = {name: recipe.parsed(installed.target, name, text) for name, text in texts.items()}
+    changed = recipe.validated(installed.target, recipe.remedied(installed.target, saved.recipe, chosen))
+    with Laboratory() as lab:
+        verdict = look(saved.case, installed, changed, lab, fresh=True)
+    if verdict.failed:
+        raise UserError(
+            f"{saved.id} fails under {json.dumps(changed)} too: {verdict.message}",
+            hint=f"driftnet check {saved.path}/model.onnx names the options that make a failure go away",
+            kind="option",
+        )
+    return chosen
 
 
 def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str, Any]:
