@@ -316,3 +316,25 @@ def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(lab):
         assert ask(lab, CHAIN, said, right).word is Word.AGREES
     assert ask(lab, CHAIN, said, 1.01 * exact).word is Word.DIVERGES
     assert ask(lab, CHAIN, artifact(operations, {}), rounded).word is Word.DIVERGES, "there is no grid to be on"
+
+
+def test_data_joined_from_several_grids_may_be_put_on_the_result_s(lab):
+    nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Abs", ["x"], ["b"])]
+    nodes.append(helper.make_node("Concat", ["a", "b"], ["y"], axis=0))
+    case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, (6, 8))])
+    operations = [operation(*told) for told in (("a", "x", "a", "codes"), ("b", "x", "b", "codes"))]
+    said = artifact([*operations, operation("y", ("a", "b"), "y", "moves")], {"a": 1 / 127, "b": 0.03, "y": 0.05})
+    said["tensors"]["x"] = said["tensors"]["b"]
+    x = on_grid(X, 0.03)
+    kept = np.concatenate([on_grid(np.tanh(x), 1 / 127), np.abs(x)])
+    for right in (kept, on_grid(kept, 0.05)):
+        assert ask(lab, case, said, right).word is Word.AGREES
+    assert ask(lab, case, said, on_grid(kept, 0.25)).word is Word.DIVERGES
+
+
+@pytest.mark.parametrize(("fill", "runs"), [(-1.0, "somehow"), (0.0, "moves")])
+def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(lab, fill, runs):
+    constants = {"p": np.array([0, 0, 2, 0]), "f": np.array(fill, np.float32)}
+    nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Pad", ["t", "p", "f"], ["y"])]
+    seen, _ = observed(lab, models.case(nodes, {"x": X}, constants, outputs=[("y", FLOAT, (5, 8))]))
+    assert [op["runs"] for op in seen.artifact["operations"] if op["name"] == "y"] == [runs]

@@ -114,12 +114,13 @@ class Trace:
     def moved_on(self, tensor: str) -> Grid | None:
         """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved.
 
-        Surely where all are told and the same. Where some are, perhaps: only those may be picked; and where the grid
-        is told for the result only, an executor may take it for what is moved too.
+        Surely where all are told and the same, and not from one other grid. From several, perhaps: only some may be
+        picked, or all joined first. Where the grid is told for the result only, an executor may take it for what is
+        moved too.
         """
         grid = self.grids.get(tensor)
         origins = [self.grids.get(name) for name in self._origins(tensor)]
-        if grid is None or not any(origin in (grid, None) for origin in origins):
+        if grid is None or not origins or (len(origins) == 1 and origins[0] not in (grid, None)):
             return None
         return replace(grid, sure=all(origin == grid for origin in origins))
 

@@ -22,7 +22,7 @@ CODED = 1  # IDSTQuan.type of weights in a table of codes; others are sparse, fl
 
 # Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
 # says which run in int8 where all their operands and results have a scale; a session's callbacks show the same.
-BINARY, CONCAT, CONVOLUTION, DEPTHWISE, PACK, UNARY = 7, 10, 12, 13, 44, 101
+BINARY, CONCAT, CONVOLUTION, DEPTHWISE, PACK, PADDING, UNARY = 7, 10, 12, 13, 44, 45, 101
 POOLINGS = {47: (7, 1), 112: (3, 2)}
 """Pooling, and Pooling3D, which is made in two steps: (the number of the field that holds its type, how many steps)"""
 IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, 77, 85, UNARY, 603})
@@ -46,7 +46,9 @@ MOVED_TOO = frozenset({2, 68, 130})
 BEFORE_TRANSPOSED, PIECE, PRODUCT = "__before_tr", "__group__", "__matmul_converted"
 """what the converter adds to the name of a result that it transposes next, and to those of an operator that it splits
 (with a number) or makes a convolution of"""
-MOVES = frozenset({CONCAT, 14, 26, 28, PACK, 45, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, 129})
+MOVES = frozenset(
+    {CONCAT, 14, 26, 28, PACK, PADDING, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, 129}
+)
 """Concat, Crop, ExpandDims, Flatten, Pack, Padding, Permute, Reshape, Slice, SliceTf, Split, Squeeze, StridedSlice,
 Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, ConvertTensor"""
 
@@ -156,19 +158,23 @@ def _distinct(names: list[str]) -> list[str]:
 def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], coded: set[str]) -> list[dict[str, Any]]:
     """What the file says of its operators, see harness.wire.Artifact. What is only moved keeps its scale."""
     scales: dict[str, float | None] = {}
+    constants: dict[str, np.ndarray] = {}
     found = []
     for op in ops:
         kind, name = op.integer(5), op.string(3).decode("utf-8", "replace")
         inputs, outputs = ([names[k] for k in op.array(field, "i4")] for field in (0, 4))
+        fills = kind == PADDING and any(np.any(constants.get(x, 1)) for x in inputs[2:])
         if (kind in MOVES and kind not in (CONCAT, PACK)) or kind in MOVED_TOO:
             inputs = inputs[:1]  # the others say where to
         moved = scales.get(inputs[0]) if kind in MOVES and len(inputs) == 1 else None
         scales |= {tensor: tensors[tensor]["scale"] if tensor in tensors else moved for tensor in outputs}
         known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
-        runs, steps = _runs(op, kind, known, name in coded)
+        # The number that a Padding fills in has a scale of its own, or none.
+        runs, steps = ("somehow", 0) if fills else _runs(op, kind, known, name in coded)
         operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}
         layer = {"layer": name.split(PIECE)[0]} if name in coded else {}
         found.append(operation | layer | _meaning(op, kind))
+        constants |= {x: found[-1]["values"] for x in outputs if "values" in found[-1]}
     return found
 
 
