@@ -8,7 +8,7 @@ from harness.oracle.artifact import compare
 from harness.oracle.artifacts.form import in_order
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.balls.evaluate import evaluate
-from tests.test_oracle_artifact import CODES, CONSTANTS, QDQ, RNG, XS, B, W, X, model, problems
+from tests.test_oracle_artifact import CODES, CONSTANTS, QDQ, RNG, WS, XS, B, W, X, model, problems
 
 RELU = [
     ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
@@ -177,3 +177,23 @@ def test_weights_without_elements_are_right():
     floating = model([("MatMul", ["x", "e"], ["y"], {})], e=np.zeros((4, 0), np.float32))
     nodes = [("DequantizeLinear", ["eq", "xs"], ["ed"], {}), ("MatMul", ["x", "ed"], ["y"], {})]
     assert problems(nodes, floating, eq=np.zeros((4, 0), np.int8)) == []
+
+
+def test_a_matmul_with_something_affine_behind_it_may_become_a_gemm():
+    mean, ones = np.float32([0.1, 0.2, 0.3]), np.ones(3, np.float32)
+    behind = ("BatchNormalization", ["m", "ones", "b", "mean", "ones"], ["h"], {"epsilon": 0.0})
+    nodes = [("MatMul", ["x", "w"], ["m"], {}), behind, ("Relu", ["h"], ["y"], {})]
+    floating = model(nodes, w=W, b=B, mean=mean, ones=ones)
+    shifted = np.rint((B - mean) / (XS * WS)).astype(np.int32)
+    assert problems(floating=floating, bq=shifted) == []
+    assert problems(floating=floating) == [("parameter", "bd")], "the mean is not subtracted"
+    kept = {"ys": np.float32(12 / 255), "yz": np.uint8(128)}
+    assert problems(floating=floating, bq=shifted, **kept) == [("topology", "y")], "nothing clips at zero"
+
+
+def test_weights_that_the_float_model_dequantises_may_be_rounded_again():
+    made = ("DequantizeLinear", ["i", "k"], ["d"], {})
+    floating = model([made, ("Gemm", ["x", "d"], ["y"], {"beta": 1.0})], i=CODES, k=np.float32(0.01))
+    again = [("QuantizeLinear", ["d", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["e"], {})]
+    nodes = [made, *again, ("Gemm", ["x", "e"], ["y"], {})]
+    assert problems(nodes, floating, i=CODES, k=np.float32(0.01), s=np.float32(0.013), z=np.int8(0)) == []

@@ -19,7 +19,7 @@ import onnx
 
 from harness.oracle.artifacts.form import Artifact, Piece, Use
 from harness.oracle.artifacts.values import Numbers, spellings
-from harness.oracle.balls.ball import Undecided, is_float
+from harness.oracle.balls.ball import Ball, Undecided, is_float
 from harness.oracle.graph import Graph, Node
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal"})
@@ -171,6 +171,8 @@ class _Matcher:
         pieces = self.by_operator[node.op]
         if node.op == "Gemm" and node.input(1) in self.constants and not node.attributes.get("transA", 0):
             pieces = [*pieces, *self.by_operator["MatMul"]]
+        if node.op == "MatMul" and node.input(1) in self.constants:
+            pieces = [*pieces, *filter(self.adds_a_row, self.by_operator["Gemm"])]
         fits = [(self.fit(node, piece), piece) for piece in pieces]
         best = max((score for score, _ in fits if score is not None), default=None)
         if best is not None:
@@ -206,6 +208,13 @@ class _Matcher:
             self.at[first] = before
             return Pair(node, How.ABSORBED, self.maker(before))
         return Pair(node, How.ALONE)
+
+    def adds_a_row(self, piece: Piece) -> bool:
+        """Whether a Gemm is a MatMul with something affine behind it, as optimisers write that."""
+        given, bias = piece.node.attributes, piece.uses[2] if len(piece.uses) > 2 else None
+        plain = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
+        ball = self.numbers.balls.get(bias.tensor) if bias else None
+        return all(given.get(k, x) == x for k, x in plain.items()) and isinstance(ball, Ball) and len(ball.shape) == 1
 
     def form(self, node: Node) -> tuple[object, ...]:
         """What nodes that compute the same have in common."""

@@ -34,6 +34,7 @@ from harness.oracle.artifacts.form import (
     Use,
     is_constant,
 )
+from harness.oracle.artifacts.unfusing import unfused
 from harness.oracle.graph import Graph, Node
 
 
@@ -86,13 +87,19 @@ class _Reader:
             self.round(node, node.outputs[0], Format(node.outputs[1], node.outputs[2]), dynamic=True)
         elif node.op in INTEGER_PRODUCTS:
             self.integer_product(node)
+        elif node.op == CONTRIB + "MatMulIntegerToFloat":
+            operands = LAYOUTS[node.op].operands
+            self.product(node, [self.operand(node, *where) for where in operands], node.input(6))
         elif layout := _layout(node):
             self.quantised(node, layout)
-        elif node.op == CONTRIB + "MatMulNBits" and not node.input(4) and not node.input(5):
+        elif node.op == CONTRIB + "MatMulNBits" and not node.input(4):
             bits, rows, columns, block = (node.attributes[name] for name in ("bits", "K", "N", "block_size"))
             format = Format(node.input(2), node.input(3), block=block, packed=(bits, rows, columns))
             self.integer(node, node.inputs[1], format)
-            self.piece(node, "MatMul", [self.use(n) for n in node.inputs[:2]], [self.use(node.outputs[0])], {})
+            self.product(node, [self.use(name) for name in node.inputs[:2]], node.input(5))
+        elif node.op == CONTRIB + "DynamicQuantizeMatMul":
+            self.integer(node, node.inputs[1], Format(node.inputs[2], node.input(3), axis=-1))
+            self.product(node, [self.use(name) for name in node.inputs[:2]], node.input(4))
         elif node.op == CONTRIB + "DynamicQuantizeLSTM":
             for k, scale in ((1, 8), (2, 10)):
                 format = Format(node.input(scale), node.input(scale + 1), axis=0, flipped=True)
@@ -184,6 +191,16 @@ class _Reader:
         inputs, outputs = (tuple(use.real if use else "" for use in side) for side in (uses, results))
         node = Node(op, inputs, outputs, source.attributes if attributes is None else attributes, source.name)
         self.pieces.append(Piece(node, tuple(uses), tuple(results), source))
+
+    def product(self, node: Node, uses: Sequence[Use | None], bias: str) -> None:
+        """A MatMul of `uses`, with the Add of a bias that the operator has taken in."""
+        result = self.use(node.outputs[0])
+        if bias:
+            sum, result = result, Use(name := f"{node.outputs[0]}/product", name)
+            self.piece(node, "MatMul", uses, [result], {})
+            self.piece(node, "Add", [result, self.use(bias)], [sum], {})
+        else:
+            self.piece(node, "MatMul", uses, [result], {})
 
     def quantised(self, node: Node, layout: Layout) -> None:
         uses = [self.use(node.input(k)) for k in layout.plain]

@@ -161,6 +161,8 @@ class _Walk:
     def neutral(self, pair: Pair) -> Node:
         """The node without the factors of a Gemm that have been multiplied into its constants: D3 looks after those."""
         node = pair.node
+        if node.op == "MatMul" and pair.piece and pair.piece.node.op == "Gemm":
+            return replace(node, op="Gemm", attributes={})
         if node.op != "Gemm" or pair.piece is None or pair.piece.node.op not in ("Gemm", "MatMul"):
             return node
         other = pair.piece.node.attributes
@@ -193,7 +195,7 @@ class _Walk:
 
     def seen(self, use: Use) -> Ball:
         """What a piece reads: the artifact's value where that has a counterpart, or none has made it."""
-        if use.real in self.anchored or use.real not in self.makers:
+        if use.real in self.anchored | self.shared or use.real not in self.makers:
             return self.numbers.real(use)
         ball = self.unrounded(use.real)
         if use.format:
@@ -256,6 +258,14 @@ class _Walk:
         if own.size in self.unclaimed:
             raise Undecided(f"what became of {name!r} is not known")
         return exact(own)
+
+    @cached_property
+    def shared(self) -> set[str]:
+        """The constants that the float model has too, as operands of a counterpart or by name, as they were rounded."""
+        artifact = self.numbers.artifact
+        operands = {use.tensor for pair in self.matching.pairs for use in pair.operands if use}
+        operands.update(tensor for name in self.constants for tensor in spellings(name))
+        return {artifact.stands_for(tensor) for tensor in operands & artifact.constant}
 
     @cached_property
     def unclaimed(self) -> set[int]:
