@@ -37,7 +37,7 @@ from harness.reduce.submodel import Record, Recording, UnrecordedError, reads, r
 from harness.signature import operand_class
 from harness.verdict import Kind
 
-TELLING = 8
+TELLING = 5
 """Words of an error message that tell its cause, whatever the operator; MNN's "Compute Shape Error" does not. A Python
 exception, which has a type, does in fewer."""
 

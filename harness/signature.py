@@ -23,7 +23,8 @@ from harness.verdict import Kind, Verdict
 
 RANKED = ("Conv", "Pool", "Resize", "Upsample", "RNN", "GRU", "LSTM", "GridSample", "RoiAlign", "Col2Im", "Space")
 WORDS = 12
-"""Words of an error message that count; what follows them is detail of the case."""
+"""Words of an error message that count, its last ones: what a system says first of an error is which of its layers
+speak."""
 
 
 @dataclass(frozen=True)
@@ -81,10 +82,12 @@ def folder_name(signature: Signature) -> str:
 
 def normalised(message: str) -> str:
     """The words of an error message that do not depend on the model: no numbers, names, addresses, paths, shapes."""
-    text = re.sub(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`", " ", message.splitlines()[0] if message else "")
+    text = message.splitlines()[0] if message else ""
+    text = re.sub(r"^\S+ failed in \w+: ", "", text)  # our own words
+    text = re.sub(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`", " ", text)
     text = re.sub(r"\S*[\d_/\\]\S*", " ", text)
     words = re.findall(r"[A-Za-z]{3,}", text)
-    return " ".join(words[:WORDS]).lower()
+    return " ".join(words[-WORDS:]).lower()
 
 
 def node_labels(case: Case) -> list[str]:

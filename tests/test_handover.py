@@ -51,7 +51,7 @@ def run(folder):
     ("name", "said"),
     [
         ("test_mnn_execute_wrong-values_gemm_f56c53d6", "elements are wrong"),
-        ("test_onnxruntime-quant_quantize_error_gemm_10a8112e", "IndexError"),
+        ("test_onnxruntime-quant_quantize_error_gemm_85a5f4bb", "IndexError"),
     ],
 )
 def test_the_script_reproduces_a_saved_case_by_itself(lab, tmp_path, name, said):

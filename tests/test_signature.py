@@ -59,6 +59,12 @@ def test_an_apostrophe_is_no_quote():
     assert normalised("Can't find enough output for 'x', don't ask") == "can find enough output for don ask"
 
 
+def test_the_last_words_of_a_long_error_count_and_our_own_do_not():
+    words = "onnxruntime-quant failed in execute: Fail: status code returned while running a Conv node: one two six"
+    assert normalised(words) == "fail status code returned while running conv node one two six"
+    assert normalised("mnn failed in convert: no such thing") == "such thing"
+
+
 def test_only_the_first_line_of_an_error_counts():
     assert normalised("bad thing\nat frame one") == "bad thing"
 

@@ -25,6 +25,9 @@ POLES = frozenset(
     {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "LpNormalization", "Mod", "Pow", "ReduceLogSum", "Reciprocal"}
     | {"Sqrt", "Tan"}
 )
+LONGEST = 1000
+"""Characters of a system's words that are kept. What an error is about stands at their end: onnxruntime begins with the
+status, the node, and the source file and signature of the function that found it."""
 
 
 def failed_stage(observation: Observation, target: Target) -> Verdict | None:
@@ -117,7 +120,7 @@ def _said(run: StageRun, complaint: str) -> str:
     if not why and run.message == f"ended by {run.signal}":
         return ""  # that is said already
     text = why.group(0) if why else run.message.strip() or run.log.strip()
-    return f": {text.strip().splitlines()[0][:300]}" if text.strip() else ""
+    return f": {text.strip().splitlines()[0][:LONGEST]}" if text.strip() else ""
 
 
 def _blame(run: StageRun, word: Word, kind: str, message: str) -> Verdict:
