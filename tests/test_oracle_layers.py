@@ -106,6 +106,21 @@ def test_a_weight_of_zero_is_zero_to_a_rounding_of_its_channel(lab):
     assert verdict(lab, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES
 
 
+@pytest.mark.parametrize(
+    "recipe", [{**WEIGHT_ONLY, "weight_asymmetric": False}, OFFLINE], ids=["weight-only", "offline"]
+)
+@pytest.mark.parametrize("zeros", [0.5, 0.95])
+def test_weights_of_which_only_those_that_are_not_zero_are_written_are_read(lab, recipe, zeros):
+    rng = np.random.default_rng(1)
+    w = np.where(rng.uniform(size=(8, 8, 3, 3)) < zeros, 0, rng.normal(size=(8, 8, 3, 3))).astype(np.float32)
+    feed = {"x": rng.normal(size=(1, 8, 4, 4)).astype(np.float32)}
+    node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3])
+    case = models.case([node], feed, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 8, 2, 2))])
+    (layer,) = seen(lab, case, recipe).artifact["layers"]
+    off = np.abs(layer["weights"] - w.reshape(8, -1))
+    assert (off <= 0.501 * layer["scales"] + 1e-6).all(), f"a weight is read {off.max()} off"
+
+
 def test_weights_that_a_converter_computes_from_constants_are_judged(lab):
     """Codes with one scale, dequantised: what MNN makes of them is a constant, and quantised anew."""
     rng = np.random.default_rng(3)

@@ -18,7 +18,9 @@ import numpy as np
 CONVOLUTION_2D = 9  # in the union OpParameter
 SUBGRAPHS = 10  # of Net: their tensors have numbers of their own, which the quantiser takes for the main graph's
 HISTOGRAM = {"bins": 2048, "least": 128}  # tools/quantization/TensorStatistic.cpp
-CODED = 1  # IDSTQuan.type of weights in a table of codes; others are sparse, float16, ...
+CODED, SPARSE = 1, 2
+"""IDSTQuan.type where weights are indices into a table of codes, all of them or those that are not 0. (Others: float16
+...)"""
 
 # Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
 # says which run in int8 where all their operands and results have a scale; a session's callbacks show the same.
@@ -229,7 +231,7 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
         average = op.table(2).integer(field, form="<B") == 1
         return ("codes", parts if average else 0) if len(set(scales)) == 1 else ("float", 0)
     if kind in (CONVOLUTION, DEPTHWISE) and not coded:
-        return "float", 0
+        return ("somehow" if op.table(2).has(3) else "float"), 0  # weights that are quantised in a form not read here
     if kind == UNARY and not op.table(2).has(2):
         return ("codes", 1) if op.table(2).integer(0) in WITHOUT_TABLE else ("float", 0)
     return "codes", 0
@@ -278,23 +280,32 @@ def _layers(op: Table) -> Iterator[dict[str, Any]]:
 def _codes(quantisation: Table) -> np.ndarray | None:
     """The int8 codes of weights, flat; None in another form.
 
-    Dims (a count, then 16 or 32 bits each), how many codes there are (0: 256), these, and for each weight the index of
-    its code in as few bits as they need, the first in the highest.
+    Dims (a count, then 16 or 32 bits each); where only some weights are written, how many (32 bits), and how far each
+    is behind the one before; then how many codes there are (0: 256), these, and the index of each weight's code.
     """
-    if quantisation.integer(2) != CODED:
+    form = quantisation.integer(2)
+    if form not in (CODED, SPARSE):
         return None
     content = quantisation.array(0, "u1")
     wide = bool(quantisation.integer(11, form="<B"))
-    start = 1 + int(content[0]) * (4 if wide else 2)
-    count = math.prod(int(d) for d in content[1:start].view("<u4" if wide else "<u2"))
-    known = int(content[start]) or 256
-    table = content[start + 1 : start + 1 + known].view(np.int8)
-    width = max(1, (known - 1).bit_length())
-    packed = content[start + 1 + known :]
-    if width == 8:
-        return np.asarray(table[packed[:count]])
-    bits = np.unpackbits(packed)[: count * width].reshape(count, width)
-    return np.asarray(table[bits @ (1 << np.arange(width)[::-1])])
+    at = 1 + int(content[0]) * (4 if wide else 2)
+    written = size = math.prod(int(d) for d in content[1:at].view("<u4" if wide else "<u2"))
+    places = np.arange(size)
+    if form == SPARSE:
+        written, width = int(content[at : at + 4].copy().view("<u4")[0]), int(content[at + 4])
+        places = np.cumsum(_unpacked(content[at + 5 :], written, width))
+        at += 5 + (written * width + 7) // 8
+    known = int(content[at]) or 256
+    table = content[at + 1 : at + 1 + known].view(np.int8)
+    codes = np.zeros(size, np.int8)
+    codes[places] = table[_unpacked(content[at + 1 + known :], written, max(1, (known - 1).bit_length()))]
+    return codes
+
+
+def _unpacked(packed: np.ndarray, count: int, width: int) -> np.ndarray:
+    """`count` numbers of `width` bits each, the first in the highest."""
+    bits = np.unpackbits(packed[: (count * width + 7) // 8])[: count * width].reshape(count, width)
+    return np.asarray(bits @ (1 << np.arange(width)[::-1]))
 
 
 def _tensor(quantisation: Table) -> dict[str, float]:
