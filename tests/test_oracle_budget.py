@@ -108,6 +108,12 @@ def test_what_calibration_clips_is_no_fault(lab):
     assert asked(lab, model, clipped).word is Word.DIVERGES, "nothing says that there was anything to clip"
 
 
+def test_of_a_tensor_that_was_zero_in_calibration_nobody_knows_the_step(lab):
+    model = network()
+    blind = dataclasses.replace(model, calibration=({"x": np.zeros_like(model.feeds[0]["x"])},))
+    assert asked(lab, blind, quantised(model, damage=0.5)).word is Word.ABSTAINS
+
+
 def test_a_range_that_the_artifact_tells_is_the_one_that_counts(lab):
     model = network()
     question = Question(model, (), lab.reference.run(model).outputs, lab.reference, CLIPS)

@@ -52,6 +52,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         return {place: _cannot_tell(question, place, "nothing is quantised") for place in places}
     noise = of_scheme(question, question.scheme)
     verdicts = {place: agrees(TIER, place) for place in places if _within_half_a_step(question, place, noise)}
+    for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
+        verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros")
     disputed = [place for place in places if place not in verdicts]
     samples: list[Sequence[Values]] = []
     for count in SAMPLES:
@@ -67,6 +69,11 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 def _within_half_a_step(question: Question, place: Place, noise: Noise) -> bool:
     step, (got, expected) = noise.activations.get(place[1]), question.pair(place)
     return step is not None and bool((distance(got, expected) <= 0.5 * step.scale).all())
+
+
+def _rests_on(question: Question, place: Place, names: frozenset[str]) -> bool:
+    nodes = question.graph.ancestors(place[1]) if names else ()
+    return place[1] in names or any(not names.isdisjoint(node.inputs) for node in nodes)
 
 
 def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdict:

@@ -34,17 +34,21 @@ class Noise:
 
     narrowed  activations -> factors by which range and step may be smaller than that; () is any down to DEEPEST_CLIP
     partly    consumers may read a tensor unquantised
+    unknown   activations that were zero in calibration and are not now: no formula says what becomes of them
     """
 
     activations: Mapping[str, calibration.Step]
     weights: Mapping[str, np.ndarray]
     narrowed: Mapping[str, tuple[float, ...]]
     partly: bool
+    unknown: frozenset[str] = frozenset()
 
 
 def of_scheme(question: Question, scheme: Scheme) -> Noise:
     """By the scheme: every float tensor of the main graph but its constants, and the weights."""
-    formula = {name: step for name, step in calibration.steps(question, scheme).items() if step.low < step.high}
+    calibrated = calibration.steps(question, scheme)
+    formula = {name: step for name, step in calibrated.items() if step.low < step.high}
+    unknown = {name for name in calibrated.keys() - formula if any(record[name].any() for record in question.records)}
     formula |= _fixed(question.graph, scheme, formula)
     told = calibration.told(question, formula)
     activations = formula | {name: found[0] for name, found in told.items()}
@@ -56,7 +60,8 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
         for record in question.records
         for name, step in activations.items()
     )
-    return Noise(activations, weight_steps(question.graph, scheme), narrowed, scheme.clips or strays)
+    partly = scheme.clips or strays
+    return Noise(activations, weight_steps(question.graph, scheme), narrowed, partly, frozenset(unknown))
 
 
 def _fixed(model: Graph, scheme: Scheme, formula: Mapping[str, calibration.Step]) -> dict[str, calibration.Step]:
