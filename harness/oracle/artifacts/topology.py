@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from harness.oracle.artifacts.difference import blaming, differences, disagreement
 from harness.oracle.artifacts.form import OPAQUE, Use
 from harness.oracle.artifacts.matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
 from harness.oracle.artifacts.values import FOLDING_ERROR, Numbers, Problem, apply, spellings
@@ -53,7 +54,7 @@ def differing_attributes(matching: Matching) -> Iterator[Problem]:
             theirs = pair.piece.node.attributes
             if any(k in theirs and str(theirs[k]) != str(v) for k, v in pair.node.attributes.items()):
                 where = pair.node.name or pair.first
-                message = f"{pair.node.op} is not the float model's{_differences(pair)}"
+                message = f"{pair.node.op} is not the float model's{differences(pair)}"
                 yield Problem("topology", where, 1.0, 0.0, message, (where, pair.node.op))
 
 
@@ -141,11 +142,11 @@ class _Walk:
         both = [
             x for x in zip(node.outputs, wanted, found) if x[0] and isinstance(x[1], Ball) and isinstance(x[2], Ball)
         ]
-        if pair.guessed and any(_disagreement(pair, *x, 0.0) for x in both):
+        if pair.guessed and any(disagreement(pair, *x, 0.0) for x in both):
             self.carry(pair.node, wanted)
             return False
         for name, a, b in both:
-            if pair.how is How.NAMED and _disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
+            if pair.how is How.NAMED and disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
                 return self.step(replace(pair, how=How.ABSORBED))
             self.hold(pair, name, a, b, self.of_constant(real))
         self.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.at)
@@ -286,7 +287,7 @@ class _Walk:
         for use in {use.tensor: use for use in self.views.get(real, [])}.values() or [self.view(real)]:
             seen = self.numbers.real(use)
             wanted = apply(node, [seen, *rest], self.model.opset)[0]
-            found.append(_disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.step_of(use)))
+            found.append(disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.step_of(use)))
         # Others may rightly read the tensor as it was before the Relu.
         if all(found):
             self.problems += [problem for problem in found[:1] if problem]
@@ -324,7 +325,7 @@ class _Walk:
     def passes(self, pair: Pair, name: str, found: Ball, slack: float) -> bool:
         """Whether a Relu or Clip passes on what it reads."""
         try:
-            return pair.node.op in RANGES and not _disagreement(
+            return pair.node.op in RANGES and not disagreement(
                 pair, name, self.value(pair.node.inputs[0]), found, slack
             )
         except Undecided:
@@ -335,11 +336,11 @@ class _Walk:
         # An intermediate of another shape is another tensor of that name; an output is the same for whoever reads it.
         if wanted.shape != found.shape and pair.how is not How.SAME and name not in self.model.outputs:
             return
-        problem = _disagreement(pair, name, wanted, found, slack)
+        problem = disagreement(pair, name, wanted, found, slack)
         if problem is None:
             return
         if self.passes(pair, name, found, slack):
-            problem = _disagreement(replace(pair, how=How.ABSORBED), name, wanted, found, slack) or problem
+            problem = disagreement(replace(pair, how=How.ABSORBED), name, wanted, found, slack) or problem
             self.problems.append(problem)
             return
         read, missing = set(pair.node.inputs), None
@@ -348,9 +349,9 @@ class _Walk:
                 missing = node
                 read.update(node.inputs)
         if missing:
-            problem = _blaming(missing, "has no counterpart, and is missed", problem)
+            problem = blaming(missing, "has no counterpart, and is missed", problem)
         elif extra := self.stranger(pair):
-            problem = _blaming(extra, "is no operation of the float model", problem)
+            problem = blaming(extra, "is no operation of the float model", problem)
         self.problems.append(problem)
 
     def stranger(self, pair: Pair) -> Node | None:
@@ -359,45 +360,3 @@ class _Walk:
         makers = [self.makers.get(use.real) for use in uses if use and use.real not in self.anchored]
         matched = {id(piece) for p in self.matching.pairs for piece in (p.piece, p.bias) if piece}
         return next((maker.node for maker in makers if maker and id(maker) not in matched), None)
-
-
-def _blaming(node: Node, what: str, problem: Problem) -> Problem:
-    where = node.name or node.outputs[0]
-    message = f"{node.op} {where!r} {what}: {problem.message}"
-    return replace(problem, where=where, culprit=(where, node.op), message=message)
-
-
-def _disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> Problem | None:
-    node = pair.node
-    where, culprit = node.name or name, (node.name or name, node.op)
-    if wanted.shape != found.shape:
-        message = f"{node.op} makes {name!r} of shape {list(found.shape)}, the float model of {list(wanted.shape)}"
-        return Problem("topology", where, np.inf, 0.0, message + _differences(pair), culprit)
-    with np.errstate(invalid="ignore"):
-        error = np.abs(wanted.numbers - found.numbers)
-    bound = np.broadcast_to(wanted.error + found.error + slack, error.shape)
-    same = (wanted.numbers == found.numbers) | (np.isnan(wanted.numbers) & np.isnan(found.numbers)) | np.isinf(bound)
-    wrong = ~same & ~(error <= bound * (1 + 1e-6))
-    if not wrong.any():
-        return None
-    worst = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, nan=np.inf), -1))), error.shape)
-    have, should = found.numbers[worst], wanted.numbers[worst]
-    if pair.how is How.ABSORBED:
-        said = (
-            f"{node.op} is gone, and no range does what it did: {name!r} holds {have:.6g}, {node.op} makes {should:.6g}"
-        )
-    elif pair.how is How.SAME:
-        said = f"{node.op} is not the float model's{_differences(pair)}: {name!r} is {have:.6g}, should be {should:.6g}"
-    else:
-        said = f"{name!r} is {have:.6g}, the float model's {node.op} on the same operands makes {should:.6g}"
-    message = f"{said}; {int(wrong.sum())} of {wrong.size} elements"
-    return Problem("topology", where, float(error[worst]), float(bound[worst]), message, culprit)
-
-
-def _differences(pair: Pair) -> str:
-    """Which attributes differ, for a person."""
-    if pair.piece is None:
-        return ""
-    a, b = pair.node.attributes, pair.piece.node.attributes
-    names = [k for k in {**a, **b} if str(a.get(k)) != str(b.get(k))]
-    return " (" + ", ".join(f"{k} {b.get(k)} instead of {a.get(k)}" for k in names) + ")" if names else ""
