@@ -81,13 +81,18 @@ def folder_name(signature: Signature) -> str:
 
 
 def normalised(message: str) -> str:
-    """The words of an error message that do not depend on the model: no numbers, names, addresses, paths, shapes."""
+    """The words of an error message that do not depend on the model: no numbers, names, addresses, paths, shapes, nor
+    what implements an operator (QLinearMul), but for types of errors (ValueError)."""
     text = message.splitlines()[0] if message else ""
     text = re.sub(r"^\S+ failed in \w+: ", "", text)  # our own words
     text = re.sub(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`", " ", text)
-    text = re.sub(r"\S*[\d_/\\]\S*", " ", text)
-    words = re.findall(r"[A-Za-z]{3,}", text)
+    text = re.sub(r"\(\w+\)|\S*[\d_/\\]\S*", " ", text)
+    words = [word for word in re.findall(r"[A-Za-z]{3,}", text) if not _names_code(word)]
     return " ".join(words[-WORDS:]).lower()
+
+
+def _names_code(word: str) -> bool:
+    return re.search("[a-z][A-Z]", word) is not None and not word.endswith("Error")
 
 
 def node_labels(case: Case) -> list[str]:
