@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -126,7 +127,7 @@ def fake_quantised(weights: np.ndarray, steps: np.ndarray) -> onnx.ModelProto:
     )
 
 
-def model(nodes: list[onnx.NodeProto], **constants: object) -> onnx.ModelProto:
+def model(nodes: list[onnx.NodeProto], opset: int = 17, **constants: object) -> onnx.ModelProto:
     """[2, 4] -> [2, 3]"""
     graph = helper.make_graph(
         nodes,
@@ -135,7 +136,8 @@ def model(nodes: list[onnx.NodeProto], **constants: object) -> onnx.ModelProto:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
         [numpy_helper.from_array(np.asarray(x), name) for name, x in constants.items()],
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
 WEIGHTS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
@@ -154,6 +156,97 @@ def test_a_scale_that_cuts_weights_off_is_named(lab):
     found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS * [1, 0.5, 1]), [FEED], lab)
     assert [(p.question, p.where) for p in found.problems] == [("parameter", "w")], found.problems
     assert "1 of axis 1" in found.problems[0].message, "the message does not tell the channel"
+
+
+CODES = np.rint(WEIGHTS / STEPS).astype(np.int8)
+BIAS = np.random.default_rng(2).normal(size=3).astype(np.float32)
+BIASED = model(
+    [
+        helper.make_node("MatMul", ["x", "w"], ["1"], "product"),
+        helper.make_node("Add", ["1", "b"], ["2"], "sum"),
+        helper.make_node("Gelu", ["2"], ["y"], "gelu"),
+    ],
+    20,
+    w=WEIGHTS,
+    b=BIAS,
+)
+
+
+def optimised(bias: np.ndarray) -> onnx.ModelProto:
+    """BIASED, quantised dynamically and saved by onnxruntime after its optimiser: each fused node is several."""
+    return model(
+        [
+            helper.make_node("DynamicQuantizeMatMul", ["x", "wq", "ws"], ["1"], domain="com.microsoft"),
+            helper.make_node("BiasGelu", ["1", "b"], ["y"], domain="com.microsoft"),
+        ],
+        20,
+        wq=CODES,
+        ws=STEPS.astype(np.float32),
+        b=bias,
+    )
+
+
+def test_what_an_optimiser_has_fused_is_read_as_the_operators_that_it_was(lab):
+    assert audit.audit(BIASED, optimised(BIAS), [FEED], lab).problems == ()
+    found = audit.audit(BIASED, optimised(BIAS[::-1].copy()), [FEED], lab)
+    assert {"b", "sum"} & {problem.where for problem in found.problems}, found.problems
+
+
+def weights_alone(codes: np.ndarray, steps: np.ndarray, **attributes: int) -> onnx.ModelProto:
+    """FLOAT, of which only the weights are quantised."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["wq", "ws"], ["2"], **attributes),
+        helper.make_node("MatMul", ["x", "2"], ["5"], "product"),
+        helper.make_node("Relu", ["5"], ["y"]),
+    ]
+    return model(nodes, 21, wq=codes, ws=steps.astype(np.float32))
+
+
+def test_activations_that_onnxruntime_documents_to_round_are_no_fault_of_execution(lab):
+    artifact = weights_alone(CODES, STEPS, axis=1)
+    plain = lab.reference.record(Case(artifact.SerializeToString(), (FEED,)))[0]["y"]
+    fast = lab.observe(Case(artifact.SerializeToString(), (FEED,)), audit.resolve(audit.RUNNER), audit.OPTIMISED)
+    assert not np.array_equal(fast.outputs[0]["y"], plain), "onnxruntime does not round here, so nothing is tested"
+    assert audit.audit(FLOAT, artifact, [FEED], lab).problems == ()
+
+
+def test_the_sign_of_the_largest_of_a_block_may_take_the_last_of_four_bits(lab):
+    largest = np.take_along_axis(WEIGHTS, np.abs(WEIGHTS).argmax(0)[None], 0)
+    steps = largest / -8
+    codes = np.clip(np.rint(WEIGHTS / steps), -8, 7).astype(ml_dtypes.int4)
+    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=0, block_size=4), [FEED], lab).problems == ()
+    found = audit.audit(FLOAT, weights_alone(codes, np.roll(steps, 1), axis=0, block_size=4), [FEED], lab)
+    assert "w" in {problem.where for problem in found.problems}, "block scales of other columns went unseen"
+
+
+def test_codes_of_eight_bit_floats_are_as_far_apart_as_they_are_large(lab):
+    steps = np.abs(WEIGHTS).max(0) / 448
+    codes = (WEIGHTS / steps).astype(ml_dtypes.float8_e4m3fn)
+    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=1), [FEED], lab).problems == ()
+    wrong = codes.copy()
+    wrong[2, 1] = wrong[2, 1].astype(np.float32) * 1.25
+    found = audit.audit(FLOAT, weights_alone(wrong, steps, axis=1), [FEED], lab)
+    assert [problem.where for problem in found.problems] == ["w"], found.problems
+    assert "[2, 1]" in found.problems[0].message
+
+
+class Faulty:
+    """A laboratory in which a MatMul that a Relu reads is executed wrongly."""
+
+    def __init__(self, lab: Laboratory) -> None:
+        self.lab, self.reference = lab, lab.reference
+
+    def observe(self, case: Case, *rest: object) -> object:
+        seen = self.lab.observe(case, *rest)
+        if {"MatMul", "Relu"} <= {node.op_type for node in case.proto.graph.node}:
+            outputs = tuple({name: x + 1 for name, x in out.items()} for out in seen.outputs)
+            return replace(seen, outputs=outputs)
+        return seen
+
+
+def test_a_fault_of_a_fusion_is_told_of_the_nodes_that_have_it(lab):
+    found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [FEED], Faulty(lab))
+    assert [(p.question, p.where) for p in found.problems] == [("execution", "product, y")], found.problems
 
 
 def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(lab):

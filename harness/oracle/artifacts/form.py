@@ -120,6 +120,12 @@ class Artifact:
         """The real tensor that `tensor` stands for."""
         return self.real.get(tensor, tensor)
 
+    def codes_of(self, tensor: str) -> str:
+        """The integers of which a DequantizeLinear, and a Cast behind it, make `tensor`; itself where it holds them."""
+        while tensor not in self.integers and (maker := self.graph.producers.get(tensor)):
+            tensor = maker.inputs[0]
+        return tensor
+
 
 @dataclass(frozen=True)
 class Layout:

@@ -33,6 +33,8 @@ FULL = 0.98
 """share of the codes that weights use at least: rounding may leave out the last one of few"""
 WIDE = 2.0**30
 """a code of a bias that is near the end of int32"""
+LEAST_RANGE = 1.0001e-4
+"""the width of a range that onnxruntime gives the smallest of constants where it is told to: MinimumRealRange"""
 UNUSUAL = 0.55
 """share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
 
@@ -242,7 +244,7 @@ class _Checker:
     def bias_scale(self, pair: Pair, use: Use) -> bool:
         """Whether an int32 bias has the scale that kernels assume, that of the product."""
         uses, format = pair.operands, use.format
-        integers = self.numbers.ball(self.integers_of(use))
+        integers = self.numbers.ball(self.numbers.artifact.codes_of(use.tensor))
         if pair.node.op not in LINEAR:
             return True
         if format is None or format.unit or integers.dtype != np.int32 or not uses[0] or not uses[1]:
@@ -279,20 +281,19 @@ class _Checker:
         use = pair.operands[2] if len(pair.operands) > 2 else None
         if use is None or use.format is None:
             return False
-        codes = self.numbers.ball(self.integers_of(use))
+        codes = self.numbers.ball(self.numbers.artifact.codes_of(use.tensor))
         return codes.dtype == np.int32 and float(np.abs(codes.numbers).max(initial=0.0)) >= WIDE
 
     def is_calibrated(self, use: Use) -> bool:
         """Whether a constant is rounded at run time, as activations are, so that calibration chose its range."""
-        return any(rounding.tensor == self.integers_of(use) for rounding in self.numbers.artifact.roundings)
-
-    def integers_of(self, use: Use) -> str:
-        maker = self.numbers.artifact.graph.producers.get(use.tensor)
-        return maker.inputs[0] if maker and not use.integer else use.tensor
+        return any(
+            rounding.tensor == self.numbers.artifact.codes_of(use.tensor)
+            for rounding in self.numbers.artifact.roundings
+        )
 
     def shares(self, use: Use) -> list[float]:
         """For each scale of quantised weights, the share of the codes that its weights use; none where they are 0."""
-        ball = self.numbers.ball(self.integers_of(use))
+        ball = self.numbers.ball(self.numbers.artifact.codes_of(use.tensor))
         if use.format is None or use.format.block or use.format.packed or ball.dtype.kind not in "iu":
             return []
         codes = ball.numbers - self.numbers.zero_point(use.format, ball.shape)
@@ -303,7 +304,8 @@ class _Checker:
         span = np.maximum(
             high - low, 2 * np.maximum(high, -low) if _is_symmetric(self.numbers, use.format, ball.dtype) else 0
         )
-        return [float(x) / (most - least) for x in np.ravel(span) if x > 0]
+        wide = (most - least) * np.broadcast_to(np.ravel(scale), span.size) > LEAST_RANGE
+        return [float(x) / (most - least) for x in np.ravel(span)[wide] if x > 0]
 
     def unused(self, span: int | None) -> None:
         """Judge the codes that right weights leave out."""
@@ -322,7 +324,7 @@ class _Checker:
                 self.add(name, share, least, message, node)
 
     def integers_are_bytes(self, use: Use) -> bool:
-        return self.numbers.ball(self.integers_of(use)).dtype.itemsize == 1
+        return self.numbers.ball(self.numbers.artifact.codes_of(use.tensor)).dtype.itemsize == 1
 
 
 def _extent(x: np.ndarray) -> list[tuple[int, int]]:

@@ -113,7 +113,8 @@ class _Reader:
         elif node.op in MOVEMENT and node.inputs[0] in self.integers:
             self.movement(node)
         else:
-            self.plain(node)
+            for part in unfused(node) or (node,):
+                self.plain(part)
 
     def once(self, node: Node) -> None:
         """A node of the float model; of its copies, one for each reader, the results are those of the first."""
@@ -194,13 +195,10 @@ class _Reader:
 
     def product(self, node: Node, uses: Sequence[Use | None], bias: str) -> None:
         """A MatMul of `uses`, with the Add of a bias that the operator has taken in."""
-        result = self.use(node.outputs[0])
+        product = self.use(f"{node.outputs[0]}/product" if bias else node.outputs[0])
+        self.piece(node, "MatMul", uses, [product], {})
         if bias:
-            sum, result = result, Use(name := f"{node.outputs[0]}/product", name)
-            self.piece(node, "MatMul", uses, [result], {})
-            self.piece(node, "Add", [result, self.use(bias)], [sum], {})
-        else:
-            self.piece(node, "MatMul", uses, [result], {})
+            self.piece(node, "Add", [product, self.use(bias)], [self.use(node.outputs[0])], {})
 
     def quantised(self, node: Node, layout: Layout) -> None:
         uses = [self.use(node.input(k)) for k in layout.plain]

@@ -11,7 +11,7 @@ import numpy as np
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifacts.form import MOVEMENT, Artifact, Format, Use, is_constant, spread
-from harness.oracle.balls.ball import Ball, Undecided, exact, format_of, is_float, value, widened
+from harness.oracle.balls.ball import NARROW, Ball, Undecided, exact, format_of, is_float, value, widened
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.balls.operands import moved
 from harness.oracle.balls.quantized import code_range
@@ -130,8 +130,8 @@ class Numbers:
             ends = (codes == 0) | (codes == 2 ** format.packed[0] - 1)
             return np.asarray(np.where(ends, 2 * np.abs(scale), np.abs(scale)))
         if format:
-            ball = self.ball(tensor)
-            steps = np.broadcast_to(np.abs(self.spread_scale(format, ball.shape)), ball.shape)
+            ball = self.ball(self.artifact.codes_of(tensor))
+            steps = _spacing(ball, format.block > 0) * np.abs(self.spread_scale(format, ball.shape))
             return _flip(steps) if format.flipped else steps
         node = self.artifact.graph.producers.get(tensor)
         if node is None or node.op not in MOVEMENT or node.op == "MaxPool":
@@ -168,6 +168,17 @@ class Numbers:
                 if use and use.tensor in self.artifact.constant and use.tensor not in found:
                     found[use.tensor] = self.real(use).middle
         return found
+
+
+def _spacing(codes: Ball, blocks: bool) -> np.ndarray:
+    """How far apart neighbouring codes are; twice that at both ends of blocks of 4 bits, as for packed ones."""
+    if is_float(codes.dtype):
+        format = format_of(codes.dtype)
+        _, exponent = np.frexp(codes.numbers)
+        return np.asarray(np.maximum(np.ldexp(format.unit, exponent), format.tiny))
+    if blocks and codes.dtype in NARROW:
+        return np.where(np.isin(codes.numbers, code_range(codes.dtype)), 2.0, 1.0)
+    return np.ones(codes.shape)
 
 
 def _flip(x: np.ndarray) -> np.ndarray:

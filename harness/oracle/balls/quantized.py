@@ -35,6 +35,9 @@ def code_range(dtype: np.dtype) -> tuple[int, int]:
     """The smallest and the largest code."""
     if dtype in NARROW:
         return (-8, 7) if NARROW[dtype].kind == "i" else (0, 15)
+    if is_float(dtype):
+        largest = int(format_of(dtype).largest)
+        return -largest, largest
     info = np.iinfo(dtype)
     return int(info.min), int(info.max)
 
