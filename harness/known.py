@@ -16,8 +16,8 @@ fail by themselves as their masks say, and the model without these places, their
 kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be of any kind.
 
 Some bugs have no place: a graph optimiser moves a rounding through whatever stands there. Where a saved case names a
-remedy, options under which its bug is gone (the optimiser switched off), no pattern is asked: a failure of that kind
-that goes away under the same options is the same one.
+remedy, options under which its bug is gone (the optimiser switched off), no pattern is asked: a failure of that kind,
+or with those words, that goes away under the same options is the same one.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ class Symptom:
 
     @property
     def sort(self) -> str:
-        """The stage that failed and the kind of failure; how far a wrong value is off does not count."""
-        stage, kind = (*self.coarse.split("/"), "", "")[1:3]
-        return f"{stage}/{Kind.WRONG_VALUES if kind in VALUES else kind}"
+        """The coarse signature, in which how far a wrong value is off does not count."""
+        place, _, kind = self.coarse.rpartition("/")
+        return f"{place}/{Kind.WRONG_VALUES}" if kind in VALUES else self.coarse
 
 
 Failure = Callable[[Case], Symptom]
