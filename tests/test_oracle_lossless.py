@@ -238,6 +238,15 @@ def test_where_calibration_may_clip_it_judges_only_if_the_artifact_tells_that_it
     assert lossless_says(lab, model, {"y": y}, clips).word is Word.ABSTAINS, "the artifact tells nothing"
 
 
+@pytest.mark.parametrize(
+    ("attributes", "bias", "apart"),
+    [({}, 2, False), ({}, 1, True), ({"alpha": 2.0}, 2, True), ({"beta": 2.0}, 2, False)],
+)
+def test_a_converter_may_take_a_gemm_apart_because_of_its_alpha_or_a_bias_that_is_broadcast(attributes, bias, apart):
+    node = graph.Node("Gemm", ("x", "w", "b"), ("y",), attributes)
+    assert grid.taken_apart(node, {"b": np.zeros(bias), "y": np.zeros((3, 2))}) is apart
+
+
 def test_a_feed_outside_the_calibrated_range_abstains(lab):
     model = put(SCHEMES["u8s8"])
     wider = dataclasses.replace(model, feeds=({"x": model.feeds[0]["x"] * 2},), calibration=model.feeds)

@@ -338,3 +338,16 @@ def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(lab, fill, runs)
     nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Pad", ["t", "p", "f"], ["y"])]
     seen, _ = observed(lab, models.case(nodes, {"x": X}, constants, outputs=[("y", FLOAT, (5, 8))]))
     assert [op["runs"] for op in seen.artifact["operations"] if op["name"] == "y"] == [runs]
+
+
+def test_a_name_that_two_tensors_have_is_that_of_the_one_the_other_is_transposed_into(lab):
+    rng = np.random.default_rng(3)
+    feed, w = {"x": rng.normal(size=(1, 4, 4, 4)).astype(np.float32)}, rng.normal(size=(8, 4, 2, 2)).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[2, 2])
+    case = models.case([node], feed, {"w": w}, outputs=[("y", FLOAT, (1, 8, 3, 3))])
+    seen, options = observed(lab, case, method="EMA")
+    for y, word in ((seen.outputs[0]["y"], Word.AGREES), (seen.outputs[0]["y"] * np.float32(1.01), Word.DIVERGES)):
+        found = judge(
+            case, dataclasses.replace(seen, outputs=({"y": y},)), target=MNN, options=options, reference=lab.reference
+        )
+        assert (found.word, found.tier) == (word, "artifact"), "EMA calls the result of the Conv y too"

@@ -197,5 +197,12 @@ def grouped(node: Node) -> bool:
 
 
 def taken_apart(node: Node, values: Values) -> bool:
-    """Whether a converter may make several convolutions of this one: because of its groups, or of three dimensions."""
+    """Whether a converter may make several operations of this one.
+
+    Of a convolution because of its groups, or of three dimensions; of a Gemm because of its alpha, or of a bias that is
+    not one number for each output.
+    """
+    if node.op == "Gemm":
+        bias, outputs = node.input(2), values[node.outputs[0]].shape[-1]
+        return node.attributes.get("alpha", 1.0) != 1.0 or (bool(bias) and np.size(values[bias]) != outputs)
     return node.op in ("Conv", "ConvTranspose") and (grouped(node) or values[node.inputs[0]].ndim > 4)

@@ -24,12 +24,12 @@ CODED, SPARSE = 1, 2
 
 # Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
 # says which run in int8 where all their operands and results have a scale; a session's callbacks show the same.
-BINARY, CONCAT, CONVOLUTION, DEPTHWISE, PACK, PADDING, UNARY = 7, 10, 12, 13, 44, 45, 101
+BINARY, CONCAT, CONVERT_TENSOR, CONVOLUTION, DEPTHWISE, PACK, PADDING, UNARY = 7, 10, 129, 12, 13, 44, 45, 101
 POOLINGS = {47: (7, 1), 112: (3, 2)}
 """Pooling, and Pooling3D, which is made in two steps: (the number of the field that holds its type, how many steps)"""
 IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, 77, 85, UNARY, 603})
 """the two, and PReLU, Scale, Softmax, UnaryOp, LayerNorm"""
-IN_ORDER = frozenset({26, 28, 73, 90, 107, 129})
+IN_ORDER = frozenset({26, 28, 73, 90, 107, CONVERT_TENSOR})
 """of these ExpandDims, Flatten, Reshape, Squeeze, Unsqueeze, ConvertTensor: elements keep their order"""
 CONSTANT, REDUCTION, RELU, CLIP = 11, 68, 69, 70
 REDUCTIONS = {0: "ReduceSum", 3: "ReduceMean", 4: "ReduceMax", 5: "ReduceMin", 6: "ReduceProd"}
@@ -49,7 +49,7 @@ BEFORE_TRANSPOSED, PIECE, PRODUCT = "__before_tr", "__group__", "__matmul_conver
 """what the converter adds to the name of a result that it transposes next, and to those of an operator that it splits
 (with a number) or makes a convolution of"""
 MOVES = frozenset(
-    {CONCAT, 14, 26, 28, PACK, PADDING, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, 129}
+    {CONCAT, 14, 26, 28, PACK, PADDING, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, CONVERT_TENSOR}
 )
 """Concat, Crop, ExpandDims, Flatten, Pack, Padding, Permute, Reshape, Slice, SliceTf, Split, Squeeze, StridedSlice,
 Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, ConvertTensor"""
@@ -63,19 +63,20 @@ def read(path: str, histogram: bool = False) -> dict[str, Any]:
     with open(path, "rb") as file:
         content = file.read()
     net = Table(content, struct.unpack_from("<I", content)[0])
-    names = _distinct([name.decode("utf-8", "replace") for name in net.strings(7)])
+    ops = list(net.tables(3))
+    names, reordered = _distinct([name.decode("utf-8", "replace") for name in net.strings(7)], ops)
     tensors = {
         names[describe.integer(1)]: _tensor(describe.table(4))
         for describe in net.tables(1)
         if describe.has(4) and describe.integer(1) < len(names)
     }
-    layers = [layer for op in net.tables(3) for layer in _layers(op)]
+    layers = [layer for op in ops for layer in _layers(op)]
     coded = {layer["name"] for layer in layers}
     return {
         "layers": _joined(layers),
         "tensors": tensors,
-        "operations": _operations(list(net.tables(3)), names, tensors, coded),
-        "reordered": {x: x[: -len(BEFORE_TRANSPOSED)] for x in names if x.endswith(BEFORE_TRANSPOSED)},
+        "operations": _operations(ops, names, tensors, coded),
+        "reordered": reordered,
     } | ({"histogram": HISTOGRAM} if histogram and not net.has(SUBGRAPHS) else {})
 
 
@@ -151,10 +152,23 @@ class Table:
         return iter(range(start, start + 4 * length, 4))
 
 
-def _distinct(names: list[str]) -> list[str]:
-    """`names`, those that several tensors have made into others that none has: nobody can tell which is meant."""
+def _distinct(names: list[str], ops: list[Table]) -> tuple[list[str], dict[str, str]]:
+    """(`names`, made distinct, {name: the name of what it is before it is transposed}).
+
+    The name that two tensors have is that of the second, where the first is but transposed into it. Of others that
+    several have nobody can tell which is meant, and none of them keeps it.
+    """
     counts = Counter(names)
-    return [name if counts[name] == 1 else f"{name}#{k}" for k, name in enumerate(names)]
+    distinct = [name if counts[name] == 1 else f"{name}#{k}" for k, name in enumerate(names)]
+    reordered = {x: x[: -len(BEFORE_TRANSPOSED)] for x in names if x.endswith(BEFORE_TRANSPOSED)}
+    for op in ops:
+        read, given = op.array(0, "i4"), op.array(4, "i4")
+        if op.integer(5) == CONVERT_TENSOR and len(read) == len(given) == 1:
+            before, after = int(read[0]), int(given[0])
+            if names[before] == names[after] and counts[names[after]] == 2:
+                distinct[after] = names[after]
+                reordered[distinct[before]] = names[after]
+    return distinct, reordered
 
 
 def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], coded: set[str]) -> list[dict[str, Any]]:
