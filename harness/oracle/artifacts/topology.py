@@ -18,7 +18,7 @@ import numpy as np
 
 from harness.oracle.artifacts.difference import blaming, differences, disagreement
 from harness.oracle.artifacts.form import OPAQUE, Use
-from harness.oracle.artifacts.matching import AFFINE, RANGES, How, Matching, Pair, same_attributes
+from harness.oracle.artifacts.matching import AFFINE, RANGES, RESHAPING, How, Matching, Pair, same_attributes
 from harness.oracle.artifacts.values import FOLDING_ERROR, Numbers, Problem, apply, spellings
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
 from harness.oracle.balls.operands import moved
@@ -187,7 +187,7 @@ class _Walk:
             piece = self.makers.get(real)
             if piece is None or piece.node.op in OPAQUE:
                 raise Undecided(f"{real!r} is made of integers inside an operator")
-            results = apply(piece.node, [self.seen(use) if use else None for use in piece.uses], self.opset)
+            results = apply(piece.node, [self.lent(use) if use else None for use in piece.uses], self.opset)
             self.lifted.update((use.real, ball) for use, ball in zip(piece.results, results) if use)
         ball = self.lifted.get(real)
         if not isinstance(ball, Ball):
@@ -205,6 +205,12 @@ class _Walk:
             # The float model has no such tensor to clip: nothing is known of what depends on these elements.
             ball = undecided_where((ball.low < low - slack) | (ball.high > high + slack), ball)
         return ball
+
+    def lent(self, use: Use) -> Ball:
+        """What a piece inside the counterpart of a float node reads: of the tensors that this node reads, what it does,
+        though the piece may read them with another rounding."""
+        shared = use.real in self.anchored and use.tensor not in self.numbers.artifact.constant
+        return self.numbers.real(self.view(use.real, use)) if shared else self.seen(use)
 
     def operands(self, pair: Pair) -> list[Ball | None]:
         """What the float node reads, were it in the place of its counterpart."""
@@ -346,7 +352,8 @@ class _Walk:
         read, missing = set(pair.node.inputs), None
         for node in reversed(self.alone):
             if not read.isdisjoint(node.outputs):
-                missing = node
+                # Optimisers move and merge what only reshapes: that one of these is gone says little.
+                missing = missing if missing and node.op in RESHAPING else node
                 read.update(node.inputs)
         if missing:
             problem = blaming(missing, "has no counterpart, and is missed", problem)
