@@ -33,6 +33,20 @@ def test_a_relu_that_is_lost_behind_an_operator_taken_apart_is_the_culprit():
     assert found.culprit == ("y", "Relu"), found
 
 
+def test_pieces_of_one_node_may_read_its_operand_with_roundings_of_their_own():
+    floating = model([("HardSwish", ["x"], ["y"], {})])
+    coarse = np.float32(np.abs(X).max() / 9)
+    for alpha, expected in ((1 / 6, []), (1 / 5, [("topology", "y")])):
+        nodes = [
+            *RELU[:2],
+            ("QuantizeLinear", ["xd", "cs", "xz"], ["cq"], {}),
+            ("DequantizeLinear", ["cq", "cs", "xz"], ["cd"], {}),
+            ("HardSigmoid", ["cd"], ["s"], {"alpha": alpha, "beta": 0.5}),
+            ("Mul", ["xd", "s"], ["y"], {}),
+        ]
+        assert problems(nodes, floating, cs=coarse) == expected, f"alpha {alpha}"
+
+
 def test_what_was_fused_of_constants_is_computed_from_rounded_ones():
     weights = [("MatMul", ["v", "w"], ["m"], {}), ("Relu", ["m"], ["r"], {})]
     floating = model([*weights, ("MatMul", ["x", "r"], ["y"], {})], v=np.eye(4, dtype=np.float32), w=W)
