@@ -19,6 +19,7 @@ from rich.console import Console
 from harness import api, defaults, machine
 from harness import corpus as corpora
 from harness.errors import UserError
+from harness.files import json_text
 from harness.report import pages, progress, tables, writers
 from harness.shard import NO_NETWORK_NAMESPACE
 
@@ -405,7 +406,7 @@ def _warn_of_the_network(result: Mapping[str, Any]) -> None:
 def _fail(error: UserError, as_json: bool) -> int:
     if as_json:
         said = {"kind": error.kind, "message": error.message, "hint": error.hint}
-        click.echo(json.dumps({"error": said}))
+        click.echo(json_text({"error": said}))
     else:
         ERR.print(f"driftnet: {error.message}", markup=False)
         if error.hint:
@@ -415,7 +416,7 @@ def _fail(error: UserError, as_json: bool) -> int:
 
 def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str, Any]], None]) -> None:
     if as_json:
-        click.echo(json.dumps(result))
+        click.echo(json_text(result))
     else:
         show(result)
 

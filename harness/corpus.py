@@ -29,7 +29,7 @@ from harness import external
 from harness.case import Case, Feed, graph_inputs, validate_feed
 from harness.environments import NAME
 from harness.errors import UserError
-from harness.files import replace_text
+from harness.files import json_text, replace_text
 
 SCHEMA = 1
 CHECKOUT = Path(__file__).parent.parent / "corpus"
@@ -309,4 +309,4 @@ def _read_arrays(folder: Path, stem: str, names: Sequence[str]) -> Feed:
 
 def _as_json(saved: SavedCase) -> str:
     fields = {"schema": SCHEMA, **{name: getattr(saved, name) for name in _IN_JSON}, "origin": saved.case.origin}
-    return json.dumps(fields, indent=1, default=list) + "\n"
+    return json_text(fields, indent=1) + "\n"

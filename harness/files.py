@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from harness.errors import UserError
+
+LARGEST = 1.7976931348623157e308
+
+
+def json_text(value: Any, *, indent: int | None = None) -> str:
+    """`value` as JSON, which has no infinity and no NaN: LARGEST stands for the one, null for the other."""
+    return json.dumps(_finite(value), indent=indent, allow_nan=False)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else math.copysign(LARGEST, value)
+    if isinstance(value, Mapping):
+        return {key: _finite(v) for key, v in value.items()}
+    return [_finite(v) for v in value] if isinstance(value, list | tuple) else value
 
 
 def replace_text(path: Path, text: str) -> None:

@@ -271,6 +271,22 @@ def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
         assert all({"question", "where", "error", "bound", "message"} <= p.keys() for p in said["problems"])
 
 
+@pytest.mark.parametrize("scale", [0.0, np.nan, np.inf, -0.01])
+def test_a_scale_that_is_not_positive_is_named_in_json_that_everybody_reads(tmp_path, scale):
+    wrong = fake_quantised(WEIGHTS, STEPS)
+    stored = next(t for t in wrong.graph.initializer if t.name == "xs")
+    stored.CopyFrom(numpy_helper.from_array(np.float32(scale), "xs"))
+    (tmp_path / "float.onnx").write_bytes(FLOAT.SerializeToString())
+    (tmp_path / "wrong.onnx").write_bytes(wrong.SerializeToString())
+    arguments = ["audit", str(tmp_path / "float.onnx"), str(tmp_path / "wrong.onnx"), "--json"]
+    run = CliRunner().invoke(driftnet, arguments, standalone_mode=False)
+    said = json.loads(run.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    named = [problem["message"] for problem in said["problems"] if problem["where"] == "xs"]
+    assert run.return_value == 1, f"exit status {run.return_value}; {run.exception}"
+    assert len(named) == 1, said
+    assert "not positive" in named[0], said
+
+
 @pytest.mark.parametrize("factor", [0.5, 4.0])
 def test_a_range_out_of_proportion_is_wrong_for_inputs_like_those_of_calibration(lab, factor):
     case = production.SMALL["dual_path_rnn"]()

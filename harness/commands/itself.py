@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from harness import environments
 from harness import selfcheck as selfchecks
 from harness.environments import resolve
 from harness.errors import UserError
-from harness.files import make_folder, replace_text
+from harness.files import json_text, make_folder, replace_text
 from harness.sandbox.zygote import Zygote
 from harness.wire import STAGES
 
@@ -56,7 +55,7 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
     else:
         result = benchmarks.run(name)
     if out:
-        replace_text(out, json.dumps(result, indent=1) + "\n")
+        replace_text(out, json_text(result, indent=1) + "\n")
     return result
 
 

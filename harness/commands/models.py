@@ -24,8 +24,6 @@ from harness.pipeline import Effort, examine
 from harness.recipe import Recipe
 from harness.verdict import FAILURES, Verdict, Word
 
-LARGEST = 1.7976931348623157e308  # JSON has no infinity
-
 HELD = 4
 """How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""
 
@@ -196,7 +194,7 @@ def audit(
                 {
                     "question": problem.question,
                     "where": problem.where,
-                    "error": min(problem.error, LARGEST),
+                    "error": problem.error,
                     "bound": problem.bound,
                     "message": problem.message,
                     "culprit": {"node": problem.culprit[0], "op_type": problem.culprit[1]},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import jinja2
 
 from harness.api import Listener
-from harness.files import replace_text
+from harness.files import json_text, replace_text
 from harness.shard import Event
 from harness.summary import Summary
 
@@ -36,5 +35,5 @@ def write_summary(result: Mapping[str, Any], folder: Path) -> None:
     template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined).from_string(
         resources.files("harness.report").joinpath("summary.md").read_text()
     )
-    for name, text in (("summary.json", json.dumps(result, indent=1) + "\n"), ("summary.md", template.render(result))):
+    for name, text in (("summary.json", json_text(result, indent=1) + "\n"), ("summary.md", template.render(result))):
         replace_text(folder / name, text)

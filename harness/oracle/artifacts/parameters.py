@@ -88,7 +88,7 @@ class _Checker:
                 continue
             if not rounding.dynamic and not (np.isfinite(scale) & (scale > 0)).all():
                 message = f"scale {rounding.format.scale!r} of {rounding.real!r} holds {scale.min():g}: not positive"
-                self.add(rounding.format.scale, float(scale.min()), 0.0, message, rounding.node)
+                self.add(rounding.format.scale, np.inf, 0.0, message, rounding.node)
 
     def constants_of_pairs(self) -> None:
         foldings: dict[int, list[Folding]] = {}

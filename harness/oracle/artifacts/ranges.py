@@ -157,6 +157,8 @@ class _Checker:
         except Undecided:
             return
         scale = float(self.numbers.scale(rounding.format))
+        if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
+            return
         reached, lent = self.neighbours(own)
         names = [name for name in dict.fromkeys([*own, *shared, *reached]) if name not in lent]
         known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
