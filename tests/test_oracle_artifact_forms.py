@@ -7,6 +7,7 @@ from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
 from harness.oracle.artifacts.form import in_order
 from harness.oracle.artifacts.ranges import Calibration
+from harness.oracle.artifacts.values import folded
 from harness.oracle.balls.evaluate import evaluate
 from tests.test_oracle_artifact import CODES, CONSTANTS, QDQ, RNG, WS, XS, B, W, X, model, problems
 
@@ -141,6 +142,11 @@ def test_a_constant_that_hangs_on_a_rounding_may_be_either():
     for stored, expected in ((7, []), (6, []), (5, [("topology", "m")])):
         found = problems([("Add", ["x", "f"], ["y"], {})], floating, f=np.float32(stored))
         assert found == expected, f"10 times 0.7 is 7 or a little less, and {stored} was stored"
+
+
+def test_text_that_is_computed_from_constants_is_known():
+    graph = graphs.read(model([("Cast", ["ten"], ["t"], {"to": TensorProto.STRING})], output="t", ten=np.int64([10])))
+    assert folded(graph)["t"].tolist() == ["10"]
 
 
 def test_constants_that_are_rounded_inside_an_operator_taken_apart_are_roundings():

@@ -233,9 +233,11 @@ def folded(graph: Graph) -> dict[str, np.ndarray]:
 
 def _is_sharp(ball: Ball) -> bool:
     """Whether two ways of computing a constant give the same: not Floor of what is nearly a whole number."""
+    if ball.radius is None:
+        return True
     share = max(FOLDING_ERROR, 64 * format_of(ball.dtype).unit) if is_float(ball.dtype) else 0.0
     size = np.abs(ball.numbers).max(initial=1.0, where=np.isfinite(ball.numbers))
-    return ball.radius is None or bool((ball.error <= share * size).all())
+    return bool((ball.error <= share * size).all())
 
 
 def _own(ball: Ball) -> np.ndarray:
