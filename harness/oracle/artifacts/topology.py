@@ -196,7 +196,7 @@ class _Walk:
 
     def seen(self, use: Use) -> Ball:
         """What a piece reads: the artifact's value where that has a counterpart, or none has made it."""
-        if use.real in self.anchored | self.shared or use.real not in self.makers:
+        if use.real in self.anchored or use.real in self.shared or use.real not in self.makers:
             return self.numbers.real(use)
         ball = self.unrounded(use.real)
         if use.format:
