@@ -41,7 +41,7 @@ def settle(model: onnx.ModelProto, path: Path, *, entire: bool) -> None:
     for more than a message can hold where it has to.
     """
     initializers = tensors_outside(model)
-    others = [t for t in _others(model) if uses_external_data(t)]
+    others = others_outside(model)
     for tensor in (*initializers, *others):
         _check(tensor, path)
     total = _bytes((*initializers, *others))
@@ -73,6 +73,11 @@ def case(
 def tensors_outside(model: onnx.ModelProto) -> list[TensorProto]:
     """The initializers that `model` keeps outside itself."""
     return [tensor for tensor in model.graph.initializer if uses_external_data(tensor)]
+
+
+def others_outside(model: onnx.ModelProto) -> list[TensorProto]:
+    """All other tensors that `model` keeps outside itself."""
+    return [tensor for tensor in _others(model) if uses_external_data(tensor)]
 
 
 def outside(model: onnx.ModelProto) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import external
+from harness import external, inspection
 from harness.case import Case
 from harness.environments import Installed
 from harness.recipe import Recipe, effective
@@ -161,8 +161,13 @@ def _run_stages(
     artifact: Artifact | None = None
     for stage in STAGES:
         if inspects and stage == "execute":
-            inspection = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
-            artifact = inspection.value if isinstance(inspection.value, dict) else None
+            reply = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
+            if reply.outcome is Outcome.OK and (flaw := inspection.flaw(reply.value, outside=case.file is not None)):
+                reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=flaw)
+            if reply.outcome is Outcome.OK:
+                artifact = reply.value
+            else:
+                runs.append(_stage_run("inspect", reply, folder))
         reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
         value = reply.value
         if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder, model):

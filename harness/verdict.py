@@ -44,6 +44,7 @@ class StageRun:
 class Observation:
     """What a target did with one case: its stages in order, up to the first that was not ok, and what came out.
 
+    stages    "inspect", which is no stage, stands among them where it was not ok; the others went on
     outputs   one {name: array} a feed; empty when a stage failed
     artifact  of a recipe that quantises: what the target's `inspect` says of the artifact, if it has such a function
     """
@@ -55,6 +56,12 @@ class Observation:
     @property
     def last(self) -> StageRun:
         return self.stages[-1]
+
+    @property
+    def uninspected(self) -> str:
+        """Why nothing is known of the artifact though the target has a function that tells; "" where that is not so."""
+        runs = [run for run in self.stages if run.stage == "inspect"]
+        return f"inspect ended with {runs[0].outcome}: {runs[0].message}" if runs else ""
 
 
 class Word(StrEnum):

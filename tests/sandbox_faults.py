@@ -6,6 +6,7 @@ import ctypes
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -242,13 +243,28 @@ def execute(artifact: str, feeds: list[wire.Feed], outputs: list[str], options: 
     return list(feeds)
 
 
+def inspect(artifact: str, options: wire.Options) -> object:
+    """Tell what is no artifact, or nothing at all."""
+    if options["deed"] == "crash in inspect":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    return {"model": b"this is no model"}
+
+
+def scheme(options: wire.Options) -> wire.Scheme | None:
+    return wire.Scheme(weight_codes=(-127, 127)) if "inspect" in options["deed"] else None
+
+
 DEEDS = (
     "none",
+    *("garbage from inspect", "crash in inspect"),
     *("nul", "long name", "surrogate", "circle of links", "folder", "outside", "out by a link"),
     *("nothing", "file", "pipe", "link", "file in the way", "surrogate in message"),
 )
 HOSTILE = wire.Target(
-    "hostile", "numpy", convert, quantize, execute, (wire.Option("deed", "convert", DEEDS, "what to do"),)
+    *("hostile", "numpy", convert, quantize, execute),
+    options=(wire.Option("deed", "convert", DEEDS, "what to do"),),
+    scheme=scheme,
+    inspect=inspect,
 )
 
 

@@ -2,14 +2,18 @@
 
 import sys
 import tempfile
+from dataclasses import replace
 
+import numpy as np
+import onnx
 import pytest
 
-from harness import laboratory
+from harness import inspection, laboratory
 from harness.environments import Installed
 from harness.errors import UserError
 from harness.laboratory import Laboratory
-from harness.verdict import Outcome
+from harness.oracle.judge import judge
+from harness.verdict import Outcome, Word
 from tests import models
 from tests.sandbox_faults import HOSTILE
 
@@ -40,6 +44,64 @@ def test_a_target_that_replaces_its_folder_harms_no_later_case(lab, deed):
     observe(lab, deed)
     assert_goes_on(lab)
     assert_goes_on(lab)
+
+
+@pytest.mark.parametrize(
+    ("deed", "outcome", "says"),
+    [
+        ("garbage from inspect", Outcome.GARBAGE, "the model cannot be read"),
+        ("crash in inspect", Outcome.CRASH, "ended by SIGSEGV"),
+    ],
+)
+def test_an_inspect_that_fails_is_told_and_the_stages_go_on(lab, deed, outcome, says):
+    case = models.relu()
+    observation = observe(lab, deed)
+    assert [(run.stage, run.outcome) for run in observation.stages][2:] == [("inspect", outcome), ("execute", "ok")]
+    assert observation.artifact is None, "what it told is taken for an artifact"
+    right = replace(observation, outputs=lab.reference.run(case).outputs)
+    verdict = judge(case, right, target=HOSTILE, options={"deed": deed}, reference=lab.reference)
+    assert (verdict.word, says in verdict.message) == (Word.AGREES, True), f"the verdict does not tell: {verdict}"
+
+
+ARRAY = np.zeros((2, 4), np.float32)
+LAYER = {"name": "y", "result": "y", "weights": ARRAY, "scales": ARRAY[:, :2]}
+GRID = {"scale": 0.5, "zero_point": 0, "low": -1.0, "high": 1.0}
+OPERATION = {"name": "y", "inputs": ["x"], "outputs": ["y"], "runs": "codes"}
+RIGHT = {"layers": [LAYER], "tensors": {"x": GRID}, "operations": [OPERATION], "histogram": {"bins": 9, "least": 2}}
+
+
+def outside_data():
+    """A model that keeps a tensor in a file."""
+    model = models.relu().proto
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[1], data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="/etc/passwd")
+    return model.SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ([1], "the artifact is list"),
+        ({"model": "text"}, "not bytes"),
+        ({"model": b""}, "no output"),
+        ({"model": b"garbage"}, "cannot be read"),
+        ({"model": outside_data()}, "another file"),
+        ({"layers": 3}, "not a list"),
+        ({"layers": [{}]}, "lacks 'name'"),
+        ({"layers": [LAYER | {"weights": ARRAY[0]}]}, "layer 'y'"),
+        ({"layers": [LAYER | {"scales": ARRAY[:, :3]}]}, "layer 'y'"),
+        ({"tensors": {"x": "a"}}, "not an object"),
+        ({"tensors": {"x": GRID | {"scale": True}}}, "['scale'] is bool"),
+        ({"operations": [OPERATION | {"runs": "away"}]}, "runs 'away'"),
+        ({"operations": [OPERATION | {"outputs": []}]}, "gives []"),
+        ({"operations": [OPERATION | {"inputs": [1]}]}, "['inputs'][0] is int"),
+        ({"operations": [OPERATION | {"more": 1}]}, "'more'"),
+        ({"histogram": {"bins": 0, "least": 1}}, "0 bins"),
+    ],
+)
+def test_what_is_no_artifact_is_refused_and_why(told, says):
+    assert inspection.flaw(RIGHT) == "", "an artifact is refused"
+    assert says in inspection.flaw(told), f"it says {inspection.flaw(told)!r}"
 
 
 def test_what_a_target_says_can_be_written(lab):

@@ -52,6 +52,13 @@ from harness.wire import Options, Target
 
 def judge(case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference) -> Verdict:
     """What the oracle says of `observation`, made by running `target` on `case` under `options` (those in effect)."""
+    verdict = _judged(case, observation, target, options, reference)
+    if verdict.failed or not observation.uninspected:
+        return verdict
+    return dataclasses.replace(verdict, message="; ".join(filter(None, (verdict.message, observation.uninspected))))
+
+
+def _judged(case: Case, observation: Observation, target: Target, options: Options, reference: Reference) -> Verdict:
     expected = reference.run(case)
     if expected.error:
         return Verdict(Word.INVALID, message=f"the reference refuses the model: {expected.error}")
