@@ -253,11 +253,13 @@ def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_q
     assert "the scale of channel" in found.message, found.message
 
 
-def told_scale(lab, scale):
-    """What is said of CHAIN where a calibration by histogram is said to have chosen `scale` for h."""
+def told_scale(lab, scale, *more):
+    """What is said of CHAIN where a calibration by histogram is said to have chosen `scale` for h, and for what `more`
+    operations give."""
     largest = {"x": np.abs(X).max(), "h": scale * 127 / (2047.5 / 2048), "y": np.exp(np.tanh(X)).max()}
     scales = {name: m / 127 * 2047.5 / 2048 for name, m in largest.items()}
-    said = artifact(TOLD["operations"][1:], scales) | {"histogram": {"bins": 2048, "least": 128}}
+    given = {name: scale for op in more for name in op["outputs"]}
+    said = artifact([*TOLD["operations"][1:], *more], scales | given) | {"histogram": {"bins": 2048, "least": 128}}
     h = on_grid(np.tanh(on_grid(X, scales["x"])), scales["h"])
     return ask(lab, CHAIN, said, on_grid(np.exp(h), scales["y"]))
 
@@ -274,6 +276,12 @@ def test_a_scale_that_no_cut_of_a_histogram_gives_is_a_problem_of_the_quantiser(
 
 def test_a_tensor_that_has_the_scale_of_another_is_let_pass(lab):
     assert told_scale(lab, float(np.abs(X).max()) / 127 * 2047.5 / 2048).word is Word.AGREES
+
+
+def test_a_tensor_that_has_the_scale_of_a_piece_is_let_pass(lab):
+    wrong = 1200.8 / 2048 * float(np.abs(np.tanh(X)).max()) / 127
+    assert told_scale(lab, wrong).word is Word.DIVERGES
+    assert told_scale(lab, wrong, operation("cut", "h", ["h1", "h2"], "moves")).word is Word.AGREES
 
 
 def test_a_channel_of_zeros_may_have_any_scale(lab):
@@ -307,9 +315,10 @@ def test_an_integer_is_not_off_by_a_step(lab):
     assert (found.word, found.kind) == (Word.DIVERGES, Kind.WRONG_VALUES)
 
 
-def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(lab):
-    operations = [operation(*told) for told in (("h", "x", "h", "float"), ("t", "h", "t", "moves"))]
-    operations.append(operation("y", "h", "y", "float"))
+@pytest.mark.parametrize("read", ["h", "s"])
+def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(lab, read):
+    operations = [operation("h", "x", "h", "float"), operation("s", "h", "s", "moves")]
+    operations += [operation("t", "s", "t", "moves"), operation("y", read, "y", "float")]
     exact, rounded = np.exp(np.tanh(X)), np.exp(on_grid(np.tanh(X), 1 / 127))
     said = artifact(operations, {"t": 1 / 127})
     for right in (exact, rounded):

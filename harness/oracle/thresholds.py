@@ -7,6 +7,7 @@ number of bins, and the highest code h,
 
 m is known to the radius of a ball: the float model is evaluated on the calibration data. A tensor whose scale is that
 of another tensor of the model is let pass: converters move names, and an operation may keep the scale of its operand.
+So is one whose scale a piece has that the artifact cuts from something: what calibration saw there is not known.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ def problem(question: Question, trace: Trace, regions: Mapping[str, Region], his
     """The verdict on the first tensor with a scale that no calibration chooses, if there is one."""
     seen = largest(question)
     names = {name: name for name in question.graph.inputs} | {name: region.start for name, region in regions.items()}
+    pieces = {trace.grids[x].scale for x, op in trace.makers.items() if len(op.outputs) > 1 and x in trace.grids}
     for name, interval in seen.items():
         grid = trace.grids.get(names.get(name, ""))
-        if grid is None or grid.scale <= 0 or interval[0] < NOTHING:
+        if grid is None or grid.scale <= 0 or grid.scale in pieces or interval[0] < NOTHING:
             continue
         if not any(_may_be(grid, other, histogram) for other in (interval, *seen.values())):
             return _accused(question, name, grid, interval[1], histogram)

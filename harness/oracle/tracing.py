@@ -118,22 +118,26 @@ class Trace:
         picked, or all joined first. Where the grid is told for the result only, an executor may take it for what is
         moved too.
         """
-        grid = self.grids.get(tensor)
+        if tensor not in self.grids:
+            return self.taken(tensor)
+        grid = self.grids[tensor]
         origins = [self.grids.get(name) for name in self._origins(tensor)]
-        if grid is None or not origins or (len(origins) == 1 and origins[0] not in (grid, None)):
+        if not origins or (len(origins) == 1 and origins[0] not in (grid, None)):
             return None
         return replace(grid, sure=all(origin == grid for origin in origins))
 
     def taken(self, tensor: str) -> Grid | None:
-        """The grid that an executor may take for a computed `tensor` that has none: that of what it is moved into."""
-        if tensor in self.grids or not self.makers[tensor].inputs:
+        """The grid that an executor may take for a `tensor` made without one: that of what it is moved into."""
+        if tensor in self.grids or tensor not in self.makers or not self.makers[tensor].inputs:
             return None
-        moved = {
-            self.grids[name]
-            for name, op in self.makers.items()
-            if op.runs == "moves" and tensor in op.inputs and name in self.grids
-        }
+        moved = set(self._moved_into(tensor))
         return None if not moved else replace(moved.pop(), sure=False) if len(moved) == 1 else NOT_TOLD
+
+    def _moved_into(self, tensor: str) -> Iterator[Grid]:
+        """The grids that the data in `tensor` are moved into."""
+        for name, op in self.makers.items():
+            if op.runs == "moves" and tensor in op.inputs:
+                yield from (self.grids[name],) if name in self.grids else self._moved_into(name)
 
     def _origins(self, tensor: str) -> Iterator[str]:
         """The tensors that the data in `tensor` are moved from; only what has memory of its own has a grid."""

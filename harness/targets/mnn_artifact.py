@@ -48,6 +48,8 @@ MOVED_TOO = frozenset({2, 68, 130})
 BEFORE_TRANSPOSED, PIECE, PRODUCT = "__before_tr", "__group__", "__matmul_converted"
 """what the converter adds to the name of a result that it transposes next, and to those of an operator that it splits
 (with a number) or makes a convolution of"""
+EITHER = MOVED_TOO | POOLINGS.keys() | {BINARY} | IN_CODES - {CONVOLUTION, DEPTHWISE}
+"""those of which the scales alone say whether they run in codes"""
 MOVES = frozenset(
     {CONCAT, 14, 26, 28, PACK, PADDING, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, CONVERT_TENSOR}
 )
@@ -174,6 +176,7 @@ def _distinct(names: list[str], ops: list[Table]) -> tuple[list[str], dict[str, 
 def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], coded: set[str]) -> list[dict[str, Any]]:
     """What the file says of its operators, see harness.wire.Artifact. What is only moved keeps its scale."""
     scales: dict[str, float | None] = {}
+    taken = _taken(ops, names, tensors)
     constants: dict[str, np.ndarray] = {}
     found = []
     for op in ops:
@@ -187,10 +190,22 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
         # The number that a Padding fills in has a scale of its own, or none.
         runs, steps = ("somehow", 0) if fills else _runs(op, kind, known, name in coded)
+        if runs == "float" and kind in EITHER and not taken.isdisjoint((*inputs, *outputs)):
+            runs = "somehow"
         operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}
         layer = {"layer": name.split(PIECE)[0]} if name in coded else {}
         found.append(operation | layer | _meaning(op, kind))
         constants |= {x: found[-1]["values"] for x in outputs if "values" in found[-1]}
+    return found
+
+
+def _taken(ops: list[Table], names: list[str], tensors: dict[str, Any]) -> set[str]:
+    """The tensors without a scale that are moved into one that has a scale: the executor may take it for theirs."""
+    found: set[str] = set()
+    for op in reversed(ops):
+        inputs, outputs = ([names[k] for k in op.array(field, "i4")] for field in (0, 4))
+        if op.integer(5) in MOVES and any(x in tensors or x in found for x in outputs):
+            found.update(x for x in inputs if x not in tensors)
     return found
 
 
