@@ -1,11 +1,18 @@
 """T1: where nothing rounds, any differing bit is a divergence."""
 
+from dataclasses import replace
+
+import ml_dtypes
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from generators import bulk
 from harness.oracle import exact
+from harness.oracle.balls.ball import Ball, is_float
+from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.exact import Grid, grid_of
+from harness.oracle.graph import Graph, with_constants
 from harness.oracle.question import Question
 from harness.verdict import Kind, Word
 from tests.models import case, grid, grouped_conv_transpose_and_norm
@@ -180,3 +187,107 @@ def test_every_rule_holds_where_onnxruntime_adds_in_another_order(lab):
     backwards = (x[:, None, ::-1] * w.T[None, :, ::-1]).astype(np.float32).cumsum(-1, dtype=np.float32)[..., -1]
     assert verdict(lab, model, {"y": backwards}).word is Word.AGREES
     assert np.array_equal(backwards, (x.astype(np.float64) @ w).astype(np.float32))
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
+def test_numbers_that_numpy_does_not_know_are_on_their_grid(dtype):
+    assert grid_of(np.array([1, 6, 0]).astype(dtype)).size == 6
+    assert grid_of(np.array([2.0**-3, 2]).astype(ml_dtypes.bfloat16)) == Grid(2, -3)
+    assert grid_of(np.array([1.0, np.nan]).astype(ml_dtypes.bfloat16)) == Grid(np.inf, 0)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.float8_e4m3fn])
+def test_products_with_dequantised_weights_of_few_bits_round(lab, dtype):
+    """They were taken for zeros once, and every other order of summation for wrong."""
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    codes, scale = (
+        np.array([[3, -5, 7, 1], [2, -3, 5, -7], [1, 6, -2, 3], [-1, 4, -6, 2]], np.float32),
+        np.float32(0.0371),
+    )
+    nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["v"]), helper.make_node("MatMul", ["x", "v"], ["y"])]
+    model = case(nodes, {"x": x}, {"w": codes.astype(dtype), "s": scale}, outputs=[("y", FLOAT, (64, 4))], opset=21)
+    assert "y" not in known(lab, model)
+    backwards = (
+        sum((x[:, k : k + 1] * (codes[k] * scale) for k in (3, 2, 1)), np.float32(0)) + x[:, :1] * codes[0] * scale
+    )
+    assert not np.array_equal(backwards, lab.reference.run(model).outputs[0]["y"]), "the order makes a difference"
+    assert verdict(lab, model, {"y": backwards}).word is Word.AGREES
+
+
+def one(op, *operands, outputs=("y",), rank=1, **attributes):
+    """A case of one node; its operands are inputs."""
+    feed = {f"x{k}": np.asarray(x) for k, x in enumerate(operands)}
+    node = helper.make_node(op, list(feed), list(outputs), **attributes)
+    dtypes = {"y": FLOAT, "i": TensorProto.INT64}
+    declared = [(name, attributes.get("to", dtypes[name]), list("abc"[:rank])) for name in outputs]
+    return case([node], feed, outputs=declared)
+
+
+TENTH, MANY = np.float32(0.1), np.array([300, -5, 1e10, 7], np.float32)
+OPEN = {
+    "a float range": (one("Range", TENTH, np.float32(2), TENTH), {}),
+    "a cast out of range": (one("Cast", MANY, to=TensorProto.UINT8), {"y": np.array([255, 0, 255, 7], np.uint8)}),
+    "an index twice": (
+        one("ScatterElements", np.zeros(3, np.float32), np.array([1, 1]), np.array([5, 6], np.float32)),
+        {"y": np.array([0, 5, 0], np.float32)},
+    ),
+    "a path twice": (
+        one("ScatterND", np.zeros(3, np.float32), np.array([[1], [1]]), np.array([5, 6], np.float32)),
+        {"y": np.array([0, 5, 0], np.float32)},
+    ),
+    "which of equal maxima": (
+        one("MaxPool", np.ones((1, 1, 4), np.float32), outputs=("y", "i"), rank=3, kernel_shape=[2], strides=[2]),
+        {"i": np.array([[[1, 3]]])},
+    ),
+    "an index between two": (
+        one("OneHot", np.array([0.5, 1], np.float32), np.float32(3), np.array([0, 1], np.float32), rank=2),
+        {"y": np.array([[0, 1, 0], [0, 1, 0]], np.float32)},
+    ),
+}
+
+
+@pytest.mark.parametrize("open_", OPEN)
+def test_what_the_standard_leaves_open_is_not_exact(lab, open_):
+    model, other = OPEN[open_]
+    assert known(lab, model).keys().isdisjoint({"y", "i"})
+    said = verdict(lab, model, {**lab.reference.run(model).outputs[0], **other})
+    assert not said.failed, said
+
+
+def test_a_range_of_binary_fractions_is_exact(lab):
+    model = one("Range", np.float32(1), np.float32(9), np.float32(0.25))
+    assert "y" in known(lab, model)
+
+
+def ties(x):
+    return np.resize(np.array([-1.5, 0.5, 0.5, 0.5, 1.5, -0.5, -0.5]), x.shape).astype(x.dtype)
+
+
+@pytest.mark.parametrize(("kind", "changed"), [("f", ties), ("i", np.zeros_like)])
+def test_wherever_a_ball_is_undecided_exact_abstains(lab, kind, changed):
+    """Of operands that are ties or indices that are all the same."""
+
+    def changed_to(tensors):
+        return {name: changed(x) if x.dtype.kind == kind else x for name, x in tensors.items()}
+
+    for op in sorted(exact.RULES.keys() - {"Upsample"}):
+        made = bulk.case(2, 0, focus=(op,))
+        model = with_constants(made.proto, changed_to(Question(made, (), (), lab.reference).graph.constants))
+        made = replace(made, model=model.SerializeToString(), feeds=(changed_to(made.feeds[0]),))
+        if not (run := lab.reference.run(made)).outputs:
+            continue  # a shape of zeros, say
+        question = Question(made, (), run.outputs, lab.reference)
+        exactly, values = exact.grids(question, 0), {**question.records[0], **question.graph.constants}
+        for node in question.graph.nodes:
+            if exactly.keys() & set(node.outputs) and values.keys() >= set(filter(None, node.inputs)):
+                operands = {name: values[name] for name in node.inputs if name}
+                alone = Graph((node,), {}, frozenset(), tuple(operands), node.outputs, question.graph.opset)
+                balls = evaluate(alone, operands).balls
+                for name in filter(None, node.outputs):
+                    ball = balls.get(name)
+                    assert isinstance(ball, Ball), f"{node.op} has no ball, but is exact"
+                    assert np.isfinite(ball.error).all(), f"{node.op} of {operands} is undecided, but exact"
+                    whole = not is_float(ball.dtype) and node.op != "QuantizeLinear"  # which says how to break ties
+                    assert not (whole and ball.error.any()), (
+                        f"{node.op} of {operands} has several answers, but is exact"
+                    )

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
+from harness.oracle.balls.ball import Ball, is_float
+from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.balls.sliding import CEIL_MODE_SETTLED, window_attributes
 from harness.oracle.graph import Graph, Node, Values
 
@@ -108,6 +111,16 @@ def _surplus_activations(node: Node, tensors: Values, opset: int) -> bool:
     return node.op == "RNN" and len(node.attributes.get("activations", ())) > directions
 
 
+def _several_answers(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> bool:
+    """Whether ball arithmetic, told the operands, still allows results that differ by more than rounding."""
+    if node.op not in operators or any(name and name not in tensors for name in node.inputs):
+        return False
+    operands = {name: tensors[name] for name in node.inputs if name}
+    balls = evaluate(Graph((node,), {}, frozenset(), tuple(operands), node.outputs, opset), operands).balls
+    found = [balls[name] for name in node.outputs if isinstance(balls.get(name), Ball)]
+    return any((np.isinf(ball.error) if is_float(ball.dtype) else ball.error > 0).any() for ball in found)
+
+
 RULES = (
     Contested(
         "window larger than its padded input",
@@ -134,5 +147,17 @@ RULES = (
         "more activations than directions need",
         "onnxruntime ignores the surplus, onnx.reference refuses it",
         _surplus_activations,
+    ),
+    Contested(
+        "float beyond the range of an integer",
+        "Cast: undefined if out of range, says the standard; engines wrap, saturate, or do what the processor does",
+        partial(_several_answers, frozenset({"Cast", "CastLike"})),
+        bounded=True,
+    ),
+    Contested(
+        "index that occurs twice",
+        "ScatterElements, ScatterND: should not have duplicates, says the standard; either update may win",
+        partial(_several_answers, frozenset({"ScatterElements", "ScatterND"})),
+        bounded=True,
     ),
 )

@@ -2,8 +2,9 @@
 
 Every value of a tensor, and every partial sum on the way to it, is a multiple of 2^lsb and at most `size`. While
 size < 2^(lsb + p), p the bits of the significand, nothing rounds: any order of summation, fused multiply-add, blocking
-or folding gives the same bits (-0 is 0). Both bounds are propagated from the data of constants and feeds, never
-measured on the way, so that they also cover a converter that multiplies constants together beforehand.
+or folding gives the same bits (-0 is 0). Both bounds are propagated from the data of constants and feeds, so that they
+also cover a converter that multiplies constants together beforehand; only integers and truth values that are exactly
+known are measured on the way. What the standard leaves open (see contested) is no business of this tier.
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from harness.oracle.graph import Node
+from harness.oracle import contested
+from harness.oracle.balls.ball import is_float
+from harness.oracle.graph import Graph, Node, Values
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges, identical
 from harness.verdict import Verdict
 
@@ -25,6 +28,8 @@ INEXACT_KERNEL = "inexact-kernel"
 ROUNDING = 2.0**-14  # of the largest partial sum: what kernels that trade accuracy for speed (Winograd) may be off
 SIGNIFICAND = {"float16": (11, -14, 15), "float32": (24, -126, 127), "float64": (53, -1022, 1023)}
 """dtype -> bits of the significand, exponent of the smallest and of the largest normal number"""
+NUMERIC = "biufV"
+"""kinds of dtypes that are numbers; V are those of ml_dtypes: integers of 4 bits, bfloat16, floats of 8 bits"""
 
 
 @dataclass(frozen=True)
@@ -72,12 +77,14 @@ def grids(question: Question, feed: int) -> dict[str, Grid]:
     graph = question.graph
     leaves = {**graph.constants, **question.case.feeds[feed]}
     known = {name: grid_of(x) for name, x in leaves.items() if _is_carried(x) and name not in question.inexact}
+    values = {**question.records[feed], **graph.constants}
     for node in graph.nodes:
         rule = RULES.get(node.op)
         if rule is None or any(name and name not in known for name in node.inputs):
             continue
+        at = Application(graph, node, known, values)
         try:
-            grid = rule(Application(question, feed, node, known))
+            grid = None if contested.is_open(node, values, graph.opset) else rule(at)
         except UnrecordedError:
             continue
         if grid is not None:
@@ -91,15 +98,16 @@ def _is_carried(x: np.ndarray) -> bool:
 
 
 def grid_of(x: np.ndarray) -> Grid:
-    """The coarsest grid that holds every element of `x`."""
-    if x.dtype.kind not in "biuf" or not x.size:
+    """The coarsest grid that holds every element of `x`; NOTHING for text, with which no rule calculates."""
+    if x.dtype.kind not in NUMERIC or not x.size:
         return NOTHING
-    if x.dtype.kind != "f":
-        return Grid(float(np.max(np.abs(x.astype(np.float64)))), 0)
-    size = float(np.max(np.abs(x)))
+    numbers = x.astype(np.float64)
+    size = float(np.max(np.abs(numbers)))
     if not math.isfinite(size):
         return Grid(math.inf, 0)
-    significand, exponent = np.frexp(x[x != 0].astype(np.float64))
+    if x.dtype.kind in "biu":
+        return Grid(size, 0)
+    significand, exponent = np.frexp(numbers[numbers != 0])
     if not significand.size:
         return NOTHING
     integers = np.abs(np.ldexp(significand, 53)).astype(np.int64)
@@ -109,12 +117,12 @@ def grid_of(x: np.ndarray) -> Grid:
 
 @dataclass(frozen=True)
 class Application:
-    """One node about to be followed: its operands' grids, and on demand their values and shapes."""
+    """One node of `graph` about to be followed: the grids of its operands, and the recorded value of each tensor."""
 
-    question: Question
-    feed: int
+    graph: Graph
     node: Node
     known: Mapping[str, Grid]
+    values: Values
 
     def grid(self, k: int) -> Grid:
         """Grid of operand k; that of nothing when it is absent."""
@@ -128,14 +136,12 @@ class Application:
         return self.node.attributes.get(name, default)
 
     def constant(self, k: int) -> np.ndarray | None:
-        return self.question.graph.constants.get(self.node.input(k))
+        return self.graph.constants.get(self.node.input(k))
 
     def value(self, name: str) -> np.ndarray:
-        """The recorded value of a tensor (a constant's own)."""
-        known = {**self.question.records[self.feed], **self.question.graph.constants}
-        if name not in known:
+        if name not in self.values:
             raise UnrecordedError(name)
-        return known[name]
+        return self.values[name]
 
     def shape(self, k: int) -> tuple[int, ...]:
         return self.value(self.node.input(k)).shape
@@ -200,22 +206,40 @@ def _select_first(at: Application) -> Grid | None:
     return at.grid(0) if math.isfinite(at.grid(0).size) else None
 
 
+def _max_pool(at: Application) -> Grid | None:
+    """No standard says which of equal maxima the indices tell."""
+    return None if any(at.node.outputs[1:]) else _select_first(at)
+
+
 def _fill(at: Application) -> Grid | None:
     return grid_of(np.asarray(at.attribute("value", np.float32(0))))
 
 
 def _integer(at: Application) -> Grid | None:
-    """Integers or truth values, decided by numbers that are exactly known."""
+    """Integers or truth values, decided by numbers that are exactly known, and so measured."""
     if any(not math.isfinite(g.size) for g in at.grids()):
         return None
     return _union([grid_of(at.value(name)) for name in at.node.outputs if name])
+
+
+def _range(at: Application) -> Grid | None:
+    """Each element is a product and a sum, or a sum of as many steps as lie before it."""
+    count = at.value(at.node.outputs[0]).size
+    return at.fits(_sum([at.grid(0), Grid(count * at.grid(2).size, at.grid(2).lsb)]))
+
+
+def _one_hot(at: Application) -> Grid | None:
+    """Engines differ on an index between two numbers."""
+    return _integer(at) if at.grid(0).lsb >= 0 else None
 
 
 def _cast(at: Application) -> Grid | None:
     if at.value(at.node.outputs[0]).dtype.kind != "f":
         return _integer(at)
     source = at.value(at.node.inputs[0])
-    return at.fits(grid_of(source) if source.dtype.kind != "f" else at.grid(0))
+    if source.dtype.kind not in NUMERIC:
+        return None
+    return at.fits(at.grid(0) if source.dtype.kind == "f" else grid_of(source))
 
 
 def _round(at: Application) -> Grid | None:
@@ -337,7 +361,7 @@ def _resize(at: Application) -> Grid | None:
     """Scales that are powers of two: a coordinate is then an exact binary fraction, and so is a linear weight."""
     before, after = at.shape(0), at.value(at.node.outputs[0]).shape
     ratios = [a / b for a, b in zip(after, before) if a != b and b]
-    scales = at.constant(2 if at.node.op == "Resize" and at.question.graph.opset > 10 else 1)
+    scales = at.constant(2 if at.node.op == "Resize" and at.graph.opset > 10 else 1)
     named = np.asarray([] if scales is None else scales, np.float64)
     if any(math.frexp(r)[0] != 0.5 for r in (*ratios, *named)):
         return None
@@ -360,7 +384,10 @@ def _dequantize(at: Application) -> Grid | None:
 
 
 def _quantize(at: Application) -> Grid | None:
+    """Codes that are integers, by a scale that can be divided by or multiplied with. float8 has ties of its own."""
     scale = at.value(at.node.inputs[1])
+    if is_float(at.value(at.node.outputs[0]).dtype):
+        return None
     return _integer(at) if bool((np.frexp(scale.astype(np.float64))[0] == 0.5).all()) else None
 
 
@@ -375,11 +402,14 @@ RULES: Mapping[str, Rule] = _table(
         "Split DepthToSpace SpaceToDepth ReverseSequence Compress Trilu",
         _dropout: "Dropout",
         _select: "Max Min Relu Abs Neg",
-        _select_first: "MaxPool GlobalMaxPool ReduceMax ReduceMin ThresholdedRelu",
+        _max_pool: "MaxPool",
+        _select_first: "GlobalMaxPool ReduceMax ReduceMin ThresholdedRelu",
         _clip: "Clip",
         _fill: "ConstantOfShape",
-        _integer: "Shape Size Range Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not ArgMax ArgMin NonZero "
-        "OneHot Sign BitwiseAnd BitwiseOr BitwiseXor BitwiseNot",
+        _integer: "Shape Size Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not ArgMax ArgMin NonZero "
+        "Sign BitwiseAnd BitwiseOr BitwiseXor BitwiseNot",
+        _range: "Range",
+        _one_hot: "OneHot",
         _cast: "Cast",
         _round: "Round Floor Ceil",
         _add: "Add Sub Sum",
@@ -399,5 +429,7 @@ RULES: Mapping[str, Rule] = _table(
         _quantize: "QuantizeLinear",
     }
 )
-WITHOUT_ARITHMETIC = frozenset({_move, _move_first, _dropout, _select, _select_first, _clip, _fill, _integer, _round})
+WITHOUT_ARITHMETIC = frozenset(
+    {_move, _move_first, _dropout, _select, _select_first, _max_pool, _clip, _fill, _integer, _one_hot, _round}
+)
 MOVEMENT = frozenset({_move, _move_first})

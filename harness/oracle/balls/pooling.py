@@ -20,7 +20,7 @@ INT64 = np.dtype(np.int64)
 
 @rule("MaxPool")
 def max_pool(node: Node, operands: Operands, context: Context) -> Results:
-    """The maximum of each window, and where it stands in the flat tensor; the first of equals"""
+    """The maximum of each window, and where it stands in the flat tensor: any of equals, says no standard which"""
     x: Ball = operands[0]
     where = sliding(node, x.shape[2:], node.attributes["kernel_shape"])
     taps = tuple(range(-len(where.kernel), 0))
@@ -36,21 +36,16 @@ def max_pool(node: Node, operands: Operands, context: Context) -> Results:
 
 
 def _places(node: Node, x: Ball, where: Sliding) -> Ball:
-    """The flat index of the maximum of each window; between the first and the last that may be it.
-
-    With numbers by columns engines differ on which of equal maxima is the first.
-    """
+    """The flat index of the maximum of each window; between the first and the last that may be it."""
     sizes, taps = x.shape[2:], tuple(range(-len(where.kernel), 0))
     plane = math.prod(sizes)
     order: Literal["C", "F"] = "F" if attribute(node, "storage_order", 0) else "C"
     numbers = windows(np.arange(plane).reshape((1, 1, *sizes), order=order), where, -1)
     low, high = (windows(end, where, -np.inf) for end in (x.low, x.high))
     candidates = (high >= low.max(taps, keepdims=True)) & (numbers >= 0)
-    first = np.where(candidates, numbers, plane).min(taps)
+    first, last = np.where(candidates, numbers, plane).min(taps), np.where(candidates, numbers, -1).max(taps)
     planes = plane * np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(sizes))
-    if x.radius is None and order == "C":
-        return exact(first + planes)
-    return between(first + planes, np.where(candidates, numbers, -1).max(taps) + planes, INT64)
+    return exact(first + planes) if (first == last).all() else between(first + planes, last + planes, INT64)
 
 
 @rule("GlobalMaxPool")
