@@ -19,6 +19,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 from generators.case import Case
 from harness import audit
 from harness.cli import driftnet
+from harness.commands import models
 from harness.errors import UserError
 from harness.laboratory import Laboratory
 from harness.reference import ReferenceError
@@ -247,6 +248,60 @@ class Faulty:
 def test_a_fault_of_a_fusion_is_told_of_the_nodes_that_have_it(lab):
     found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [FEED], Faulty(lab))
     assert [(p.question, p.where) for p in found.problems] == [("execution", "product, y")], found.problems
+
+
+def test_a_tensor_has_not_the_range_of_another_that_no_node_links_it_with(lab):
+    nodes = [
+        helper.make_node("Mul", ["x", "hundred"], ["1"]),
+        helper.make_node("Tanh", ["1"], ["2"]),
+        helper.make_node("MatMul", ["2", "w"], ["y"]),
+    ]
+    pairs = [
+        [
+            helper.make_node("QuantizeLinear", [name, f"{name}_scale", "zero"], [f"{name}_q"]),
+            helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_scale", "zero"], [f"{name}_dq"]),
+        ]
+        for name in "1y"
+    ]
+    reading = [helper.make_node("Tanh", ["1_dq"], ["2"]), helper.make_node("MatMul", ["2", "w"], ["y"])]
+    floating = model(nodes, hundred=np.float32(100), w=WEIGHTS)
+    for scale, places in ((np.float32(100 / 127), []), (np.float32(3 / 127), ["1_scale"])):
+        constants = {"1_scale": scale, "y_scale": np.float32(3 / 127), "zero": np.int8(0)}
+        artifact = model([nodes[0], *pairs[0], *reading, *pairs[1]], hundred=np.float32(100), w=WEIGHTS, **constants)
+        found = audit.audit(floating, artifact, [FEED], lab)
+        assert [problem.where for problem in found.problems] == places, found.problems
+
+
+def test_made_up_inputs_tell_one_symbolic_dim_from_another(tmp_path):
+    def reshaped(index: int) -> onnx.ModelProto:
+        """[rows, columns, 4] flattened but for one of its dims."""
+        nodes = [
+            helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["1"]),
+            helper.make_node("DequantizeLinear", ["1", "xs", "xz"], ["2"]),
+            helper.make_node("Shape", ["x"], ["3"]),
+            helper.make_node("Gather", ["3", "index"], ["4"], "which"),
+            helper.make_node("Concat", ["4", "rest"], ["5"], axis=0),
+            helper.make_node("Reshape", ["2", "5"], ["y"]),
+        ]
+        made = model(
+            nodes,
+            index=np.array([index]),
+            rest=np.array([-1]),
+            xs=np.float32(1 / 127),
+            xz=np.int8(0),
+        )
+        made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns", 4]))
+        made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None]))
+        return made
+
+    floating = reshaped(0)
+    del floating.graph.node[:2]
+    floating.graph.node[-1].input[0] = "x"
+    for name, proto in {"float": floating, "right": reshaped(0), "wrong": reshaped(1)}.items():
+        (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
+    assert not models.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")["problems"]
+    problems = models.audit(tmp_path / "float.onnx", tmp_path / "wrong.onnx")["problems"]
+    assert "which" in [problem["culprit"]["node"] for problem in problems], problems
 
 
 def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(lab):

@@ -13,7 +13,7 @@ from harness import audit as audits
 from harness import check as checks
 from harness import corpus, external, handover, recipe
 from harness.anonymise import anonymised
-from harness.case import Case, elements, graph_inputs, nodes
+from harness.case import Case, Feed, elements, graph_inputs, nodes
 from harness.environments import DEFAULT_TARGETS, Installed, resolve
 from harness.errors import UserError
 from harness.feeds import made_up, read_feeds
@@ -22,6 +22,7 @@ from harness.known import Mask, mask_of
 from harness.laboratory import MEMORY_GIB, Laboratory
 from harness.pipeline import Effort, examine
 from harness.recipe import Recipe
+from harness.reference import ReferenceError
 from harness.verdict import FAILURES, Verdict, Word
 
 HELD = 4
@@ -178,15 +179,15 @@ def audit(
 ) -> dict[str, Any]:
     """Whether the ONNX model in `quantised` is a right quantisation of that in `model`, and executed as written.
 
-    inputs   feeds for both; without them two are made up
+    inputs   feeds for both; without them two are made up, whose symbolic dims differ if the model takes them
 
     Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
     nothing is quantised.
     """
     proto, other = corpus.read_onnx(model), corpus.read_onnx(quantised)
     audits.check_pair(proto, other)
-    feeds = read_feeds(inputs, proto, "inputs") if inputs else tuple(made_up(proto, {}, seed) for seed in (0, 1))
     with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
+        feeds = read_feeds(inputs, proto, "inputs") if inputs else _feeds_that_run(proto, lab)
         found = audits.audit(proto, other, feeds, lab, alike=inputs is not None)
         return {
             "verdict": str(found.verdict),
@@ -205,6 +206,18 @@ def audit(
             "tolerated": found.tolerated,
             "network_isolated": lab.network_isolated,
         }
+
+
+def _feeds_that_run(model: onnx.ModelProto, lab: Laboratory) -> tuple[Feed, ...]:
+    """Two feeds. Of equal dims none is told from another, but some models take no others."""
+    names = dict.fromkeys(d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param)
+    sizes = {name: 2 + k for k, name in enumerate(names)}
+    feeds = tuple(made_up(model, sizes, seed) for seed in (0, 1))
+    try:
+        lab.reference.record(Case(model.SerializeToString(), feeds))
+    except ReferenceError:
+        return tuple(made_up(model, {}, seed) for seed in (0, 1))
+    return feeds
 
 
 def reduce(

@@ -261,8 +261,9 @@ class _Checker:
             return True
         worst = float(np.abs(np.resize(scale, product.shape) / product - 1).max())
         message = (
-            f"scale {format.scale!r} of the bias is off the product of the scales of input and weights by a factor of "
-            f"up to {1 + worst:.6g}: kernels take it for that product"
+            f"scale {format.scale!r} of the bias is off the product of the scales of input, {uses[0].format.scale!r}, "
+            f"and weights, {uses[1].format.scale!r}, by a factor of up to {1 + worst:.6g}: one of the three is wrong, "
+            "and kernels take the bias's for that product"
         )
         self.add(format.scale, worst, close, message, pair.node)
         return False

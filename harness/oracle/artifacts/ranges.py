@@ -160,6 +160,8 @@ class _Checker:
         if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
             return
         reached, lent = self.neighbours(own)
+        if self.calibration.sampled:
+            shared = list(self.linked(reached, shared))
         names = [name for name in dict.fromkeys([*own, *shared, *reached]) if name not in lent]
         known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
         if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
@@ -216,6 +218,19 @@ class _Checker:
             ends = [self.model.constants.get(node.input(k), np.zeros(0)) for k in (1, 2)] if node.op == "Clip" else []
             if ends and all(end.size for end in ends):
                 yield min(float(ends[0].min()), 0.0), max(float(ends[1].max()), 0.0)
+
+    def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
+        """Those of `shared` that nodes link with `near`: quantisers give no others one scale."""
+        reached, waiting = set(near), set(shared) - set(near)
+        while found := {
+            name
+            for node in self.model.nodes
+            if not reached.isdisjoint(ends := {*node.inputs, *node.outputs})
+            for name in ends & waiting
+        }:
+            reached |= found
+            waiting -= found
+        return (name for name in shared if name in reached)
 
     def neighbours(self, own: Sequence[str]) -> tuple[set[str], dict[str, Node]]:
         """Tensors whose range the one called `own` may have, through data movement and of a Relu or Clip; and those

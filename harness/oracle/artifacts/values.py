@@ -171,14 +171,17 @@ class Numbers:
 
 
 def _spacing(codes: Ball, blocks: bool) -> np.ndarray:
-    """How far apart neighbouring codes are; twice that at both ends of blocks of 4 bits, as for packed ones."""
+    """How far apart neighbouring codes are; twice that at both ends of blocks of 4 bits, as for packed ones, and at the
+    highest of signed codes where the lowest one stands for the largest element."""
     if is_float(codes.dtype):
         format = format_of(codes.dtype)
         _, exponent = np.frexp(codes.numbers)
         return np.asarray(np.maximum(np.ldexp(format.unit, exponent), format.tiny))
-    if blocks and codes.dtype in NARROW:
-        return np.where(np.isin(codes.numbers, code_range(codes.dtype)), 2.0, 1.0)
-    return np.ones(codes.shape)
+    low, high = code_range(codes.dtype)
+    ends = (
+        [low, high] if blocks and codes.dtype in NARROW else [high] if low < 0 and (codes.numbers == low).any() else []
+    )
+    return np.where(np.isin(codes.numbers, ends), 2.0, 1.0)
 
 
 def _flip(x: np.ndarray) -> np.ndarray:
