@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 from onnx import helper, numpy_helper
@@ -45,11 +45,12 @@ exception, which has a type, does in fewer."""
 @dataclass(frozen=True)
 class Symptom:
     """How a case fails: the coarse signature, "" when it does not; the node that the verdict names as at fault, and its
-    operator, "" when it names none."""
+    operator, "" when it names none; the output that is wrong, "" when it is not one."""
 
     coarse: str = ""
     node: str = ""
     culprit: str = ""
+    output: str = ""
 
     @property
     def stage(self) -> str:
@@ -71,12 +72,13 @@ VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN})
 """Kinds that only tell how far a wrong value is off."""
 
 
-def symptom_of(coarse: str, culprits: Sequence[Sequence[str]]) -> Symptom:
+def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "") -> Symptom:
     """The symptom of a verdict with these (name, operator) pairs for culprits."""
-    return Symptom(coarse, *culprits[0]) if culprits else Symptom(coarse)
+    node, culprit = culprits[0] if culprits else ("", "")
+    return Symptom(coarse, node, culprit, output)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Mask:
     """A known bug of `target`, to be found in other models.
 
@@ -152,27 +154,49 @@ def explain(
     places: set[int] = set()
     rest, failed = case, failure(case) if possible or told or remedies else Symptom()
     recorded = recording(case, record) if failed.coarse and (possible or told) else Recording((), ())
+
+    @cache
+    def fails(mask: Mask, place: Occurrence) -> bool:
+        return _fails_alone(mask, case, place, failure, recorded)
+
     # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
+    left = list(possible)
     while failed.coarse:
-        if mask := next((m for m in possible if m.symptom.stage == failed.stage), None):
-            possible.remove(mask)
+        if mask := next((m for m in left if m.symptom.stage == failed.stage), None):
+            left.remove(mask)
             there = _places(mask, case, recorded)
         elif mask := told.pop(failed.coarse, None):
             there = _inseparable(case, recorded)
         else:
             break
-        failing = [o for o in there if places.isdisjoint(o) and _fails_alone(mask, case, o, failure, recorded)]
-        if failing:
+        there, near = [place for place in there if places.isdisjoint(place)], _near(case, failed)
+        if any(fails(mask, place) for place in there if not near.isdisjoint(place)):
             found.append(mask)
-            places.update(index for occurrence in failing for index in occurrence)
+            places.update(*(place for place in there if fails(mask, place)))
             without = _without(case, places, recorded)
             if without is None or not (failed := failure(without)).coarse:
                 return Explanation(tuple(found), None)
-            rest = without
+            rest, left = without, [mask for mask in possible if mask not in found]
     for mask in remedies.values():
         if mask.symptom.sort == failed.sort and cured(rest, mask.remedy):
             return Explanation((*found, mask), None)
     return Explanation(tuple(found), rest)
+
+
+def _near(case: Case, failed: Symptom) -> frozenset[int]:
+    """The nodes of `case` of which one has to be in the place of the bug: the one that is named as at fault, or those
+    that the wrong output hangs on."""
+    nodes = case.proto.graph.node
+    if named := [i for i, node in enumerate(nodes) if failed.node and failed.node in (node.name, *node.output)]:
+        return frozenset(named)
+    if not any(failed.output in node.output for node in nodes if failed.output):
+        return frozenset(range(len(nodes)))
+    found, wanted = set[int](), {failed.output}
+    for i in reversed(range(len(nodes))):
+        if not wanted.isdisjoint(nodes[i].output):
+            found.add(i)
+            wanted.update(reads(nodes[i]))
+    return frozenset(found)
 
 
 def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:

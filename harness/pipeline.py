@@ -255,7 +255,7 @@ def explanation(
         if spent():
             raise ExhaustedError
         found = verdict if part is case else look(part, installed, recipe, lab)
-        return symptom_of(coarse(name, found), found.culprits) if found.failed else Symptom()
+        return symptom_of(coarse(name, found), found.culprits, found.output) if found.failed else Symptom()
 
     def cured(part: Case, remedy: Recipe) -> bool:
         return not look(part, installed, remedied(installed.target, recipe, remedy), lab).failed

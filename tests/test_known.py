@@ -390,3 +390,22 @@ def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
     assert explanation.rest is None
     assert len(explanation.masks) == 2
     assert asked == [1], "the Softmax is known by its pattern, so the rest is the Sin alone"
+
+
+def test_a_place_that_the_wrong_output_does_not_hang_on_is_not_asked():
+    nodes = [node("Sin", ["x"], ["a"]), node("Neg", ["x"], ["b"]), node("Neg", ["a"], ["c"])]
+    case = tools.make_case(nodes, {"x": floats(2)}, ["b", "c"], {})
+    runs = list[int]()
+
+    def says(output: str) -> Failure:
+        def failure(part: Case) -> Symptom:
+            runs.append(len(part.proto.graph.node))
+            whole = len(part.proto.graph.node) == 3
+            return Symptom(COARSE, output=output) if whole or part.proto.graph.node[0].op_type == "Sin" else Symptom()
+
+        return failure
+
+    sine = mask(small(node("Sin", ["x"], ["y"])))
+    assert explain([sine], case, says("b"), tools.record).rest is case
+    assert runs == [3], "b hangs on the Neg alone, and the mask knows nothing of that"
+    assert explain([sine], case, says("c"), tools.record).rest is None
