@@ -29,13 +29,14 @@ from harness import external
 from harness.case import Case, Feed, graph_inputs, validate_feed
 from harness.environments import NAME
 from harness.errors import UserError
-from harness.files import json_text, replace_text
+from harness.files import json_number, json_text, replace_text
+from harness.form import EACH, NUMBER, misformed
+from harness.verdict import Word
 
 SCHEMA = 1
 CHECKOUT = Path(__file__).parent.parent / "corpus"
 """The cases that stand in version control beside this code; nothing where it was installed without them."""
 STATUSES = ("open", "fixed", "flaky", "expected")
-_WORDS = {str: "a text", dict: "an object", list: "a list", int: "a whole number"}
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
 
 
@@ -83,14 +84,31 @@ class SavedCase:
         return str(self.verdict.get("kind", ""))
 
 
-_FORM: Mapping[str, type] = {
+_VERDICT = {
+    "word": str,
+    **dict.fromkeys(("tier?", "stage?", "kind?", "message?", "output?", "rule?", "blame?"), str),
+    "error?": NUMBER,
+    "bound?": NUMBER,
+    "feed?": int,
+    "culprits?": [[str]],
+    "abstained?": [str],
+    EACH: object,
+}
+_VALUE = (str, int, float, bool, type(None))
+_OPTIONS = {EACH: (*_VALUE, [_VALUE])}
+_FORM: Mapping[str, object] = {
     **dict.fromkeys(("target", "coarse", "fine", "status", "upstream", "note", "rule"), str),
-    **dict.fromkeys(("recipe", "verdict", "machine", "origin", "remedy"), dict),
-    **dict.fromkeys(("seen", "not_seen"), list),
     **dict.fromkeys(("schema", "runs", "reproduced"), int),
+    "recipe": _OPTIONS,
+    "remedy": _OPTIONS,
+    "machine": {EACH: object},
+    "origin": {EACH: object},
+    "seen": [str],
+    "not_seen": [str],
+    "verdict": _VERDICT,
+    EACH: object,
 }
 _IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name in _FORM)
-_VERDICT_TEXTS = ("word", "tier", "stage", "kind", "message", "output", "rule")
 
 
 def save(saved: SavedCase, root: Path) -> Path:
@@ -171,7 +189,7 @@ def load(folder: Path) -> SavedCase:
     folder = Path(folder)
     path = folder / "case.json"
     try:
-        fields = json.loads(path.read_text())
+        fields = json.loads(path.read_text(), parse_float=json_number)
         if isinstance(fields, dict):
             fields.setdefault("remedy", {})  # most have none
         _check_form(fields, path)
@@ -190,31 +208,24 @@ def load(folder: Path) -> SavedCase:
 def _check_form(fields: Any, path: Path) -> None:
     """Raise ValueError unless `fields` is what `save` writes. A case is anybody's file, so its target must be a plain
     name: a path would lead out of the corpus, and "module:attribute" would import, that is run, code of its choice."""
-    if not isinstance(fields, dict):
-        raise ValueError("it is no object")
-    if fields.get("schema", SCHEMA) != SCHEMA:
+    if isinstance(fields, dict) and fields.get("schema", SCHEMA) != SCHEMA:
         raise UserError(
             f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}",
             hint="use the driftnet release that wrote it",
             kind="case",
         )
-    for name, form in _FORM.items():
-        if name not in fields:
-            raise ValueError(f"lacks {name!r}")
-        if type(fields[name]) is not form:
-            raise ValueError(f"{name} is {fields[name]!r:.80}, not {_WORDS[form]}")
+    if wrong := misformed(fields, _FORM, "case"):
+        raise ValueError(wrong)
     if not NAME.fullmatch(fields["target"]):
         raise ValueError(f"target {fields['target']!r:.80} is not the plain name of a registered target")
     if fields["status"] not in STATUSES:
         raise ValueError(f"status {fields['status']!r:.80} is none of {', '.join(STATUSES)}")
-    texts = [fields["verdict"].get(name, "") for name in _VERDICT_TEXTS]
-    for value in (*texts, *fields["seen"], *fields["not_seen"]):
-        if not isinstance(value, str):
-            raise ValueError(f"{value!r:.80} in verdict, seen or not_seen is not a text")
-    for name, value in [*fields["recipe"].items(), *fields["remedy"].items()]:
-        parts = value if isinstance(value, list) else [value]
-        if any(isinstance(part, dict | list) for part in parts):
-            raise ValueError(f"recipe option {name} is {value!r:.80}, not a value and no list of values")
+    if fields["verdict"]["word"] not in list(Word):
+        raise ValueError(f"the verdict's word {fields['verdict']['word']!r:.80} is none of {', '.join(Word)}")
+    if any(len(pair) != 2 for pair in fields["verdict"].get("culprits", ())) or fields["verdict"].get("feed", 0) < 0:
+        raise ValueError("a culprit is [name, operator], and feeds are counted from 0")
+    if not 0 <= fields["reproduced"] <= fields["runs"]:
+        raise ValueError(f"{fields['reproduced']} of {fields['runs']} runs cannot have reproduced it")
 
 
 def _no_case_json(folder: Path) -> UserError:

@@ -20,6 +20,12 @@ def json_text(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(_finite(value), indent=indent, allow_nan=False)
 
 
+def json_number(text: str) -> float:
+    """The number that `json_text` wrote so."""
+    x = float(text)
+    return math.copysign(math.inf, x) if abs(x) >= LARGEST else x
+
+
 def _finite(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else math.copysign(LARGEST, value)

@@ -11,11 +11,9 @@ import numpy as np
 import onnx
 
 from harness import external
+from harness.form import EACH, NUMBER, misformed
 from harness.oracle import graph
 
-EACH = "*"
-"""as a key: any name"""
-NUMBER = (int, float)
 LAYER = {"name": str, "result": str, "weights": np.ndarray, "scales": np.ndarray}
 GRID = dict.fromkeys(("scale", "zero_point", "low", "high"), NUMBER)
 OPERATION = {
@@ -40,7 +38,6 @@ ARTIFACT = {
     "reordered?": {EACH: str},
     "operations?": [OPERATION],
 }
-"""types; a list of one: a list of such; {name: ...}: an object with these keys, those with "?" may be missing"""
 RUNS = frozenset({"moves", "codes", "codes unless broadcast", "float", "codes or floats", "somehow"})
 
 
@@ -49,7 +46,7 @@ def flaw(told: object, *, outside: bool = False) -> str:
 
     outside   the model's own weights lie in files beside it, so those of the artifact may, too
     """
-    found = _misformed(told, ARTIFACT, "the artifact")
+    found = misformed(told, ARTIFACT, "the artifact")
     if found or not isinstance(told, Mapping):
         return found
     for layer in told.get("layers", ()):
@@ -62,37 +59,6 @@ def flaw(told: object, *, outside: bool = False) -> str:
     if histogram and not 0 < histogram["least"] < histogram["bins"]:
         return f"a histogram of {histogram['bins']} bins cannot be cut at {histogram['least']}"
     return _unreadable(told["model"], outside) if "model" in told else ""
-
-
-def _misformed(value: object, form: object, where: str) -> str:
-    if isinstance(form, dict):
-        return _misformed_object(value, form, where)
-    if isinstance(form, list):
-        if not isinstance(value, list):
-            return f"{where} is {_kind(value)}, not a list"
-        return next((wrong for k, x in enumerate(value) if (wrong := _misformed(x, form[0], f"{where}[{k}]"))), "")
-    kinds = form if isinstance(form, tuple) else (form,)
-    if type(value) in kinds:
-        return ""
-    return f"{where} is {_kind(value)}, not {' or '.join(kind.__name__ for kind in kinds)}"
-
-
-def _misformed_object(value: object, form: Mapping[str, object], where: str) -> str:
-    if not isinstance(value, dict):
-        return f"{where} is {_kind(value)}, not an object"
-    if EACH in form:
-        forms = dict.fromkeys(value, form[EACH])
-    else:
-        forms = {name.removesuffix("?"): kind for name, kind in form.items()}
-        if missing := [name for name in form if not name.endswith("?") and name not in value]:
-            return f"{where} lacks {missing[0]!r}"
-        if unknown := [name for name in value if name not in forms]:
-            return f"{where} has {unknown[0]!r:.80}, which it should not"
-    return next((bad for name, x in value.items() if (bad := _misformed(x, forms[name], f"{where}[{name!r:.80}]"))), "")
-
-
-def _kind(value: object) -> str:
-    return f"{type(value).__name__} {value!r:.40}"
 
 
 def _is_layer(weights: np.ndarray, scales: np.ndarray) -> bool:

@@ -167,24 +167,36 @@ def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[t
         yield constructed or case, chosen
 
 
-_shard: Shard
+_shard: Shard | UserError
 
 
 def begin(plan: Plan, stop: SharedEvent) -> None:
-    """Set this process up as a shard of `plan` (a process pool's initializer)."""
+    """Set this process up as a shard of `plan` (a process pool's initializer).
+
+    What keeps it from that is told with the first index: all that a pool says of an initializer is that it died.
+    """
     global _shard
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what Ctrl-C and SIGTERM mean
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
-    lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
-    util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
-    _shard = Shard(plan, lab, stop.is_set)
+    try:
+        lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
+        util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
+        _shard = Shard(plan, lab, stop.is_set)
+    except UserError as e:
+        _shard = e
+    except Exception as e:
+        traceback.print_exc()
+        hint = "this is an error of driftnet itself; please report it with what stands on stderr"
+        _shard = UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal")
 
 
 def examine_index(index: int, most: int) -> list[Event]:
     """The events of one index. An exception of ours is an event too: it must not end the campaign."""
     events: list[Event] = []
     try:
+        if isinstance(_shard, UserError):
+            raise _shard
         events.extend(_shard.run(index, most))
     except UserError as e:  # a full disk, an unwritable folder: nothing the next case would mend
         events.append({"event": "error", "index": index, "message": e.message, "hint": e.hint, "kind": e.kind})

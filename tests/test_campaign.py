@@ -2,6 +2,7 @@
 
 import io
 import json
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from harness import api, campaign, corpus
+from harness import api, campaign, corpus, shard
 from harness.errors import UserError
 from harness.report import progress, writers
 from harness.shard import Plan, Shard
@@ -188,6 +189,27 @@ def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_p
         api.fuzz(cases=1, report=report, corpus_folder=tmp_path, listeners=[writers.periodically(report)])
     assert error.value.kind == "internal"
     assert json.loads((report / "summary.json").read_text())["wall_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "says"),
+    [
+        (TypeError("of ours"), "internal", "TypeError: of ours"),
+        (UserError("the disk", kind="disk"), "disk", "the disk"),
+    ],
+)
+def test_what_keeps_a_shard_from_starting_is_told_with_the_first_index(monkeypatch, raised, kind, says):
+    def fail(**options):
+        raise raised
+
+    monkeypatch.setattr(shard, "Laboratory", fail)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(shard, "_shard", None, raising=False)
+    shard.begin(Plan(("mnn",), 0, Path("corpus"), Path("cases")), multiprocessing.Event())
+    error, done = shard.examine_index(3, 1)
+    assert (error["event"], error["kind"], error["message"]) == ("error", kind, says)
+    assert error["hint"] == "" if kind == "disk" else "error of driftnet itself" in error["hint"]
+    assert done == {"event": "done", "index": 3}
 
 
 def test_signals_are_only_noted():
