@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import re
 import signal
 import sys
 import time
@@ -23,11 +25,23 @@ from harness.files import json_text
 from harness.report import pages, progress, tables, writers
 from harness.shard import NO_NETWORK_NAMESPACE
 
+WHOLE = re.compile("[0-9]{1,9}")
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
 _WIDTH = None if sys.stdout.isatty() else 160
 OUT = Console(highlight=False, soft_wrap=True, width=_WIDTH)
 ERR = Console(stderr=True, highlight=False, soft_wrap=True)
 _PATH = click.Path(path_type=Path)
+DAY, MONTH = 86400.0, 30 * 86400.0  # seconds
+
+
+class _Amount(click.FloatRange):
+    """A finite number within bounds: what a click.FloatRange takes but nan, which is in every one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is no finite number.", param, ctx)
+
+
 _target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
 
@@ -50,7 +64,7 @@ def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | N
 
 _memory = click.option(
     "--memory",
-    type=click.FloatRange(min=0.1),
+    type=_Amount(min=0.1, max=1024),
     default=4.0,
     show_default=True,
     metavar="GB",
@@ -72,7 +86,7 @@ _python = click.option(
 def _timeout(seconds: float) -> Callable[[Any], Any]:
     return click.option(
         "--timeout",
-        type=click.FloatRange(min=0.1),
+        type=_Amount(min=0.1, max=DAY),
         default=seconds,
         show_default=True,
         metavar="S",
@@ -91,7 +105,7 @@ def driftnet() -> None:
 
 @driftnet.command(short_help="Generate graphs and save what diverges.")
 @_target
-@click.option("--minutes", type=click.FloatRange(min=0), metavar="M", help="Stop after M minutes.  [default: 2]")
+@click.option("--minutes", type=_Amount(min=0, max=MONTH / 60), metavar="M", help="Stop after M minutes.  [default: 2]")
 @click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
 @click.option("--seed", type=int, default=0, help="Same seed, one worker, --no-steer: same cases in the same order.")
 @click.option("--workers", default="auto", metavar="N|auto", help="Processes; auto is one a core.")
@@ -166,7 +180,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
 @click.option(
     "--budget",
-    type=click.FloatRange(min=0),
+    type=_Amount(min=0, max=MONTH),
     default=300.0,
     metavar="SECONDS",
     help="Of each target and recipe, after which nothing new is begun.",
@@ -244,7 +258,7 @@ def audit(model: Path, quantised: Path, as_json: bool, **given: Any) -> int:
 @driftnet.command(short_help="Make a failing case or model small.")
 @click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
-@click.option("--budget", type=click.FloatRange(min=0), default=60.0, metavar="SECONDS")
+@click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
 @_python
 @_timeout(20.0)
@@ -424,7 +438,7 @@ def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str
 def _workers(text: str) -> int:
     if text == "auto":
         return machine.available_cores()
-    if text.isdigit() and int(text) > 0:
+    if WHOLE.fullmatch(text) and int(text) > 0:
         return int(text)
     raise UserError(f"--workers is a positive number or auto, not {text!r}", hint="driftnet fuzz --help")
 
@@ -438,7 +452,7 @@ def _pair(text: str, form: str) -> tuple[str, str]:
 
 def _dim(text: str) -> tuple[str, int]:
     name, size = _pair(text, "--dim NAME=N")
-    if not size.isdigit():
+    if not WHOLE.fullmatch(size):
         raise UserError(f"--dim {name} takes a whole number, not {size!r}", hint="driftnet check --help", kind="option")
     return name, int(size)
 

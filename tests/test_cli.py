@@ -80,6 +80,12 @@ def test_an_unknown_target_is_named_with_what_there_is(driftnet, model):
         (["--dim", "N=two"], "--dim N takes a whole number"),
         (["--dim", "N=0"], "of empty tensors nothing could be told"),
         (["--timeout", "0"], "0.1"),
+        (["--timeout", "nan"], "nan is no finite number"),
+        (["--timeout", "1e300"], "is not in the range"),
+        (["--memory", "inf"], "is not in the range"),
+        (["--memory", "nan"], "nan is no finite number"),
+        (["--budget", "nan"], "nan is no finite number"),
+        (["--dim", "N=²"], "--dim N takes a whole number"),
     ],
 )
 def test_bad_options_are_named(driftnet, model, words, says):
@@ -109,6 +115,11 @@ def test_an_unwritable_corpus_is_named(driftnet, tmp_path):
     (tmp_path / "corpus").write_text("a file where a folder should be")
     result = driftnet("fuzz", "--cases", "1", "--report", tmp_path / "r", "--save", "--corpus", tmp_path / "corpus")
     assert_one_clear_message(result, says="cannot write into")
+
+
+def test_a_run_without_end_is_none(driftnet, tmp_path):
+    for minutes in "nan", "inf":
+        assert_one_clear_message(driftnet("fuzz", "--minutes", minutes, "--report", tmp_path / "r"), says="--minutes")
 
 
 def test_an_unknown_focus_is_named_with_what_there_is(driftnet, tmp_path):
