@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 import onnx
@@ -22,7 +23,7 @@ from harness.reduce.submodel import with_constants
 from harness.verdict import Kind, Verdict
 
 RANKED = ("Conv", "Pool", "Resize", "Upsample", "RNN", "GRU", "LSTM", "GridSample", "RoiAlign", "Col2Im", "Space")
-WORDS = 12
+WORDS = 8
 """Words of an error message that count, its last ones: what a system says first of an error is which of its layers
 speak."""
 
@@ -88,7 +89,8 @@ def normalised(message: str) -> str:
     text = re.sub(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`", " ", text)
     text = re.sub(r"\(\w+\)|\S*[\d_/\\]\S*", " ", text)
     words = [word for word in re.findall(r"[A-Za-z]{3,}", text) if not _names_code(word)]
-    return " ".join(words[-WORDS:]).lower()
+    once = [word for word, _ in groupby(words)]  # of operands there may be any number
+    return " ".join(once[-WORDS:]).lower()
 
 
 def _names_code(word: str) -> bool:

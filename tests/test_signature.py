@@ -61,8 +61,9 @@ def test_an_apostrophe_is_no_quote():
 
 def test_the_last_words_of_a_long_error_count_and_our_own_do_not():
     words = "onnxruntime-quant failed in execute: Fail: status code returned while running a Conv node: one two six"
-    assert normalised(words) == "fail status code returned while running conv node one two six"
+    assert normalised(words) == "returned while running conv node one two six"
     assert normalised("mnn failed in convert: no such thing") == "such thing"
+    assert normalised("In Node (x): tensor(float), tensor(int8), QLinearAdd is wrong") == "node tensor wrong"
 
 
 def test_only_the_first_line_of_an_error_counts():
