@@ -8,6 +8,7 @@ from onnx import TensorProto, helper
 
 from harness.environments import resolve
 from harness.oracle import layers, simulation, tracing
+from harness.oracle.graph import Node
 from harness.oracle.judge import judge
 from harness.oracle.question import Question
 from harness.recipe import canonical, effective
@@ -360,3 +361,32 @@ def test_a_name_that_two_tensors_have_is_that_of_the_one_the_other_is_transposed
             case, dataclasses.replace(seen, outputs=({"y": y},)), target=MNN, options=options, reference=lab.reference
         )
         assert (found.word, found.tier) == (word, "artifact"), "EMA calls the result of the Conv y too"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_what_depends_on_an_unknown_result_that_was_handed_out_has_to_follow_from_it(lab, dtype):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("Erf", ["x"], ["h"]), helper.make_node("Exp", ["h"], ["y"])]
+    case = models.case(nodes, {"x": X.astype(dtype)}, outputs=[("h", kind, X.shape), ("y", kind, X.shape)])
+    said = artifact([operation("h", "x", "h", "somehow"), operation("y", "h", "y", "codes")], {"h": 1 / 127, "y": 0.03})
+    h = on_grid(np.tanh(X), 1 / 127)
+
+    def judged(y):
+        outputs = ({"h": h.astype(dtype), "y": y.astype(dtype)},)
+        question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+        verdicts = simulation.decide(question, question.places)
+        return verdicts[0, "h"].word, verdicts[0, "y"].word
+
+    assert judged(on_grid(np.exp(h), 0.03)) == (Word.ABSTAINS, Word.AGREES), "whatever h is, y is right of it"
+    assert judged(on_grid(np.exp(h), 0.03) + 0.06) == (Word.ABSTAINS, Word.DIVERGES)
+
+
+def test_a_weight_is_clipped_only_where_it_is_larger():
+    right = np.array([[1.0, -0.96], [0.5, 0.5]])
+    node = Node("MatMul", ("x", "w"), ("y",), {})
+    for given, wrong in (([[0.97, -0.96], [0.5, 0.5]], False), ([[0.96, -1.0], [0.5, 0.5]], True)):
+        scales = np.abs(given).max(axis=1, keepdims=True) / 127
+        layer = layers.Layer("y", "y", np.array(given, np.float32), scales.astype(np.float32))
+        weights = layers.Weights(node, right, np.ones((2, 1)))
+        found = layers.problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
+        assert (found is not None) is wrong, f"{given} for {right.tolist()}"

@@ -112,12 +112,8 @@ def read(question: Question) -> list[Layer]:
     """The layers of the artifact. A channel of zeros may have any scale, NaN too."""
     layers = []
     for found in (question.artifact or {}).get("layers", ()):
-        layer = Layer(found["name"], found["result"], found["weights"], found["scales"])
-        odd = ~np.isfinite(layer.weights)
-        if odd.any():
-            scales = np.nan_to_num(layer.scales, nan=0.0)
-            layer = dataclasses.replace(layer, weights=np.where(odd, 0, layer.weights), scales=scales)
-        layers.append(layer)
+        weights, scales = (np.where(np.isfinite(x), x, 0) for x in (found["weights"], found["scales"]))
+        layers.append(Layer(found["name"], found["result"], weights, scales))
     return layers
 
 
@@ -191,7 +187,9 @@ def problem(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
     largest = np.abs(weights.matrix * weights.factors).max(axis=1, initial=0.0)
     off, bound = distance(layer, weights), _bound(layer)
     if not scheme.nearest_weights:
-        off = np.where(np.abs(layer.weights) >= (highest - 0.5) * layer.steps, 0.0, off)  # a scale that clips
+        size = np.abs(layer.weights)
+        clipped = (size >= (highest - 0.5) * layer.steps) & (size <= np.abs(weights.matrix * weights.factors))
+        off = np.where(clipped, 0.0, off)
         bound = 2 * bound  # and moves once more when the codes are there: .75 of a step were seen
     if (off > bound).any():
         return _accused(layer, weights)

@@ -7,8 +7,9 @@ tensor that an operation reads or gives in codes on the grid that the artifact t
 
 Where x is clear of a tie between two codes y is a point, at a tie it is both, so what is behind is known to rounding
 and nothing drowns in quantisation noise. Which operations run in codes, and which of them do not take the nearest code,
-the target declares; which of them compute a tensor of the model, `tracing` finds out. Nothing is said of what depends
-on a tensor of which that is not known, nor where a ball is too wide.
+the target declares; which of them compute a tensor of the model, `tracing` finds out. Of a tensor of which that is not
+known nothing is said, nor of what depends on it, unless it was handed out: then the rest has to follow from what it was
+seen to be. Nor is anything said where a ball is too wide.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from harness.oracle import exact, layers, thresholds, tracing
-from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where
+from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where, widened
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule
 from harness.oracle.expansion import ROUNDED, expand, rounding
@@ -35,6 +36,8 @@ from harness.verdict import Kind, Verdict
 TIER = "artifact"
 UNKNOWN = "artifact.Unknown."
 """before the name of an operator: what becomes of its result is not known"""
+SHOWN = "artifact.Shown"
+"""The operator that gives the attribute `tensor` as the artifact handed it out."""
 
 ACTIVATIONS = frozenset({"BatchNormalization", "Clip", "LeakyRelu", "PRelu", "Relu"})
 FLOAT = np.dtype(np.float32)
@@ -78,14 +81,14 @@ def simulated(question: Question) -> Simulation | None:
     trace = tracing.read(artifact)
     regions = tracing.regions(model, trace, runs)
     steps = {name: trace.grids[r.start].scale for name, r in regions.items() if r.start in trace.grids}
-    held = _held(model, regions, layers.read(question))
-    problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in held if weights}
-    doubtful = {name for layer, weights, name in held if weights is None or problems[layer.name]}
+    kept = _held(model, regions, layers.read(question))
+    problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in kept if weights}
+    doubtful = {name for layer, weights, name in kept if weights is None or problems[layer.name]}
     doubtful |= {name for name, region in regions.items() if _passes_over(model, region, regions)}
-    sure = [layer.name for layer, weights, name in held if weights and _is_alone(weights.node, model, regions[name])]
+    sure = [layer.name for layer, weights, name in kept if weights and _is_alone(weights.node, model, regions[name])]
     regions |= {name: dataclasses.replace(regions[name], known=False, told=False) for name in doubtful}
-    slack = {name: _of_bias(layer, regions[name]) for layer, _, name in held}
-    graph = _rewritten(_with_weights(model, held), regions, trace, slack)
+    slack = {name: _of_bias(layer, regions[name]) for layer, _, name in kept}
+    graph = _rewritten(_with_weights(model, kept), regions, trace, slack)
     found = next((problems[name] for name in sure if problems[name]), None)
     if found is None and "histogram" in artifact:
         found = thresholds.problem(question, trace, regions, Histogram(**artifact["histogram"]))
@@ -135,6 +138,14 @@ def rounded(node: Node, operands: Operands, context: Context) -> Results:
     return [Ball(middle, error, x.dtype)]
 
 
+@rule(SHOWN)
+def shown(node: Node, operands: Operands, context: Context) -> Results:
+    """The tensor, to the rounding of the type that it was handed out in."""
+    x = context.observed[node.attributes["tensor"]]
+    lost = np.abs(x) * format_of(x.dtype).unit if x.dtype == np.float16 else np.zeros(())
+    return [widened(x, lost, x.dtype)]
+
+
 def _on_grid(x: Ball, grid: Grid | None, steps: int) -> Ball:
     if grid is None:
         return x
@@ -143,8 +154,8 @@ def _on_grid(x: Ball, grid: Grid | None, steps: int) -> Ball:
     codes = [np.clip(np.rint(end) + grid.zero_point, grid.low, grid.high) for end in (v - d, v + d)]
     low, high = ((code - grid.zero_point) * grid.scale for code in codes)
     u = ROUNDINGS * format_of(x.dtype).unit
-    held = undecided_where(x.undecided, between(low - u * np.abs(low), high + u * np.abs(high), x.dtype))
-    return held if grid.sure else hull([x, held])
+    y = undecided_where(x.undecided, between(low - u * np.abs(low), high + u * np.abs(high), x.dtype))
+    return y if grid.sure else hull([x, y])
 
 
 Held = tuple[Layer, Weights | None, str]
@@ -152,15 +163,15 @@ Held = tuple[Layer, Weights | None, str]
 
 
 def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -> list[Held]:
-    candidates, held = list(layers.weights_of(model)), []
+    candidates, kept = list(layers.weights_of(model)), []
     for name, region in regions.items():
         names = {op.layer for op in region.operations}
         within = [model.nodes[k] for k in tracing.inside(model, region)]
         for layer in (layer for layer in found if layer.name in names):
             fitting = [w for w in candidates if w.node in within and w.matrix.shape == layer.weights.shape]
             best = min(fitting, key=lambda w: layers.distance(layer, w).max(initial=0.0), default=None)
-            held.append((layer, best, name))
-    return held
+            kept.append((layer, best, name))
+    return kept
 
 
 def _is_alone(node: Node, model: Graph, region: Region) -> bool:
@@ -169,10 +180,10 @@ def _is_alone(node: Node, model: Graph, region: Region) -> bool:
     return all(op in ACTIVATIONS or exact.RULES.get(op) in exact.MOVEMENT for op in others)
 
 
-def _with_weights(model: Graph, held: Sequence[Held]) -> Graph:
+def _with_weights(model: Graph, kept: Sequence[Held]) -> Graph:
     """`model` with the weights that the artifact holds in place of those that they were."""
     nodes, constants = list(model.nodes), dict(model.constants)
-    for layer, best, name in held:
+    for layer, best, name in kept:
         if best is not None:
             weights = np.where(best.factors == 0, best.matrix, layer.weights / np.where(best.factors, best.factors, 1))
             replaced, at = f"{best.node.inputs[1]}~{name}", model.nodes.index(best.node)
@@ -200,12 +211,12 @@ def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace, slack:
 
     slack   how far off results may be before they are rounded
     """
-    held = {name: f"{name}~held" for name in model.outputs if name in regions and any(regions[name].handed_out)}
+    inside = {name: f"{name}~held" for name in model.outputs if name in regions and any(regions[name].handed_out)}
     reads, unknown = _reads(model, regions)
     nodes: list[Node] = []
     constants = dict(model.constants)
     for k, node in enumerate(model.nodes):
-        given = [held.get(name, name) for name in node.inputs]
+        given = [inside.get(name, name) for name in node.inputs]
         for j, name in enumerate(node.inputs):
             if (k, name) in reads:
                 nodes.append(rounding(given[j], f"{name}~{k}~{j}", reads[k, name]))
@@ -213,11 +224,14 @@ def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace, slack:
         results = [f"{name}~computed" if name in regions else name for name in node.outputs]
         nodes.append(dataclasses.replace(node, inputs=tuple(given), outputs=tuple(results)))
         for name in (name for name in node.outputs if name in regions):
-            region, inner, made = regions[name], held.get(name, name), f"{name}~computed"
+            region, inner, made = regions[name], inside.get(name, name), f"{name}~computed"
             if name in unknown:
-                expansion = expand(model, region, trace, held, made, f"{name}~expanded") if region.told else None
+                expansion = expand(model, region, trace, inside, made, f"{name}~expanded") if region.told else None
                 if expansion is None:
                     nodes.append(Node(UNKNOWN + node.op, (), tuple({inner, name}), {}))
+                    if region.is_shown and name in model.outputs:
+                        inside[name] = f"{name}~shown"
+                        nodes.append(Node(SHOWN, (), (inside[name],), {"tensor": name}))
                     continue
                 nodes += [*expansion.nodes, rounding(f"{name}~expanded", inner, expansion.grids, expansion.steps)]
                 constants |= expansion.constants

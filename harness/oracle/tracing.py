@@ -83,6 +83,11 @@ class Region:
     known: bool = False
     told: bool = False
 
+    @property
+    def is_shown(self) -> bool:
+        """Whether the result is handed out as those that read it find it."""
+        return self.start == self.result and all(grid is None or grid.sure for grid in self.handed_out)
+
 
 @dataclass(frozen=True)
 class Trace:

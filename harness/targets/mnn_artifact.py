@@ -36,7 +36,8 @@ REDUCTIONS = {0: "ReduceSum", 3: "ReduceMean", 4: "ReduceMax", 5: "ReduceMin", 6
 BINARIES = {0: "Add", 1: "Sub", 2: "Mul", 3: "Div", 6: "Pow", 7: "Div", 8: "Min", 9: "Max"}
 UNARIES = {0: "Abs", 1: "Neg", 5: "Sqrt", 7: "Exp", 8: "Log", 9: "Sin", 10: "Cos", 11: "Tan", 12: "Asin", 13: "Acos"}
 UNARIES |= {14: "Atan", 15: "Reciprocal", 18: "Acosh", 19: "Sinh", 20: "Asinh", 21: "Atanh", 22: "Sign", 24: "Cosh"}
-UNARIES |= {25: "Erf", 29: "Sigmoid", 30: "Tanh", 31: "HardSwish"}
+SQUARE = 4
+UNARIES |= {SQUARE: "Mul", 25: "Erf", 29: "Sigmoid", 30: "Tanh", 31: "HardSwish"}
 """of the enums ReductionType, BinaryOpOperation and UnaryOpOperation, those that are operators of ONNX"""
 WITHOUT_TABLE = frozenset({0, 1, 22})
 """ABS, NEG, SIGN of the enum UnaryOpOperation: others run in codes where the file holds a table for them"""
@@ -192,6 +193,8 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         runs, steps = ("somehow", 0) if fills else _runs(op, kind, known, name in coded)
         if runs == "float" and kind in EITHER and not taken.isdisjoint((*inputs, *outputs)):
             runs = "somehow"
+        if kind == UNARY and op.table(2).integer(0) == SQUARE:
+            inputs = 2 * inputs  # of Mul
         operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}
         layer = {"layer": name.split(PIECE)[0]} if name in coded else {}
         found.append(operation | layer | _meaning(op, kind))
