@@ -250,6 +250,32 @@ def test_a_fault_of_a_fusion_is_told_of_the_nodes_that_have_it(lab):
     assert [(p.question, p.where) for p in found.problems] == [("execution", "product, y")], found.problems
 
 
+def layers(biases: np.ndarray, weights: list[onnx.NodeProto], **constants: object) -> onnx.ModelProto:
+    """Two layers [4, 4] with `biases`, and a MatMul to three columns."""
+    nodes = [
+        *weights,
+        helper.make_node("MatMul", ["x", "v"], ["1"]),
+        helper.make_node("Add", ["1", "a"], ["2"], "first"),
+        helper.make_node("MatMul", ["2", "v"], ["3"]),
+        helper.make_node("Add", ["3", "b"], ["4"], "second"),
+        helper.make_node("MatMul", ["4", "w"], ["y"]),
+    ]
+    return model(nodes, a=biases[0], b=biases[1], w=WEIGHTS, **constants)
+
+
+@pytest.mark.parametrize(("moves", "places"), [((0.3, 0.3), []), ((0.0, 0.3), ["b"]), ((0.3, 30.0), ["b"])])
+def test_biases_may_be_corrected_for_rounding_but_all_of_them_and_by_no_more(lab, moves, places):
+    square = np.random.default_rng(3).normal(size=(4, 4)).astype(np.float32)
+    step = np.float32(np.abs(square).max() / 127)
+    codes = np.rint(square / step).astype(np.int8)
+    error = (codes * step - square).sum(0)
+    biases = np.random.default_rng(4).normal(size=(2, 4)).astype(np.float32)
+    moved = (biases + np.array(moves)[:, None] * error).astype(np.float32)
+    pair = [helper.make_node("DequantizeLinear", ["vq", "vs"], ["v"])]
+    found = audit.audit(layers(biases, [], v=square), layers(moved, pair, vq=codes, vs=step), [FEED], lab)
+    assert [problem.where for problem in found.problems] == places, found.problems
+
+
 def test_a_tensor_has_not_the_range_of_another_that_no_node_links_it_with(lab):
     nodes = [
         helper.make_node("Mul", ["x", "hundred"], ["1"]),

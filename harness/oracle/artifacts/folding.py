@@ -56,7 +56,7 @@ def fold(node: Node, operands: Mapping[int, np.ndarray], foldings: Sequence[Fold
     weights = operands.get(1)
     if weights is None:
         return {}
-    axis, channels = _output_axis(node, weights)
+    axis, channels = output_axis(node, weights)
     trailing = weights.ndim - 2 if node.op in ("Conv", "ConvTranspose") else 0
     result = weights.astype(np.float64)
     bias = np.zeros(channels) + operands.get(2, np.zeros(())).astype(np.float64)
@@ -69,7 +69,7 @@ def fold(node: Node, operands: Mapping[int, np.ndarray], foldings: Sequence[Fold
     return {**operands, 1: result, 2: bias}
 
 
-def _output_axis(node: Node, weights: np.ndarray) -> tuple[int, int]:
+def output_axis(node: Node, weights: np.ndarray) -> tuple[int, int]:
     """(the axis of the weights along which outputs differ, how many outputs there are)"""
     if node.op == "ConvTranspose":
         return 1, weights.shape[1] * node.attributes.get("group", 1)
