@@ -22,7 +22,7 @@ from harness.environments import Installed
 from harness.known import Mask
 from harness.laboratory import Laboratory
 from harness.localize import Fault, Search, locate
-from harness.oracle import exact
+from harness.oracle import exact, structure
 from harness.oracle.question import distance
 from harness.pipeline import HURRIED, Effort, Examination, examine, watch
 from harness.recipe import Recipe, canonical
@@ -142,7 +142,7 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
     diagnoses = found.diagnoses
     examined = len(diagnoses) >= len(_sorts(case, found.faults)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.masks, diagnoses) if examined else ""
-    right = [j for j in found.judged if j.verdict.word is Word.AGREES or (rule and j.verdict.in_values)]
+    right = [j for j in found.judged if _vouches(j.verdict) or (rule and j.verdict.in_values)]
     affirmed = {node for j in right for node in j.nodes}
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
@@ -267,6 +267,11 @@ def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case
     return Diagnosis(nodes, examined, found, stage_at_fault(*about, found, target, inquiry.watch))
 
 
+def _vouches(verdict: Verdict) -> bool:
+    """Whether values were compared, and are right. Of outputs without elements shapes and dtypes are all there is."""
+    return verdict.word is Word.AGREES and verdict.tier != structure.TIER
+
+
 def _overall(
     whole: Verdict, diagnoses: Sequence[Diagnosis], unconfirmed: Verdict | None, rule: str, vouched: float
 ) -> Verdict:
@@ -279,6 +284,8 @@ def _overall(
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
         return dataclasses.replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
+    if whole.word is Word.AGREES and not _vouches(whole) and vouched < ENOUGH:
+        return dataclasses.replace(whole, word=Word.ABSTAINS, message="no output has elements that could be compared")
     if whole.word is Word.ABSTAINS and vouched >= ENOUGH:
         return Verdict(Word.AGREES, "windows", message=f"in windows; end to end nobody can tell: {whole.message}")
     return whole

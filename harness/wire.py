@@ -42,12 +42,17 @@ class Rule:
     """Documented behaviour that is no bug: a refusal, or an exception the oracle has to make.
 
     pattern is searched (re.MULTILINE) in the message and native log of `stage`; source says where it is documented.
+    It is so only where each option named in `when` has one of the values given there.
     """
 
     name: str
     stage: str
     pattern: str
     source: str
+    when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    def holds(self, options: Options) -> bool:
+        return all(options.get(name) in values for name, values in self.when.items())
 
     def matches(self, text: str) -> re.Match[str] | None:
         return re.search(self.pattern, text, re.MULTILINE)

@@ -276,3 +276,9 @@ def test_what_a_quantiser_writes_is_executed_inside_its_balls(lab, name):
                 certain += int((np.broadcast_to(ball.error, ball.shape) == 0).sum())
     assert judged > 300
     assert certain > 0.95 * judged, f"only {certain} of {judged} codes are certain"
+
+
+def test_a_negative_scale_turns_a_tie_around():
+    (ball,) = apply("DequantizeLinear", around(np.array([2], np.int8), 1.0), np.array(-0.3, np.float32))
+    assert all(holds(ball, np.array([-0.3 * code], np.float32)) for code in (1, 2, 3))
+    assert not holds(ball, np.array([-0.3 * 4], np.float32))

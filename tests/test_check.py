@@ -222,3 +222,8 @@ def test_missing_external_data_are_called_that(tmp_path):
     (tmp_path / "m.bin").unlink()
     with pytest.raises(UserError, match="its external data cannot be read"):
         corpus.read_onnx(tmp_path / "m.onnx")
+
+
+def test_of_outputs_without_elements_nobody_can_tell(lab):
+    checked = check(one_node("Relu", np.zeros((0, 4), np.float32)), resolve("onnxruntime-quant"), FLOAT, lab, ())
+    assert (checked.verdict.word, checked.vouched) == (Word.ABSTAINS, 0.0)

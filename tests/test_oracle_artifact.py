@@ -21,6 +21,7 @@ from harness.oracle.graph import Node
 from harness.oracle.question import Question
 from harness.verdict import Kind, Word
 from harness.wire import Scheme
+from tests.models import case
 
 RNG = np.random.default_rng(3)
 X = RNG.uniform(-1, 1, (2, 4)).astype(np.float32)
@@ -406,3 +407,14 @@ def test_nodes_out_of_order_are_put_in_order():
     proto.graph.node.extend(nodes)
     ordered = in_order(graphs.read(proto))
     assert ordered.nodes[-1].outputs == ("y",)
+
+
+def test_an_artifact_without_the_output_says_nothing_of_it(lab):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    made = case(nodes, {"x": X}, {"w": W}, outputs=[("y", TensorProto.FLOAT, (2, 3))])
+    other = case([helper.make_node("Relu", ["x"], ["z"])], {"x": X}, outputs=[("z", TensorProto.FLOAT, (2, 4))])
+    scheme, expected = Scheme((-127, 127), (0, 255)), lab.reference.run(made).outputs
+    zeros = ({"y": np.zeros((2, 3), np.float32)},)
+    question = Question(made, zeros, expected, lab.reference, scheme, artifact={"model": other.model})
+    (said,) = artifact.decide(question, question.places).values()
+    assert said.word is Word.ABSTAINS

@@ -189,3 +189,12 @@ def test_noise_is_the_same_whenever_it_is_drawn(lab):
     first, second = noise.sampled(drawn, question, range(4)), noise.sampled(drawn, question, range(2, 4))
     for a, b in zip(first[2:], second):
         assert np.array_equal(a[0]["y"], b[0]["y"])
+
+
+@pytest.mark.parametrize("elements", [1, 60, 64])
+def test_what_is_not_finite_is_not_passed_over(lab, elements):
+    """Behind an operator with a pole structure says nothing of it."""
+    x = np.linspace(1, 4, 64, dtype=np.float32)
+    model = case([helper.make_node("Sqrt", ["x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (64,))])
+    said = asked(lab, model, {"y": np.where(np.arange(64) < elements, np.nan, np.sqrt(x)).astype(np.float32)})
+    assert (said.word, said.abstained) == (Word.ABSTAINS, ("Sqrt",))

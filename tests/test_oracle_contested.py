@@ -105,3 +105,16 @@ def test_a_crash_is_never_excused(lab):
     observation = Observation((StageRun("convert", Outcome.CRASH, signal="SIGSEGV"),))
     case = pool(kernel=5, strides=[2])
     assert judge(case, observation, target=TARGET, options={}, reference=lab.reference).word is Word.CRASHES
+
+
+@pytest.mark.parametrize(("named", "word"), [("Relu", Word.FAILS), ("MaxPool", Word.ABSTAINS), ("z", Word.ABSTAINS)])
+def test_an_error_is_excused_only_where_what_it_names_is_open(lab, named, word):
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5], strides=[2]),
+        helper.make_node("Neg", ["y"], ["z"]),
+        helper.make_node("Relu", ["x"], ["r"]),
+    ]
+    outputs = [("z", TensorProto.FLOAT, "ncw"), ("r", TensorProto.FLOAT, (1, 1, 4))]
+    case = models.case(nodes, {"x": models.grid((1, 1, 4))}, outputs=outputs, opset=18)
+    observation = Observation((StageRun("convert", Outcome.ERROR, message=f"internal error: cannot convert {named}"),))
+    assert judge(case, observation, target=TARGET, options={}, reference=lab.reference).word is word

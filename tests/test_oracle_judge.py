@@ -10,7 +10,7 @@ from harness.oracle import graph
 from harness.oracle.judge import judge
 from harness.recipe import effective
 from harness.reference import ReferenceError
-from harness.verdict import Kind, Word
+from harness.verdict import Kind, Observation, Outcome, StageRun, Word
 from harness.wire import Scheme
 from tests.models import case, grid
 from tests.oracle_tools import observed, target, verdict
@@ -89,7 +89,8 @@ def test_integers_are_compared_exactly(lab):
 def test_outputs_without_elements_agree(lab):
     x = np.zeros((0, 3), np.float32)
     model = case([helper.make_node("Exp", ["x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (0, 3))])
-    assert verdict(lab, model, {"y": np.zeros((0, 3), np.float32)}).word is Word.AGREES
+    said = verdict(lab, model, {"y": np.zeros((0, 3), np.float32)})
+    assert (said.word, said.tier) == (Word.AGREES, "structure"), "no tier has compared a value"
 
 
 def test_a_scalar_output_is_judged(lab):
@@ -166,3 +167,36 @@ def test_what_the_reference_cannot_be_asked_is_left_open(lab):
     said = judge(model, wrong, target=target(), options={}, reference=Silent())
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("Relu", "Sin"))
     assert "SIGSEGV" in said.message
+
+
+def test_where_the_reference_cannot_record_a_stage_that_failed_has_failed(lab):
+    class Forgetful:
+        """A reference that runs, and cannot hold every tensor."""
+
+        run = staticmethod(lab.reference.run)
+
+        def record(self, case):
+            raise ReferenceError("over its memory limit")
+
+    failed = Observation((StageRun("convert", Outcome.ERROR, message="cannot convert Relu"),))
+    assert judge(two_outputs(), failed, target=target(), options={}, reference=Forgetful()).word is Word.FAILS
+
+
+def test_the_steps_of_channels_are_their_own(lab):
+    """900 steps of the second channel are less than one of the first."""
+    constants = {"s": np.array([1, 0.001], np.float32), "z": np.zeros(2, np.int8)}
+    nodes = [
+        helper.make_node("Sin", ["x"], ["t"]),
+        helper.make_node("QuantizeLinear", ["t", "s", "z"], ["q"], axis=1),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], axis=1),
+        helper.make_node("Transpose", ["d"], ["y"]),
+    ]
+    x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
+    model = case(nodes, {"x": x}, constants, outputs=[("d", FLOAT, (4, 2)), ("y", FLOAT, (2, 4))])
+    right = lab.reference.run(model).outputs[0]
+    for step, kind in ((np.float32(0.001), Kind.OFF_BY_ONE_STEP), (np.float32(0.9), Kind.WRONG_VALUES)):
+        d, y = right["d"].copy(), right["y"].copy()
+        d[1, 1] += step
+        y[1, 2] += step
+        assert verdict(lab, model, {**right, "d": d}).kind == kind
+        assert verdict(lab, model, {**right, "y": y}).kind == kind

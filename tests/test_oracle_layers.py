@@ -7,9 +7,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from harness.environments import resolve
+from harness.oracle import graph, layers
 from harness.oracle.judge import judge
+from harness.oracle.question import Question
 from harness.recipe import canonical, effective
 from harness.verdict import Word
+from harness.wire import Scheme
 from tests import models
 
 WEIGHT_ONLY = {"quantize": "weight-only"}
@@ -143,3 +146,15 @@ def test_the_scales_of_tensors_are_read_too(lab):
     tensors = seen(lab, CASES["convolution"], OFFLINE).artifact["tensors"]
     assert all(tensor["scale"] > 0 for tensor in tensors.values())
     assert len(tensors) >= 2, f"input and output are quantised, but only {sorted(tensors)} were read"
+
+
+@pytest.mark.parametrize("scale", [np.inf, np.nan, 0.02])
+def test_weights_that_are_no_numbers_are_wrong_whatever_their_scale(lab, scale):
+    model = CASES["matrix product"]
+    (weights,) = layers.weights_of(graph.read(model.proto))
+    scales = np.full((5, 1), 0.02, np.float32)
+    held = (np.rint(weights.matrix / 0.02) * 0.02).astype(np.float32)
+    held[1], scales[1] = np.nan, scale
+    told = {"layers": [{"name": "y", "result": "y", "weights": held, "scales": scales}]}
+    question = Question(model, (), (), lab.reference, Scheme((-127, 127)), artifact=told)
+    assert layers.misquantised(question)

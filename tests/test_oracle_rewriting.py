@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+from harness.environments import resolve
 from harness.oracle.judge import judge
 from harness.oracle.rewriting import BIAS, ROWS
 from harness.verdict import Word
@@ -68,3 +69,26 @@ def test_rows_rounded_to_eight_bits_are_right_where_that_is_documented(lab, op):
     assert (verdict.word, verdict.rule) == (Word.AGREES, ROWS)
     assert said(lab, dequantised_weights(op), shift).word is Word.DIVERGES
     assert said(lab, dequantised_weights(op), 3 * np.abs(X).max(), ROWS).word is Word.DIVERGES, "it is bounded"
+
+
+def test_where_what_is_documented_moves_it_too_far_nobody_can_tell(lab):
+    """Rows rounded six times over allow any output, that of a wrong one too."""
+    rng, width = np.random.default_rng(0), 64
+    nodes, last = [node("DequantizeLinear", ["w", "s"], ["v"])], "x"
+    for layer in range(6):
+        nodes.append(node("MatMul", [last, "v"], [f"h{layer}"]))
+        last = f"h{layer}"
+    constants = {"w": rng.integers(-127, 128, (width, width)).astype(np.int8), "s": np.float32(1 / 1016)}
+    x = rng.normal(size=(1, width)).astype(np.float32)
+    model = case(nodes, {"x": x}, constants, outputs=[(last, TensorProto.FLOAT, (1, width))])
+    right = lab.reference.run(model).outputs[0][last]
+    declared = target(exceptions=(Rule(ROWS, "execute", "", "somewhere"),))
+    verdict = judge(model, observed({last: -right}), target=declared, options={}, reference=lab.reference)
+    assert (verdict.word, verdict.rule) == (Word.ABSTAINS, ROWS)
+
+
+def test_what_optimisations_round_is_documented_only_where_they_run():
+    options = {"optimization": "off"}
+    quantiser = resolve("onnxruntime-quant").target
+    assert {BIAS, ROWS}.isdisjoint(rule.name for rule in quantiser.exceptions if rule.holds(options))
+    assert {BIAS, ROWS} <= {rule.name for rule in quantiser.exceptions if rule.holds({"optimization": "all"})}

@@ -158,3 +158,21 @@ def test_float64_may_be_held_in_float32(lab):
     model, carried = one("Relu", x, element=TensorProto.DOUBLE), x.astype(np.float32).astype(np.float64)
     assert said_of(lab, model, carried).word is Word.AGREES
     assert said_of(lab, model, carried * (1 + 2.0**-22)).word is Word.DIVERGES
+
+
+def test_elements_that_may_be_anything_are_not_vouched_for(lab):
+    """However few they are, unless they are the reference's own."""
+    d = np.ones((1, 100), np.float32)
+    d[0, :9] = 1e-9
+    nodes = [
+        helper.make_node("Sin", ["d"], ["e"]),
+        helper.make_node("Sub", ["e", "k"], ["f"]),
+        helper.make_node("Div", ["x", "f"], ["y"]),
+    ]
+    x = np.random.default_rng(0).uniform(1, 2, (1, 100)).astype(np.float32)
+    constants = {"k": np.where(d < 0.5, np.sin(d), 0).astype(np.float32)}
+    model = case(nodes, {"x": x, "d": d}, constants, outputs=[("y", TensorProto.FLOAT, (1, 100))])
+    right = lab.reference.run(model).outputs[0]["y"]
+    near = np.where(d < 0.5, right, right * np.float32(1 + 1e-7))
+    assert asked(running_error.decide, lab, model, {"y": near}).word is Word.AGREES
+    assert asked(running_error.decide, lab, model, {"y": np.where(d < 0.5, np.nan, right)}).word is Word.ABSTAINS

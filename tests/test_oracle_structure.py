@@ -153,3 +153,16 @@ def test_equal_kinds_of_infinity_and_nan_are_equal(lab):
     negated = right.copy()
     negated[0] = np.inf
     assert verdict(lab, special, {"y": negated}).kind == Kind.NAN
+
+
+def test_an_infinity_behind_a_pole_in_a_branch_is_not_accused_by_structure(lab):
+    def branch(op, inputs, output):
+        result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        return helper.make_graph([helper.make_node(op, inputs, [output])], output, [], [result])
+
+    x, d = np.linspace(1, 2, 4, dtype=np.float32), np.array([1e-3, 1, 1, 1], np.float32)
+    branches = {"then_branch": branch("Div", ["x", "d"], "z"), "else_branch": branch("Identity", ["x"], "z")}
+    node = helper.make_node("If", ["c"], ["y"], **branches)
+    model = case([node], {"x": x, "d": d}, {"c": np.array(True)}, outputs=[("y", TensorProto.FLOAT, (4,))])
+    said = verdict(lab, model, {"y": np.append(np.float32(np.inf), (x / d)[1:])}, scheme=INT8)
+    assert said.word is Word.ABSTAINS, "the divisor may have been quantised to 0"

@@ -181,11 +181,15 @@ def _executed(
     for place in places:
         feed, name = place
         problem, unknown = runs[feed].problems.get(name), runs[feed].undecided.get(name)
-        if problem:
+        if name not in graph.outputs:
+            verdicts[place] = abstains(TIER, place, "the artifact has no such output", [])
+        elif problem:
             numbers = Numbers(read_artifact(graph), evaluations[feed].balls)
-            rule = SATURATION if SATURATION in question.exceptions and saturates(numbers.artifact, numbers) else ""
-            rule = rule or rewriting.excuse(question, graph, place)
-            verdicts[place] = agrees(TIER, place, rule=rule) if rule else _misexecuted(question, place, problem)
+            if SATURATION in question.exceptions and saturates(numbers.artifact, numbers):
+                verdicts[place] = agrees(TIER, place, rule=SATURATION)
+            else:
+                excused = rewriting.excuse(question, graph, place, TIER)
+                verdicts[place] = excused or _misexecuted(question, place, problem)
         elif unknown is not None:
             verdicts[place] = abstains(TIER, place, "the artifact cannot be evaluated", [unknown] if unknown else [])
         elif unsure := [n.op for n in question.graph.ancestors(name) if first_result(n) in doubtful]:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.oracle import grid
+from harness.oracle import grid, structure
 from harness.oracle.graph import Values
 from harness.oracle.noise import Noise, of_scheme, sampled
 from harness.oracle.question import Place, Question, abstains, agrees, distance
@@ -84,7 +84,9 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     if expected.dtype.kind != "f":
         right = np.any([run == got for run in (*runs, expected)], axis=0)
         return agrees(TIER, place) if right.all() else _cannot_tell(question, place, "noise may flip a decision")
-    finite = np.isfinite(np.stack([got, expected, *runs])).all(axis=0)
+    finite = np.isfinite(np.stack([expected, *runs])).all(axis=0)
+    if not np.isfinite(got[finite]).all():  # noise seldom makes the very zero that a code is
+        return abstains(TIER, place, "noise does not explain what is not finite", structure.poles(question, place))
     y = expected[finite].astype(np.float64)
     if not y.size:
         return _cannot_tell(question, place, "nothing finite is left")

@@ -7,7 +7,8 @@ be seen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -37,14 +38,14 @@ class Contested:
 
 
 def find(
-    graph: Graph, records: tuple[Values, ...], output: str = "", *, bounded: bool = True
+    graph: Graph, records: tuple[Values, ...], outputs: Iterable[str], *, bounded: bool = True
 ) -> tuple[Contested, Node] | None:
-    """The first rule that applies to a node of `graph`, under the tensors of any feed, and that node.
+    """The first rule that applies to a node before tensors `outputs` of `graph`, under the tensors of any feed, and
+    that node.
 
-    output   look only at what this graph output depends on
     bounded  the rules that are bounded too: of no use to who went by ball arithmetic, or asks for a shape
     """
-    nodes = graph.ancestors(output) if output else graph.nodes
+    nodes = graph.ancestors(*outputs)
     for run in records:
         tensors: Mapping[str, np.ndarray] = {**graph.constants, **run}
         for node in nodes:
@@ -52,6 +53,15 @@ def find(
                 if (bounded or not rule.bounded) and rule.applies(node, tensors, graph.opset):
                     return rule, node
     return None
+
+
+def named(graph: Graph, words: str) -> set[str]:
+    """The results of the nodes of `graph` that a system names in these words, by name, result or operator."""
+
+    def is_named(node: Node) -> bool:
+        return any(re.search(rf"\b{re.escape(name)}\b", words) for name in (node.op, node.name, *node.outputs) if name)
+
+    return {name for node in graph.nodes if is_named(node) for name in node.outputs if name}
 
 
 def is_open(node: Node, tensors: Values, opset: int) -> bool:

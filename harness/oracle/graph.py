@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -53,14 +53,23 @@ class Graph:
     def producers(self) -> Mapping[str, Node]:
         return {name: node for node in self.nodes for name in node.outputs if name}
 
-    def ancestors(self, output: str) -> list[Node]:
-        """The nodes that `output` depends on, through subgraphs too, in topological order."""
-        needed, found = {output}, []
+    def ancestors(self, *outputs: str) -> list[Node]:
+        """The nodes that any of `outputs` depends on, through subgraphs too, in topological order."""
+        needed, found = set(outputs), []
         for node in reversed(self.nodes):
             if needed.intersection(node.outputs):
                 found.append(node)
                 needed.update(name for name in (*node.inputs, *captured(node)) if name)
         return found[::-1]
+
+
+def nested(nodes: Iterable[Node], opset: int) -> Iterator[Node]:
+    """`nodes` and those of their subgraphs, at every depth."""
+    for node in nodes:
+        yield node
+        for value in node.attributes.values():
+            if isinstance(value, onnx.GraphProto):
+                yield from nested(read_graph(value, opset).nodes, opset)
 
 
 def captured(node: Node) -> Iterator[str]:

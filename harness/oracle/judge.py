@@ -13,9 +13,10 @@
     what no tier decides               ABSTAINS
     a failure that rests on what the standard leaves open (contested)   ABSTAINS
 
-Bits equal to the reference's agree without further questions. An output that is not exact where it should be, but
-within the bound of rounding, agrees too, by the rule "inexact-kernel". Every feed and output is judged; the worst
-divergence speaks for all, then any abstention. Whether a later feed would be right on its own, the caller finds out.
+Bits equal to the reference's agree without further questions; where an output has no elements, structure agrees, and
+nothing vouches for values. What is not exact where it should be, but within the bound of rounding, agrees too,
+by the rule "inexact-kernel". Every feed and output is judged; the worst divergence speaks for all, then any abstention.
+Whether a later feed would be right on its own, the caller finds out.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ from harness.oracle import (
     simulation,
     structure,
 )
+from harness.oracle.balls import ball
+from harness.oracle.balls.quantized import along
+from harness.oracle.graph import Graph, Node
 from harness.oracle.opinion import Blame, blame
 from harness.oracle.precomputed import precomputed
 from harness.oracle.question import Place, Question, Tier, agrees, distance, identical
@@ -65,14 +69,16 @@ def _judged(case: Case, observation: Observation, target: Target, options: Optio
     if expected.broken:
         return Verdict(Word.ABSTAINS, message=expected.broken)
     question = _question(case, observation, target, options, reference)
+    failed = structure.failed_stage(observation, target)
     try:
-        return _uncontested(
-            question,
-            structure.failed_stage(observation, target)
-            or structure.misshapen(question)
-            or _overall([_uncontested(question, verdict) for verdict in _verdicts(question)]),
-        )
+        if failed:
+            return _uncontested(question, failed, f"{observation.last.message}\n{observation.last.log}")
+        if misshapen := structure.misshapen(question):
+            return _uncontested(question, misshapen)
+        return _overall([_uncontested(question, verdict) for verdict in _verdicts(question)])
     except ReferenceError as e:
+        if failed:
+            return failed
         operators = tuple(sorted({node.op for node in question.graph.nodes}))
         return Verdict(Word.ABSTAINS, message=f"the reference cannot be asked further: {e}", abstained=operators)
 
@@ -95,17 +101,21 @@ def _question(case: Case, observation: Observation, target: Target, options: Opt
         reference.run(case).outputs,
         reference,
         target.scheme(options),
-        frozenset(rule.name for rule in target.exceptions),
+        frozenset(rule.name for rule in target.exceptions if rule.holds(options)),
         observation.artifact,
     )
 
 
-def _uncontested(question: Question, verdict: Verdict) -> Verdict:
-    """`verdict`, unless it blames the target for what the standard leaves open. Crashes and hangs are never right."""
+def _uncontested(question: Question, verdict: Verdict, words: str = "") -> Verdict:
+    """`verdict`, unless it blames the target for what the standard leaves open. Crashes and hangs are never right.
+
+    words   what the target said of a stage that failed: an error is about the nodes that it names
+    """
     if verdict.word not in (Word.DIVERGES, Word.FAILS):
         return verdict
     bounded = verdict.tier not in (running_error.TIER, artifact.TIER, structure.TIER)
-    found = contested.find(question.graph, question.records, verdict.output, bounded=bounded)
+    blamed = {verdict.output} if verdict.output else contested.named(question.graph, words)
+    found = contested.find(question.graph, question.records, blamed, bounded=bounded)
     if found is None:
         return verdict
     rule, node = found
@@ -115,7 +125,8 @@ def _uncontested(question: Question, verdict: Verdict) -> Verdict:
 def _verdicts(question: Question) -> list[Verdict]:
     """One verdict for each feed and output."""
     disputed = [p for p in question.places if not identical(*question.pair(p))]
-    verdicts = [agrees(exact.TIER, p) for p in question.places if p not in disputed]
+    equal = [p for p in question.places if p not in disputed]
+    verdicts = [agrees(exact.TIER if question.pair(p)[1].size else structure.TIER, p) for p in equal]
     if not disputed:
         return verdicts
     if question.case.file is not None:
@@ -158,10 +169,11 @@ def _quantised(question: Question, places: Sequence[Place]) -> dict[Place, Verdi
     verdicts = dict(lossless.decide(question, places))
     for tier in (artifact.decide, simulation.decide):
         for place, second in tier(question, places).items():
-            heard = second.word is not Word.ABSTAINS and verdicts[place].word is not Word.DIVERGES
+            tells = second.word is not Word.ABSTAINS or second.rule  # what is documented is no noise for budget
+            heard = tells and verdicts[place].word is not Word.DIVERGES
             if heard or second.culprits:  # where both accuse, the one that names a node is believed
                 verdicts[place] = second
-    unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS]
+    unknown = [place for place in places if verdicts[place].word is Word.ABSTAINS and not verdicts[place].rule]
     return verdicts | (dict(budget.decide(question, unknown)) if unknown else {})
 
 
@@ -191,8 +203,9 @@ def _float(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
 
 def _excused(question: Question, place: Place, verdict: Verdict) -> Verdict:
     """`verdict`, unless the target documents to round what the model as written does not."""
-    rule = rewriting.excuse(question, question.graph, place) if verdict.word is Word.DIVERGES else ""
-    return agrees(verdict.tier, place, rule=rule) if rule else verdict
+    if verdict.word is not Word.DIVERGES:
+        return verdict
+    return rewriting.excuse(question, question.graph, place, verdict.tier) or verdict
 
 
 def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
@@ -202,13 +215,22 @@ def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
     graph, name = question.graph, place[1]
     while (node := graph.producers.get(name)) and exact.RULES.get(node.op) in exact.MOVEMENT:
         name = node.inputs[0]
-    step = 1.0
+    step, error = np.ones(()), distance(*question.pair(place))
     if node and node.op == "DequantizeLinear":
-        scale = graph.constants.get(node.inputs[1], np.zeros(0))
-        step, node = float(np.max(scale, initial=0.0)), graph.producers.get(node.inputs[0])
-    if node is None or node.op != "QuantizeLinear" or distance(*question.pair(place)).max() > 1.001 * step:
+        step = _steps(node, graph, error.shape if name == place[1] else None)
+        node = graph.producers.get(node.inputs[0])
+    if node is None or node.op != "QuantizeLinear" or (error > 1.001 * step).any():
         return verdict
     return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
+
+
+def _steps(node: Node, graph: Graph, shape: tuple[int, ...] | None) -> np.ndarray:
+    """The step of each element that a DequantizeLinear makes, of `shape`; the smallest where that is not known."""
+    scale = np.abs(graph.constants.get(node.inputs[1], np.zeros(1)).astype(np.float64))
+    if shape is None:
+        return np.asarray(scale.min())
+    axis, block = int(node.attributes.get("axis", 1)), int(node.attributes.get("block_size", 0))
+    return along(ball.exact(scale), shape, axis, block).middle
 
 
 def _overall(verdicts: Sequence[Verdict]) -> Verdict:
@@ -217,7 +239,11 @@ def _overall(verdicts: Sequence[Verdict]) -> Verdict:
         if found := [v for v in verdicts if v.word is word]:
             operators = tuple(sorted({op for v in found for op in v.abstained}))
             return dataclasses.replace(max(found, key=_excess), abstained=operators)
-    return max(verdicts, key=lambda v: (bool(v.rule), _excess(v)), default=Verdict(Word.AGREES))
+
+    def nearness(verdict: Verdict) -> tuple[bool, float, bool]:
+        return bool(verdict.rule), _excess(verdict), verdict.tier != structure.TIER
+
+    return max(verdicts, key=nearness, default=Verdict(Word.AGREES))
 
 
 def _excess(verdict: Verdict) -> float:

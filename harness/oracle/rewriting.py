@@ -21,23 +21,32 @@ from harness.oracle.balls.ball import Ball, is_float, widened
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule
 from harness.oracle.graph import Graph, Node, Values
-from harness.oracle.question import Place, Question
-from harness.oracle.running_error import outside
+from harness.oracle.question import Place, Question, abstains, agrees
+from harness.oracle.running_error import is_ill, outside
+from harness.verdict import Verdict
 
 BIAS, ROWS = "bias-quantisation", "int8-matmul"
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
 
 
-def excuse(question: Question, graph: Graph, place: Place) -> str:
-    """The documented rule by which the output that was observed is right of `graph`, "" where it is not."""
+def excuse(question: Question, graph: Graph, place: Place, tier: str) -> Verdict | None:
+    """What `tier` says of an output that is wrong of `graph`, but right of what is documented to be run for it.
+
+    It agrees, or where that rounds so much that nothing could be wrong, abstains, by the rules' names. None where the
+    output is wrong of that too.
+    """
     feed, name = place
     rewritten, names = documented(graph, question.exceptions)
     ball = evaluate(rewritten, question.case.feeds[feed]).balls.get(name) if names else None
     got = question.observed[feed][name]
     if not isinstance(ball, Ball) or ball.shape != got.shape or outside(ball, got).any():
-        return ""
-    return " and ".join(sorted(names))
+        return None
+    rule = " and ".join(sorted(names))
+    if is_ill(ball):
+        operators = [node.op for node in graph.ancestors(name)]
+        return replace(abstains(tier, place, f"{rule} moves it too far", operators), rule=rule)
+    return agrees(tier, place, rule=rule)
 
 
 def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str]]:

@@ -4,7 +4,8 @@
     without fused multiply-add, with constants folded before or after
 
 An element outside is wrong. Where r is more than 10 % of max|m| over many elements, or an operator has no rule for what
-it was given, the ball cannot tell, and the tier abstains, naming the operator after which that is so.
+it was given, or an element that differs may be anything, the ball cannot tell, and the tier abstains, naming the
+operator after which that is so.
 """
 
 from __future__ import annotations
@@ -57,6 +58,8 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
         return agrees(TIER, place, rule=RANDOM)
     if _is_ill(question.graph, evaluation, name):
         return abstains(TIER, place, "rounding moves it too far", [culprit(question.graph, evaluation, name)])
+    if (ball.undecided & (distance(*question.pair(place)) > 0)).any():
+        return abstains(TIER, place, "some of it may be anything", [culprit(question.graph, evaluation, name)])
     if not got.size:
         return agrees(TIER, place)
     error = distance(got, ball.middle)
@@ -101,9 +104,10 @@ def _is_ill(graph: Graph, evaluation: Evaluation, name: str) -> bool:
 
 
 def culprit(graph: Graph, evaluation: Evaluation, name: str) -> str:
-    """The first operator before tensor `name` whose result is ill."""
+    """The first operator before tensor `name` whose result is ill, or undecided somewhere."""
     for node in graph.ancestors(name):
         for output in node.outputs:
-            if isinstance(evaluation.balls.get(output), Ball) and _is_ill(graph, evaluation, output):
+            ball = evaluation.balls.get(output)
+            if isinstance(ball, Ball) and (ball.undecided.any() or _is_ill(graph, evaluation, output)):
                 return node.op
     return graph.producers[name].op

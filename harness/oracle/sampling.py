@@ -8,8 +8,8 @@ An error is one that a right answer may have while it is at most
 with u the unit roundoff of the output's dtype. K is the longest sum before the output: a running sum of K terms of
 random sign errs by sqrt(K)/4 of what perturbing its terms shows. `approximation` is four times what noise as large as
 the allowances of APPROXIMATIONS was seen to move the output. Integers and truth values have to be equal, but where a
-sample flips them. An output of which rounding moves many elements by more than 10 % of max|y| has no answer that could
-be checked.
+sample flips them, and then those of some sample. An output of which rounding moves many elements by more than 10 % of
+max|y| has no answer that could be checked.
 """
 
 from __future__ import annotations
@@ -69,12 +69,15 @@ def _judge(question: Question, place: Place, samples: Sequence[np.ndarray], move
     else:
         ill = spread + moved > 0
         bound = np.where(ill, np.inf, 0.0)
+    seen = np.any([sample == got for sample in (*samples, expected)], axis=0)
     if ill.size and ill.mean() > ILL_SHARE:
         return abstains(TIER, place, "rounding moves it too far", _operators(question, place))
     error = distance(got, expected)
     wrong = error > bound
     if wrong.any():
         return diverges(TIER, question, place, wrong, bound)
+    if (np.isinf(bound) & ~seen).any():
+        return abstains(TIER, place, "some of it may be anything", _operators(question, place))
     worst = int(np.argmax(error)) if error.size else 0
     evidence = {"error": float(error.flat[worst]), "bound": float(bound.flat[worst])} if error.size else {}
     return agrees(TIER, place, **evidence)

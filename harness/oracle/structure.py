@@ -14,7 +14,7 @@ import numpy as np
 
 from harness import external
 from harness.oracle import reach
-from harness.oracle.graph import Node
+from harness.oracle.graph import Node, nested
 from harness.oracle.question import Place, Question, abstains, diverges
 from harness.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
 from harness.wire import Target
@@ -82,7 +82,7 @@ def nonsense(question: Question) -> Verdict | None:
         if got.dtype.kind != "f" or np.isfinite(got).all():
             continue
         wrong = np.isfinite(expected) & ~np.isfinite(got)
-        if wrong.any() and not any(_has_pole(question, node) for node in question.graph.ancestors(place[1])):
+        if wrong.any() and not poles(question, place):
             return diverges(TIER, question, place, wrong, np.zeros(()))
     return None
 
@@ -95,8 +95,14 @@ def of_large(question: Question, places: Sequence[Place]) -> list[Verdict]:
     return [abstains(TIER, place, why, sorted({node.op for node in question.graph.nodes})) for place in places]
 
 
-def _has_pole(question: Question, node: Node) -> bool:
-    """Whether `node` may turn finite operands that moved a little into NaN or infinity."""
+def poles(question: Question, place: Place) -> list[str]:
+    """The operators before a place, in subgraphs too, that may turn finite operands that moved a little into NaN or
+    infinity."""
+    graph = question.graph
+    return [node.op for node in nested(graph.ancestors(place[1]), graph.opset) if _has_pole(node)]
+
+
+def _has_pole(node: Node) -> bool:
     if node.op in ("InstanceNormalization", "LayerNormalization", "GroupNormalization", "BatchNormalization"):
         return bool(node.attributes.get("epsilon", 1e-5) == 0)
     return node.op in POLES

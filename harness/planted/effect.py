@@ -75,7 +75,7 @@ def _judged(case: Case, reference: Reference) -> frozenset[str]:
         name
         for name in model.outputs
         if not any(is_random(node, model) for node in model.ancestors(name))
-        and contested.find(model, records, name, bounded=False) is None
+        and contested.find(model, records, [name], bounded=False) is None
     )
 
 

@@ -172,6 +172,7 @@ def _types(options: Options) -> tuple[str, str]:
 
 
 _STATIC, _QUANTISED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
+_OPTIMISED = {"optimization": ("all",)}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
 _SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
 _INCLUDE = "https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session"
@@ -231,8 +232,14 @@ ONNXRUNTIME_QUANT = Target(
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
         Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
-        Rule("bias-quantisation", "execute", "", f"{_SOURCE}/optimizer/qdq_transformer/weight_bias_quantization.h"),
+        Rule(
+            "bias-quantisation",
+            "execute",
+            "",
+            f"{_SOURCE}/optimizer/qdq_transformer/weight_bias_quantization.h",
+            _OPTIMISED,
+        ),
         # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
-        Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h"),
+        Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h", _OPTIMISED),
     ),
 )

@@ -51,7 +51,7 @@ def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Valu
             if between := between_steps(graph, name, observed[name]):
                 problems[name] = between
                 continue
-            if is_ill(ball):
+            if is_ill(ball) or ball.undecided.any():
                 undecided[name] = graph.producers[name].op if name in graph.producers else ""
             continue
         lenient = lenient or evaluate(graph, feed, lenient=True)

@@ -112,7 +112,7 @@ def in_steps(x: Ball, scale: Ball, precision: np.dtype) -> tuple[Array, Array]:
     v = x.numbers / step
     if x.radius is None and scale.radius is None:
         return v, slack * np.abs(v)
-    r = (x.error + np.abs(v) * scale.error) / (step - scale.error)
+    r = (x.error + np.abs(v) * scale.error) / np.maximum(np.abs(step) - scale.error, 0)
     return v, np.asarray(r + slack * (np.abs(v) + r))
 
 
@@ -145,7 +145,7 @@ def centred(x: Ball, zero: Ball | None) -> Ball:
 
 def scaled(x: Ball, scale: Ball) -> Ball:
     """x scale, in the dtype of the scale."""
-    radius = x.error * (scale.numbers + scale.error) + np.abs(x.numbers) * scale.error
+    radius = x.error * (np.abs(scale.numbers) + scale.error) + np.abs(x.numbers) * scale.error
     return rounded(x.numbers * scale.numbers, radius, scale.dtype)
 
 
@@ -226,7 +226,7 @@ def accumulated(total: Sum) -> Sum:
 def requantized(total: Sum, factor: Array, zero: Ball, dtype: np.dtype, context: Context) -> Ball:
     """The codes of total * factor, factor a product and quotient of scales."""
     total = accumulated(total)
-    v, r = total.middle * factor, total.radius * factor
+    v, r = total.middle * factor, total.radius * np.abs(factor)
     return codes(v, np.asarray(r + 6 * format_of(FLOAT).unit * (np.abs(v) + r)), zero, dtype, context)
 
 
