@@ -217,3 +217,11 @@ def test_weights_that_the_float_model_dequantises_may_be_rounded_again():
     again = [("QuantizeLinear", ["d", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["e"], {})]
     nodes = [made, *again, ("Gemm", ["x", "e"], ["y"], {})]
     assert problems(nodes, floating, i=CODES, k=np.float32(0.01), s=np.float32(0.013), z=np.int8(0)) == []
+
+
+def test_a_bias_that_is_computed_is_not_judged_by_what_is_folded_into_weights():
+    largest = ("ReduceMax", ["m"], ["t"], {"axes": [0], "keepdims": 0})
+    made = [("MatMul", ["x", "w"], ["m"], {}), largest, ("Gemm", ["x", "w", "t"], ["h"], {})]
+    floating = model([*made, ("Mul", ["h", "one"], ["y"], {})], w=W, one=np.float32(1))
+    nodes = [QDQ[2], ("MatMul", ["x", "wd"], ["m"], {}), largest, ("Gemm", ["x", "wd", "t"], ["y"], {})]
+    assert problems(nodes, floating) == []

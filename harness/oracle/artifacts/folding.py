@@ -52,7 +52,10 @@ class Folding:
 
 
 def fold(node: Node, operands: Mapping[int, np.ndarray], foldings: Sequence[Folding]) -> dict[int, np.ndarray]:
-    """Weights (1) and bias (2) of the linear `node` with `foldings` multiplied in; empty where they cannot be."""
+    """Weights (1) and bias (2) of the linear `node` with `foldings` multiplied in; empty where they cannot be.
+
+    Of a bias that is no constant nothing is said.
+    """
     weights = operands.get(1)
     if weights is None:
         return {}
@@ -66,7 +69,8 @@ def fold(node: Node, operands: Mapping[int, np.ndarray], foldings: Sequence[Fold
             result, bias = _scaled(node, result, gain, axis), bias * gain + shift
     except (UnfoldableError, ValueError):
         return {}
-    return {**operands, 1: result, 2: bias}
+    computed = 2 not in operands and bool(node.input(2))
+    return {**operands, 1: result} | ({} if computed else {2: bias})
 
 
 def output_axis(node: Node, weights: np.ndarray) -> tuple[int, int]:
