@@ -258,6 +258,8 @@ def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
 def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
     """The model in `path`, external data of its own folder included, those of a large model only if it is to be
     `entire`. Raises UserError (kind "model")."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe may never end
+        raise UserError(f"{path} is no regular file", hint="give the path of an .onnx file", kind="model")
     try:
         model = onnx.load(path, load_external_data=False)
         if not model.graph.node and not model.graph.output:

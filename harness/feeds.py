@@ -29,7 +29,7 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
     what names them in messages ("inputs", "calibration"). Raises UserError (kind "feed") for files that cannot be read
     and for a feed that contradicts the model, naming the input, what was expected and what was given.
     """
-    if not path.exists():
+    if not (path.is_file() or path.is_dir()):
         raise UserError(f"{what}: no such file or folder: {path}", hint=_HINT, kind="feed")
     if path.is_file() or any(path.glob("input_*.pb")):
         sources = [path]

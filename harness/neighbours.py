@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from generators.mutation.neighbour import neighbour as mutated
@@ -11,6 +11,7 @@ from harness.case import Case
 from harness.errors import UserError
 from harness.feeds import made_up, read_feeds
 from harness.reference import Reference
+from harness.refusals import explained
 
 ATTEMPTS = 12
 """In 300 neighbours of saved and generated cases the reference refused 16 % of first attempts."""
@@ -21,16 +22,20 @@ def seeds(paths: Sequence[Path]) -> list[Case]:
 
     Raises UserError for what is none of these, or not whole, and for a folder without any.
     """
+    return [case for _, case in _read(paths)]
+
+
+def check(paths: Sequence[Path], reference: Reference) -> list[Case]:
+    """The `seeds` at `paths`. Raises UserError (kind "model") for one that the checker or the reference refuses, too: a
+    neighbour of what is no model is none either."""
     found = []
-    for path in paths:
-        if path.is_file():
-            model = corpus.read_onnx(path)
-            found.append(Case(model.SerializeToString(), (made_up(model, {}),), origin={"file": path.name}))
-            continue
-        folders = [path] if (path / "model.onnx").is_file() else sorted(p.parent for p in path.rglob("model.onnx"))
-        if not folders:
-            raise UserError(f"no model at or below {path}", hint="name an ONNX file, a saved case or a folder of them")
-        found.extend(_loaded(folder) for folder in folders)
+    for path, case in _read(paths):
+        seen = reference.run(case)
+        if not seen.outputs:
+            why = explained(seen.error) if seen.error else seen.broken
+            hint = f"driftnet check {path} says so too; feeds go into test_data_set_0 beside a model.onnx"
+            raise UserError(f"{path}: {why}", hint=hint, kind="model")
+        found.append(case)
     return found
 
 
@@ -45,6 +50,20 @@ def neighbour(cases: Sequence[Case], seed: int, index: int, reference: Reference
         if reference.run(changed).outputs:
             return changed
     return case
+
+
+def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
+    """Each model with the path of its file."""
+    for path in paths:
+        if path.is_file():
+            model = corpus.read_onnx(path)
+            yield path, Case(model.SerializeToString(), (made_up(model, {}),), origin={"file": path.name})
+            continue
+        folders = [path] if (path / "model.onnx").is_file() else sorted(p.parent for p in path.rglob("model.onnx"))
+        if not folders:
+            raise UserError(f"no model at or below {path}", hint="name an ONNX file, a saved case or a folder of them")
+        for folder in folders:
+            yield folder / "model.onnx", _loaded(folder)
 
 
 def _loaded(folder: Path) -> Case:

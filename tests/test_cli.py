@@ -63,6 +63,35 @@ def test_a_missing_model_is_named(driftnet, tmp_path):
     assert_one_clear_message(driftnet("check", tmp_path / "absent.onnx"), says="no such file")
 
 
+def test_what_is_no_regular_file_is_named_and_not_read(driftnet, model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in tmp_path / "pipe", "/dev/zero":
+        assert_one_clear_message(driftnet("check", path), says=f"{path} is no regular file")
+        assert_one_clear_message(driftnet("check", model, "--inputs", path), says="no such file or folder")
+
+
+NODE = onnx.helper.make_node
+NO_MODELS = {
+    "dangling": ([NODE("Add", ["x", "nope"], ["y"])], "input 'nope' of node"),
+    "cycle": ([NODE("Add", ["x", "y"], ["z"]), NODE("Relu", ["z"], ["y"])], "must be topologically sorted"),
+    "of nothing": ([NODE("Constant", [], ["c"]), NODE("Add", ["x", "c"], ["y"])], "the model is not valid ONNX"),
+    "double": ([NODE("Relu", ["x"], ["y"]), NODE("Abs", ["x"], ["y"])], "must be in single static assignment"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MODELS)
+def test_seeds_that_are_no_models_are_named_with_what_the_checker_says(driftnet, model, tmp_path, name):
+    nodes, says = NO_MODELS[name]
+    proto = onnx.load(model)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    model.write_bytes(proto.SerializeToString())
+    assert_one_clear_message(driftnet("generate", "--from", model, "--cases", 1, "--out", tmp_path / "out"), says=says)
+    out, report = tmp_path / "out", tmp_path / "report"
+    assert list(out.iterdir()) == [], "something was generated"
+    assert_one_clear_message(driftnet("fuzz", "--from", model, "--cases", 1, "--report", report), says=says)
+
+
 def test_an_unknown_target_is_named_with_what_there_is(driftnet, model):
     assert_one_clear_message(driftnet("check", model, "--target", "tensorrt"), says="tensorrt")
     assert_one_clear_message(driftnet("fuzz", "--target", "tensorrt", "--cases", "1"), says="onnxruntime-quant")

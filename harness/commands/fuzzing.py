@@ -49,13 +49,15 @@ def fuzz(
     the targets (None: this one, or one made for the release that a target names). Listeners are called with the summary
     so far and each event.
 
-    Raises UserError for an unknown target or focus, for folders that cannot be written, for saved cases that are not
-    whole, and when there is nothing to resume.
+    Raises UserError for an unknown target or focus, for seeds that cannot be used, for folders that cannot be written,
+    for saved cases that are not whole, and when there is nothing to resume.
     """
     for word in targets:
         resolve(word, python=python)
     _check_focus(focus)
-    neighbours.seeds(seeds)
+    if seeds:
+        with Laboratory(memory_gib=memory_gib) as lab:
+            neighbours.check(seeds, lab.reference)
     plan = Plan(
         targets=tuple(targets),
         seed=seed,
@@ -106,15 +108,16 @@ def generate(
     make_folder(out)
     started = time.process_time()
     if seeds:
-        return _generate_neighbours(cases, seed, out, neighbours.seeds(seeds))
+        return _generate_neighbours(cases, seed, out, seeds)
     for index in range(cases):
         _write_case(bulk.case(seed, index, focus=tuple(focus)), out, index)
     return {"cases": cases, "cpu_seconds": round(time.process_time() - started, 3)}
 
 
-def _generate_neighbours(cases: int, seed: int, out: Path, seeds: Sequence[Case]) -> dict[str, Any]:
+def _generate_neighbours(cases: int, seed: int, out: Path, paths: Sequence[Path]) -> dict[str, Any]:
     with Laboratory(small_models=True) as lab:
         started = lab.all_cpu_seconds
+        seeds = neighbours.check(paths, lab.reference)
         for index in range(cases):
             _write_case(neighbours.neighbour(seeds, seed, index, lab.reference), out, index)
         return {"cases": cases, "cpu_seconds": round(lab.all_cpu_seconds - started, 3)}

@@ -168,10 +168,10 @@ def constant_values(graph: onnx.GraphProto) -> set[str]:
 
 
 def constant(node: onnx.NodeProto) -> np.ndarray | None:
-    """The value of a Constant node; None for another node, or a Constant of strings or of a sparse tensor."""
-    if node.op_type != "Constant":
+    """The value of a Constant node; None for another node, or a Constant of nothing, of strings or a sparse tensor."""
+    if node.op_type != "Constant" or not node.attribute:
         return None
-    (attribute,) = node.attribute
+    attribute = node.attribute[0]
     if attribute.name == "value":
         return numpy_helper.to_array(attribute.t)
     dtypes = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
