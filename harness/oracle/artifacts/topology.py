@@ -288,7 +288,7 @@ class _Walk:
         if node.op not in RANGES:
             return True
         real = self.at[pair.first]
-        rest = [exact(self.constants[name]) if name in self.constants else None for name in node.inputs[1:]]
+        rest = [self.bound(name) if name else None for name in node.inputs[1:]]
         found = []
         for use in {use.tensor: use for use in self.views.get(real, [])}.values() or [self.view(real)]:
             seen = self.numbers.real(use)
@@ -298,6 +298,11 @@ class _Walk:
         if all(found):
             self.problems += [problem for problem in found[:1] if problem]
         return True
+
+    def bound(self, name: str) -> Ball:
+        """A bound of a Clip that is gone, which the artifact need not have."""
+        given = self.numbers.balls.get(name) if name in self.model.inputs else None
+        return exact(self.constants[name]) if name in self.constants else given or self.value(name)
 
     def is_clipped_later(self, node: Node) -> bool:
         """Whether a Relu has become part of each Clip that reads it: none of them passes on what is below zero."""
