@@ -7,8 +7,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from harness.environments import resolve
+from harness.oracle import graph
 from harness.oracle.judge import judge
-from harness.oracle.rewriting import BIAS, ROWS
+from harness.oracle.rewriting import BIAS, ROWS, documented
 from harness.verdict import Word
 from harness.wire import Rule
 from tests.models import case
@@ -92,3 +93,23 @@ def test_what_optimisations_round_is_documented_only_where_they_run():
     quantiser = resolve("onnxruntime-quant").target
     assert {BIAS, ROWS}.isdisjoint(rule.name for rule in quantiser.exceptions if rule.holds(options))
     assert {BIAS, ROWS} <= {rule.name for rule in quantiser.exceptions if rule.holds({"optimization": "all"})}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "quantised", "scales", "rounded"),
+    [
+        ({}, {}, (), True),
+        ({}, {"axis": 1}, (8,), True),
+        ({}, {"axis": 0}, (32,), False),
+        ({}, {"axis": 0, "block_size": 16}, (2, 8), True),
+        ({}, {"axis": 0, "block_size": 8}, (4, 8), False),
+        ({"transB": 1}, {}, (), False),
+        ({"alpha": 0.5}, {}, (), False),
+    ],
+)
+def test_rows_are_rounded_where_the_runtime_has_a_kernel_of_codes(attributes, quantised, scales, rounded):
+    nodes = [node("DequantizeLinear", ["w", "s"], ["v"], **quantised), node("Gemm", ["x", "v"], ["y"], **attributes)]
+    constants = {"w": np.ones((32, 8), np.int8), "s": np.ones(scales, np.float32)}
+    feed, outputs = {"x": np.ones((2, 32), np.float32)}, [("y", TensorProto.FLOAT, (2, 8))]
+    model = case(nodes, feed, constants, outputs=outputs, opset=21)
+    assert (ROWS in documented(graph.read(model.proto), {ROWS})[1]) is rounded

@@ -26,6 +26,7 @@ from harness.oracle.running_error import is_ill, outside
 from harness.verdict import Verdict
 
 BIAS, ROWS = "bias-quantisation", "int8-matmul"
+SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
 
@@ -100,10 +101,21 @@ def _rounded(x: np.ndarray, step: np.ndarray) -> np.ndarray:
 
 
 def _has_constant_weights(graph: Graph, known: Values, node: Node) -> bool:
-    if node.op not in ("Gemm", "MatMul") or node.attributes.get("transA", 0) or _dequantised(graph, node.inputs[0]):
+    """Whether the runtime has a kernel for this product that reads codes: of a matrix with one scale, one a column or
+    one a block of a power of two of its rows, 16 at least (onnxruntime 1.31 was seen to take these, and no other)."""
+    given = node.attributes
+    if node.op not in ("Gemm", "MatMul") or given.get("transA", 0) or given.get("transB", 0):
         return False
     weights = _dequantised(graph, node.input(1))
-    return weights is not None and weights.inputs[0] in known
+    if weights is None or given.get("alpha", 1.0) != 1.0 or _dequantised(graph, node.inputs[0]):
+        return False
+    codes, scale = (known.get(name, np.zeros(0)) for name in weights.inputs[:2])
+    if codes.ndim != 2:
+        return False
+    axis, block = weights.attributes.get("axis", 1) % 2, weights.attributes.get("block_size", 0)
+    if block:
+        return bool(axis == 0 and block >= SMALLEST_BLOCK and block & (block - 1) == 0)
+    return bool(scale.size == 1 or axis == 1)
 
 
 @rule(INEXACT)
