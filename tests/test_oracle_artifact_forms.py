@@ -1,13 +1,14 @@
 """What quantisers and optimisers make of a model beside its numbers: names, nodes taken apart, shared constants."""
 
 import numpy as np
-from onnx import TensorProto
+from onnx import TensorProto, helper
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
 from harness.oracle.artifacts.form import in_order
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.values import folded
+from harness.oracle.balls.ball import exact
 from harness.oracle.balls.evaluate import evaluate
 from tests.test_oracle_artifact import CODES, CONSTANTS, QDQ, RNG, WS, XS, B, W, X, model, problems
 
@@ -32,6 +33,18 @@ def test_a_relu_that_is_lost_behind_an_operator_taken_apart_is_the_culprit():
     graph = graphs.read(model([*RELU[:2], *apart], **CONSTANTS))
     (found,) = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], None).problems
     assert found.culprit == ("y", "Relu"), found
+
+
+def test_the_bound_of_a_clip_that_is_gone_may_be_an_input():
+    floating = model([("Neg", ["x"], ["t"], {}), ("Clip", ["t", "low"], ["y"], {})])
+    floating.graph.input.append(helper.make_tensor_value_info("low", TensorProto.FLOAT, []))
+    gone = [*RELU[:2], ("Neg", ["xd"], ["t"], {}), ("QuantizeLinear", ["t", "ys", "yz"], ["yq"], {})]
+    read = ("DequantizeLinear", ["yq", "ys", "yz"], ["y"], {})
+    graph = graphs.read(model([*gone, read], **{**CONSTANTS, "yz": np.uint8(0)}))
+    for low, count in ((0.0, 0), (1.0, 1)):
+        given = {"x": X, "low": np.float32(low)}
+        balls = {**evaluate(graph, given).balls, "low": exact(given["low"])}
+        assert len(compare(graphs.read(floating), graph, [balls], None).problems) == count, f"bound {low}"
 
 
 def test_pieces_of_one_node_may_read_its_operand_with_roundings_of_their_own():
