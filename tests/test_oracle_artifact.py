@@ -297,6 +297,21 @@ def test_ranges_have_to_be_those_that_calibration_saw():
     ]
 
 
+def test_a_softmax_may_have_the_range_of_its_definition_wherever_it_goes():
+    given = {"pads": np.int64([0, 1, 0, 1]), "minus": np.float32(-1)}
+    step = {"us": np.float32(1 / 255), "uz": np.uint8(0)}
+    seen = Calibration({"s": (0.25, 0.5), "y": (-1.0, 0.5)})
+    for op, expected in (("Softmax", []), ("Neg", [("parameter", "us")])):
+        floating = model([(op, ["x"], ["s"], {}), ("Pad", ["s", "pads", "minus"], ["y"], {})], **given)
+        nodes = [
+            (op, ["x"], ["s"], {}),
+            ("QuantizeLinear", ["s", "us", "uz"], ["sq"], {}),
+            ("DequantizeLinear", ["sq", "us", "uz"], ["sd"], {}),
+            ("Pad", ["sd", "pads", "minus"], ["y"], {}),
+        ]
+        assert problems(nodes, floating, seen, **given, **step) == expected, op
+
+
 def test_a_scale_of_the_float_model_was_not_calibrated():
     seen = Calibration({**SEEN, "x": (-0.25, 0.25)})
     assert problems(calibration=seen) == [("parameter", "xs")]

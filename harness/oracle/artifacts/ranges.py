@@ -10,7 +10,7 @@ for nine of ten tensors), and one that stands out is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -166,14 +166,14 @@ class _Checker:
         known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
         if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
             return
-        known_as = [*_candidates(known), *self.by_definition(own)]
+        known_as = [*_candidates(known), *self.by_definition(names)]
         widths = [np.log2((high - low) / (b - a)) for a, b in known_as if b > a] if high > low else []
         tiny = 0.0 if self.calibration.halves.isdisjoint(names) else HALF_TINY
 
-        def gives(data: Sequence[Range]) -> bool:
-            return any(self.fits(candidate, (low, high), scale, tiny) for candidate in _candidates(data))
+        def fits(candidates: Iterable[Range]) -> bool:
+            return any(self.fits(candidate, (low, high), scale, tiny) for candidate in candidates)
 
-        if gives(known):
+        if fits(known_as):
             recorded = [name for name in own if name in self.calibration.ranges]
             if widths and recorded:  # the last is behind a Relu or Clip that the range has absorbed
                 data, log2 = self.calibration.ranges[recorded[-1]], min(widths, key=abs)
@@ -187,7 +187,8 @@ class _Checker:
             f"{error:.3g} steps off"
         )
         ranges = {name: self.calibration.ranges[name] for name in lent if name in self.calibration.ranges}
-        lenders = [lent[name] for name, data in ranges.items() if gives([data]) or self.has_no_scale([data], rounding)]
+        found = [name for name, x in ranges.items() if fits(_candidates([x])) or self.has_no_scale([x], rounding)]
+        lenders = [lent[name] for name in found]
         if lenders:
             message += f"; that is the range of what {lenders[0].op} makes of it, which is not all that is read of it"
         self.add(rounding, [*lenders, rounding.node][0], error, COVER, message)
@@ -210,9 +211,9 @@ class _Checker:
             return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
         return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
 
-    def by_definition(self, own: Sequence[str]) -> Iterator[Range]:
+    def by_definition(self, names: Iterable[str]) -> Iterator[Range]:
         """The ranges that the results of an operator may be given, whatever the data."""
-        for node in (self.model.producers[name] for name in own if name in self.model.producers):
+        for node in (self.model.producers[name] for name in names if name in self.model.producers):
             if node.op in BOUNDED:
                 yield from ((0.0, 1.0), (-1.0, 1.0))
             ends = [self.model.constants.get(node.input(k), np.zeros(0)) for k in (1, 2)] if node.op == "Clip" else []
@@ -260,11 +261,9 @@ class _Checker:
 
 
 def _candidates(known: Sequence[Range]) -> Iterator[Range]:
-    """The ranges that data in one of `known`, or in all of them, may give: [min, 0, max], symmetric, of a Softmax."""
+    """The ranges that data in one of `known`, or in all of them, may give: [min, 0, max], or symmetric."""
     union = (min(low for low, _ in known), max(high for _, high in known))
     for low, high in [*known, union]:
         low, high = min(low, 0.0), max(high, 0.0)
         yield low, high
         yield -max(-low, high), max(-low, high)
-    if all(low >= 0 and high <= 1 + 1e-6 for low, high in known):
-        yield from ((0.0, 1.0), (-1.0, 1.0))
