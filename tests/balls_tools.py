@@ -49,8 +49,8 @@ def noise(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.
 
 @dataclass(frozen=True)
 class Survey:
-    """Of generated cases around an operator: tensors that the reference computes outside of their balls, and how many
-    of the operator's own results have no answer, of how many that could have one."""
+    """Of generated cases around an operator: tensors that the reference computes outside of their balls or whose rule
+    broke, and how many of the operator's own results have no answer, of how many that could have one."""
 
     wrong: list[str]
     unanswered: int
@@ -70,6 +70,8 @@ def survey(lab: Laboratory, op: str, cases: int, seed: int = 1) -> Survey:
                     ball = evaluation.balls.get(name)
                     if name in record and isinstance(ball, Ball) and not holds(ball, record[name]):
                         wrong.append(f"{name}, made by {node.op}, of case ({seed}, {index}, focus={op!r})")
+                    if evaluation.undecided.get(name, "").startswith(f"{node.op} ("):
+                        wrong.append(f"{name}: {evaluation.undecided[name]}, of case ({seed}, {index}, focus={op!r})")
                     if node.op == op and not any(operand in evaluation.undecided for operand in node.inputs):
                         total += 1
                         unanswered += ball is None

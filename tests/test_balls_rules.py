@@ -124,10 +124,10 @@ def test_every_operator_has_an_answer_but_those_that_random_numbers_decide():
     assert not silent - random - open_
 
 
-def test_an_operator_used_as_no_rule_expects_has_no_answer():
+def test_an_operator_used_as_no_rule_expects_has_no_answer_and_the_exception_is_told():
     node = Node("Concat", ("x", "y"), ("z",), {"axis": 7})
     model = graph.Graph((node,), {}, frozenset(), ("x", "y"), ("z",), 20)
-    assert evaluate(model, {"x": np.ones(2), "y": np.ones(2)}).undecided == {"z": "Concat"}
+    assert evaluate(model, {"x": np.ones(2), "y": np.ones(2)}).undecided == {"z": "Concat (AxisError)"}
 
 
 def test_a_comparison_clear_of_the_tie_is_exact_and_one_across_it_open():

@@ -41,7 +41,11 @@ from harness.oracle.graph import Graph, Node, Values
 
 @dataclass(frozen=True)
 class Evaluation:
-    """balls: tensor -> Ball (or a tuple of balls, for a sequence); undecided: tensor -> operator that has no answer."""
+    """What is known of the tensors of a graph.
+
+    balls      tensor -> Ball, or a tuple of balls for a sequence
+    undecided  tensor -> operator that has no answer, and the exception where its rule broke
+    """
 
     balls: Mapping[str, Any]
     undecided: Mapping[str, str]
@@ -89,13 +93,15 @@ def _evaluate(
         if all(name in balls for name in node.outputs if name):
             continue
         reason = next((undecided[name] for name in node.inputs if name in undecided), "")
-        results = [] if reason else _apply(node, [balls[name] if name else None for name in node.inputs], context)
+        results: Sequence[Any] = ()
+        if not reason:
+            results, reason = _apply(node, [balls[name] if name else None for name in node.inputs], context)
         for k, name in enumerate(node.outputs):
             if name and name not in given:
                 if k < len(results) and results[k] is not None:
                     balls[name] = results[k]
                 else:
-                    undecided[name] = reason or node.op
+                    undecided[name] = reason
     return Evaluation(balls, undecided)
 
 
@@ -103,12 +109,18 @@ UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
 """What a rule runs into where a model, which may be anybody's, uses an operator as the rule does not expect."""
 
 
-def _apply(node: Node, operands: Sequence[Any], context: Context) -> Sequence[Any]:
-    """The results of `node`; none when it has no rule, or its rule no answer."""
+def _apply(node: Node, operands: Sequence[Any], context: Context) -> tuple[Sequence[Any], str]:
+    """The results of `node`, and what there is to say of those that are missing.
+
+    There are none when it has no rule, or its rule no answer. A rule that broke is told apart: those are counted, and a
+    test wants none on generated models.
+    """
     rule = RULES.get(node.op)
     if rule is None:
-        return ()
+        return (), node.op
     try:
-        return rule(node, operands, context)
-    except (Undecided, *UNFORESEEN):
-        return ()
+        return rule(node, operands, context), node.op
+    except Undecided:
+        return (), node.op
+    except UNFORESEEN as e:
+        return (), f"{node.op} ({type(e).__name__})"
