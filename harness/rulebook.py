@@ -10,7 +10,7 @@ from pathlib import Path
 
 from generators.ops.table import families
 from harness.environments import registered, resolve
-from harness.oracle import contested, exact, grid
+from harness.oracle import contested, dyadic, grid
 from harness.oracle.balls import evaluate  # noqa: F401  (it registers the rules)
 from harness.oracle.balls.chance import RANDOM
 from harness.oracle.balls.rules import RULES
@@ -53,7 +53,7 @@ def tiers(operator: str) -> list[str]:
     if operator in RANDOM:
         return ["structure", "running error (the range)"]
     answers = {
-        "exact": operator in exact.RULES,
+        "exact": operator in dyadic.RULES,
         "running error": operator in RULES,
         "sampling": True,
         "lossless": operator in grid.WEIGHTED | grid.PLAIN,

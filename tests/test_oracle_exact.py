@@ -11,7 +11,7 @@ from generators import bulk
 from harness.oracle import exact
 from harness.oracle.balls.ball import Ball, is_float
 from harness.oracle.balls.evaluate import evaluate
-from harness.oracle.exact import Grid, grid_of
+from harness.oracle.dyadic import RULES, Grid, grid_of
 from harness.oracle.graph import Graph, with_constants
 from harness.oracle.question import Question
 from harness.verdict import Kind, Word
@@ -270,7 +270,7 @@ def test_wherever_a_ball_is_undecided_exact_abstains(lab, kind, changed):
     def changed_to(tensors):
         return {name: changed(x) if x.dtype.kind == kind else x for name, x in tensors.items()}
 
-    for op in sorted(exact.RULES.keys() - {"Upsample"}):
+    for op in sorted(RULES.keys() - {"Upsample"}):
         made = bulk.case(2, 0, focus=(op,))
         model = with_constants(made.proto, changed_to(Question(made, (), (), lab.reference).graph.constants))
         made = replace(made, model=model.SerializeToString(), feeds=(changed_to(made.feeds[0]),))

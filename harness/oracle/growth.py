@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 from generators.case import Case
 from harness.oracle import contested, graph, grid
 from harness.oracle.balls.evaluate import evaluate
-from harness.oracle.exact import grid_of
+from harness.oracle.dyadic import grid_of
 from harness.oracle.graph import Graph, Node
 from harness.oracle.lattice import shifted, steps_of
 from harness.oracle.part import CUT, Drawn, Part, operands_for

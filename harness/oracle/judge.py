@@ -32,6 +32,7 @@ from harness.oracle import (
     artifact,
     budget,
     contested,
+    dyadic,
     exact,
     grid,
     layers,
@@ -213,7 +214,7 @@ def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
     if verdict.kind != Kind.WRONG_VALUES:
         return verdict
     graph, name = question.graph, place[1]
-    while (node := graph.producers.get(name)) and exact.RULES.get(node.op) in exact.MOVEMENT:
+    while (node := graph.producers.get(name)) and dyadic.RULES.get(node.op) in dyadic.MOVEMENT:
         name = node.inputs[0]
     step, error = np.ones(()), distance(*question.pair(place))
     if node and node.op == "DequantizeLinear":

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness.oracle import grid
-from harness.oracle.exact import grid_of
+from harness.oracle.dyadic import grid_of
 from harness.oracle.graph import Graph, Node
 from harness.oracle.lattice import Lattice, coarse, coarse_channels, single_valued, steps_of
 from harness.wire import Scheme

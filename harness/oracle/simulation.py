@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.oracle import exact, layers, thresholds, tracing
+from harness.oracle import dyadic, layers, thresholds, tracing
 from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where, widened
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule
@@ -177,7 +177,7 @@ def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -
 def _is_alone(node: Node, model: Graph, region: Region) -> bool:
     """Whether nothing in the region of `node` changes its weights but a BatchNormalization."""
     others = {model.nodes[k].op for k in tracing.inside(model, region)} - {node.op}
-    return all(op in ACTIVATIONS or exact.RULES.get(op) in exact.MOVEMENT for op in others)
+    return all(op in ACTIVATIONS or dyadic.RULES.get(op) in dyadic.MOVEMENT for op in others)
 
 
 def _with_weights(model: Graph, kept: Sequence[Held]) -> Graph:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.oracle import exact
+from harness.oracle import dyadic
 from harness.oracle.graph import Graph, Values
 
 UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
@@ -138,6 +138,14 @@ class Trace:
         moved = set(self._moved_into(tensor))
         return None if not moved else replace(moved.pop(), sure=False) if len(moved) == 1 else NOT_TOLD
 
+    def copies(self, name: str) -> list[Grid]:
+        """The grids of tensor `name` of the model, and of its data in another order or place, as far as they have some.
+
+        Its own is the first.
+        """
+        held = (name, *(tensor for tensor, of in self.reordered.items() if of == name))
+        return [*(self.grids[x] for x in held if x in self.grids), *(g for x in held for g in self._moved_into(x))]
+
     def _moved_into(self, tensor: str) -> Iterator[Grid]:
         """The grids that the data in `tensor` are moved into."""
         for name, op in self.makers.items():
@@ -202,7 +210,7 @@ def _is_renamed(model: Graph, region: Region, strangers: Collection[str], run: V
     """
     nodes = [model.nodes[k] for k in inside(model, region)]
     computing = [node for node in nodes if run.get(node.outputs[0], _NOTHING).dtype.kind == "f"]
-    moves = all(exact.RULES.get(node.op) in exact.MOVEMENT for node in computing)
+    moves = all(dyadic.RULES.get(node.op) in dyadic.MOVEMENT for node in computing)
     return any(op.name in strangers or (moves and op.values is None) for op in region.operations)
 
 
@@ -287,7 +295,7 @@ def _fits(model: Graph, region: Region) -> bool:
         return False
     if region.operations:
         return not any(op.runs == "somehow" for op in region.operations)
-    moved = all(exact.RULES.get(node.op) in exact.MOVEMENT for node in nodes)
+    moved = all(dyadic.RULES.get(node.op) in dyadic.MOVEMENT for node in nodes)
     return moved or set(_behind(model, region.result)).isdisjoint(model.inputs)  # else: computed beforehand
 
 
