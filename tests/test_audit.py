@@ -276,6 +276,28 @@ def test_biases_may_be_corrected_for_rounding_but_all_of_them_and_by_no_more(lab
     assert [problem.where for problem in found.problems] == places, found.problems
 
 
+def test_a_node_is_missed_whose_readers_see_its_operand_rounded_and_as_it_is(lab):
+    def made(nodes: list[onnx.NodeProto], one: str, other: str) -> onnx.ModelProto:
+        products = [helper.make_node("MatMul", [one, "w"], ["4"]), helper.make_node("MatMul", [other, "w"], ["5"])]
+        added = helper.make_node("Add", ["4", "5"], ["y"], "sum")
+        step = np.float32(3 / 127)
+        return model([*nodes, *products, added], v=np.eye(4, dtype=np.float32), w=WEIGHTS, s=step, z=np.int8(0))
+
+    product = helper.make_node("MatMul", ["x", "v"], ["1"])
+    unit = helper.make_node("LeakyRelu", ["1"], ["2"], "unit", alpha=0.1)
+    pair = (
+        helper.make_node("QuantizeLinear", ["2", "s", "z"], ["3"]),
+        helper.make_node("DequantizeLinear", ["3", "s", "z"], ["2_dq"]),
+    )
+    assert not audit.audit(
+        made([product, unit], "2", "2"), made([product, unit, *pair], "2_dq", "2"), [FEED], lab
+    ).problems
+    wrong = made([product, *pair], "2_dq", "1")
+    wrong.graph.node[1].input[0] = "1"
+    found = audit.audit(made([product, unit], "2", "2"), wrong, [FEED], lab)
+    assert "unit" in [problem.where for problem in found.problems], found.problems
+
+
 def test_a_tensor_has_not_the_range_of_another_that_no_node_links_it_with(lab):
     nodes = [
         helper.make_node("Mul", ["x", "hundred"], ["1"]),

@@ -54,7 +54,8 @@ def _biases(
         if name not in constants or linear.node.input(1) not in constants or use is None:
             continue
         try:
-            error = np.abs(numbers.real(use).numbers.ravel() - constants[name].astype(np.float64).ravel())
+            with np.errstate(invalid="ignore"):  # of infinity
+                error = np.abs(numbers.real(use).numbers.ravel() - constants[name].astype(np.float64).ravel())
             yield name, bool((error <= _most(linear, constants, numbers)).all())
         except (Undecided, ValueError):
             yield name, False

@@ -20,7 +20,7 @@ from harness.oracle.artifacts.difference import blaming, differences, disagreeme
 from harness.oracle.artifacts.form import OPAQUE, Use
 from harness.oracle.artifacts.matching import AFFINE, RANGES, RESHAPING, How, Matching, Pair, same_attributes
 from harness.oracle.artifacts.values import FOLDING_ERROR, Numbers, Problem, apply, spellings
-from harness.oracle.balls.ball import Ball, Undecided, exact, is_float, undecided_where
+from harness.oracle.balls.ball import Ball, Undecided, exact, hull, is_float, undecided_where
 from harness.oracle.balls.operands import moved
 from harness.oracle.graph import Graph, Node
 
@@ -134,6 +134,9 @@ class _Walk:
         """Compute the node on the artifact's values, and hold it against what the artifact has."""
         node, real = self.neutral(pair), self.at[pair.first]
         operands = self.operands(pair)
+        if pair.how is How.NAMED and any(self.is_behind(self.at.get(name, real), real) for name in node.inputs):
+            self.carry(pair.node, apply(node, operands, self.model.opset))  # `ends` allows for the rounding in between
+            return True
         if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
             bias = self.numbers.real(pair.operands[2])
             operands = [*operands[:2], moved(bias, np.ravel)]
@@ -142,6 +145,8 @@ class _Walk:
         both = [
             x for x in zip(node.outputs, wanted, found) if x[0] and isinstance(x[1], Ball) and isinstance(x[2], Ball)
         ]
+        if both and all(np.isinf(b.error).all() for _, _, b in both):
+            return False
         if pair.guessed and any(disagreement(pair, *x, 0.0) for x in both):
             self.carry(pair.node, wanted)
             return False
@@ -151,6 +156,18 @@ class _Walk:
             self.hold(pair, name, a, b, self.of_constant(real))
         self.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.at)
         return True
+
+    def is_behind(self, later: str, real: str) -> bool:
+        """Whether the artifact makes `later` of `real`: of two Transposes that cancel, the operand of its result."""
+        names, seen = [later], {real}
+        while names:
+            piece = self.makers.get(names.pop())
+            read = {use.real for use in piece.uses if use} if piece else set()
+            if real in read:
+                return True
+            names += read - seen
+            seen |= read
+        return False
 
     def of_constant(self, real: str) -> float:
         """How far off a result may be that the artifact holds as a constant: half a step, and what folding may cost."""
@@ -179,7 +196,7 @@ class _Walk:
             return apply(pair.piece.node, operands, self.opset)
         if real in self.makers:
             return [self.unrounded(real)]
-        return [self.numbers.real(self.view(real))]
+        return [self.shown(real)]
 
     def unrounded(self, real: str) -> Ball:
         """A real tensor as the artifact makes it of those that have counterparts, without roundings in between."""
@@ -230,24 +247,30 @@ class _Walk:
             return exact(self.constants[name]) if lost else self.constant(name, use)
         if name in self.at:
             real = self.at[name]
-            return self.numbers.real(use if use and use.real == real else self.view(real, use))
+            return self.numbers.real(use) if use and use.real == real else self.shown(real, use)
         ball = self.carried.get(name)
         if not isinstance(ball, Ball):
             raise Undecided(f"{name!r} has no value")
         return ball
 
-    def view(self, real: str, like: Use | None = None) -> Use:
-        """A real tensor as its readers see it, all of them rounded or all of them not.
+    def shown(self, real: str, like: Use | None = None) -> Ball:
+        """A real tensor as its readers see it; where some see it rounded and others do not, what lies between."""
+        return hull([self.numbers.real(use) for use in self.kinds(real, like)])
 
-        like   choose the view that is rounded if that is; raises Undecided where there is more than one kind, and
-               nothing to choose by
-        """
-        views = self.views.get(real, [])
+    def view(self, real: str, like: Use | None = None) -> Use:
+        """A real tensor as its readers see it. Raises Undecided where some see it rounded and others do not."""
+        first, *others = self.kinds(real, like)
+        if others:
+            raise Undecided(f"some read {real!r} rounded, and others not")
+        return first
+
+    def kinds(self, real: str, like: Use | None = None) -> list[Use]:
+        """A view of a real tensor that is rounded, and one that is not, where there are both; only that of the kind of
+        `like` if there is one."""
+        views = self.views.get(real) or [self.numbers.artifact.use(real)]
         if like:
             views = [use for use in views if (use.format is None) == (like.format is None)] or views
-        if len({use.format is None for use in views}) > 1:
-            raise Undecided(f"some read {real!r} rounded, and others not")
-        return (views or [self.numbers.artifact.use(real)])[0]
+        return list({use.format is None: use for use in reversed(views)}.values())
 
     def constant(self, name: str, use: Use | None) -> Ball:
         """A constant of the float model as the artifact has it: at the same place, or under the same name."""
@@ -321,7 +344,7 @@ class _Walk:
             if name in self.constants and real not in self.numbers.artifact.graph.constants:
                 continue  # the artifact computes it, with roundings on the way
             try:
-                wanted, found = self.value(name), self.numbers.real(self.view(real))
+                wanted, found = self.value(name), self.shown(real)
                 slack = sum(self.step_of(self.view(r)) for r in (at, real) if r)
             except Undecided:
                 continue
