@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from onnx import GraphProto
 
 from harness.oracle.artifacts.matching import How, Pair
 from harness.oracle.artifacts.values import Problem
@@ -54,4 +55,7 @@ def differences(pair: Pair) -> str:
         return ""
     a, b = pair.node.attributes, pair.piece.node.attributes
     names = [k for k in {**a, **b} if str(a.get(k)) != str(b.get(k))]
-    return " (" + ", ".join(f"{k} {b.get(k)} instead of {a.get(k)}" for k in names) + ")" if names else ""
+    told = [
+        f"another {k}" if isinstance(a.get(k), GraphProto) else f"{k} {b.get(k)} instead of {a.get(k)}" for k in names
+    ]
+    return f" ({', '.join(told)})" if told else ""
