@@ -72,7 +72,9 @@ class _Walk:
         self.at = dict(self.matching.at)
         absorbed = [pair for pair in self.matching.pairs if pair.how is How.ABSORBED and pair.node.op in AFFINE]
         self.folded = {id(pair.piece) for pair in absorbed if pair.piece}
-        self.anchored, self.opset = set(self.at.values()), self.numbers.artifact.graph.opset
+        self.opset = self.numbers.artifact.graph.opset
+        # Counterparts of what comes before the node that is judged: an optimiser may compute these of later ones.
+        self.anchored = {real for name, real in self.at.items() if name not in self.model.producers}
         self.makers = {use.real: piece for piece in self.numbers.artifact.pieces for use in piece.results if use}
         self.lifted: dict[str, Any] = {}
         self.views: dict[str, list[Use]] = {}
@@ -97,6 +99,9 @@ class _Walk:
             self.carry(pair.node, apply(pair.node, self.operands(pair), self.model.opset))
         except Undecided:
             return False
+        finally:
+            self.anchored.update(self.at[name] for name in pair.node.outputs if name in self.at)
+            self.lifted.clear()
         return True
 
     def carry(self, node: Node, results: Sequence[Any]) -> None:
@@ -105,8 +110,6 @@ class _Walk:
         self.carried.update(zip(node.outputs, results))
         for name in node.outputs:
             self.at.pop(name, None)
-        self.anchored = set(self.at.values())
-        self.lifted.clear()
 
     def is_identical(self, pair: Pair) -> bool:
         """Whether the counterpart is the same operation by its form."""
@@ -392,6 +395,6 @@ class _Walk:
     def stranger(self, pair: Pair) -> Node | None:
         """What makes an operand of the counterpart, and is nobody's counterpart."""
         uses = pair.piece.uses if pair.piece and pair.how is How.SAME else ()
-        makers = [self.makers.get(use.real) for use in uses if use and use.real not in self.anchored]
+        makers = [self.makers.get(use.real) for use in uses if use and use.real not in {*self.at.values()}]
         matched = {id(piece) for p in self.matching.pairs for piece in (p.piece, p.bias) if piece}
         return next((maker.node for maker in makers if maker and id(maker) not in matched), None)
