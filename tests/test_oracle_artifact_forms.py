@@ -47,6 +47,23 @@ def test_the_bound_of_a_clip_that_is_gone_may_be_an_input():
         assert len(compare(graphs.read(floating), graph, [balls], None).problems) == count, f"bound {low}"
 
 
+def test_of_two_transposes_that_cancel_the_first_may_be_made_of_the_result_of_the_second():
+    turned = {"perm": [1, 0]}
+    nodes = [("Gelu", ["x"], ["t"], {}), ("Transpose", ["t"], ["z"], turned), ("Transpose", ["z"], ["y"], turned)]
+    floating = model(nodes)
+    floating.graph.output.append(helper.make_tensor_value_info("z", TensorProto.FLOAT, None))
+    for op, expected in (("Erf", []), ("Tanh", [("topology", "t")])):
+        apart = [("Mul", ["xd", "half"], ["h"], {}), (op, ["v"], ["e"], {}), ("Add", ["e", "one"], ["p"], {})]
+        made = [("Mul", ["xd", "root"], ["v"], {}), *apart, ("Mul", ["h", "p"], ["y_QuantizeLinear_Input"], {})]
+        ends = [
+            ("QuantizeLinear", ["y_QuantizeLinear_Input", "xs", "xz"], ["yq"], {}),
+            ("DequantizeLinear", ["yq", "xs", "xz"], ["y"], {}),
+            ("Transpose", ["y"], ["z"], turned),
+        ]
+        constants = {"half": np.float32(0.5), "one": np.float32(1), "root": np.float32(0.5**0.5)}
+        assert problems([*RELU[:2], *made, *ends], floating, **constants) == expected, op
+
+
 def test_pieces_of_one_node_may_read_its_operand_with_roundings_of_their_own():
     floating = model([("HardSwish", ["x"], ["y"], {})])
     coarse = np.float32(np.abs(X).max() / 9)
