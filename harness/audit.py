@@ -65,15 +65,17 @@ def audit(
     alike   the feeds are like the data of calibration, so that the ranges of activations can be judged by them
 
     Raises UserError (kind "model") for models whose inputs or outputs differ, for an artifact with nothing quantised,
-    and for a float model that does not run.
+    and for a float model that does not run; (kind "feed") for feeds that tell nothing.
     """
     check_pair(model, quantised)
+    _check_feeds(feeds)
     case = Case(model.SerializeToString(), tuple(feeds))
     artifact = Case(quantised.SerializeToString(), tuple(feeds))
     try:
         recorded = lab.reference.record(case)
     except ReferenceError as e:
-        raise UserError(f"onnxruntime does not run the float model: {e}", hint=_HINT, kind="model") from e
+        hint = "are the inputs such as the model is made for?" if alike else _HINT
+        raise UserError(f"onnxruntime does not run the float model: {e}", hint=hint, kind="model") from e
     floating, graph = graphs.read(model), in_order(graphs.read(quantised))
     try:
         records = lab.reference.record(artifact)
@@ -108,7 +110,18 @@ def check_pair(model: onnx.ModelProto, quantised: onnx.ModelProto) -> None:
                 kind="model",
             )
     if not _quantised(quantised):
-        raise UserError("nothing is quantised in the quantised model", hint=_HINT, kind="model")
+        swapped = ", but the float model is: are they in the right order?" if _quantised(model) else ""
+        raise UserError(f"nothing is quantised in the quantised model{swapped}", hint=_HINT, kind="model")
+
+
+def _check_feeds(feeds: Sequence[Feed]) -> None:
+    """Raise UserError for feeds of which nothing can be told."""
+    for feed in feeds:
+        odd = next((name for name, x in feed.items() if x.dtype.kind == "f" and np.isnan(x).any()), None)
+        if odd is not None or not any(x.size for x in feed.values()):
+            why = "all inputs are empty" if odd is None else f"input {odd!r} holds NaN"
+            hint = "give inputs like those that the model is made for"
+            raise UserError(f"{why}: nothing could be told of what comes of it", hint=hint, kind="feed")
 
 
 def _type(value: onnx.ValueInfoProto) -> str:

@@ -359,6 +359,16 @@ def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(lab):
         audit.audit(FLOAT, other, [FEED], lab)
     with pytest.raises(UserError, match="nothing is quantised"):
         audit.audit(FLOAT, FLOAT, [FEED], lab)
+    with pytest.raises(UserError, match="are they in the right order"):
+        audit.audit(fake_quantised(WEIGHTS, STEPS), FLOAT, [FEED], lab)
+
+
+@pytest.mark.parametrize(
+    ("x", "said"), [(np.full((2, 4), np.nan, np.float32), "'x' holds NaN"), (np.zeros((0, 4), np.float32), "are empty")]
+)
+def test_inputs_of_which_nothing_can_be_told_are_a_mistake_of_the_user(lab, x, said):
+    with pytest.raises(UserError, match=said):
+        audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [{"x": x}], lab)
 
 
 def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
