@@ -139,7 +139,7 @@ def _verdicts(question: Question) -> list[Verdict]:
         p for p in disputed if question.scheme is None or p[1] in untouched or lossless.keeps_weights(question, p)
     ]
     if floats:
-        verdicts += _float(_to_rounding(question), floats).values()
+        verdicts += _named(question, _float(_to_rounding(question), floats)).values()
         disputed = [p for p in disputed if p not in floats]
     random = [p for p in disputed if running_error.depends_on_chance(question, p)]
     verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]
@@ -152,6 +152,13 @@ def _verdicts(question: Question) -> list[Verdict]:
         inexact = _to_rounding(question).inexact
         return [*verdicts, *_float(dataclasses.replace(dequantised, inexact=inexact), disputed).values()]
     return [*verdicts, *_quantised(question, disputed).values()]
+
+
+def _named(question: Question, verdicts: dict[Place, Verdict]) -> dict[Place, Verdict]:
+    """`verdicts`; where they accuse, those of the artifact instead that name a node."""
+    wrong = [place for place, verdict in verdicts.items() if verdict.word is Word.DIVERGES]
+    told = artifact.decide(question, wrong) if wrong and question.written is not None else {}
+    return verdicts | {place: verdict for place, verdict in told.items() if verdict.culprits}
 
 
 def _to_rounding(question: Question) -> Question:

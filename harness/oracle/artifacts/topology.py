@@ -344,7 +344,7 @@ class _Walk:
             real, at = self.numbers.artifact.stands_for(name), self.at.get(name, "")
             if at == real or name not in self.model.producers:
                 continue
-            if name in self.constants and real not in self.numbers.artifact.graph.constants:
+            if name in self.constants and real not in self.numbers.artifact.constant:
                 continue  # the artifact computes it, with roundings on the way
             try:
                 wanted, found = self.value(name), self.shown(real)
