@@ -180,17 +180,18 @@ def test_text_that_is_computed_from_constants_is_known():
 
 
 def test_constants_that_are_rounded_inside_an_operator_taken_apart_are_roundings():
-    floating = model([("Mean", ["x", "c"], ["y"], {})], c=X)
-    for factor, expected in ((0.5, []), (0.25, [("topology", "y")])):
-        nodes = [
-            ("Mul", ["c", "half"], ["h"], {}),
-            ("QuantizeLinear", ["h", "coarse", "zero"], ["hq"], {}),
-            ("DequantizeLinear", ["hq", "coarse", "zero"], ["hd"], {}),
-            ("Mul", ["x", "half"], ["g"], {}),
-            ("Add", ["g", "hd"], ["y"], {}),
-        ]
-        given = {"c": X, "half": np.float32(factor), "coarse": np.float32(0.1), "zero": np.int8(0)}
-        assert problems(nodes, floating, **given) == expected, f"times {factor}"
+    for constant in (X, np.float32(0.3)):
+        floating = model([("Mean", ["x", "c"], ["y"], {})], c=constant)
+        for factor, expected in ((0.5, []), (0.25, [("topology", "y")])):
+            nodes = [
+                ("Mul", ["c", "half"], ["h"], {}),
+                ("QuantizeLinear", ["h", "coarse", "zero"], ["hq"], {}),
+                ("DequantizeLinear", ["hq", "coarse", "zero"], ["hd"], {}),
+                ("Mul", ["x", "half"], ["g"], {}),
+                ("Add", ["g", "hd"], ["y"], {}),
+            ]
+            given = {"c": constant, "half": np.float32(factor), "coarse": np.float32(0.1), "zero": np.int8(0)}
+            assert problems(nodes, floating, **given) == expected, f"{constant.ndim}-D, times {factor}"
 
 
 def test_weights_that_are_moved_may_be_rounded_twice():

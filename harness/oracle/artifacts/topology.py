@@ -220,7 +220,7 @@ class _Walk:
             return self.numbers.real(use)
         ball = self.unrounded(use.real)
         if use.format:
-            low, high = self.numbers.limits(use.format)
+            low, high = (float(end[0]) for end in self.numbers.limits(use.format))
             slack = MOVED_BOUND * self.step_of(use)
             # The float model has no such tensor to clip: nothing is known of what depends on these elements.
             ball = undecided_where((ball.low < low - slack) | (ball.high > high + slack), ball)
