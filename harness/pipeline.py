@@ -258,7 +258,8 @@ def explanation(
         return symptom_of(coarse(name, found), found.culprits, found.output) if found.failed else Symptom()
 
     def cured(part: Case, remedy: Recipe) -> bool:
-        return not look(part, installed, remedied(installed.target, recipe, remedy), lab).failed
+        found = look(part, installed, remedied(installed.target, recipe, remedy), lab)
+        return not found.failed or (verdict.word is Word.HANGS and found.word is not Word.HANGS)
 
     try:
         return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record, cured)
