@@ -118,7 +118,8 @@ class Mask:
         if self.is_told:
             return Pattern(self.nodes, sinks(self.nodes), classless=True)
         blamed = frozenset(i for i, node in enumerate(self.nodes) if node.name == self.symptom.node)
-        return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))))
+        rankless = self.symptom.stage == "quantize"
+        return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
 
 
 def mask_of(saved: SavedCase) -> Mask:

@@ -13,6 +13,7 @@ stand for one of them that has its edges, and shares with the others the tensors
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -89,11 +90,13 @@ class Pattern:
     """nodes     in the order of their graph
     anchors   indices of the nodes where the bug is; the others may be of any operator
     classless   classes of attributes and operands do not count
+    rankless    ranks of operands do not count: a quantiser, unlike a kernel, treats all alike
     """
 
     nodes: tuple[PatternNode, ...]
     anchors: frozenset[int]
     classless: bool = False
+    rankless: bool = False
 
     @property
     def is_loose(self) -> bool:
@@ -205,13 +208,15 @@ class _Host:
             return name in made if maker not in self.pattern.anchors else made[slot : slot + 1] == [name]
         x = self.tensors.get(name)
         return self.pattern.classless or (
-            x is not None and _is_alike(operand.leaf, operand_class(x, node.op_type), node.op_type)
+            x is not None and self.is_alike(operand.leaf, operand_class(x, node.op_type), node.op_type)
         )
 
-
-def _is_alike(wanted: str, have: str, op_type: str) -> bool:
-    start = 1 if op_type in MOVING else 0  # without the kind of the type
-    return wanted == "" or wanted[start:] == have[start:]
+    def is_alike(self, wanted: str, have: str, op_type: str) -> bool:
+        """Whether two classes of operands are one."""
+        if self.pattern.rankless:
+            wanted, have = (re.sub(r"(?<!\[)\d", "", x) for x in (wanted, have))
+        start = 1 if op_type in MOVING else 0  # without the kind of the type
+        return wanted == "" or wanted[start:] == have[start:]
 
 
 def _covers(have: str, want: str) -> bool:

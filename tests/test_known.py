@@ -392,6 +392,16 @@ def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
     assert asked == [1], "the Softmax is known by its pattern, so the rest is the Sin alone"
 
 
+def test_ranks_count_for_kernels_and_not_for_quantisers():
+    def conv(rank: int) -> Case:
+        ones = (1,) * (rank - 2)
+        return small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, *ones), w=floats(2, 4, *ones))
+
+    for stage, found_too in (("execute", False), ("quantize", True)):
+        known = mask(conv(3), f"planted/{stage}/wrong-values", stage=stage)
+        assert bool(found(known, conv(4))) is found_too, stage
+
+
 def test_a_place_that_the_wrong_output_does_not_hang_on_is_not_asked():
     nodes = [node("Sin", ["x"], ["a"]), node("Neg", ["x"], ["b"]), node("Neg", ["a"], ["c"])]
     case = tools.make_case(nodes, {"x": floats(2)}, ["b", "c"], {})
