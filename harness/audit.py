@@ -62,7 +62,7 @@ def audit(
 ) -> Audit:
     """Audit `quantised` against the float `model` on `feeds`.
 
-    alike   the feeds are like the data of calibration, so that the ranges of activations can be judged by them
+    alike   the feeds are like the data of calibration, so that the ranges of activations can be judged by them closely
 
     Raises UserError (kind "model") for models whose inputs or outputs differ, for an artifact with nothing quantised,
     and for a float model that does not run; (kind "feed") for feeds that tell nothing.
@@ -83,9 +83,8 @@ def audit(
         problem = Problem("execution", "", np.inf, 0.0, f"onnxruntime does not run the quantised model: {e}")
         return Audit(Word.DIVERGES, (*compare_form(floating, graph), problem), 0.0)
     balls = [evaluate(graph, record).balls for record in records]
-    found = compare(
-        floating, graph, balls, Calibration(ranges_of(recorded), sampled=True, records=recorded if alike else ())
-    )
+    calibration = Calibration(ranges_of(recorded), sampled=True, records=recorded, alike=alike)
+    found = compare(floating, graph, balls, calibration)
     problems = list(found.problems)
     for record in records:
         problems += nodes_as_written(graph, {**graph.constants, **record})

@@ -400,8 +400,8 @@ def test_a_scale_that_is_not_positive_is_named_in_json_that_everybody_reads(tmp_
     assert "not positive" in named[0], said
 
 
-@pytest.mark.parametrize("factor", [0.5, 4.0])
-def test_a_range_out_of_proportion_is_wrong_for_inputs_like_those_of_calibration(lab, factor):
+@pytest.mark.parametrize(("factor", "alike"), [(0.5, True), (4.0, True), (8.0, False)])
+def test_a_range_out_of_proportion_is_wrong_and_far_out_of_it_for_any_inputs(lab, factor, alike):
     case = production.SMALL["dual_path_rnn"]()
     right = production.quantised(case).proto
     wrong = onnx.ModelProto()
@@ -409,6 +409,6 @@ def test_a_range_out_of_proportion_is_wrong_for_inputs_like_those_of_calibration
     rounding = next(n for n in wrong.graph.node if "/separator/norm/Mul_output_0" in n.input)
     scale = next(t for t in wrong.graph.initializer if t.name == rounding.input[1])
     scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
-    assert audit.audit(case.proto, right, case.calibration, lab, alike=True).verdict is Word.AGREES
-    found = audit.audit(case.proto, wrong, case.calibration, lab, alike=True)
+    assert audit.audit(case.proto, right, case.calibration, lab, alike=alike).verdict is Word.AGREES
+    found = audit.audit(case.proto, wrong, case.calibration, lab, alike=alike)
     assert scale.name in [problem.where for problem in found.problems], f"{scale.name} is {factor} times what it was"
