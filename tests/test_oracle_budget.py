@@ -131,8 +131,9 @@ def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(lab):
     model = network()
     question = Question(model, (), lab.reference.run(model).outputs, lab.reference, CLIPS)
     formula = steps(question, CLIPS)
-    tensors = {"x": tensor(formula["x"]), "x___tr4h": tensor(formula["x"], 0.5), "other": tensor(formula["x"])}
-    found = told(dataclasses.replace(question, artifact={"tensors": tensors}), formula)
+    tensors = {"x": tensor(formula["x"]), "turned": tensor(formula["x"], 0.5), "other": tensor(formula["x"])}
+    moves = {"name": "turned", "inputs": ["x"], "outputs": ["turned"], "runs": "moves"}
+    found = told(dataclasses.replace(question, artifact={"tensors": tensors, "operations": [moves]}), formula)
     assert [step.scale / formula["x"].scale for step in found.pop("x")] == pytest.approx([1, 0.5])
     assert not found
 

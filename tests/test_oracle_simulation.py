@@ -390,3 +390,59 @@ def test_a_weight_is_clipped_only_where_it_is_larger():
         weights = layers.Weights(node, right, np.ones((2, 1)))
         found = layers.problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
         assert (found is not None) is wrong, f"{given} for {right.tolist()}"
+
+
+def test_data_moved_from_another_grid_are_not_surely_on_the_one_they_are_moved_on_from(lab):
+    operations = [
+        operation("h", "x", "h", "codes"),
+        operation("s", "h", "s", "moves"),
+        operation("y", "s", "y", "moves"),
+    ]
+    case = models.case(
+        [helper.make_node("Tanh", ["x"], ["h"]), helper.make_node("Identity", ["h"], ["y"])],
+        {"x": X},
+        outputs=[("y", FLOAT, X.shape)],
+    )
+    said = artifact(operations, {"x": SCALES["x"], "h": 1 / 127, "s": 1 / 100, "y": 1 / 100})
+    kept = on_grid(np.tanh(on_grid(X, SCALES["x"])), 1 / 127)
+    for right in (kept, on_grid(kept, 1 / 100)):
+        assert ask(lab, case, said, right).word is Word.AGREES
+    assert ask(lab, case, said, on_grid(kept, 1 / 20)).word is Word.DIVERGES
+
+
+EMA = {
+    "a LeakyRelu of codes gives codes": (
+        [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("LeakyRelu", ["c"], ["y"], alpha=0.3)],
+        ["y"],
+    ),
+    "a pooling may share the codes of a convolution beside it": (
+        [
+            helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[2, 2], strides=[1, 1]),
+            helper.make_node("Conv", ["x", "w"], ["y"]),
+        ],
+        ["p", "y"],
+    ),
+    "a BatchNormalization that is folded leaves its name": (
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[0, 0, 1, 1]),
+            helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"], epsilon=0.1),
+        ],
+        ["y"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EMA)
+def test_of_models_with_few_grids_too_what_mnn_executes_is_right(lab, name):
+    nodes, outputs = EMA[name]
+    w = np.random.default_rng(1).normal(size=(3, 1, 1, 1)).astype(np.float32)
+    x = np.random.default_rng(2).uniform(-1, 1, (1, 3, 4, 4)).astype(np.float32)
+    grouped = [n if n.op_type != "Conv" else helper.make_node("Conv", n.input, n.output, group=3) for n in nodes]
+    for node, given in zip(grouped, nodes):
+        node.attribute.extend(a for a in given.attribute if node is not given)
+    ones = dict.fromkeys("sbmv", np.ones(3, np.float32))
+    dims = ["N", "C", "H", "W"]
+    case = models.case(grouped, {"x": x}, {"w": w, **ones}, outputs=[(y, FLOAT, dims) for y in outputs])
+    seen, options = observed(lab, case, method="EMA")
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.oracle import grid
+from harness.oracle import grid, tracing
 from harness.oracle.graph import Values
 from harness.oracle.question import Question
 from harness.wire import Scheme
@@ -52,22 +52,18 @@ WIDEST = 1.1  # 1.0004 was the most seen of MNN's KL, ADMM and EMA
 def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Step, ...]]:
     """The steps that the artifact itself names, where a calibration may have chosen them in place of `formula`'s.
 
-    The first of a tensor is its own; others are those of copies of it in another layout, which a converter calls
-    "x__..." after the tensor or "...___tr4y..." after what is made of it.
+    The first of a tensor is its own, where it has one; others are those of what its data are moved into.
     """
-    tensors = (question.artifact or {}).get("tensors", {})
-    readers = {name: node.outputs for node in question.graph.nodes for name in node.inputs}
+    trace = tracing.read({"operations": (), **(question.artifact or {})})
     found = {}
     for name, step in formula.items():
-        made = tuple(f"___tr4{y}" for y in readers.get(name, ()))
-        copies = [other for other in tensors if other.startswith(f"{name}__") or any(y in other for y in made)]
-        steps = [
-            Step((t["low"] - t["zero_point"]) * t["scale"], (t["high"] - t["zero_point"]) * t["scale"], t["scale"])
-            for t in (tensors[other] for other in (name, *copies) if other in tensors)
-            if NARROWEST * step.scale <= t["scale"] <= WIDEST * step.scale
+        chosen = [
+            Step(codes.value(codes.low), codes.value(codes.high), codes.scale)
+            for codes in dict.fromkeys(trace.copies(name))
+            if NARROWEST * step.scale <= codes.scale <= WIDEST * step.scale
         ]
-        if name in tensors and steps:
-            found[name] = tuple(steps)
+        if chosen:
+            found[name] = tuple(chosen)
     return found
 
 

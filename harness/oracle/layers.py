@@ -172,7 +172,8 @@ def _norm_factors(model: Graph, node: Node) -> np.ndarray | None:
     if scale is None or variance is None:
         return None
     epsilon = float(norm.attributes.get("epsilon", 1e-5))
-    return np.asarray(scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon))
+    with np.errstate(divide="ignore", invalid="ignore"):  # a variance may be anything
+        return np.asarray(scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon))
 
 
 def _holds(layer: Layer, weights: Weights) -> bool:

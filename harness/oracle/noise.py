@@ -5,7 +5,8 @@ d is independent U(-.5, .5) in odd samples and one common shift in even ones, be
 together.
 
 Steps are those that the artifact tells, where it can be read, else those of the scheme's formula. Where calibration may
-clip and nobody tells at what, each sample has ranges and steps smaller by a factor of its own for each tensor. Where a
+clip and nobody tells at what, each sample has ranges and steps smaller by a factor of its own for each tensor; where
+the artifact tells of others, a tensor may have the steps of those beside it. Where a
 feed leaves the calibrated range or calibration clips, it matters which consumers of a tensor read it quantised (those
 in integers do, others may not), so each draws that for itself.
 """
@@ -32,7 +33,7 @@ DEEPEST_CLIP = 1 / 16  # of the range: 128 of 2048 bins is the least that KL kee
 class Noise:
     """What is quantised: activations -> their steps, weights -> the step of each element.
 
-    narrowed  activations -> factors by which range and step may be smaller than that; () is any down to DEEPEST_CLIP
+    narrowed  activations -> factors of which range and step may be times as large; () is any down to DEEPEST_CLIP
     partly    consumers may read a tensor unquantised
     unknown   activations that were zero in calibration and are not now: no formula says what becomes of them
     """
@@ -54,7 +55,7 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
     activations = formula | {name: found[0] for name, found in told.items()}
     narrowed = {name: tuple(s.scale / found[0].scale for s in found) for name, found in told.items() if len(found) > 1}
     if scheme.clips:
-        narrowed |= dict.fromkeys(formula.keys() - told.keys(), ())
+        narrowed |= {name: _around(question.graph, name, formula, told) for name in formula.keys() - told.keys()}
     strays = any(
         record[name].min(initial=0.0) < step.low or record[name].max(initial=0.0) > step.high
         for record in question.records
@@ -62,6 +63,22 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
     )
     partly = scheme.clips or strays
     return Noise(activations, weight_steps(question.graph, scheme), narrowed, partly, frozenset(unknown))
+
+
+def _around(
+    model: Graph, name: str, formula: Mapping[str, calibration.Step], told: Mapping[str, Sequence[calibration.Step]]
+) -> tuple[float, ...]:
+    """By what the formula's step of a tensor may be multiplied of which the artifact tells nothing.
+
+    Where it tells of others, that one is not quantised, or an executor takes the step of what is beside it for it.
+    """
+    if not told:
+        return ()
+    made = model.producers.get(name)
+    nodes = [*([made] if made else []), *(node for node in model.nodes if name in node.inputs)]
+    beside = {x for node in nodes for x in (*node.inputs, *node.outputs)}
+    factors = [step.scale / formula[name].scale for x in sorted(beside) for step in told.get(x, ())]
+    return (1.0, *(factor for factor in factors if DEEPEST_CLIP <= factor <= 1 / DEEPEST_CLIP))
 
 
 def _fixed(model: Graph, scheme: Scheme, formula: Mapping[str, calibration.Step]) -> dict[str, calibration.Step]:

@@ -1,16 +1,20 @@
 """Precomputed: what a converter works out beforehand, because it depends on constants alone.
 
-The weights that a DequantizeLinear makes of constants are constants to whoever quantises them anew.
+The weights that a DequantizeLinear makes of constants are constants to whoever quantises them anew. What rounds on the
+way may be rounded otherwise by a converter.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import onnx
 from onnx import GraphProto, numpy_helper
 
+from harness.oracle.balls.ball import Ball
 from harness.oracle.balls.chance import is_random
+from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.graph import Node
 from harness.oracle.question import Question
 
@@ -34,7 +38,12 @@ def precomputed(question: Question) -> Question:
     model.graph.node.extend(kept)
     model.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in values.items())
     case = dataclasses.replace(question.case, model=model.SerializeToString())
-    return dataclasses.replace(question, case=case)
+    balls = evaluate(dataclasses.replace(graph, nodes=tuple(nodes)), {}).balls
+    errors = {
+        name: float(np.max(balls[name].error, initial=0.0)) for name in values if isinstance(balls.get(name), Ball)
+    }
+    inexact = {name: error for name, error in errors.items() if 0 < error < np.inf}
+    return dataclasses.replace(question, case=case, inexact={**question.inexact, **inexact})
 
 
 def _is_determined(node: Node, question: Question) -> bool:

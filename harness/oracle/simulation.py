@@ -66,7 +66,9 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     if simulation.misquantised:
         return dict.fromkeys(places, simulation.misquantised)
     evaluations = {
-        feed: evaluate(simulation.graph, question.case.feeds[feed], observed=question.observed[feed])
+        feed: evaluate(
+            simulation.graph, question.case.feeds[feed], observed=question.observed[feed], inexact=question.inexact
+        )
         for feed in {feed for feed, _ in places}
     }
     return {place: _judge(question, place, evaluations[place[0]], simulation) for place in places}

@@ -34,6 +34,10 @@ class Grid:
     high: float
     sure: bool = True
 
+    def value(self, code: float) -> float:
+        """What a code stands for."""
+        return (code - self.zero_point) * self.scale
+
 
 @dataclass(frozen=True)
 class Operation:
@@ -109,12 +113,8 @@ class Trace:
 
     def grid(self, tensor: str) -> Grid:
         """The grid that an operation in codes has for an operand or result: data that are moved keep theirs."""
-        while tensor not in self.grids:
-            op = self.makers.get(tensor)
-            if op is None or op.runs != "moves" or len(op.inputs) != 1:
-                return NOT_TOLD
-            tensor = op.inputs[0]
-        return self.grids[tensor]
+        found = {self.grids.get(name) for name in ([tensor] if tensor in self.grids else self._origins(tensor))}
+        return (found.pop() if len(found) == 1 else None) or NOT_TOLD
 
     def moved_on(self, tensor: str) -> Grid | None:
         """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved.
@@ -125,11 +125,17 @@ class Trace:
         """
         if tensor not in self.grids:
             return self.taken(tensor)
-        grid = self.grids[tensor]
-        origins = [self.grids.get(name) for name in self._origins(tensor)]
-        if not origins or (len(origins) == 1 and origins[0] not in (grid, None)):
+        grid, origins = self.grids[tensor], list(self._origins(tensor))
+        told = {self.grids.get(name) for name in origins}
+        if not origins or (len(origins) == 1 and told.isdisjoint((grid, None))):
             return None
-        return replace(grid, sure=all(origin == grid for origin in origins))
+        return replace(grid, sure=told == {grid} and all(self._is_held(name) for name in origins))
+
+    def _is_held(self, tensor: str) -> bool:
+        """Whether a tensor that has a grid is on it: data moved from another grid are not."""
+        op = self.makers.get(tensor)
+        moved = self.moved_on(tensor) if op and op.runs == "moves" else None
+        return moved.sure if moved else not (op and op.runs == "moves")
 
     def taken(self, tensor: str) -> Grid | None:
         """The grid that an executor may take for a `tensor` made without one: that of what it is moved into."""
@@ -272,7 +278,9 @@ def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence
     told = all(grid.scale > 0 for grid in between | moved)
     apart = not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
     alone = not coded or (len(coded) == len(operations) and "" not in sources)
-    return replace(region, known=told and sure and apart and alone and _fits(model, region), told=told)
+    fits = _fits(model, region)
+    told &= fits or bool(operations)  # else a name has moved past what was fused into its operation
+    return replace(region, known=told and sure and apart and alone and fits, told=told)
 
 
 def _sources(trace: Trace, walk: _Walk, coded: Mapping[str, bool]) -> tuple[dict[str, Grids], bool]:

@@ -186,29 +186,41 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         fills = kind == PADDING and any(np.any(constants.get(x, 1)) for x in inputs[2:])
         if (kind in MOVES and kind not in (CONCAT, PACK)) or kind in MOVED_TOO:
             inputs = inputs[:1]  # the others say where to
-        moved = scales.get(inputs[0]) if kind in MOVES and len(inputs) == 1 else None
+        read = {scales.get(tensor) for tensor in inputs}
+        moved = read.pop() if kind in MOVES and len(read) == 1 else None
+        stays = kind == RELU and inputs[0] in tensors and outputs[0] not in tensors and taken.isdisjoint(outputs)
+        if stays:  # in codes, on the same grid
+            tensors[outputs[0]] = tensors[inputs[0]]
         scales |= {tensor: tensors[tensor]["scale"] if tensor in tensors else moved for tensor in outputs}
         known = [scales.get(tensor) for tensor in (*inputs, *outputs[:1])]
         # The number that a Padding fills in has a scale of its own, or none.
         runs, steps = ("somehow", 0) if fills else _runs(op, kind, known, name in coded)
+        runs, steps = ("codes", 1) if stays else (runs, steps)
         if runs == "float" and kind in EITHER and not taken.isdisjoint((*inputs, *outputs)):
             runs = "somehow"
         if kind == UNARY and op.table(2).integer(0) == SQUARE:
             inputs = 2 * inputs  # of Mul
         operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}
-        layer = {"layer": name.split(PIECE)[0]} if name in coded else {}
-        found.append(operation | layer | _meaning(op, kind))
+        found.append(operation | _meaning(op, kind))
+        if name in coded:
+            found[-1]["layer"] = name.split(PIECE)[0]
+            if any(tensors[x]["zero_point"] for x in (*inputs, *outputs) if x in tensors):
+                found[-1]["whole_bias"] = True  # what zero points add is added as a bias
         constants |= {x: found[-1]["values"] for x in outputs if "values" in found[-1]}
     return found
 
 
 def _taken(ops: list[Table], names: list[str], tensors: dict[str, Any]) -> set[str]:
-    """The tensors without a scale that are moved into one that has a scale: the executor may take it for theirs."""
+    """The tensors without a scale that are moved into one that has a scale: the executor may take it for theirs, and
+    for that of others that they are moved into."""
     found: set[str] = set()
-    for op in reversed(ops):
-        inputs, outputs = ([names[k] for k in op.array(field, "i4")] for field in (0, 4))
-        if op.integer(5) in MOVES and any(x in tensors or x in found for x in outputs):
+    moves = [[[names[k] for k in op.array(f, "i4")] for f in (0, 4)] for op in ops if op.integer(5) in MOVES]
+    for inputs, outputs in reversed(moves):
+        if any(x in tensors or x in found for x in outputs):
             found.update(x for x in inputs if x not in tensors)
+    for inputs, outputs in moves:
+        if not found.isdisjoint(inputs):
+            found.update(x for x in outputs if x not in tensors)
     return found
 
 
