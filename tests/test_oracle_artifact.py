@@ -433,3 +433,16 @@ def test_an_artifact_without_the_output_says_nothing_of_it(lab):
     question = Question(made, zeros, expected, lab.reference, scheme, artifact={"model": other.model})
     (said,) = artifact.decide(question, question.places).values()
     assert said.word is Word.ABSTAINS
+
+
+def test_only_what_lies_within_a_tensor_may_have_its_scale():
+    pair = [
+        ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+        ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
+    ]
+    written = [("QuantizeLinear", ["h", "xs", "xz"], ["hq"], {}), ("DequantizeLinear", ["hq", "xs", "xz"], ["y"], {})]
+    seen = Calibration({"x": (-1.0, 1.0), "y": (-4.0, 4.0)})
+    for op, expected in (("Reshape", []), ("MatMul", [("parameter", "xs")])):
+        given = {"Reshape": {"w": np.int64([4, 2])}, "MatMul": {"w": W}}[op]
+        floating = model([(op, ["x", "w"], ["y"], {})], **given)
+        assert problems([*pair, (op, ["xd", "w"], ["h"], {}), *written], floating, seen, **given) == expected, op

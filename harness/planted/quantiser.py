@@ -265,6 +265,16 @@ def parameters_of_another_tensor(model: ModelProto, original: ModelProto) -> Non
         at.node.input[1:3] = other
 
 
+@writing(*QUANTIZED, quantize="static", format="QDQ", calibration="MinMax")
+def grid_of_another_tensor(model: ModelProto, original: ModelProto) -> None:
+    """Activations are written and read with the scale and zero point of the tensor before."""
+    writers, readers = sites(model, "QuantizeLinear"), sites(model, "DequantizeLinear")
+    given = [list(at.node.input[1:3]) for at in writers]
+    for writer, other in zip(writers[1:], given):
+        for at in (writer, *(reader for reader in readers if reader.node.input[0] == writer.node.output[0])):
+            at.node.input[1:3] = other
+
+
 @writing(*QUANTIZED, quantize="static", format="QDQ")
 def missing_requantisation(model: ModelProto, original: ModelProto) -> None:
     """What an operator gives is read with the scale and zero point of what it was given."""

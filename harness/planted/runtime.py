@@ -43,6 +43,14 @@ def kernels(*focus: str) -> Callable[[Callable[[ModelProto], None]], Plant]:
     return plant(planted.loading, *focus, targets=ORT, **UNFUSED)
 
 
+@results("Div", "Log", "Pow", "Reciprocal", "Sqrt")
+def nan_far_from_a_pole(x: np.ndarray) -> np.ndarray:
+    """The first element behind an operator that has a pole is NaN, wherever the operand is."""
+    if x.dtype.kind == "f":
+        x.reshape(-1)[0] = np.nan
+    return x
+
+
 # Loops, buffers and threads
 
 

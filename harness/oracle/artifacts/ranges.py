@@ -40,6 +40,8 @@ LARGE = 64
 """elements of a tensor, whose range varies little from input to input"""
 BOUNDED = frozenset({"Cos", "Erf", "HardSigmoid", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"})
 SHAPES = frozenset({"Shape", "Size"})
+WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
+"""operators that give nothing beyond what they read; onnxruntime's quantiser gives their results the scale of that"""
 GIVEN_UP = 0.01
 """share of the elements that no calibration leaves outside the range: those that clip leave out outliers"""
 
@@ -164,9 +166,7 @@ class _Checker:
         if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
             return
         reached, lent = self.neighbours(own)
-        if self.calibration.sampled:
-            shared = list(self.linked(reached, shared))
-        names = [name for name in dict.fromkeys([*own, *shared, *reached]) if name not in lent]
+        names = [name for name in dict.fromkeys([*own, *self.linked(reached, shared), *reached]) if name not in lent]
         known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
         if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
             return
@@ -225,11 +225,13 @@ class _Checker:
                 yield min(float(ends[0].min()), 0.0), max(float(ends[1].max()), 0.0)
 
     def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
-        """Those of `shared` that nodes link with `near`: quantisers give no others one scale."""
+        """Those of `shared` that nodes link with `near`: quantisers give no others one scale, and the one that is known
+        to have written it gives it only to what its operators of WITHIN read and make."""
         reached, waiting = set(near), set(shared) - set(near)
         while found := {
             name
             for node in self.model.nodes
+            if self.calibration.sampled or node.op in WITHIN
             if not reached.isdisjoint(ends := {*node.inputs, *node.outputs})
             for name in ends & waiting
         }:
