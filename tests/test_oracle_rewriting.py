@@ -93,6 +93,9 @@ def test_what_optimisations_round_is_documented_only_where_they_run():
     quantiser = resolve("onnxruntime-quant").target
     assert {BIAS, ROWS}.isdisjoint(rule.name for rule in quantiser.exceptions if rule.holds(options))
     assert {BIAS, ROWS} <= {rule.name for rule in quantiser.exceptions if rule.holds({"optimization": "all"})}
+    preprocessed = {"preprocess": True, "optimization": "off"}
+    rules = {rule.name for rule in quantiser.exceptions if rule.holds(preprocessed)}
+    assert rules & {BIAS, ROWS} == {BIAS}, "pre-processing makes the basic optimisations"
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,7 @@ _STATIC, _QUANTISED = {"quantize": ("static",)}, {"quantize": ("static", "dynami
 _OPTIMISED = {"optimization": ("all",)}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
 _SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
+_BIASES = "optimizer/qdq_transformer/weight_bias_quantization.h"
 _INCLUDE = "https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session"
 
 ONNXRUNTIME_QUANT = Target(
@@ -232,13 +233,9 @@ ONNXRUNTIME_QUANT = Target(
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
         Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
-        Rule(
-            "bias-quantisation",
-            "execute",
-            "",
-            f"{_SOURCE}/optimizer/qdq_transformer/weight_bias_quantization.h",
-            _OPTIMISED,
-        ),
+        Rule("bias-quantisation", "execute", "", f"{_SOURCE}/{_BIASES}", _OPTIMISED),
+        # It is among the basic optimisations, which pre-processing makes.
+        Rule("bias-quantisation", "execute", "", _DOCS + "#pre-processing", {"preprocess": (True,)}),
         # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
         Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h", _OPTIMISED),
     ),
