@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -266,6 +267,22 @@ HOSTILE = wire.Target(
     scheme=scheme,
     inspect=inspect,
 )
+
+
+def join_network_of(pid: int) -> None:
+    """Move into the network namespace of another process."""
+    namespace = os.open(f"/proc/{pid}/ns/net", os.O_RDONLY)
+    if ctypes.CDLL(None).setns(namespace, 0) != 0:
+        raise PermissionError
+
+
+def environment_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/environ").read_text()
+
+
+def raise_limits() -> None:
+    for limit in (resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+        resource.setrlimit(limit, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
 def burn(seconds: float) -> None:

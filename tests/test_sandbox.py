@@ -254,7 +254,20 @@ def test_a_worker_has_no_network(zygote: Zygote, worker: Worker) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         reply = call(worker, "connect", server.getsockname()[1])
     reached = reply.outcome is Outcome.OK
-    assert reached is not zygote.network_isolated, f"network_isolated is {zygote.network_isolated}, but: {reply}"
+    assert not (reached and zygote.network_isolated), "network_isolated is True, but the network was reached"
+    back = call(worker, "join_network_of", os.getpid())
+    assert not (back.outcome is Outcome.OK and zygote.network_isolated), "a target can take the network back"
+
+
+def test_no_secret_is_read_from_the_processes_outside(zygote: Zygote, worker: Worker) -> None:
+    if zygote.network_isolated:  # by way of a user namespace
+        reply = call(worker, "environment_of", os.getpid())
+        assert_outcome(reply, Outcome.ERROR, "PermissionError")
+
+
+def test_limits_cannot_be_raised_again(zygote: Zygote, worker: Worker) -> None:
+    if zygote.network_isolated or os.getuid():  # no namespace: nothing holds root
+        assert_outcome(call(worker, "raise_limits"), Outcome.ERROR, "ValueError")
 
 
 def test_a_worker_lives_in_a_folder_of_its_own(zygote: Zygote, worker: Worker) -> None:

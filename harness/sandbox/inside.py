@@ -18,6 +18,7 @@ import resource
 import shutil
 import signal
 import socket
+import struct
 import sys
 import tempfile
 import traceback
@@ -26,7 +27,10 @@ from typing import Any, Callable, NoReturn  # noqa: UP035  (collections.abc.Call
 from harness import wire
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
-PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+# Landlock's system calls, the same on every architecture, and its constants
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+ACCESS_REFER, RULE_PATH_BENEATH, SCOPE_SOCKET, SCOPE_SIGNAL = 1 << 13, 1, 1, 2
 # What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
 _SMALL, _LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
@@ -41,7 +45,7 @@ def serve(settings: dict[str, Any]) -> None:
     """
     control = socket.socket(fileno=settings["control"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    isolated = _isolate_network()
+    isolated = _isolate()
     _adopt_orphans()
     # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -86,30 +90,87 @@ def _nothing() -> None:
     """What a module without preload() does when preloaded."""
 
 
-def _isolate_network() -> bool:
-    """Move into a network namespace without any interface that is up. False where the system does not allow that."""
-    if _LIBC.unshare(CLONE_NEWNET) == 0:
-        return True
+def _isolate() -> bool:
+    """Leave network and processes of this machine behind, as far as the system allows. Whether the network is gone."""
     # A child tries first: where the maps are refused, as by Ubuntu's AppArmor, there is no way back.
     child = os.fork()
     if child == 0:
-        os._exit(0 if _enter_user_namespace() else 1)
-    return os.waitpid(child, 0)[1] == 0 and _enter_user_namespace()
+        os._exit(0 if _enter_namespaces() else 1)
+    gone = os.waitpid(child, 0)[1] == 0 and _enter_namespaces()
+    if not gone:
+        _LIBC.unshare(CLONE_NEWNET)  # root may, and may come back: it keeps off the network what does not insist
+    _leave_processes()
+    return gone
 
 
-def _enter_user_namespace() -> bool:
-    """Move into a network namespace by way of a user namespace, which needs no privilege."""
-    uid, gid = os.getuid(), os.getgid()
-    if _LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0:
+def _enter_namespaces() -> bool:
+    """Move into a network namespace without any interface that is up, by way of a user namespace.
+
+    That needs no privilege, and leaves none, not even to root, over what is outside: neither may setns() bring the
+    network back, nor does /proc show the environment and memory of processes that were there before.
+    """
+    pid, (ready, tell) = os.getpid(), os.pipe()
+    helper = os.fork()
+    if helper == 0:  # stays outside: from inside nobody but the own user could be mapped
+        os.close(tell)
+        os._exit(0 if os.read(ready, 1) and _map_users(pid) else 1)
+    os.close(ready)
+    if _LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0:
+        os.write(tell, b".")
+    os.close(tell)
+    return os.waitpid(helper, 0)[1] == 0
+
+
+def _map_users(pid: int) -> bool:
+    """Let users and groups be the same in the namespace of `pid`, or, where only root may do that, this user alone.
+
+    Without a map that process could create no file (EOVERFLOW), and root could not read the files of others.
+    """
+    alone = {"uid_map": os.getuid(), "gid_map": os.getgid()}
+    try:
+        for name in alone:
+            with open(f"/proc/self/{name}") as file:
+                ranges = [line.split() for line in file]
+            _write(f"/proc/{pid}/{name}", "".join(f"{first} {first} {count}\n" for first, _, count in ranges))
+        return True
+    except OSError:
+        pass
+    try:
+        _write(f"/proc/{pid}/setgroups", "deny")
+        for name, number in alone.items():
+            _write(f"/proc/{pid}/{name}", f"{number} {number} 1")
+        return True
+    except OSError:
         return False
-    # Without these maps the process could create no file (EOVERFLOW).
-    for name, text in ("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1"):
-        try:
-            with open(f"/proc/self/{name}", "w") as file:
-                file.write(text)
-        except OSError:
-            return False
-    return True
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def _leave_processes() -> None:
+    """Enter a Landlock domain (https://docs.kernel.org/userspace-api/landlock.html) that restricts no files.
+
+    From inside nobody may trace processes outside, nor read their environment (since Linux 5.19), nor signal them or
+    connect to their abstract sockets (6.12).
+    """
+    version = _LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 2:
+        return
+    # A domain that handles any access to files forbids moving them between folders, unless that is handled and allowed.
+    scoped = version >= 6
+    handled = (ctypes.c_uint64 * 3)(0 if scoped else ACCESS_REFER, 0, SCOPE_SOCKET | SCOPE_SIGNAL)
+    rules = _LIBC.syscall(CREATE_RULESET, handled, ctypes.c_size_t(24 if scoped else 8), 0)
+    if rules < 0:
+        return
+    root = os.open("/", os.O_PATH)
+    allowed = struct.pack("=Qi", ACCESS_REFER, root)
+    if scoped or _LIBC.syscall(ADD_RULE, rules, RULE_PATH_BENEATH, allowed, 0) == 0:
+        _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        _LIBC.syscall(RESTRICT_SELF, rules, 0)
+    os.close(root)
+    os.close(rules)
 
 
 def _say(control: socket.socket, **message: Any) -> None:
@@ -203,9 +264,11 @@ def _confine(log: int, folder: str, limits: dict[str, int]) -> None:
     _limit(resource.RLIMIT_CORE, 1)  # 0 would still start a crash handler where core_pattern is a pipe; 1 does not
 
 
-def _limit(which: int, value: int) -> None:
+def _limit(which: int, value: int, *, for_good: bool = True) -> None:
+    """Lower a limit; `for_good`: so that it cannot be raised again."""
     hard = resource.getrlimit(which)[1]
-    resource.setrlimit(which, (value if hard == resource.RLIM_INFINITY else min(value, hard), hard))
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value if for_good else hard))
 
 
 def _answer(pipe: socket.socket) -> None:
@@ -218,7 +281,7 @@ def _answer(pipe: socket.socket) -> None:
         request = wire.decode(message)
         # The parent's own time limit comes first; this one is for a worker whose parent has stopped looking.
         allowed = _cpu_seconds(resource.RUSAGE_SELF) + 1 + 2 * request["seconds"] * _CPUS
-        _limit(resource.RLIMIT_CPU, int(allowed))
+        _limit(resource.RLIMIT_CPU, int(allowed), for_good=False)
         reply: dict[str, Any] = {"id": request["id"], "outcome": "ok", "message": "", "value": None}
         try:
             name = request["function"]
