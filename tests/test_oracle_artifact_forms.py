@@ -35,6 +35,16 @@ def test_a_relu_that_is_lost_behind_an_operator_taken_apart_is_the_culprit():
     assert found.culprit == ("y", "Relu"), found
 
 
+def test_a_quantiser_of_the_float_model_may_lose_an_identity_behind_it():
+    own = ("QuantizeLinear", ["x", "s", "z"], ["t"], {})
+    constants = {"s": np.float32(0.25), "z": np.uint8(3)}
+    floating = model([own, ("Identity", ["t"], ["y"], {})], **constants)
+    graph = graphs.read(model([("QuantizeLinear", ["x", "s", "z"], ["y"], {})], **constants))
+    assert not compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], None).problems
+    other = graphs.read(model([("QuantizeLinear", ["x", "s", "z"], ["y"], {})], **{**constants, "z": np.uint8(9)}))
+    assert compare(graphs.read(floating), other, [evaluate(other, {"x": X}).balls], None).problems
+
+
 def test_the_bound_of_a_clip_that_is_gone_may_be_an_input():
     floating = model([("Neg", ["x"], ["t"], {}), ("Clip", ["t", "low"], ["y"], {})])
     floating.graph.input.append(helper.make_tensor_value_info("low", TensorProto.FLOAT, []))

@@ -128,7 +128,11 @@ def compare_form(model: Graph, graph: Graph) -> tuple[Problem, ...]:
 def kept_by(model: Graph) -> Callable[[Node], bool]:
     """Whether a node that quantises, casts or acts on integers stood in the float model already."""
     own = QUANTISED | {"Cast"}
-    makers = {name: node.op for node in model.nodes if node.op in own for name in node.outputs if name}
+    makers: dict[str, str] = {}
+    for node in model.nodes:
+        # An optimiser that takes an Identity away gives its result's name to what it reads.
+        op = makers.get(node.inputs[0]) if node.op == "Identity" else node.op if node.op in own else None
+        makers.update({name: op for name in node.outputs if name and op})
     kept = {(start + name, op) for name, op in makers.items() for start in PREFIXES}
     return lambda node: any((name.split(COPY)[0], node.op) in kept for name in node.outputs)
 
