@@ -187,9 +187,31 @@ def optimised(bias: np.ndarray) -> onnx.ModelProto:
     )
 
 
-def test_what_an_optimiser_has_fused_is_read_as_the_operators_that_it_was(lab):
-    assert audit.audit(BIASED, optimised(BIAS), [FEED], lab).problems == ()
-    found = audit.audit(BIASED, optimised(BIAS[::-1].copy()), [FEED], lab)
+EXPORTED = model(
+    [
+        *BIASED.graph.node[:2],
+        helper.make_node("Div", ["2", "root"], ["3"]),
+        helper.make_node("Erf", ["3"], ["4"]),
+        helper.make_node("Add", ["4", "one"], ["5"]),
+        helper.make_node("Mul", ["2", "5"], ["6"]),
+        helper.make_node("Mul", ["6", "half"], ["y"]),
+    ],
+    20,
+    w=WEIGHTS,
+    b=BIAS,
+    root=np.float32(2**0.5),
+    one=np.float32(1),
+    half=np.float32(0.5),
+)
+"""BIASED as exporters write a Gelu"""
+
+
+@pytest.mark.parametrize("floating", [BIASED, EXPORTED], ids=["one-operator", "several"])
+def test_what_an_optimiser_has_fused_is_read_as_the_operators_that_it_was(lab, floating):
+    right = audit.audit(floating, optimised(BIAS), [FEED], lab)
+    assert right.problems == ()
+    assert right.vouched == 1
+    found = audit.audit(floating, optimised(BIAS[::-1].copy()), [FEED], lab)
     assert {"b", "sum"} & {problem.where for problem in found.problems}, found.problems
 
 

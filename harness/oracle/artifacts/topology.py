@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from onnx import GraphProto
 
 from harness.oracle.artifacts.difference import blaming, differences, disagreement
 from harness.oracle.artifacts.form import OPAQUE, Use
@@ -52,7 +53,8 @@ def differing_attributes(matching: Matching) -> Iterator[Problem]:
     for pair in matching.pairs:
         if pair.how is How.SAME and pair.piece:
             theirs = pair.piece.node.attributes
-            if any(k in theirs and str(theirs[k]) != str(v) for k, v in pair.node.attributes.items()):
+            stated = {k: x for k, x in pair.node.attributes.items() if k in theirs and not isinstance(x, GraphProto)}
+            if any(str(theirs[k]) != str(x) for k, x in stated.items()):
                 where = pair.node.name or pair.first
                 message = f"{pair.node.op} is not the float model's{differences(pair)}"
                 yield Problem("topology", where, 1.0, 0.0, message, (where, pair.node.op))
@@ -216,7 +218,8 @@ class _Walk:
 
     def seen(self, use: Use) -> Ball:
         """What a piece reads: the artifact's value where that has a counterpart, or none has made it."""
-        if use.real in self.anchored or use.real in self.shared or use.real not in self.makers:
+        known = use.real in self.anchored or use.real in self.shared
+        if use.real not in self.makers or (known and not self.is_inside(use)):
             return self.numbers.real(use)
         ball = self.unrounded(use.real)
         if use.format:
@@ -230,7 +233,7 @@ class _Walk:
         """What a piece inside the counterpart of a float node reads: of the tensors that this node reads, what it does,
         though the piece may read them with another rounding."""
         shared = use.real in self.anchored and use.tensor not in self.numbers.artifact.constant
-        return self.numbers.real(self.view(use.real, use)) if shared else self.seen(use)
+        return self.numbers.real(self.view(use.real, use)) if shared and not self.is_inside(use) else self.seen(use)
 
     def operands(self, pair: Pair) -> list[Ball | None]:
         """What the float node reads, were it in the place of its counterpart."""
@@ -258,7 +261,14 @@ class _Walk:
 
     def shown(self, real: str, like: Use | None = None) -> Ball:
         """A real tensor as its readers see it; where some see it rounded and others do not, what lies between."""
-        return hull([self.numbers.real(use) for use in self.kinds(real, like)])
+        kinds = self.kinds(real, like)
+        if any(map(self.is_inside, kinds)):
+            return self.unrounded(real)
+        return hull([self.numbers.real(use) for use in kinds])
+
+    def is_inside(self, use: Use) -> bool:
+        """Whether a tensor stands only inside an operator that an optimiser has fused."""
+        return use.tensor not in self.numbers.balls and use.real in self.makers
 
     def view(self, real: str, like: Use | None = None) -> Use:
         """A real tensor as its readers see it. Raises Undecided where some see it rounded and others do not."""
