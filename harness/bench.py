@@ -135,7 +135,7 @@ FORMS: Mapping[str, Sequence[str]] = {
     "float on MNN": ("--target", "mnn"),
 }
 
-PATIENCE = ("--budget", "inf", "--timeout", "600")
+PATIENCE = ("--budget", "86400", "--timeout", "600")
 """CPU time is measured: how busy the machine is may not change what is done."""
 
 

@@ -45,8 +45,8 @@ class Zygote:
     folder   where to make the temporary folder that holds those of the workers; None: the system's place
 
     Close it, or use it in a `with`. network_isolated is False where the system grants no user namespace: root is in a
-    network namespace then, too, but could leave it. Raises
-    UserError (kind "environment") when the interpreter does not start or cannot import what is asked for.
+    network namespace then, too, but could leave it. Raises UserError (kind "environment") when the interpreter does not
+    start or cannot import what is asked for.
     """
 
     def __init__(
