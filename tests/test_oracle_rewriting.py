@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 from harness.environments import resolve
 from harness.oracle import graph
 from harness.oracle.judge import judge
-from harness.oracle.rewriting import BIAS, ROWS, documented
+from harness.oracle.rewriting import BIAS, NARROW, ROWS, documented
 from harness.verdict import Word
 from harness.wire import Rule
 from tests.models import case
@@ -116,3 +116,13 @@ def test_rows_are_rounded_where_the_runtime_has_a_kernel_of_codes(attributes, qu
     feed, outputs = {"x": np.ones((2, 32), np.float32)}, [("y", TensorProto.FLOAT, (2, 8))]
     model = case(nodes, feed, constants, outputs=outputs, opset=21)
     assert (ROWS in documented(graph.read(model.proto), {ROWS})[1]) is rounded
+
+
+@pytest.mark.parametrize(("shift", "word"), [(-(2**33), Word.AGREES), (-(2**33) + 1, Word.DIVERGES)])
+def test_integers_of_64_bits_wrap_in_32_where_that_is_documented(lab, shift, word):
+    model = case([node("Mul", ["x", "x"], ["y"])], {"x": np.array([100_000])}, outputs=[("y", TensorProto.INT64, (1,))])
+    outputs = {"y": np.array([100_000**2 + shift])}
+    for rules, expected in (((NARROW,), word), ((), Word.DIVERGES)):
+        declared = target(exceptions=tuple(Rule(name, "execute", "", "somewhere") for name in rules))
+        found = judge(model, observed(outputs), target=declared, options={}, reference=lab.reference)
+        assert found.word is expected, found.message

@@ -1,10 +1,11 @@
-"""What a runtime documents to round in a model that holds quantised operands, though the model as written does not.
+"""What a runtime documents to round, or to compute in a narrower type, though the model as written does not.
 
     bias-quantisation   of a Conv, ConvTranspose or Gemm whose first operand was dequantised, a constant bias becomes
                         multiples of the product of the scales, which is known exactly; constant weights, if they are
                         floats, become eight bits wide, off by half a step, and half a step more for their zero point
     int8-matmul         the float operand of a MatMul or Gemm by dequantised constants becomes eight bits wide, with a
                         scale for every block of a row: off by half a step, 1/254 of the row's largest element at most
+    int64-in-int32      integers of 64 bits are computed in 32, and wrap
 
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
@@ -25,10 +26,12 @@ from harness.oracle.question import Place, Question, abstains, agrees
 from harness.oracle.running_error import is_ill, outside
 from harness.verdict import Verdict
 
-BIAS, ROWS = "bias-quantisation", "int8-matmul"
+BIAS, ROWS, NARROW = "bias-quantisation", "int8-matmul", "int64-in-int32"
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
+WRAPPED = "driftnet.Wrapped"
+"""What 32 bits hold of a tensor of 64-bit integers; any other as it is."""
 
 
 def excuse(question: Question, graph: Graph, place: Place, tier: str) -> Verdict | None:
@@ -39,6 +42,8 @@ def excuse(question: Question, graph: Graph, place: Place, tier: str) -> Verdict
     """
     feed, name = place
     rewritten, names = documented(graph, question.exceptions)
+    if NARROW in question.exceptions and any(map(_is_wide, question.records[feed].values())):
+        rewritten, names = narrowed(rewritten), names | {NARROW}
     ball = evaluate(rewritten, question.case.feeds[feed]).balls.get(name) if names else None
     got = question.observed[feed][name]
     if not isinstance(ball, Ball) or ball.shape != got.shape or outside(ball, got).any():
@@ -116,6 +121,29 @@ def _has_constant_weights(graph: Graph, known: Values, node: Node) -> bool:
     if block:
         return bool(axis == 0 and block >= SMALLEST_BLOCK and block & (block - 1) == 0)
     return bool(scale.size == 1 or axis == 1)
+
+
+def narrowed(graph: Graph) -> Graph:
+    """`graph` with every result of 64-bit integers wrapped to 32 bits."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes.append(replace(node, outputs=tuple(f"{name}/wide" if name else "" for name in node.outputs)))
+        nodes += [Node(WRAPPED, (f"{name}/wide",), (name,), {}) for name in node.outputs if name]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _is_wide(x: np.ndarray) -> bool:
+    """Whether `x` has 64-bit integers that 32 bits do not hold."""
+    return x.dtype == np.int64 and bool((x != x.astype(np.int32)).any())
+
+
+@rule(WRAPPED)
+def wrapped(node: Node, operands: Operands, context: Context) -> Results:
+    """The lower 32 bits."""
+    x = operands[0]
+    if not isinstance(x, Ball) or x.dtype != np.int64:
+        return [x]
+    return [Ball(x.middle.astype(np.int32).astype(np.int64), None, x.dtype)] if x.radius is None else []
 
 
 @rule(INEXACT)

@@ -338,6 +338,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
             return value, at
 
 
+_CONVERTER = "https://github.com/alibaba/MNN/blob/master/tools/converter/source/onnx"
 _CONVERT_DOCS = "https://github.com/alibaba/MNN/blob/master/docs/tools/convert.md"
 _OFFLINE = {"quantize": ("offline",)}
 _WEIGHT_ONLY = {"quantize": ("weight-only",)}
@@ -376,6 +377,10 @@ MNN = Target(
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     snippet=Path(__file__).with_name("mnn.py.jinja").read_text(encoding="utf-8"),
+    exceptions=(
+        # convertDataType: "For compability, use int32 instead of int64"
+        Rule("int64-in-int32", "execute", "", f"{_CONVERTER}/onnxOpConverter.cpp"),
+    ),
     refusals=(
         Rule(
             "operator not supported",
