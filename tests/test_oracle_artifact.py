@@ -446,3 +446,15 @@ def test_only_what_lies_within_a_tensor_may_have_its_scale():
         given = {"Reshape": {"w": np.int64([4, 2])}, "MatMul": {"w": W}}[op]
         floating = model([(op, ["x", "w"], ["y"], {})], **given)
         assert problems([*pair, (op, ["xd", "w"], ["h"], {}), *written], floating, seen, **given) == expected, op
+
+
+def test_of_an_operator_taken_apart_only_some_pieces_may_read_codes():
+    """x HardSigmoid(x), of which the product is quantised, is HardSwish of no one x."""
+    floating = model([("HardSwish", ["x"], ["y"], {})])
+    pieces = [
+        ("HardSigmoid", ["x"], ["h"], {"alpha": 1 / 6}),
+        ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+        ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
+        ("Mul", ["xd", "h"], ["y"], {}),
+    ]
+    assert problems(pieces, floating, xs=np.float32(0.05)) == []
