@@ -266,3 +266,12 @@ def test_a_bias_that_is_computed_is_not_judged_by_what_is_folded_into_weights():
     floating = model([*made, ("Mul", ["h", "one"], ["y"], {})], w=W, one=np.float32(1))
     nodes = [QDQ[2], ("MatMul", ["x", "wd"], ["m"], {}), largest, ("Gemm", ["x", "wd", "t"], ["y"], {})]
     assert problems(nodes, floating) == []
+
+
+def test_an_operator_taken_apart_may_read_its_operand_rounded_and_not():
+    floating = model([("HardSwish", ["x"], ["y"], {})])
+    rounded = [(op, [name if name != "xs" else "fine" for name in i], o, {}) for op, i, o, _ in RELU[:2]]
+    for op, expected in (("Mul", []), ("Add", [("topology", "y")])):
+        sigmoid = ("HardSigmoid", ["x"], ["s"], {"alpha": 1 / 6, "beta": 0.5})
+        found = problems([*rounded, sigmoid, (op, ["xd", "s"], ["y"], {})], floating, fine=np.float32(1 / 255))
+        assert found == expected, f"{op} of x within [-0.5, 0.5] and of its HardSigmoid"

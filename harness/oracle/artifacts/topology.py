@@ -142,9 +142,6 @@ class _Walk:
         if pair.how is How.NAMED and any(self.is_behind(self.at.get(name, real), real) for name in node.inputs):
             self.carry(pair.node, apply(node, operands, self.model.opset))  # `ends` allows for the rounding in between
             return True
-        if pair.how is How.NAMED:  # taken apart: no one value explains what only some of its pieces read rounded
-            for name in self.at.keys() & set(node.inputs):
-                self.view(self.at[name])
         if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
             bias = self.numbers.real(pair.operands[2])
             operands = [*operands[:2], moved(bias, np.ravel)]
@@ -233,10 +230,11 @@ class _Walk:
         return ball
 
     def lent(self, use: Use) -> Ball:
-        """What a piece inside the counterpart of a float node reads: of the tensors that this node reads, what it does,
-        though the piece may read them with another rounding."""
-        shared = use.real in self.anchored and use.tensor not in self.numbers.artifact.constant
-        return self.numbers.real(self.view(use.real, use)) if shared and not self.is_inside(use) else self.seen(use)
+        """What a piece inside the counterpart of a float node reads: of the tensors that this node reads, the same for
+        all pieces, though some may read them rounded: as they are, if any does."""
+        if use.real not in self.anchored or use.tensor in self.numbers.artifact.constant or self.is_inside(use):
+            return self.seen(use)
+        return self.numbers.real(min(self.kinds(use.real), key=lambda view: view.format is not None))
 
     def operands(self, pair: Pair) -> list[Ball | None]:
         """What the float node reads, were it in the place of its counterpart."""
