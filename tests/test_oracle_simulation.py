@@ -7,7 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from harness.environments import resolve
-from harness.oracle import layers, simulation, tracing
+from harness.oracle import layers, simulation, told, tracing
 from harness.oracle.graph import Node
 from harness.oracle.judge import judge
 from harness.oracle.question import Question
@@ -192,7 +192,7 @@ def test_operations_in_a_circle_end():
     said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
     said["operations"].append(operation("y", "a", "y", "moves"))
     graph = Question(SOFTSIGN, (), (), None).graph
-    assert not tracing.regions(graph, tracing.read(said), [{"y": X}])["y"].known, "nobody knows where its data are from"
+    assert not tracing.regions(graph, told.read(said), [{"y": X}])["y"].known, "nobody knows where its data are from"
 
 
 def weighted(op, shape, x, y, norm=False, **attributes):

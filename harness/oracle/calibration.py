@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.oracle import grid, tracing
+from harness.oracle import grid
 from harness.oracle.graph import Values
 from harness.oracle.question import Question
+from harness.oracle.told import read
 from harness.wire import Scheme
 
 
@@ -54,7 +55,7 @@ def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Ste
 
     The first of a tensor is its own, where it has one; others are those of what its data are moved into.
     """
-    trace = tracing.read({"operations": (), **(question.artifact or {})})
+    trace = read({"operations": (), **(question.artifact or {})})
     found = {}
     for name, step in formula.items():
         chosen = [

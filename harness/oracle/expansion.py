@@ -18,7 +18,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from harness.oracle.graph import Graph, Node
-from harness.oracle.tracing import LAYER, Grids, Operation, Region, Trace, inside
+from harness.oracle.told import Operation, Trace
+from harness.oracle.tracing import LAYER, Grids, Region, inside
 
 ROUNDED = "artifact.Rounded"
 """The operator that puts a tensor, known to `slack` only, on the attribute `grids`, up to `steps` codes off."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from harness.oracle import dyadic, layers, thresholds, tracing
+from harness.oracle import dyadic, layers, thresholds, told, tracing
 from harness.oracle.balls.ball import Ball, between, format_of, hull, is_float, undecided_where, widened
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.balls.rules import Context, Operands, Results, rule
@@ -30,7 +30,8 @@ from harness.oracle.layers import Layer, Weights
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.oracle.running_error import is_ill, outside
 from harness.oracle.thresholds import Histogram
-from harness.oracle.tracing import Grid, Grids, Region, Trace
+from harness.oracle.told import Grid, Trace
+from harness.oracle.tracing import Grids, Region
 from harness.verdict import Kind, Verdict
 
 TIER = "artifact"
@@ -80,7 +81,7 @@ def simulated(question: Question) -> Simulation | None:
     if scheme is None or scheme.activation_codes is None or "operations" not in artifact:
         return None
     model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
-    trace = tracing.read(artifact)
+    trace = told.read(artifact)
     regions = tracing.regions(model, trace, runs)
     steps = {name: trace.grids[r.start].scale for name, r in regions.items() if r.start in trace.grids}
     kept = _held(model, regions, layers.read(question))

@@ -20,7 +20,8 @@ import numpy as np
 from harness.oracle.balls.ball import Ball
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.question import Question
-from harness.oracle.tracing import Grid, Region, Trace
+from harness.oracle.told import Grid, Trace
+from harness.oracle.tracing import Region
 from harness.verdict import Kind, Verdict, Word
 
 TIER = "artifact"
