@@ -2,9 +2,10 @@
 
 Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw failures were the same one. A mask is the
 reduced case of a known bug read as a pattern (`pattern`): reduction leaves only what the failure needs, so it is a
-lower bound. Two things say where in the pattern the bug is, so that the other nodes may be any:
+lower bound. Three things say where in the pattern the bug is, so that the other nodes may be any:
 
     the verdict names the node at fault   an activation that a quantiser drops, whatever made its operand
+    the result is a step off       the nodes that nothing else reads: one such finding an operator is enough
     the system says at length why it failed   the nodes that nothing else reads; its words are compared in the place of
         classes, and they are the pattern of any one node too (a quantiser that refuses float16 does so everywhere)
 
@@ -118,6 +119,8 @@ class Mask:
         if self.is_told:
             return Pattern(self.nodes, sinks(self.nodes), classless=True)
         blamed = frozenset(i for i, node in enumerate(self.nodes) if node.name == self.symptom.node)
+        if not blamed and self.kind == Kind.OFF_BY_ONE_STEP:
+            blamed = sinks(self.nodes)
         rankless = self.symptom.stage == "quantize"
         return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
 
