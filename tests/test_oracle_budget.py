@@ -138,6 +138,16 @@ def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(lab):
     assert not found
 
 
+def test_what_was_so_small_in_calibration_that_it_has_no_step_is_not_judged(lab):
+    model = network()
+    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, CLIPS)
+    tensors = {name: tensor(step) for name, step in steps(question, CLIPS).items()}
+    wrong = {name: x + 1 for name, x in quantised(model).items()}
+    assert asked(lab, model, wrong, CLIPS, {"tensors": tensors}).word is Word.DIVERGES
+    tensors["h"]["scale"] = 0.0
+    assert asked(lab, model, wrong, CLIPS, {"tensors": tensors}).word is Word.ABSTAINS
+
+
 def tensor(step: Step, narrowed: float = 1.0) -> dict[str, float]:
     """What an artifact tells of a tensor with s8 codes, its range narrowed."""
     return {
