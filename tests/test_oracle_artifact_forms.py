@@ -74,6 +74,19 @@ def test_of_two_transposes_that_cancel_the_first_may_be_made_of_the_result_of_th
         assert problems([*RELU[:2], *made, *ends], floating, **constants) == expected, op
 
 
+def test_an_output_of_an_operator_taken_apart_may_be_rounded_inside():
+    floating = model([("SoftmaxCrossEntropyLoss", ["x", "i"], ["t", "y"], {})], i=np.array([0, 1]))
+    for made, wrong in (("LogSoftmax", False), ("Softmax", True)):
+        nodes = [
+            *RELU[:2],
+            (made, ["xd"], ["s"], {"axis": 1}),
+            ("QuantizeLinear", ["s", "cs", "cz"], ["sq"], {}),
+            ("DequantizeLinear", ["sq", "cs", "cz"], ["sd"], {}),
+            ("Identity", ["sd"], ["y"], {}),
+        ]
+        assert bool(problems(nodes, floating, cs=np.float32(0.1), cz=np.uint8(200))) is wrong, made
+
+
 def test_pieces_of_one_node_may_read_its_operand_with_roundings_of_their_own():
     floating = model([("HardSwish", ["x"], ["y"], {})])
     coarse = np.float32(np.abs(X).max() / 9)

@@ -358,7 +358,8 @@ class _Walk:
             if name in self.constants and real not in self.numbers.artifact.constant:
                 continue  # the artifact computes it, with roundings on the way
             try:
-                wanted, found = self.value(name), self.shown(real)
+                wanted = self.value(name)
+                found = self.unrounded(real) if name in self.carried else self.shown(real)
                 slack = sum(self.step_of(self.view(r)) for r in (at, real) if r)
             except Undecided:
                 continue
