@@ -10,7 +10,7 @@ from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.values import folded
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.evaluate import evaluate
-from tests.test_oracle_artifact import CODES, CONSTANTS, QDQ, RNG, WS, XS, B, W, X, model, problems
+from tests.test_oracle_artifact import CODES, CONSTANTS, DYNAMIC, QDQ, RNG, WS, XS, B, W, X, model, problems
 
 RELU = [
     ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
@@ -35,14 +35,27 @@ def test_a_relu_that_is_lost_behind_an_operator_taken_apart_is_the_culprit():
     assert found.culprit == ("y", "Relu"), found
 
 
-def test_a_quantiser_of_the_float_model_may_lose_an_identity_behind_it():
+def test_a_quantiser_of_the_float_model_may_lose_movement_behind_it():
     own = ("QuantizeLinear", ["x", "s", "z"], ["t"], {})
     constants = {"s": np.float32(0.25), "z": np.uint8(3)}
-    floating = model([own, ("Identity", ["t"], ["y"], {})], **constants)
+    turned = [("Transpose", ["t"], ["u"], {}), ("Transpose", ["u"], ["v"], {}), ("Identity", ["v"], ["y"], {})]
+    floating = model([own, *turned], **constants)
     graph = graphs.read(model([("QuantizeLinear", ["x", "s", "z"], ["y"], {})], **constants))
     assert not compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], None).problems
     other = graphs.read(model([("QuantizeLinear", ["x", "s", "z"], ["y"], {})], **{**constants, "z": np.uint8(9)}))
     assert compare(graphs.read(floating), other, [evaluate(other, {"x": X}).balls], None).problems
+
+
+def test_what_a_dynamic_model_computes_of_moved_weights_is_computed_of_rounded_ones():
+    table, index = RNG.normal(size=(3, 4)).astype(np.float32), np.array([2, 0])
+    scale = np.float32(np.abs(table).max() / 127)
+    pool = [("Pad", ["t", "p"], ["u"], {}), ("Max", ["u", "u"], ["y"], {})]
+    floating = model([("Gather", ["w", "i"], ["t"], {}), *pool], w=table, i=index, p=np.zeros(4, np.int64))
+    reads = [("Gather", ["w_quantized", "i"], ["tq"], {}), ("DequantizeLinear", ["tq", "s", "sz"], ["t"], {})]
+    for shift, count in ((0, 0), (9, 1)):
+        codes = (np.rint(table / scale) - shift * (table > 0)).astype(np.int8)
+        constants = {"w_quantized": codes, "i": index, "s": scale, "sz": np.int8(0), "p": np.zeros(4, np.int64)}
+        assert len(problems([*reads, *pool], floating, **constants)) == count, f"codes moved by {shift}"
 
 
 def test_the_bound_of_a_clip_that_is_gone_may_be_an_input():
@@ -288,3 +301,9 @@ def test_an_operator_taken_apart_may_read_its_operand_rounded_and_not():
         sigmoid = ("HardSigmoid", ["x"], ["s"], {"alpha": 1 / 6, "beta": 0.5})
         found = problems([*rounded, sigmoid, (op, ["xd", "s"], ["y"], {})], floating, fine=np.float32(1 / 255))
         assert found == expected, f"{op} of x within [-0.5, 0.5] and of its HardSigmoid"
+
+
+def test_a_node_with_its_bias_behind_it_reads_its_operand_as_it_is_read():
+    behind = [("Relu", ["x"], ["r"], {}), ("Concat", ["h", "r"], ["y"], {"axis": 1})]
+    floating = model([("Gemm", ["x", "w", "b"], ["h"], {}), *behind], w=W, b=B)
+    assert problems([*DYNAMIC[:6], *behind], floating) == []

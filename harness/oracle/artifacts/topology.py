@@ -69,6 +69,7 @@ class _Walk:
     problems: list[Problem] = field(default_factory=list)
     carried: dict[str, Any] = field(default_factory=dict)
     alone: list[Node] = field(default_factory=list)
+    apart: bool = False
 
     def __post_init__(self) -> None:
         self.at = dict(self.matching.at)
@@ -138,6 +139,7 @@ class _Walk:
     def compared(self, pair: Pair) -> bool:
         """Compute the node on the artifact's values, and hold it against what the artifact has."""
         node, real = self.neutral(pair), self.at[pair.first]
+        self.apart = pair.how is How.NAMED
         operands = self.operands(pair)
         if pair.how is How.NAMED and any(self.is_behind(self.at.get(name, real), real) for name in node.inputs):
             self.carry(pair.node, apply(node, operands, self.model.opset))  # `ends` allows for the rounding in between
@@ -230,11 +232,12 @@ class _Walk:
         return ball
 
     def lent(self, use: Use) -> Ball:
-        """What a piece inside the counterpart of a float node reads: of the tensors that this node reads, the same for
-        all pieces, though some may read them rounded: as they are, if any does."""
+        """What a piece inside the counterpart of a float node reads: of the tensors that this node reads, what it does.
+        Where it was taken apart, and some pieces read them rounded and others not, all are given them as they are."""
         if use.real not in self.anchored or use.tensor in self.numbers.artifact.constant or self.is_inside(use):
             return self.seen(use)
-        return self.numbers.real(min(self.kinds(use.real), key=lambda view: view.format is not None))
+        kinds = self.kinds(use.real, None if self.apart else use)
+        return self.numbers.real(min(kinds, key=lambda view: view.format is not None))
 
     def operands(self, pair: Pair) -> list[Ball | None]:
         """What the float node reads, were it in the place of its counterpart."""
