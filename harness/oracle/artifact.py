@@ -98,13 +98,18 @@ def unfolded(
     """
     made: set[str] = set()
     rounded: set[str] = set()
+    moved: set[str] = set()
     again = {rounding.real for rounding in artifact.roundings}
     for piece in artifact.pieces:
         results = {use.real for use in piece.results if use and use.tensor in artifact.constant}
         made |= results
         computes = piece.node.op not in MOVEMENT or not results.isdisjoint({*model.outputs, *again})
-        if any(use.real in rounded or (use.format and computes) for use in piece.uses if use):
+        uses = [use for use in piece.uses if use]
+        coarse = any(use.format or use.real in moved for use in uses)
+        if any(use.real in rounded for use in uses) or (coarse and computes):
             rounded |= results
+        elif coarse:
+            moved |= results
     known = made | artifact.real.keys()
     names: set[str] = set()
     read: set[str] = set()
@@ -130,8 +135,8 @@ def kept_by(model: Graph) -> Callable[[Node], bool]:
     own = QUANTISED | {"Cast"}
     makers: dict[str, str] = {}
     for node in model.nodes:
-        # An optimiser that takes an Identity away gives its result's name to what it reads.
-        op = makers.get(node.inputs[0]) if node.op == "Identity" else node.op if node.op in own else None
+        # An optimiser that takes movement away, two Transposes say, gives its result's name to what that reads.
+        op = makers.get(node.input(0)) if node.op in MOVEMENT else node.op if node.op in own else None
         makers.update({name: op for name in node.outputs if name and op})
     kept = {(start + name, op) for name, op in makers.items() for start in PREFIXES}
     return lambda node: any((name.split(COPY)[0], node.op) in kept for name in node.outputs)
