@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -364,6 +365,13 @@ def test_an_artifact_executed_as_written_has_no_problem():
 def test_one_step_off_is_of_a_milder_kind():
     assert executed(YS)["y"].mild
     assert not executed(3 * YS)["y"].mild
+
+
+def test_8_bit_floats_have_values_between_the_multiples_of_a_scale():
+    rows = [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})]
+    graph = graphs.read(model(rows, s=np.float32(1), z=np.zeros((), ml_dtypes.float8_e5m2)))
+    feed = {"x": np.full(20, 0.25, np.float32)}
+    assert execution(graph, evaluate(graph, feed), feed, {"y": feed["x"]}).problems == {}
 
 
 @pytest.mark.parametrize(("observed", "right"), [(0, True), (0.25, False), (1, True)])

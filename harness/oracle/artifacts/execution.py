@@ -48,7 +48,7 @@ def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Valu
             continue
         problem = difference(ball, observed[name], name)
         if problem is None:
-            if between := between_steps(graph, name, observed[name]):
+            if between := between_steps(graph, evaluation, name, observed[name]):
                 problems[name] = between
                 continue
             if is_ill(ball) or ball.undecided.any():
@@ -103,14 +103,18 @@ def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
     return Problem("execution", name, float(error[where]), float(bound[where]), message)
 
 
-def between_steps(graph: Graph, name: str, x: np.ndarray) -> Problem | None:
-    """The problem of `x`, where a DequantizeLinear with one scale makes it and it is no multiple of that scale.
+def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray) -> Problem | None:
+    """The problem of `x`, where a DequantizeLinear with one scale makes it of integers and it is no multiple of that.
 
     At a tie the ball takes in whatever lies between two codes, though there is nothing.
     """
     node = graph.producers.get(name)
-    scale = graph.constants.get(node.inputs[1]) if node is not None and node.op in DEQUANTIZE else None
-    if scale is None or scale.size != 1 or not scale.all() or not x.size or not np.isfinite(x).all():
+    if node is None or node.op not in DEQUANTIZE or not x.size or not np.isfinite(x).all():
+        return None
+    codes, scale = evaluation.balls.get(node.inputs[0]), graph.constants.get(node.inputs[1])
+    if scale is None or scale.size != 1 or not scale.all():
+        return None
+    if not isinstance(codes, Ball) or codes.dtype.kind not in "iu":
         return None
     real, step = x.astype(np.float64), float(scale.flat[0])
     worst = float(np.abs(real - np.rint(real / step) * step).max())
