@@ -100,6 +100,20 @@ def test_an_output_of_an_operator_taken_apart_may_be_rounded_inside():
         assert bool(problems(nodes, floating, cs=np.float32(0.1), cz=np.uint8(200))) is wrong, made
 
 
+def test_what_is_taken_apart_may_read_its_operand_rounded_and_not_and_a_later_node_be_its_own():
+    floating = model([("HardSwish", ["x"], ["t"], {}), ("Neg", ["t"], ["y"], {})])
+    for alpha, wrong in ((1 / 6, False), (1 / 5, True)):
+        apart = [("HardSigmoid", ["x"], ["s"], {"alpha": alpha, "beta": 0.5}), ("Mul", ["xd", "s"], ["t"], {})]
+        assert bool(problems([*RELU[:2], *apart, ("Neg", ["t"], ["y"], {})], floating)) is wrong, f"alpha {alpha}"
+
+
+def test_a_shape_with_other_bounds_is_no_counterpart_of_one_that_was_folded():
+    floating = model([("Neg", ["x"], ["t"], {}), ("Shape", ["t"], ["s"], {}), ("Reshape", ["t", "s"], ["y"], {})])
+    part = [("Neg", ["xd"], ["t"], {}), ("Shape", ["t"], ["InstanceShape"], {"start": 1})]
+    nodes = [*RELU[:2], *part, ("Expand", ["t", "InstanceShape"], ["y"], {})]
+    assert problems(nodes, floating) == []
+
+
 def test_pieces_of_one_node_may_read_its_operand_with_roundings_of_their_own():
     floating = model([("HardSwish", ["x"], ["y"], {})])
     coarse = np.float32(np.abs(X).max() / 9)

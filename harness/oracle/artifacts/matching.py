@@ -309,6 +309,8 @@ class _Matcher:
             known = [self.at.get(name) for name in node.inputs if name and name not in self.constants]
             if (known and not any(known)) or (node.op in RESHAPING and not self.same_form(node, piece, uses)):
                 return None
+            if node.op == "Shape" and not same_attributes(node, piece.node):
+                return None  # most are known before anything runs, and gone; what is taken apart has some of its own
         score += 1.0 * same_attributes(node, piece.node)
         return score + sum(self.closeness(name, use) for name, use in zip(node.inputs, uses) if name and use)
 

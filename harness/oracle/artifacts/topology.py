@@ -139,7 +139,7 @@ class _Walk:
     def compared(self, pair: Pair) -> bool:
         """Compute the node on the artifact's values, and hold it against what the artifact has."""
         node, real = self.neutral(pair), self.at[pair.first]
-        self.apart = pair.how is How.NAMED
+        self.apart = pair.how is How.NAMED or not self.carried.keys().isdisjoint(node.inputs)
         operands = self.operands(pair)
         if pair.how is How.NAMED and any(self.is_behind(self.at.get(name, real), real) for name in node.inputs):
             self.carry(pair.node, apply(node, operands, self.model.opset))  # `ends` allows for the rounding in between
