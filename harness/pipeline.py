@@ -259,7 +259,8 @@ def explanation(
 
     def cured(part: Case, remedy: Recipe) -> bool:
         found = look(part, installed, remedied(installed.target, recipe, remedy), lab)
-        return not found.failed or (verdict.word is Word.HANGS and found.word is not Word.HANGS)
+        said = verdict.word in (Word.HANGS, Word.FAILS)  # it is gone when something else is the matter
+        return not found.failed or (said and coarse(name, found) != coarse(name, verdict))
 
     try:
         return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record, cured)

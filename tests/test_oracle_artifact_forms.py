@@ -107,6 +107,22 @@ def test_what_is_taken_apart_may_read_its_operand_rounded_and_not_and_a_later_no
         assert bool(problems([*RELU[:2], *apart, ("Neg", ["t"], ["y"], {})], floating)) is wrong, f"alpha {alpha}"
 
 
+def test_a_cast_that_had_another_name_reads_what_was_cut_to_a_range():
+    floating = model([("Abs", ["x"], ["t"], {}), ("CastLike", ["t", "half"], ["y"], {})], half=np.float16(0))
+    cut = [("QuantizeLinear", ["t", "cs", "cz"], ["tq"], {}), ("DequantizeLinear", ["tq", "cs", "cz"], ["td"], {})]
+    nodes = [*RELU[:2], ("Abs", ["xd"], ["t"], {}), *cut, ("Cast", ["td"], ["y"], {"to": TensorProto.FLOAT16})]
+    assert problems(nodes, floating, cs=np.float32(0.001), cz=np.uint8(0)) == []
+
+
+def test_of_an_operand_that_was_moved_back_and_forth_both_kinds_are_right():
+    turned = {"perm": [1, 0]}
+    there = [("Transpose", ["x"], ["t"], turned), ("Transpose", ["t"], ["u"], turned)]
+    floating = model([*there, ("Sin", ["u"], ["y"], {})])
+    floating.graph.output.append(helper.make_tensor_value_info("t", TensorProto.FLOAT, None))
+    for op, wrong in (("Sin", False), ("Cos", True)):
+        assert bool(problems([*RELU[:2], there[0], (op, ["xd"], ["y"], {})], floating)) is wrong, op
+
+
 def test_a_shape_with_other_bounds_is_no_counterpart_of_one_that_was_folded():
     floating = model([("Neg", ["x"], ["t"], {}), ("Shape", ["t"], ["s"], {}), ("Reshape", ["t", "s"], ["y"], {})])
     part = [("Neg", ["xd"], ["t"], {}), ("Shape", ["t"], ["InstanceShape"], {"start": 1})]

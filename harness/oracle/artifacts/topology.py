@@ -199,8 +199,8 @@ class _Walk:
     def found(self, pair: Pair, real: str) -> list[Any]:
         """What the artifact has for each result."""
         if pair.piece is not None and pair.how is How.SAME and pair.bias is None:
-            operands = [self.seen(use) if use else None for use in pair.piece.uses]
-            return apply(pair.piece.node, operands, self.opset)
+            read = self.lent if self.apart else self.seen
+            return apply(pair.piece.node, [read(use) if use else None for use in pair.piece.uses], self.opset)
         if real in self.makers:
             return [self.unrounded(real)]
         return [self.shown(real)]
@@ -362,7 +362,8 @@ class _Walk:
                 continue  # the artifact computes it, with roundings on the way
             try:
                 wanted = self.value(name)
-                found = self.unrounded(real) if name in self.carried else self.shown(real)
+                inside = name in self.carried and real not in self.anchored
+                found = self.unrounded(real) if inside else self.shown(real)
                 slack = sum(self.step_of(self.view(r)) for r in (at, real) if r)
             except Undecided:
                 continue
