@@ -46,6 +46,15 @@ def test_a_quantiser_of_the_float_model_may_lose_movement_behind_it():
     assert compare(graphs.read(floating), other, [evaluate(other, {"x": X}).balls], None).problems
 
 
+def test_what_a_quantiser_adds_behind_dequantised_and_moved_data_is_a_rounding():
+    constants = {"c": np.int8([8, -1]), "s": np.float32(0.0156), "i": np.array([1, 0])}
+    own = [("DequantizeLinear", ["c", "s"], ["t"], {})]
+    floating = model([*own, ("Gather", ["t", "i"], ["y"], {})], **constants)
+    added = [("QuantizeLinear", ["g", "cs", "cz"], ["q"], {}), ("DequantizeLinear", ["q", "cs", "cz"], ["y"], {})]
+    nodes = [*own, ("Gather", ["t", "i"], ["g"], {}), *added]
+    assert problems(nodes, floating, **constants, cs=np.float32(0.001), cz=np.uint8(50)) == []
+
+
 def test_what_a_dynamic_model_computes_of_moved_weights_is_computed_of_rounded_ones():
     table, index = RNG.normal(size=(3, 4)).astype(np.float32), np.array([2, 0])
     scale = np.float32(np.abs(table).max() / 127)

@@ -135,8 +135,10 @@ def kept_by(model: Graph) -> Callable[[Node], bool]:
     own = QUANTISED | {"Cast"}
     makers: dict[str, str] = {}
     for node in model.nodes:
-        # An optimiser that takes movement away, two Transposes say, gives its result's name to what that reads.
-        op = makers.get(node.input(0)) if node.op in MOVEMENT else node.op if node.op in own else None
+        # An optimiser that takes movement away, two Transposes say, gives its result's name to what that reads. What
+        # a quantiser adds has the name of what it rounds too, where it dequantises.
+        passed = makers.get(node.input(0)) if node.op in MOVEMENT else None
+        op = node.op if node.op in own else passed if passed != "DequantizeLinear" else None
         makers.update({name: op for name in node.outputs if name and op})
     kept = {(start + name, op) for name, op in makers.items() for start in PREFIXES}
     return lambda node: any((name.split(COPY)[0], node.op) in kept for name in node.outputs)
