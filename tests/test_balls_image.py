@@ -114,6 +114,21 @@ def test_an_antialiasing_filter_skips_no_element():
     assert not holds(narrow, wide.middle.astype(np.float32))
 
 
+def test_by_what_a_filter_is_widened_where_the_size_follows_from_another_axis_is_open():
+    image = noise((1, 1, 3, 6))
+    sizes = {"axes": [2, 3], "mode": "linear", "antialias": 1}
+    apply("Resize", image, None, None, np.array([2, 3]), **sizes)
+    with pytest.raises(Undecided):
+        apply("Resize", image, None, None, np.array([1, 3]), keep_aspect_ratio_policy="not_smaller", **sizes)
+
+
+def test_weights_that_are_divided_by_a_small_sum_are_known_less_well():
+    left = {"exclude_outside": 1, "cubic_coeff_a": -0.75}
+    ball = resized(noise((1, 1, 6)), "cubic", "asymmetric", (1, 1, 3), **left)
+    whole = resized(noise((1, 1, 6)), "cubic", "asymmetric", (1, 1, 3))
+    assert ball.error[0, 0, -1] > 1.2 * whole.error[0, 0, -1], "of four weights two are left"
+
+
 def test_another_coefficient_of_the_cubic_is_outside():
     x = noise((1, 1, 8, 8))
     right, wrong = (resized(x, "cubic", "half_pixel", cubic_coeff_a=a) for a in (-0.75, -0.5))

@@ -155,8 +155,11 @@ def _along(node: Node, x: Ball, along: Axis, where: Positions, old: bool) -> Bal
         raise Undecided("how integers are interpolated is open")
     outside = "exclude" if mode == "cubic" and attribute(node, "exclude_outside", 0) else "clamp"
     stretch = max(1 / along.scale, 1.0) if attribute(node, "antialias", 0) else 1.0
+    if stretch > 1 and attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise Undecided("by what a kernel is widened where the size follows from another axis is open")
     kernel = Kernel(mode, outside, float(attribute(node, "cubic_coeff_a", -0.75)), stretch)
-    return interpolated(x, _weights(kernel, where, n), axis, 2 * kernel.reach)
+    scaled = 2 if outside == "exclude" or stretch > 1 else 1  # the sum of the weights, and a division by it
+    return interpolated(x, _weights(kernel, where, n), axis, 2 * kernel.reach * scaled)
 
 
 @lru_cache(maxsize=256)

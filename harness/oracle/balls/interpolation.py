@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -96,7 +96,11 @@ class Kernel:
         sides = [np.abs(self.weights(end, n) - middle) for end in (p - e, p + e)]
         # The polynomials of the cubic add terms up to 8 |a|; those of the others are at most 1.
         roundings = 32 * abs(self.a) if self.mode == "cubic" else 2 + 8 * (self.stretch > 1)
-        return Ball(middle, np.maximum(*sides) * (1 + 2.0**-20) + (roundings * U) * (middle != 0), FLOAT)
+        rounded = (roundings * U) * (middle != 0)
+        if self.outside == "exclude":  # a division by the sum of those that are left, which may be less than 1
+            left = np.abs(replace(self, outside="drop").weights(p, n).sum(-1, keepdims=True))
+            rounded = rounded / np.minimum(left, 1.0)
+        return Ball(middle, np.maximum(*sides) * (1 + 2.0**-20) + rounded, FLOAT)
 
 
 def crossed(axes: Sequence[Ball]) -> Ball:
