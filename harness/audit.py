@@ -30,6 +30,7 @@ from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.graph import Graph
 from harness.oracle.question import identical
 from harness.oracle.rewriting import documented
+from harness.recipe import effective
 from harness.reduce.submodel import Recording, UnrecordedError, submodel
 from harness.reference import ReferenceError
 from harness.verdict import Kind, Verdict, Word
@@ -182,10 +183,11 @@ def _window(window: Case, runner: Installed, lab: Laboratory) -> Problem | None:
     seen = lab.observe(window, runner, OPTIMISED)
     where = ", ".join(_operators(graph))
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not.
-    rewritten, rules = documented(graph, {rule.name for rule in runner.target.exceptions})
+    options = effective(runner.target, OPTIMISED)
+    rewritten, rules = documented(graph, {rule.name for rule in runner.target.exceptions if rule.holds(options)})
     for feed, outputs in zip(window.feeds, seen.outputs or ()):
         strict = evaluate(graph, feed).balls
-        wrong = {name: p for name, p in _differences(graph, strict, outputs).items() if p}
+        wrong = _differences(graph, strict, outputs)
         if not wrong or (rules and not _differences(rewritten, evaluate(rewritten, feed).balls, outputs)):
             continue
         if saturates(artifact := read_artifact(graph), Numbers(artifact, strict)):

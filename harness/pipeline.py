@@ -259,13 +259,18 @@ def explanation(
 
     def cured(part: Case, remedy: Recipe) -> bool:
         found = look(part, installed, remedied(installed.target, recipe, remedy), lab)
-        said = verdict.word in (Word.HANGS, Word.FAILS)  # it is gone when something else is the matter
-        return not found.failed or (said and coarse(name, found) != coarse(name, verdict))
+        return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
     try:
         return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record, cured)
     except (ReferenceError, ExhaustedError):
         return Explanation((), case)
+
+
+def is_gone(before: str, after: str) -> bool:
+    """Whether a failure with the coarse signature `before` is cured where one with `after` is seen, "" for none. A hang
+    or an error is when something else is the matter; a wrong value may still be there behind that."""
+    return not after or (before.split("/")[2] in (Kind.HANG, Kind.ERROR) and after != before)
 
 
 def pursue(

@@ -14,6 +14,7 @@ from harness.case import Case
 from harness.corpus import SavedCase
 from harness.known import Explanation, Failure, Mask, Symptom, explain, mask_of
 from harness.pattern import may_occur, occurrences
+from harness.pipeline import is_gone
 from harness.reduce.reducer import reduce
 from harness.reduce.submodel import recording
 from tests import reduce_tools as tools
@@ -419,3 +420,12 @@ def test_a_place_that_the_wrong_output_does_not_hang_on_is_not_asked():
     assert explain([sine], case, says("b"), tools.record).rest is case
     assert runs == [3], "b hangs on the Neg alone, and the mask knows nothing of that"
     assert explain([sine], case, says("c"), tools.record).rest is None
+
+
+def test_a_hang_or_an_error_is_gone_when_something_else_is_the_matter_and_a_wrong_value_is_not():
+    hang, error, wrong = "t/quantize/hang", "t/execute/error/no such kernel", "t/execute/wrong-values"
+    assert all(is_gone(before, "") for before in (hang, error, wrong))
+    assert is_gone(hang, error)
+    assert is_gone(error, wrong)
+    assert not is_gone(error, error)
+    assert not is_gone(wrong, error), "it may be there behind the error"

@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.files import make_folder
 from harness.laboratory import Laboratory
 from harness.machine import cpu_features
-from harness.pipeline import look, reproduces
+from harness.pipeline import is_gone, look, reproduces
 from harness.signature import coarse
 from harness.summary import Summary, described
 from harness.verdict import Kind, Word
@@ -148,8 +148,7 @@ def _remedy(saved: corpus.SavedCase, texts: Mapping[str, str]) -> dict[str, Any]
     changed = recipe.validated(installed.target, recipe.remedied(installed.target, saved.recipe, chosen))
     with Laboratory() as lab:
         verdict = look(saved.case, installed, changed, lab, fresh=True)
-    said = saved.kind in (Kind.HANG, Kind.ERROR)  # gone when something else is the matter
-    if verdict.failed and not (said and coarse(saved.target, verdict) != saved.coarse):
+    if not is_gone(saved.coarse, coarse(saved.target, verdict) if verdict.failed else ""):
         raise UserError(
             f"{saved.id} fails under {json.dumps(changed)} too: {verdict.message}",
             hint=f"driftnet check {saved.path}/model.onnx names the options that make a failure go away",
