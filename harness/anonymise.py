@@ -17,7 +17,7 @@ from onnx import inliner
 from harness import external
 from harness.case import Case, all_nodes
 from harness.laboratory import Laboratory
-from harness.pipeline import CONFIRMING_RUNS, Finding, confirm, is_clear, look
+from harness.pipeline import CONFIRMING_RUNS, Finding, blamed, confirm, is_clear, look
 from harness.reduce.details import plainly_named
 from harness.reduce.passes import copied
 from harness.reduce.problem import PALETTE, shrink
@@ -78,11 +78,13 @@ def anonymised(finding: Finding, lab: Laboratory) -> tuple[Finding | None, tuple
     verdict, reproduced = confirm(found.case, installed, recipe, lab)
     if not reproduced:
         return None, found.remained
+    verdict, answer = blamed(found.case, installed, recipe, verdict, lab)
     again = replace(
         finding,
         case=found.case,
         expected=lab.reference.run(found.case).outputs,
         verdict=verdict,
+        answer=answer,
         signature=Signature(wanted, fine(wanted, found.case)),
         reproduced=reproduced,
         symptom="",

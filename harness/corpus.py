@@ -51,6 +51,7 @@ class SavedCase:
     seen, not_seen   releases of the target that showed it and that did not
     machine    {"arch": ..., "cpu_features": [...]} where it was seen; whatever else it holds is kept
     runs, reproduced   how often the saved case was run in fresh workers, and failed
+    answer     digest of what the target answered when it was saved (`Observation.digest`); "" where that is not known
     rule       for status "expected": the documented rule that explains it
     remedy     options under which the bug is gone, found by hand: what goes away under them is this bug (`known`)
     """
@@ -69,6 +70,7 @@ class SavedCase:
     machine: Mapping[str, Any] = field(default_factory=dict)
     runs: int = 5
     reproduced: int = 5
+    answer: str = ""
     upstream: str = ""
     note: str = ""
     rule: str = ""
@@ -97,7 +99,7 @@ _VERDICT = {
 _VALUE = (str, int, float, bool, type(None))
 _OPTIONS = {EACH: (*_VALUE, [_VALUE])}
 _FORM: Mapping[str, object] = {
-    **dict.fromkeys(("target", "coarse", "fine", "status", "upstream", "note", "rule"), str),
+    **dict.fromkeys(("target", "coarse", "fine", "status", "answer", "upstream", "note", "rule"), str),
     **dict.fromkeys(("schema", "runs", "reproduced"), int),
     "recipe": _OPTIONS,
     "remedy": _OPTIONS,
@@ -108,6 +110,7 @@ _FORM: Mapping[str, object] = {
     "verdict": _VERDICT,
     EACH: object,
 }
+_UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": ""}
 _IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name in _FORM)
 
 
@@ -191,7 +194,7 @@ def load(folder: Path) -> SavedCase:
     try:
         fields = json.loads(path.read_text(), parse_float=json_number)
         if isinstance(fields, dict):
-            fields.setdefault("remedy", {})  # most have none
+            fields = {**_UNLESS_SAID, **fields}
         _check_form(fields, path)
     except FileNotFoundError:
         raise _no_case_json(folder) from None
@@ -321,5 +324,6 @@ def _read_arrays(folder: Path, stem: str, names: Sequence[str]) -> Feed:
 
 
 def _as_json(saved: SavedCase) -> str:
-    fields = {"schema": SCHEMA, **{name: getattr(saved, name) for name in _IN_JSON}, "origin": saved.case.origin}
+    said = {name: value for name in _IN_JSON if (value := getattr(saved, name)) != _UNLESS_SAID.get(name)}
+    fields = {"schema": SCHEMA, **said, "origin": saved.case.origin}
     return json_text(fields, indent=1) + "\n"

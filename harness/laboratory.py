@@ -77,6 +77,13 @@ class Laboratory:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
+    def renew(self) -> None:
+        """Run targets in new templates from now on: the workers of one share the layout of its memory, and with it what
+        becomes of a read or write out of bounds."""
+        for zygote in self._zygotes[1:]:  # the first is the reference's
+            zygote.close()
+        self._workers = dict(list(self._workers.items())[:1])
+
     @contextlib.contextmanager
     def hurried(self, timeout: float) -> Iterator[None]:
         """While the block runs, a stage may take `timeout` seconds where it may take more otherwise."""

@@ -61,6 +61,7 @@ class Effort:
 class Finding:
     """A confirmed failure, reduced.
 
+    answer       digest of what the target answered (`Observation.digest`); "" where that varies from run to run
     symptom      the failure it was first seen by, where that was another one
     interrupted  somebody ended the reduction; this is what it had come to
     """
@@ -73,6 +74,7 @@ class Finding:
     signature: Signature
     runs: int
     reproduced: int
+    answer: str = ""
     symptom: str = ""
     interrupted: bool = False
 
@@ -92,6 +94,7 @@ class Finding:
             machine=description(),
             runs=self.runs,
             reproduced=self.reproduced,
+            answer=self.answer,
             note=f"first seen as: {self.symptom}" if self.symptom else "",
         )
 
@@ -224,11 +227,14 @@ def _refused(case: Case, lab: Laboratory) -> Verdict | None:
 
 
 def confirm(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory) -> tuple[Verdict, int]:
-    """Run `case` in fresh workers: the commonest failure among the verdicts (else the first one), and how many failed.
+    """Run `case` in fresh workers of two templates: the commonest failure among the verdicts (else the first one), and
+    how many failed.
 
     Results that differ from run to run make its kind `nondeterministic`.
     """
-    verdicts = [look(case, installed, recipe, lab, fresh=True) for _ in range(CONFIRMING_RUNS)]
+    verdicts = [look(case, installed, recipe, lab, fresh=True) for _ in range(CONFIRMING_RUNS // 2)]
+    lab.renew()
+    verdicts += [look(case, installed, recipe, lab, fresh=True) for _ in range(CONFIRMING_RUNS - len(verdicts))]
     failures = [verdict for verdict in verdicts if verdict.failed]
     if not failures:
         return verdicts[0], 0
@@ -321,23 +327,24 @@ def pursue(
         return None
     if is_stale_state(case, installed, recipe, verdict, lab):
         verdict = dataclasses.replace(verdict, kind=Kind.STALE_STATE)
-    verdict = blamed(case, installed, recipe, verdict, lab)
+    verdict, answer = blamed(case, installed, recipe, verdict, lab)
     sign = coarse(name, verdict)
     signature = Signature(sign, fine(sign, case))
     expected = lab.reference.run(case).outputs
+    runs = CONFIRMING_RUNS
     return Finding(
-        case, expected, installed, recipe, verdict, signature, CONFIRMING_RUNS, reproduced, symptom, interrupted
+        case, expected, installed, recipe, verdict, signature, runs, reproduced, answer, symptom, interrupted
     )
 
 
-def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> Verdict:
-    """A confirmed failure, with who is wrong: the target, or the reference."""
+def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> tuple[Verdict, str]:
+    """A confirmed failure, with who is wrong, the target or the reference, and the digest of the target's answer."""
     found, observation = watch(case, installed, recipe, lab, fresh=True)
     if observation is None or not found.failed:
-        return verdict
+        return verdict, ""
     options = effective(installed.target, recipe)
     wrong = who_is_wrong(found, case, observation, target=installed.target, options=options, reference=lab.reference)
-    return dataclasses.replace(verdict, blame=wrong)
+    return dataclasses.replace(verdict, blame=wrong), observation.digest
 
 
 def _quantises(installed: Installed, recipe: Recipe) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,6 +57,18 @@ class Observation:
     @property
     def last(self) -> StageRun:
         return self.stages[-1]
+
+    @property
+    def digest(self) -> str:
+        """Of how far it came and of every bit that came out: what answers alike has the same, 16 hexadecimal digits."""
+        last = self.last
+        said = last.message if last.outcome is Outcome.ERROR else ""
+        digest = hashlib.sha256(repr((last.stage, last.outcome, last.signal, said)).encode())
+        for outputs in self.outputs:
+            for name, array in outputs.items():
+                values = array.tobytes() if not array.dtype.hasobject else repr(array.tolist()).encode()
+                digest.update(repr((name, str(array.dtype), array.shape)).encode() + values)
+        return digest.hexdigest()[:16]
 
     @property
     def uninspected(self) -> str:

@@ -1,11 +1,14 @@
-"""Planted targets that tests name, as "tests.planted:LOSES_BIAS", and two that end or hold up their worker."""
+"""Planted targets that tests name, as "tests.planted:LOSES_BIAS", and some that misbehave on any model."""
 
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from dataclasses import replace
+
+import numpy as np
 
 from harness.planted import converter, plant, quantiser, rewrites, runtime
 from harness.planted.plant import Outputs
@@ -17,6 +20,14 @@ preload = plant.preload
 def crash(results: Outputs) -> Outputs:
     os.kill(os.getpid(), signal.SIGSEGV)
     return results
+
+
+LAYOUT = random.random()
+"""Another one in each process that imports this: what a worker has from its template."""
+
+
+def add_layout(results: Outputs) -> Outputs:
+    return [{name: array + np.float32(1 + LAYOUT) for name, array in outputs.items()} for outputs in results]
 
 
 def hang(results: Outputs) -> Outputs:
@@ -32,5 +43,6 @@ TRUNCATES_WEIGHTS = quantiser.weights_without_lowest_bit.onnxruntime_quant
 SHIFTS_ZERO_POINT = quantiser.zero_point_off_by_one.onnxruntime_quant
 LEAVES_AN_ELEMENT_UNINITIALISED = runtime.uninitialised_element.mnn
 KEEPS_STATE = runtime.kept_state.mnn
+DEPENDS_ON_LAYOUT = replace(plant.executing(MNN, add_layout), name="depends-on-layout")
 CRASHES = replace(plant.executing(MNN, crash), name="crashes")
 HANGS = replace(plant.executing(MNN, hang), name="hangs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from harness.errors import UserError
 from harness.files import make_folder
 from harness.laboratory import Laboratory
 from harness.machine import cpu_features
-from harness.pipeline import is_gone, look, reproduces
+from harness.pipeline import is_gone, look, reproduces, watch
 from harness.signature import coarse
 from harness.summary import Summary, described
 from harness.verdict import Kind, Word
@@ -63,15 +63,25 @@ def replay_status(result: Mapping[str, Any]) -> int:
     return 3 if any(c["status"] == "open" and c["outcome"] == "reproduces" for c in result["cases"]) else 0
 
 
-def behaves(saved: corpus.SavedCase, outcome: str) -> bool:
-    """Whether `outcome` is what the status of `saved` promises. An open case is strict only where the CPU features are
-    those it was seen with; flaky and expected ones may do anything but be invalid."""
+def behaves(saved: corpus.SavedCase, outcome: str, *, elsewhere: bool = False) -> bool:
+    """Whether `outcome` is what the status of `saved` promises.
+
+    elsewhere  what an open case was seen with is not what is here (`is_elsewhere`). It must reproduce only where it is;
+        otherwise it may, as flaky and expected ones always, do anything but be invalid.
+    """
     if saved.status == "fixed":
         return outcome == "agrees"
-    if saved.status in ("flaky", "expected"):
+    if saved.status in ("flaky", "expected") or elsewhere:
         return outcome != "error"
-    same_machine = saved.machine.get("cpu_features") == list(cpu_features())
-    return outcome == "reproduces" or (outcome == "agrees" and not same_machine)
+    return outcome == "reproduces"
+
+
+def is_elsewhere(saved: corpus.SavedCase, release: str, answers: Collection[str]) -> bool:
+    """Whether the CPU features, or what a release that once showed the case now answers, are others than when it was
+    saved. What reads memory that it does not own, or never wrote, differs from machine to machine and day to day."""
+    if saved.machine.get("cpu_features") != list(cpu_features()):
+        return True
+    return release in saved.seen and bool(saved.answer) and saved.answer not in answers
 
 
 def replay_one(
@@ -81,7 +91,9 @@ def replay_one(
     installed = resolve(target or saved.target, python=python)
     patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
     with lab.hurried(patience):
-        verdicts = [look(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
+        watched = [watch(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
+    verdicts = [verdict for verdict, _ in watched]
+    answers = {observation.digest for _, observation in watched if observation}
     same = [v for v in verdicts if reproduces(saved, v)]
     worst = next((v for v in verdicts if v.failed), verdicts[0])
     if same:
@@ -90,6 +102,7 @@ def replay_one(
         outcome = "differs"
     else:
         outcome = "error" if worst.word is Word.INVALID else "agrees"
+    elsewhere = is_elsewhere(saved, installed.release, answers)
     return {
         "id": saved.id,
         "target": installed.target.name,
@@ -98,7 +111,8 @@ def replay_one(
         "outcome": outcome,
         "runs": runs,
         "reproduced": len(same),
-        "as_expected": behaves(saved, outcome),
+        "elsewhere": elsewhere,
+        "as_expected": behaves(saved, outcome, elsewhere=elsewhere),
         "message": worst.message,
     }
 

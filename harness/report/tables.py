@@ -39,6 +39,8 @@ def replay(console: Console, result: Result) -> None:
     table = _table("case", "target", "status", "outcome", "runs", "")
     for c in result["cases"]:
         mark = "" if c["as_expected"] else "[red]not as its status says[/]"
+        if c["as_expected"] and c["status"] == "open" and c["outcome"] != "reproduces":
+            mark = "another CPU or another answer than when it was saved"
         release = f"{c['target']}=={c['release']}"
         table.add_row(c["id"], release, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
     console.print(table)
