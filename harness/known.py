@@ -85,6 +85,7 @@ class Mask:
 
     id names the saved case;   rule  the documented behaviour that it shows, "" where it is a bug
     remedy  options under which it is gone
+    is_flaky  it does not always show: a place that failed in this way is not asked to do so again
     """
 
     id: str
@@ -94,6 +95,7 @@ class Mask:
     nodes: tuple[PatternNode, ...]
     rule: str = ""
     remedy: Mapping[str, Any] = field(default_factory=dict)
+    is_flaky: bool = False
 
     @property
     def is_told(self) -> bool:
@@ -128,7 +130,8 @@ class Mask:
 def mask_of(saved: SavedCase) -> Mask:
     """The mask of a saved case."""
     kind, shown = str(saved.verdict.get("kind", "")), symptom_of(saved.coarse, saved.verdict.get("culprits", ()))
-    return Mask(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule, saved.remedy)
+    is_flaky = saved.status == "flaky"
+    return Mask(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule, saved.remedy, is_flaky)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,8 +163,11 @@ def explain(
     recorded = recording(case, record) if failed.coarse and (possible or told) else Recording((), ())
 
     @cache
-    def fails(mask: Mask, place: Occurrence) -> bool:
+    def fails_alone(mask: Mask, place: Occurrence) -> bool:
         return _fails_alone(mask, case, place, failure, recorded)
+
+    def fails(mask: Mask, place: Occurrence) -> bool:
+        return (mask.is_flaky and mask.symptom.coarse == failed.coarse) or fails_alone(mask, place)
 
     # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
     left = list(possible)

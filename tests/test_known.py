@@ -119,6 +119,17 @@ def test_kinds_that_take_several_runs_to_tell_are_recognised_by_one():
     assert explains(known, case, failure(tools.contains("Relu")), tools.record)
 
 
+@pytest.mark.parametrize("is_flaky", [True, False])
+@pytest.mark.parametrize("coarse", [COARSE, "planted/execute/crash"])
+def test_a_place_of_a_flaky_bug_need_not_fail_by_itself_but_the_rest_must_not(is_flaky, coarse):
+    known = replace(mask(small(node("Relu", ["x"], ["y"]))), is_flaky=is_flaky)
+    case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
+    whole = failure(lambda part, recipe: len(part.proto.graph.node) == 2, coarse)
+    assert explains(known, case, whole, tools.record) is (is_flaky and coarse == COARSE)
+    beside = failure(tools.contains("Neg"), coarse)
+    assert not explains(known, case, beside, tools.record), "what another operator does is not this bug"
+
+
 def neg_and_abs(case: Case, recipe: object) -> bool:
     return tools.contains("Neg")(case, {}) or tools.contains("Abs")(case, {})
 
