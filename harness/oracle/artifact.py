@@ -22,6 +22,7 @@ from harness.oracle.artifacts.form import MOVEMENT, QUANTISED, Artifact
 from harness.oracle.artifacts.matching import first_result, match, named
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.reading import read_artifact
+from harness.oracle.artifacts.scaling import inserted
 from harness.oracle.artifacts.values import COPY, PREFIXES, Numbers, Problem, folded
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.chance import is_random
@@ -75,7 +76,9 @@ def compare(
     balls   for each feed, every tensor of the artifact as far as it is known
     calibration, span   as for parameters.check
     """
-    constants, artifact = unfolded(model, folded(model), read_artifact(graph, kept_by(model)))
+    read = read_artifact(graph, kept_by(model))
+    model = inserted(model, read) if span is None else model
+    constants, artifact = unfolded(model, folded(model), read)
     runs = [Numbers(artifact, run) for run in balls]
     matching = match(model, constants, runs[0])
     problems = list(parameters.check(model, constants, matching, runs[0], calibration, span))

@@ -20,6 +20,7 @@ from harness.oracle.artifacts.folding import Folding, fold
 from harness.oracle.artifacts.form import Format, Use
 from harness.oracle.artifacts.matching import AFFINE, LINEAR, How, Matching, Pair
 from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges
+from harness.oracle.artifacts.scaling import Held, Scaling, equivalent
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided, format_of, is_float
 from harness.oracle.balls.quantized import code_range
@@ -36,6 +37,8 @@ WIDE = 2.0**30
 """a code of a bias that is near the end of int32"""
 LEAST_RANGE = 1.0001e-4
 """the width of a range that onnxruntime gives the smallest of constants where it is told to: MinimumRealRange"""
+LEAST_SCALE = 0.010001
+"""of the largest scale of a tensor: what NNCF gives a channel at least (fix_zero_filters_symmetric)"""
 SEVEN_BITS = 127 / 255
 """the share where pairs of products shall not leave 16 bits, which some quantisers care for in the first layer only"""
 UNUSUAL = 0.55
@@ -61,7 +64,12 @@ def check(
     checker.namesakes()
     checker.unused(span)
     wrong = {problem.where for problem in checker.problems}
-    spared = corrected(model, constants, matching, numbers, wrong) if span is None else frozenset[str]()
+    spared, scaling = frozenset[str](), Scaling()
+    if span is None and wrong:
+        held: dict[tuple[Use, str], Held] = {}
+        replace(checker, problems=[], used=[], held=held).constants_of_pairs()
+        scaling = equivalent(model, constants, matching, numbers, held, wrong)
+        spared = scaling.constants | corrected(model, constants, matching, numbers, wrong - scaling.constants)
     problems = tuple(problem for problem in checker.problems if problem.where not in spared)
     return problems + check_ranges(model, matching, numbers, calibration) if calibration else problems
 
@@ -76,6 +84,8 @@ class _Checker:
     problems: list[Problem] = field(default_factory=list)
     used: list[tuple[float, Use, str, Node]] = field(default_factory=list)
     """of each scale of constants that are right: the share of the codes that they use"""
+    held: dict[tuple[Use, str], Held] | None = None
+    """what was judged, where that is asked for"""
 
     def add(self, where: str, error: float, bound: float, message: str, node: Node) -> None:
         culprit = (node.name or node.outputs[0], node.op)
@@ -164,7 +174,10 @@ class _Checker:
         if name not in self.model.constants or wanted is not self.constants[name]:  # computed: terms may have cancelled
             error = max(error, 2 * max(self.units(pair.node), format_of(wanted.dtype).unit))
             steps = steps + 4 * error * np.abs(wanted).max(initial=0.0)
-        return self.values(name, pair.node, found, wanted.astype(np.float64), steps, error)
+        exactly = wanted.astype(np.float64)
+        if self.held is not None:
+            self.held[use, pair.node.input(position)] = Held(found, exactly, _bound(exactly, steps, error))
+        return self.values(name, pair.node, found, exactly, steps, error)
 
     def units(self, node: Node) -> float:
         """The coarsest unit of the dtypes of the node's constants: what is folded into it may be computed in that."""
@@ -233,7 +246,7 @@ class _Checker:
         same, finite = (found == wanted) | (np.isnan(found) & np.isnan(wanted)), np.isfinite(wanted)
         with np.errstate(invalid="ignore"):
             error = np.where(same, 0, np.where(finite & np.isfinite(found), np.abs(found - wanted), np.inf))
-            bound = HALF * steps + float_error * np.where(finite, np.abs(wanted), 0) + 1e-37
+            bound = _bound(wanted, steps, float_error)
             wrong, excess = ~(error <= bound), error / bound
         if not wrong.any():
             return True
@@ -310,7 +323,8 @@ class _Checker:
         span = np.maximum(
             high - low, 2 * np.maximum(high, -low) if _is_symmetric(self.numbers, use.format, ball.dtype) else 0
         )
-        wide = (most - least) * np.broadcast_to(np.ravel(scale), span.size) > LEAST_RANGE
+        steps = np.broadcast_to(np.ravel(scale), span.size)
+        wide = ((most - least) * steps > LEAST_RANGE) & (steps > LEAST_SCALE * steps.max(initial=0))
         return [float(x) / (most - least) for x in np.ravel(span)[wide] if x > 0]
 
     def unused(self, span: int | None) -> None:
@@ -333,6 +347,11 @@ class _Checker:
 
     def integers_are_bytes(self, use: Use) -> bool:
         return self.numbers.ball(self.numbers.artifact.codes_of(use.tensor)).dtype.itemsize == 1
+
+
+def _bound(wanted: np.ndarray, steps: np.ndarray, float_error: float) -> np.ndarray:
+    """By how much the elements of a constant may be off."""
+    return np.asarray(HALF * steps + float_error * np.where(np.isfinite(wanted), np.abs(wanted), 0) + 1e-37)
 
 
 def _extent(x: np.ndarray) -> list[tuple[int, int]]:
