@@ -269,6 +269,21 @@ def test_what_is_computed_from_constants_may_be_computed_from_rounded_ones():
     assert ("parameter", "c") in problems(nodes, floating, cq=codes[::-1].copy(), v=X), "the rows are exchanged"
 
 
+def test_a_constant_that_was_folded_and_rounded_is_judged_by_its_codes():
+    nodes = [("Neg", ["c"], ["t"], {}), ("Pow", ["t", "two"], ["m"], {}), ("Add", ["x", "v"], ["y"], {})]
+    floating = model(nodes, output="m", c=X, v=X, two=np.float32(2))
+    taken, made = ["t_quantized", "xs", "xz"], ["ms", "mz"]
+    nodes = [
+        ("QLinearMul", taken + taken + made, ["mq"], {"domain": "com.microsoft"}),
+        ("DequantizeLinear", ["mq", *made], ["m"], {}),
+        ("Add", ["x", "v"], ["y"], {}),
+    ]
+    codes = np.clip(np.rint(-X / XS) + 128, 0, 255).astype(np.uint8)
+    given = {"ms": np.float32(1 / 255), "mz": np.uint8(0), "v": X}
+    assert problems(nodes, floating, t_quantized=codes, **given) == []
+    assert problems(nodes, floating, t_quantized=codes[::-1].copy(), **given) != [], "the rows are exchanged"
+
+
 def test_what_is_taken_from_constants_is_what_the_float_model_takes():
     floating = model([("Gather", ["w", "k"], ["y"], {})], w=W, k=np.int64([0, -1]))
     nodes = [QDQ[2], ("Gather", ["wd", "k"], ["y"], {})]

@@ -23,7 +23,7 @@ from harness.oracle.artifacts.matching import first_result, match, named
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.scaling import inserted
-from harness.oracle.artifacts.values import COPY, PREFIXES, Numbers, Problem, folded
+from harness.oracle.artifacts.values import COPY, PREFIXES, Numbers, Problem, folded, spellings
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.chance import is_random
 from harness.oracle.balls.evaluate import Evaluation, evaluate
@@ -119,7 +119,8 @@ def unfolded(
     for node in reversed(model.nodes):
         real = named(artifact, known, first_result(node))
         # What is nowhere in the artifact was fused into what reads it.
-        fused = not real and first_result(node) not in artifact.graph.constants and not read.isdisjoint(node.outputs)
+        stored = any(tensor in artifact.graph.constants for tensor in spellings(first_result(node)))
+        fused = not real and not stored and not read.isdisjoint(node.outputs)
         if first_result(node) in constants and (fused or real in rounded):
             names.update(node.outputs)
             read.update(node.inputs)
