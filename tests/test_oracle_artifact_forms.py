@@ -1,6 +1,7 @@
 """What quantisers and optimisers make of a model beside its numbers: names, nodes taken apart, shared constants."""
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
 from harness.oracle import graph as graphs
@@ -94,6 +95,27 @@ def test_of_two_transposes_that_cancel_the_first_may_be_made_of_the_result_of_th
         ]
         constants = {"half": np.float32(0.5), "one": np.float32(1), "root": np.float32(0.5**0.5)}
         assert problems([*RELU[:2], *made, *ends], floating, **constants) == expected, op
+
+
+def test_transposes_may_cancel_with_a_rounding_between_them_and_one_that_reads_the_first_travel():
+    started = [("Sin", ["s"], ["c"], {}), ("Neg", ["c"], ["t"], {})]
+    floating = [("Cos", ["x"], ["s"], {}), *started, ("Transpose", ["t"], ["u"], {}), ("Neg", ["u"], ["v"], {})]
+    floating += [("Transpose", ["u"], ["w"], {}), ("Abs", ["w"], ["a"], {}), ("Transpose", ["v"], ["b"], {})]
+    rounded = [("Cos", ["xd"], ["s"], {}), *started, ("QuantizeLinear", ["t", "xs", "xz"], ["tq"], {})]
+    rounded += [("DequantizeLinear", ["tq", "xs", "xz"], [name], {}) for name in ("w_DequantizeLinear_Output", "td")]
+    rounded += [("Abs", ["w_DequantizeLinear_Output"], ["a"], {})]
+    ends = [("Add", ["a", "b"], ["y"], {})]
+    for op, expected in (("Neg", []), ("Exp", ["v"])):
+        found = problems([*RELU[:2], *rounded, (op, ["td"], ["b"], {}), *ends], model([*floating, *ends]))
+        assert [where for _, where in found] == expected, op
+
+
+@pytest.mark.parametrize(("op", "expected"), [("Abs", []), ("Neg", ["c"])])
+def test_what_stood_behind_a_transpose_that_travels_has_its_axes_in_another_order(op, expected):
+    floating = [("Transpose", ["x"], ["t"], {}), ("Sin", ["t"], ["s"], {}), ("Abs", ["s"], ["a"], {})]
+    travelled = [*RELU[:2], ("Sin", ["xd"], ["s"], {}), (op, ["s"], ["a"], {}), ("Transpose", ["a"], ["c"], {})]
+    found = problems([*travelled, ("Cos", ["c"], ["y"], {})], model([*floating, ("Cos", ["a"], ["y"], {})]))
+    assert [where for _, where in found] == expected
 
 
 def test_an_output_of_an_operator_taken_apart_may_be_rounded_inside():

@@ -136,6 +136,8 @@ class _Matcher:
     taken: set[int] = field(default_factory=set)
     owner: dict[str, Piece] = field(default_factory=dict)
     twins: dict[tuple[object, ...], Pair] = field(default_factory=dict)
+    guesses: set[str] = field(default_factory=set)
+    """float tensors of which neither a name nor every operand says what they are in the artifact"""
 
     def __post_init__(self) -> None:
         artifact = self.numbers.artifact
@@ -180,6 +182,7 @@ class _Matcher:
             self.taken.add(id(piece))
             guessed = self.is_guess(node, piece)
             self.at.update((name, use.real) for name, use in zip(node.outputs, piece.results) if name and use)
+            self.guesses.update(node.outputs if guessed else ())
             pair = Pair(node, How.SAME, piece, self.aligned(node, piece) or piece.uses, guessed=guessed)
             return self.remembered(self.with_bias(pair))
         if twin := self.twins.get(self.form(node)):  # common subexpressions have become one
@@ -236,10 +239,12 @@ class _Matcher:
         return [self.at.get(name, "") for name in node.inputs if name and name not in self.constants]
 
     def is_guess(self, node: Node, piece: Piece) -> bool:
-        """Whether some operand is not known, nor the name of the result, and the piece reads something unknown too."""
-        if self.called.get(first_result(node), "") in piece.node.outputs or all(self.operands_at(node)):
+        """Whether an operand is unknown or a guess, what the piece reads is too, and no name tells of the result."""
+        known = {name: real for name, real in self.at.items() if name not in self.guesses}
+        operands = [known.get(name) for name in node.inputs if name and name not in self.constants]
+        if self.called.get(first_result(node), "") in piece.node.outputs or all(operands):
             return False
-        return not set(self.operands_of(piece)) <= set(self.at.values())
+        return not set(self.operands_of(piece)) <= set(known.values())
 
     def miswired(self, node: Node) -> Piece | None:
         """The same operator on other tensors of the float model, on which the float model has no such operator."""

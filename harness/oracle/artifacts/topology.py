@@ -80,6 +80,8 @@ class _Walk:
         self.anchored = {real for name, real in self.at.items() if name not in self.model.producers}
         self.makers = {use.real: piece for piece in self.numbers.artifact.pieces for use in piece.results if use}
         self.lifted: dict[str, Any] = {}
+        self.sources: dict[str, frozenset[str]] = {}
+        self.turns: dict[str, tuple[int, ...]] = {}
         self.views: dict[str, list[Use]] = {}
         for piece in self.numbers.artifact.pieces:
             for use in piece.uses:
@@ -111,8 +113,27 @@ class _Walk:
         """Go on with what the float model makes, where the artifact has no counterpart."""
         self.alone.append(node)
         self.carried.update(zip(node.outputs, results))
+        self.sources.update(dict.fromkeys(node.outputs, self.sources_of(node)))
         for name in node.outputs:
             self.at.pop(name, None)
+        turn = self.turn(node)
+        if turn and isinstance(results[0], Ball) and len(results[0].shape) == len(turn):
+            self.turns.update(dict.fromkeys(node.outputs, turn))
+
+    def sources_of(self, node: Node) -> frozenset[str]:
+        """The tensors of the artifact that the operands of a node are, or that these are computed from."""
+        known = [self.sources.get(name, frozenset((self.at.get(name, ""),))) for name in node.inputs]
+        return frozenset[str]().union(*known)
+
+    def turn(self, node: Node) -> tuple[int, ...]:
+        """How the artifact's axes are to be permuted to give those of a node that stands behind a Transpose which the
+        artifact has further on, or not at all."""
+        before = next((self.turns[name] for name in node.inputs if name in self.turns), ())
+        if node.op != "Transpose":
+            return before
+        ball = self.carried.get(node.outputs[0])
+        own = node.attributes.get("perm") or range(len(ball.shape) if isinstance(ball, Ball) else 0)[::-1]
+        return tuple(before[k] for k in own) if before else tuple(own)
 
     def is_identical(self, pair: Pair) -> bool:
         """Whether the counterpart is the same operation by its form."""
@@ -148,7 +169,8 @@ class _Walk:
             bias = self.numbers.real(pair.operands[2])
             operands = [*operands[:2], moved(bias, np.ravel)]
         wanted = apply(node, operands, self.model.opset)
-        found = self.found(pair, real)
+        returned = pair.how is How.NAMED and real in self.sources_of(node)  # Transposes that cancel, say
+        found = [self.shown(real)] if returned else self.found(pair, real)
         both = [
             x for x in zip(node.outputs, wanted, found) if x[0] and isinstance(x[1], Ball) and isinstance(x[2], Ball)
         ]
@@ -158,10 +180,23 @@ class _Walk:
             self.carry(pair.node, wanted)
             return False
         for name, a, b in both:
+            if self.is_turned(pair, name, a, b):
+                continue
             if pair.how is How.NAMED and disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
                 return self.step(replace(pair, how=How.ABSORBED))
             self.hold(pair, name, a, b, self.of_constant(real))
         self.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.at)
+        return True
+
+    def is_turned(self, pair: Pair, name: str, wanted: Ball, found: Ball) -> bool:
+        """Whether a result has its axes in another order, because a Transpose before it has travelled behind it."""
+        turn = self.turn(pair.node)
+        if not turn or len(turn) != len(found.shape) or not disagreement(pair, name, wanted, found, 0.0):
+            return False
+        if disagreement(pair, name, wanted, moved(found, lambda x: x.transpose(turn)), 0.0):
+            return False
+        self.carried[name] = moved(self.shown(self.at.pop(name)), lambda x: x.transpose(turn))
+        self.turns[name] = turn
         return True
 
     def is_behind(self, later: str, real: str) -> bool:
