@@ -10,9 +10,10 @@ from onnx import TensorProto, helper
 from generators import bulk
 from harness.oracle import exact
 from harness.oracle.balls.ball import Ball, is_float
-from harness.oracle.balls.evaluate import evaluate
-from harness.oracle.dyadic import RULES, Grid, grid_of
-from harness.oracle.graph import Graph, with_constants
+from harness.oracle.balls.evaluate import applied
+from harness.oracle.dyadic import RULES
+from harness.oracle.fixed_point import FixedPoint, fixed_point_of
+from harness.oracle.graph import with_constants
 from harness.oracle.question import Question
 from harness.verdict import Kind, Word
 from tests.models import case, grid, grouped_conv_transpose_and_norm
@@ -25,22 +26,22 @@ def known(lab, model):
     """Names of the tensors on which nothing rounds."""
     run = lab.reference.run(model)
     assert not run.error, run.error
-    return exact.grids(Question(model, (), run.outputs, lab.reference), 0)
+    return exact.formats(Question(model, (), run.outputs, lab.reference), 0)
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([3.0, -8.0], Grid(8, 0)),
-        ([0.75, 0.5], Grid(0.75, -2)),
-        ([96.0, 32.0], Grid(96, 5)),
-        ([0.0], Grid(0, 0)),
-        ([1.0, np.inf], Grid(np.inf, 0)),
-        ([1.0, 2.0**-20], Grid(1, -20)),
+        ([3.0, -8.0], FixedPoint(8, 0)),
+        ([0.75, 0.5], FixedPoint(0.75, -2)),
+        ([96.0, 32.0], FixedPoint(96, 5)),
+        ([0.0], FixedPoint(0, 0)),
+        ([1.0, np.inf], FixedPoint(np.inf, 0)),
+        ([1.0, 2.0**-20], FixedPoint(1, -20)),
     ],
 )
 def test_the_grid_of_data_is_the_coarsest_that_holds_it(values, expected):
-    assert grid_of(np.array(values, np.float32)) == expected
+    assert fixed_point_of(np.array(values, np.float32)) == expected
 
 
 def test_random_data_have_too_fine_a_grid_to_be_added(lab):
@@ -191,9 +192,9 @@ def test_every_rule_holds_where_onnxruntime_adds_in_another_order(lab):
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.uint4, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn])
 def test_numbers_that_numpy_does_not_know_are_on_their_grid(dtype):
-    assert grid_of(np.array([1, 6, 0]).astype(dtype)).size == 6
-    assert grid_of(np.array([2.0**-3, 2]).astype(ml_dtypes.bfloat16)) == Grid(2, -3)
-    assert grid_of(np.array([1.0, np.nan]).astype(ml_dtypes.bfloat16)) == Grid(np.inf, 0)
+    assert fixed_point_of(np.array([1, 6, 0]).astype(dtype)).size == 6
+    assert fixed_point_of(np.array([2.0**-3, 2]).astype(ml_dtypes.bfloat16)) == FixedPoint(2, -3)
+    assert fixed_point_of(np.array([1.0, np.nan]).astype(ml_dtypes.bfloat16)) == FixedPoint(np.inf, 0)
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.float8_e4m3fn])
@@ -214,13 +215,13 @@ def test_products_with_dequantised_weights_of_few_bits_round(lab, dtype):
     assert verdict(lab, model, {"y": backwards}).word is Word.AGREES
 
 
-def one(op, *operands, outputs=("y",), rank=1, **attributes):
-    """A case of one node; its operands are inputs."""
+def one(op, *operands, outputs=("y",), rank=1, made=FLOAT, opset=17, **attributes):
+    """A case of one node; its operands are inputs. Results: y of type `made`, indices i, a mask m."""
     feed = {f"x{k}": np.asarray(x) for k, x in enumerate(operands)}
     node = helper.make_node(op, list(feed), list(outputs), **attributes)
-    dtypes = {"y": FLOAT, "i": TensorProto.INT64}
-    declared = [(name, attributes.get("to", dtypes[name]), list("abc"[:rank])) for name in outputs]
-    return case([node], feed, outputs=declared)
+    dtypes = {"y": made, "i": TensorProto.INT64, "m": TensorProto.BOOL}
+    declared = [(name, attributes.get("to", dtypes[name]), list("abcd"[:rank])) for name in outputs]
+    return case([node], feed, outputs=declared, opset=opset)
 
 
 TENTH, MANY = np.float32(0.1), np.array([300, -5, 1e10, 7], np.float32)
@@ -239,6 +240,35 @@ OPEN = {
         one("MaxPool", np.ones((1, 1, 4), np.float32), outputs=("y", "i"), rank=3, kernel_shape=[2], strides=[2]),
         {"i": np.array([[[1, 3]]])},
     ),
+    "which way a mean of integers is rounded": (
+        one("ReduceMean", np.array([[-1, -2], [1, 2]], np.int32), made=TensorProto.INT32, axes=[1], keepdims=0),
+        {"y": np.array([-2, 1], np.int32)},
+    ),
+    "how a float is written": (
+        one("Cast", np.array([0.1, 1], np.float32), to=TensorProto.STRING),
+        {"y": np.array(["0.10000000149", "1.0"], object)},
+    ),
+    "which way a weighted integer is rounded": (
+        case(
+            [helper.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")],
+            {"x": np.array([[[0, 1, 4]]], np.uint8)},
+            {"s": np.array([1, 1, 2], np.float32)},
+            outputs=[("y", TensorProto.UINT8, (1, 1, 6))],
+        ),
+        {"y": np.array([[[0, 0, 1, 2, 3, 4]]], np.uint8)},
+    ),
+    "a mask without training, before opset 12": (
+        one("Dropout", np.ones(3, np.float32), outputs=("y", "m"), opset=11),
+        {"m": np.ones(3, bool)},
+    ),
+    "the maximum of numbers and NaN": (
+        one("ReduceMax", np.array([[1, np.nan, 3]], np.float32), axes=[1], keepdims=0),
+        {"y": np.array([np.nan], np.float32)},
+    ),
+    "the order of what is not sorted": (
+        one("TopK", np.array([1, 5, 3, 4], np.float32), np.array([3]), outputs=("y", "i"), sorted=0),
+        {"y": np.array([5, 4, 3], np.float32), "i": np.array([1, 3, 2])},
+    ),
     "an index between two": (
         one("OneHot", np.array([0.5, 1], np.float32), np.float32(3), np.array([0, 1], np.float32), rank=2),
         {"y": np.array([[0, 1, 0], [0, 1, 0]], np.float32)},
@@ -249,9 +279,25 @@ OPEN = {
 @pytest.mark.parametrize("open_", OPEN)
 def test_what_the_standard_leaves_open_is_not_exact(lab, open_):
     model, other = OPEN[open_]
-    assert known(lab, model).keys().isdisjoint({"y", "i"})
+    assert known(lab, model).keys().isdisjoint({"y", "i", "m"})
     said = verdict(lab, model, {**lab.reference.run(model).outputs[0], **other})
     assert not said.failed, said
+
+
+def test_doubles_may_be_computed_in_float32(lab):
+    x = np.array([1 + 2.0**-20, *range(2, 13)])
+    bounds = np.square(x.astype(np.float32)) * np.array([1.0] + 11 * [2.0])
+    nodes = [helper.make_node("Mul", ["x", "x"], ["t"]), helper.make_node("Greater", ["t", "c"], ["y"])]
+    model = case(nodes, {"x": x}, {"c": bounds}, outputs=[("y", TensorProto.BOOL, (12,))])
+    assert lab.reference.run(model).outputs[0]["y"][0], "the square needs 41 bits"
+    assert verdict(lab, model, {"y": np.zeros(12, bool)}).word is Word.AGREES
+
+
+@pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1])
+def test_an_integer_of_64_bits_that_is_off_by_one_is_wrong(lab, number):
+    model = one("Identity", np.array([number, 5]), made=TensorProto.INT64)
+    said = verdict(lab, model, {"y": np.array([number - 1, 5])})
+    assert (said.word, said.error) == (Word.DIVERGES, 1)
 
 
 def test_a_range_of_binary_fractions_is_exact(lab):
@@ -277,12 +323,11 @@ def test_wherever_a_ball_is_undecided_exact_abstains(lab, kind, changed):
         if not (run := lab.reference.run(made)).outputs:
             continue  # a shape of zeros, say
         question = Question(made, (), run.outputs, lab.reference)
-        exactly, values = exact.grids(question, 0), {**question.records[0], **question.graph.constants}
+        exactly, values = exact.formats(question, 0), {**question.records[0], **question.graph.constants}
         for node in question.graph.nodes:
             if exactly.keys() & set(node.outputs) and values.keys() >= set(filter(None, node.inputs)):
                 operands = {name: values[name] for name in node.inputs if name}
-                alone = Graph((node,), {}, frozenset(), tuple(operands), node.outputs, question.graph.opset)
-                balls = evaluate(alone, operands).balls
+                balls = applied(node, operands, question.graph.opset).balls
                 for name in filter(None, node.outputs):
                     ball = balls.get(name)
                     assert isinstance(ball, Ball), f"{node.op} has no ball, but is exact"

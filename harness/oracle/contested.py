@@ -15,12 +15,20 @@ from functools import partial
 import numpy as np
 
 from harness.oracle.balls.ball import Ball, is_float
-from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.balls.evaluate import applied
 from harness.oracle.balls.sliding import CEIL_MODE_SETTLED, window_attributes
 from harness.oracle.graph import Graph, Node, Values
 
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 WINDOWED = frozenset({"AveragePool", "Conv", "LpPool", "MaxPool"})
+EXTREMES = frozenset({"Clip", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu"})
+OPEN = frozenset(
+    {"Cast", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare", "Resize"}
+    | {"RoiAlign", "TopK", "Upsample"}
+)
+"""operators whose rules in ball arithmetic raise Open"""
+MASK_SETTLED = 12
+"""the opset from which on Dropout says when it is in training"""
 
 
 @dataclass(frozen=True)
@@ -121,12 +129,22 @@ def _surplus_activations(node: Node, tensors: Values, opset: int) -> bool:
     return node.op == "RNN" and len(node.attributes.get("activations", ())) > directions
 
 
+def _mask_outside_training(node: Node, tensors: Values, opset: int) -> bool:
+    return node.op == "Dropout" and any(node.outputs[1:]) and opset < MASK_SETTLED
+
+
+def _no_answer(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> bool:
+    """Whether the rule of ball arithmetic, told the operands, says that the result is open."""
+    if node.op not in operators or any(name and name not in tensors for name in node.inputs):
+        return False
+    return bool(applied(node, {name: tensors[name] for name in node.inputs if name}, opset).open)
+
+
 def _several_answers(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> bool:
     """Whether ball arithmetic, told the operands, still allows results that differ by more than rounding."""
     if node.op not in operators or any(name and name not in tensors for name in node.inputs):
         return False
-    operands = {name: tensors[name] for name in node.inputs if name}
-    balls = evaluate(Graph((node,), {}, frozenset(), tuple(operands), node.outputs, opset), operands).balls
+    balls = applied(node, {name: tensors[name] for name in node.inputs if name}, opset).balls
     found = [balls[name] for name in node.outputs if isinstance(balls.get(name), Ball)]
     return any((np.isinf(ball.error) if is_float(ball.dtype) else ball.error > 0).any() for ball in found)
 
@@ -168,6 +186,25 @@ RULES = (
         "index that occurs twice",
         "ScatterElements, ScatterND: should not have duplicates, says the standard; either update may win",
         partial(_several_answers, frozenset({"ScatterElements", "ScatterND"})),
+        bounded=True,
+    ),
+    Contested(
+        "mask outside of training, before opset 12",
+        "Dropout: onnxruntime gives false, onnx.reference true",
+        _mask_outside_training,
+        bounded=True,
+    ),
+    Contested(
+        "maximum of numbers and NaN",
+        "onnxruntime skips a NaN in ReduceMax, onnx.reference gives it",
+        partial(_several_answers, EXTREMES),
+        bounded=True,
+    ),
+    Contested(
+        "result of which the standard says too little",
+        "how integers are interpolated or averaged, how a float is written, the order of what is not sorted, and what "
+        "else raises Open in harness/oracle/balls: onnxruntime and onnx.reference differ, or editions of the standard",
+        partial(_no_answer, OPEN),
         bounded=True,
     ),
 )

@@ -2,9 +2,10 @@
 
 Every value of a tensor, and every partial sum on the way to it, is a multiple of 2^lsb and at most `size`. While
 size < 2^(lsb + p), p the bits of the significand, nothing rounds: any order of summation, fused multiply-add, blocking
-or folding gives the same bits (-0 is 0). Both bounds are propagated from the data of constants and feeds, so that they
-also cover a converter that multiplies constants together beforehand; only integers and truth values that are exactly
-known are measured on the way. What the standard leaves open (see contested) is no business of this tier.
+or folding gives the same bits (-0 is 0). Both bounds are propagated from the data of constants and feeds, operator by
+operator (see dyadic), so that they also cover a converter that multiplies constants together beforehand; only integers
+and truth values that are exactly known are measured on the way. What the standard leaves open (see contested) is no
+business of this tier.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from harness.oracle import contested
-from harness.oracle.dyadic import RULES, WITHOUT_ARITHMETIC, Application, Grid, UnrecordedError, grid_of
+from harness.oracle.dyadic import RULES, WITHOUT_ARITHMETIC, Application, UnrecordedError
+from harness.oracle.fixed_point import FixedPoint, fixed_point_of
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges, identical
 from harness.verdict import Verdict
 
@@ -28,7 +30,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     """Any differing bit diverges. A difference that an inexact kernel could make bears the rule of that name."""
     verdicts = {}
     for feed in sorted({feed for feed, _ in places}):
-        known = grids(question, feed)
+        known = formats(question, feed)
         for place in (p for p in places if p[0] == feed):
             error = distance(*question.pair(place))
             if place[1] not in known:
@@ -49,11 +51,11 @@ def _computed(question: Question, place: Place) -> bool:
     return bool(arithmetic) and question.pair(place)[0].dtype.kind == "f"
 
 
-def grids(question: Question, feed: int) -> dict[str, Grid]:
-    """The grid of each tensor of feed `feed` on which nothing rounds before it."""
+def formats(question: Question, feed: int) -> dict[str, FixedPoint]:
+    """The fixed-point format of each tensor of feed `feed` before which nothing rounds."""
     graph = question.graph
     leaves = {**graph.constants, **question.case.feeds[feed]}
-    known = {name: grid_of(x) for name, x in leaves.items() if _is_carried(x) and name not in question.inexact}
+    known = {name: fixed_point_of(x) for name, x in leaves.items() if _is_carried(x) and name not in question.inexact}
     values = {**question.records[feed], **graph.constants}
     for node in graph.nodes:
         rule = RULES.get(node.op)
@@ -61,11 +63,11 @@ def grids(question: Question, feed: int) -> dict[str, Grid]:
             continue
         at = Application(graph, node, known, values)
         try:
-            grid = None if contested.is_open(node, values, graph.opset) else rule(at)
+            found = None if contested.is_open(node, values, graph.opset) else rule(at)
         except UnrecordedError:
             continue
-        if grid is not None:
-            known |= {name: grid for name in node.outputs if name}
+        if found is not None:
+            known |= {name: found for name in node.outputs if name}
     return known
 
 

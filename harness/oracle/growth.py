@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 
 from generators.case import Case
 from harness.oracle import contested, graph, grid
-from harness.oracle.balls.evaluate import evaluate
-from harness.oracle.dyadic import grid_of
-from harness.oracle.graph import Graph, Node
+from harness.oracle.balls.evaluate import applied
+from harness.oracle.fixed_point import fixed_point_of
+from harness.oracle.graph import Node
 from harness.oracle.lattice import shifted, steps_of
 from harness.oracle.part import CUT, Drawn, Part, operands_for
 from harness.wire import Scheme
@@ -127,7 +127,7 @@ def _shift(part: Part, node: Node, drawn: Drawn, results: Drawn) -> None:
         return
     low, high = (float(f([f(x) for x in arrays])) for f in (np.min, np.max))
     steps = steps_of(part.codes, part.scheme.symmetric_activations)
-    by = shifted(low, high, 2.0 ** min(grid_of(x).lsb for x in arrays), steps)
+    by = shifted(low, high, 2.0 ** min(fixed_point_of(x).lsb for x in arrays), steps)
     if by is not None:
         drawn[name] = [np.asarray(x + np.float32(by), np.float32) for x in drawn[name]]
         results[result] = [np.asarray(x + np.float32(by), np.float32) for x in arrays]
@@ -135,11 +135,10 @@ def _shift(part: Part, node: Node, drawn: Drawn, results: Drawn) -> None:
 
 def _results(part: Part, node: Node, values: Drawn) -> Drawn | None:
     """What `node` gives, one array a feed; None where no rule of ball arithmetic says it."""
-    names = tuple(name for name in node.inputs if name)
-    single = Graph((node,), {}, frozenset(), names, node.outputs, part.model.opset)
     results: Drawn = {name: [] for name in node.outputs if name}
     for feed in range(part.feeds):
-        balls = evaluate(single, {name: values[name][feed] for name in names}).balls
+        operands = {name: values[name][feed] for name in node.inputs if name}
+        balls = applied(node, operands, part.model.opset).balls
         for name, arrays in results.items():
             if name not in balls or balls[name].dtype != np.float32 or not np.isfinite(balls[name].error).all():
                 return None

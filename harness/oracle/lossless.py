@@ -181,7 +181,7 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
     if (error > bound).any() and last.op == "Relu" and len(nodes) > 1 and last.inputs[0] in run.steps:
         # not fused: the results before the Relu were rounded by themselves
         between, tie = _rounded(run.values[last.inputs[0]].astype(np.float64), run.steps[last.inputs[0]].scale)
-        unfused = np.abs(got - np.maximum(between, 0)) - tie
+        unfused = distance(got, np.maximum(between, 0)) - tie
         error = error if (unfused > bound).any() else np.maximum(unfused, 0)
     evidence = {"error": float(error.max(initial=0.0)), "bound": float(bound.max(initial=0.0))}
     if not (error > bound).any():

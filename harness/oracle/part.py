@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness.oracle import grid
-from harness.oracle.dyadic import grid_of
+from harness.oracle.fixed_point import fixed_point_of
 from harness.oracle.graph import Graph, Node
 from harness.oracle.lattice import Lattice, coarse, coarse_channels, single_valued, steps_of
 from harness.wire import Scheme
@@ -183,7 +183,7 @@ def _bias(part: Part, node: Node, known: Drawn, rich: bool, rng: np.random.Gener
     """Whole numbers of the product of the steps of operand and weights."""
     given, (weights, *_) = part.model.constants[node.input(2)], known[node.inputs[1]]
     if not rich:
-        lsb = min(grid_of(x).lsb for x in known[node.inputs[0]]) + grid_of(weights).lsb
+        lsb = min(fixed_point_of(x).lsb for x in known[node.inputs[0]]) + fixed_point_of(weights).lsb
         return np.asarray(rng.integers(-2, 3, given.shape) * 2.0**lsb, np.float32)
     placed = replace(part.model, constants={**part.model.constants, node.inputs[1]: weights})
     scale = grid.weight_scales(placed, node, part.scheme)

@@ -5,11 +5,11 @@ An error is one that a right answer may have while it is at most
 
     10 spread max(1, sqrt(K) / 4) + 2u |y| + 1.7u max|y| + approximation
 
-with u the unit roundoff of the output's dtype. K is the longest sum before the output: a running sum of K terms of
-random sign errs by sqrt(K)/4 of what perturbing its terms shows. `approximation` is four times what noise as large as
-the allowances of APPROXIMATIONS was seen to move the output. Integers and truth values have to be equal, but where a
-sample flips them, and then those of some sample. An output of which rounding moves many elements by more than 10 % of
-max|y| has no answer that could be checked.
+with u the unit roundoff of the output's dtype, that of float32 for a float64, which engines may compute in it. K is the
+longest sum before the output: a running sum of K terms of random sign errs by sqrt(K)/4 of what perturbing its terms
+shows. `approximation` is four times what noise as large as the allowances of APPROXIMATIONS was seen to move the
+output. Integers and truth values have to be equal, but where a sample flips them, and then those of some sample. An
+output of which rounding moves many elements by more than 10 % of max|y| has no answer that could be checked.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from onnx import helper
 
 from harness.case import Case
 from harness.oracle.approximations import APPROXIMATIONS
+from harness.oracle.balls.ball import format_of
 from harness.oracle.graph import Node, Values
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.verdict import Verdict, Word
@@ -88,7 +89,7 @@ def _bound(question: Question, place: Place, spread: np.ndarray, moved: np.ndarr
     expected = question.pair(place)[1]
     size = np.where(np.isfinite(expected), np.abs(expected), 0).astype(np.float64)
     largest = float(size.max(initial=0.0))
-    unit = float(np.finfo(expected.dtype).eps) / 2
+    unit = format_of(expected.dtype).unit
     factor = FACTOR * max(1.0, math.sqrt(_longest_sum(question, place)) / 4) if spread.any() else FACTOR
     return factor * spread + 2 * unit * size + 1.7 * unit * largest + moved, spread > ILL * largest
 

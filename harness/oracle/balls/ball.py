@@ -58,6 +58,10 @@ class Undecided(Exception):
     """A rule has no answer; the message says why."""
 
 
+class Open(Undecided):
+    """Nobody has: the standard leaves it open, or engines differ."""
+
+
 @dataclass(frozen=True, eq=False)
 class Ball:
     """A tensor between middle - radius and middle + radius.

@@ -16,7 +16,7 @@ from harness.oracle.balls.ball import (
     NARROW,
     Array,
     Ball,
-    Undecided,
+    Open,
     between,
     exact,
     is_float,
@@ -127,7 +127,7 @@ def _cast(node: Node, operands: Operands, context: Context) -> Results:
 
 def cast(x: Ball, to: np.dtype) -> Ball:
     """`x` in another dtype: integers towards zero, undecided beyond their range; floats rounded, however an engine
-    does that. Raises Undecided for strings of floats.
+    does that. Raises Open for strings of floats.
     """
     if to == x.dtype:
         return x
@@ -157,7 +157,7 @@ def _cast_to_float(x: Ball, to: np.dtype) -> Ball:
 def _cast_string(x: Ball, to: np.dtype) -> Ball:
     source = value(x)
     if is_float(x.dtype):
-        raise Undecided("how a float is written is the engine's choice")
+        raise Open("how a float is written")
     if to.kind in "OUST":
         return exact(np.asarray([str(item) for item in source.ravel().tolist()], object).reshape(source.shape))
     numbers = np.asarray([float(item) for item in source.ravel().tolist()]).reshape(source.shape)

@@ -34,7 +34,7 @@ from harness.oracle.balls import (  # noqa: F401  (they register their rules)
     softmax,
     text,
 )
-from harness.oracle.balls.ball import Undecided, held, widened
+from harness.oracle.balls.ball import Open, Undecided, held, widened
 from harness.oracle.balls.rules import RULES, Context
 from harness.oracle.graph import Graph, Node, Values
 
@@ -45,10 +45,12 @@ class Evaluation:
 
     balls      tensor -> Ball, or a tuple of balls for a sequence
     undecided  tensor -> operator that has no answer, and the exception where its rule broke
+    open       tensors of which the standard leaves it open what they are, given what they are made of
     """
 
     balls: Mapping[str, Any]
     undecided: Mapping[str, str]
+    open: frozenset[str]
 
 
 def evaluate(
@@ -73,12 +75,18 @@ def evaluate(
         return _evaluate(graph, given, {}, lenient, observed or {})
 
 
+def applied(node: Node, operands: Values, opset: int) -> Evaluation:
+    """The results of one node, told its operands; one that has subgraphs reads nothing else."""
+    return evaluate(Graph((node,), {}, frozenset(), tuple(operands), node.outputs, opset), operands)
+
+
 def _evaluate(
     graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool, observed: Values
 ) -> Evaluation:
     """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
     balls: dict[str, Any] = {**{name: held(x) for name, x in graph.constants.items()}, **given}
     undecided = dict(unknown)
+    open_: set[str] = set()
     bodies: dict[int, Graph] = {}
 
     def subgraph(proto: onnx.GraphProto, operands: Sequence[Any]) -> list[Any]:
@@ -95,14 +103,19 @@ def _evaluate(
         reason = next((undecided[name] for name in node.inputs if name in undecided), "")
         results: Sequence[Any] = ()
         if not reason:
-            results, reason = _apply(node, [balls[name] if name else None for name in node.inputs], context)
+            operands = [balls[name] if name else None for name in node.inputs]
+            try:
+                results, reason = _apply(node, operands, context)
+            except Open:
+                reason = node.op
+                open_.update(node.outputs)
         for k, name in enumerate(node.outputs):
             if name and name not in given:
                 if k < len(results) and results[k] is not None:
                     balls[name] = results[k]
                 else:
                     undecided[name] = reason
-    return Evaluation(balls, undecided)
+    return Evaluation(balls, undecided, frozenset(open_))
 
 
 UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -113,13 +126,15 @@ def _apply(node: Node, operands: Sequence[Any], context: Context) -> tuple[Seque
     """The results of `node`, and what there is to say of those that are missing.
 
     There are none when it has no rule, or its rule no answer. A rule that broke is told apart: those are counted, and a
-    test wants none on generated models.
+    test wants none on generated models. Raises Open.
     """
     rule = RULES.get(node.op)
     if rule is None:
         return (), node.op
     try:
         return rule(node, operands, context), node.op
+    except Open:
+        raise
     except Undecided:
         return (), node.op
     except UNFORESEEN as e:

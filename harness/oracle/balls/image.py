@@ -9,7 +9,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, Undecided, format_of, hull, is_float, undecided_where
+from harness.oracle.balls.ball import Array, Ball, Open, Undecided, format_of, hull, is_float, undecided_where
 from harness.oracle.balls.interpolation import Kernel, U, crossed, interpolated
 from harness.oracle.balls.linear import products
 from harness.oracle.balls.operands import array, integers, moved
@@ -41,7 +41,7 @@ def resize(node: Node, operands: Operands, context: Context) -> Results:
         if along.scale == 1.0 and (along.start, along.end) == (0.0, 1.0):
             continue
         if along.scale == 1.0:
-            raise Undecided("whether an axis that is cropped with a scale of 1 changes: engines differ")
+            raise Open("whether an axis that is cropped with a scale of 1 changes: engines differ")
         where = positions(transform, along)
         y = _along(node, y, along, where, old)
         if transform == "tf_crop_and_resize":
@@ -152,11 +152,11 @@ def _along(node: Node, x: Ball, along: Axis, where: Positions, old: bool) -> Bal
         first = moved(x, lambda values: values.take(below, axis))
         return first if (below == above).all() else hull([first, moved(x, lambda values: values.take(above, axis))])
     if not is_float(x.dtype):
-        raise Undecided("how integers are interpolated is open")
+        raise Open("how integers are interpolated")
     outside = "exclude" if mode == "cubic" and attribute(node, "exclude_outside", 0) else "clamp"
     stretch = max(1 / along.scale, 1.0) if attribute(node, "antialias", 0) else 1.0
     if stretch > 1 and attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
-        raise Undecided("by what a kernel is widened where the size follows from another axis is open")
+        raise Open("by what a kernel is widened where the size follows from another axis")
     kernel = Kernel(mode, outside, float(attribute(node, "cubic_coeff_a", -0.75)), stretch)
     scaled = 2 if outside == "exclude" or stretch > 1 else 1  # the sum of the weights, and a division by it
     return interpolated(x, _weights(kernel, where, n), axis, 2 * kernel.reach * scaled)

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from harness.oracle.balls.ball import Array, Ball, Undecided, between, exact, rounded, value
+from harness.oracle.balls.ball import Array, Ball, Open, Undecided, between, exact, rounded, value
 from harness.oracle.balls.interpolation import FLOAT, Kernel, U, crossed, interpolated
 from harness.oracle.balls.linear import products, weighted_columns
 from harness.oracle.balls.operands import array, joined, moved, operand
@@ -22,7 +22,7 @@ def roi_align(node: Node, operands: Operands, context: Context) -> Results:
     """Regions of X pooled to one size by the mean of interpolated samples: that of rows, then that of columns"""
     x, rois, samples = operands[0], value(operands[1]).astype(np.float64), value(operands[2])
     if attribute(node, "mode", "avg") != "avg":
-        raise Undecided("of what the maximum is taken: engines differ")
+        raise Open("of what the maximum is taken: engines differ")
     results = []
     for (x1, y1, x2, y2), sample in zip(rois.tolist(), samples.tolist()):
         rows = _bins(node, y1, y2, attribute(node, "output_height", 1), x.shape[2], context)
