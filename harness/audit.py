@@ -8,8 +8,9 @@ With all optimisations the artifact runs in windows, each fed from the record, i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -19,7 +20,7 @@ from harness.environments import Installed, resolve
 from harness.errors import UserError
 from harness.laboratory import Laboratory
 from harness.oracle import graph as graphs
-from harness.oracle.artifact import compare, compare_form, ranges_of
+from harness.oracle.artifact import SATURATION, compare, compare_form, ranges_of
 from harness.oracle.artifacts.execution import difference, nodes_as_written, saturates
 from harness.oracle.artifacts.form import OPAQUE, QUANTISED, in_order
 from harness.oracle.artifacts.ranges import Calibration
@@ -30,6 +31,7 @@ from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.graph import Graph
 from harness.oracle.question import identical
 from harness.oracle.rewriting import documented
+from harness.oracle.running_error import is_ill
 from harness.recipe import effective
 from harness.reduce.submodel import Recording, UnrecordedError, submodel
 from harness.reference import ReferenceError
@@ -50,12 +52,28 @@ class Audit:
     verdict   "agrees", or "diverges" where there is a problem
     vouched   share of the float model's nodes that were found in the artifact and could be compared
     tolerated how many nodes differ by one rounding step, as fused kernels may
+    excused   by documented rule: how many nodes could not be compared, because what it allows is anything
     """
 
     verdict: Word
     problems: tuple[Problem, ...]
     vouched: float
     tolerated: int = 0
+    excused: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What is seen of a window: a problem, or the documented rule that moves an output too far to tell, or neither."""
+
+    problem: Problem | None = None
+    rule: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.problem:
+            return Verdict(Word.DIVERGES, kind=Kind.WRONG_VALUES)
+        return Verdict(Word.ABSTAINS if self.rule else Word.AGREES, rule=self.rule)
 
 
 def audit(
@@ -89,11 +107,16 @@ def audit(
     problems = list(found.problems)
     for record in records:
         problems += nodes_as_written(graph, {**graph.constants, **record})
+    excused: dict[str, str] = {}
     if not any(problem.question == "execution" for problem in problems):
-        problems += _optimised(artifact, graph, Recording(tuple(records), ()), lab)
+        optimised, excused = _optimised(artifact, graph, Recording(tuple(records), ()), lab)
+        problems += optimised
+    unknown = {found.counterparts[name]: rule for name, rule in excused.items() if name in found.counterparts}
+    vouched = 1 - len(found.doubtful.keys() | unknown) / max(1, found.nodes)
     serious = _distinct(problem for problem in problems if not problem.mild)
     mild = len({problem.where for problem in problems if problem.mild})
-    return Audit(Word.DIVERGES if serious else Word.AGREES, serious, round(found.vouched, 4), mild)
+    verdict = Word.DIVERGES if serious else Word.AGREES
+    return Audit(verdict, serious, round(vouched, 4), mild, Counter(unknown.values()))
 
 
 def check_pair(model: onnx.ModelProto, quantised: onnx.ModelProto) -> None:
@@ -135,40 +158,55 @@ def _quantised(model: onnx.ModelProto) -> bool:
     return not names.isdisjoint(QUANTISED | OPAQUE)
 
 
-def _optimised(artifact: Case, graph: Graph, recorded: Recording, lab: Laboratory) -> list[Problem]:
-    """What differs from the artifact as written under all optimisations."""
+def _optimised(
+    artifact: Case, graph: Graph, recorded: Recording, lab: Laboratory
+) -> tuple[list[Problem], dict[str, str]]:
+    """What differs from the artifact as written under all optimisations; and of what nobody can tell, each tensor with
+    the rule by which it is excused."""
     runner = resolve(RUNNER)
     seen = lab.observe(artifact, runner, OPTIMISED)
     if not seen.outputs:
         message = f"onnxruntime runs the artifact only without optimisations: {seen.last.message or seen.last.signal}"
-        return [Problem("execution", "", np.inf, 0.0, message)]
+        return [Problem("execution", "", np.inf, 0.0, message)], {}
     if all(
         identical(out[name], record[name])
         for out, record in zip(seen.outputs, recorded.feeds)
         for name in graph.outputs
         if name in out and name in record
     ):
-        return []
+        return [], {}
 
-    def look(window: Case) -> Verdict:
-        found = _window(window, runner, lab)
-        return Verdict(Word.AGREES) if found is None else Verdict(Word.DIVERGES, kind=Kind.WRONG_VALUES)
-
-    judged = survey(artifact, recorded, look, lambda verdict: verdict.word is Word.DIVERGES)
+    judged = list(
+        survey(
+            artifact,
+            recorded,
+            lambda window: _window(window, runner, lab).verdict,
+            lambda verdict: verdict.word is Word.DIVERGES,
+        )
+    )
     wrong = [window.nodes for window in judged if window.verdict.word is Word.DIVERGES]
     problems = [_narrowed(artifact, nodes, recorded, runner, lab) for nodes in wrong]
-    return [problem for problem in problems if problem]
+    affirmed = {node for window in judged if window.verdict.word is Word.AGREES for node in window.nodes}
+    nodes = artifact.proto.graph.node
+    excused = {
+        name: window.verdict.rule
+        for window in judged
+        if window.verdict.word is Word.ABSTAINS
+        for node in set(window.nodes) - affirmed
+        for name in nodes[node].output
+    }
+    return [problem for problem in problems if problem], excused
 
 
 def _narrowed(
     artifact: Case, nodes: Sequence[int], recorded: Recording, runner: Installed, lab: Laboratory
 ) -> Problem | None:
     """The problem of a window, told of as few of its nodes as have it."""
-    kept, problem = list(nodes), _window(submodel(artifact, nodes, recorded), runner, lab)
+    kept, problem = list(nodes), _window(submodel(artifact, nodes, recorded), runner, lab).problem
     for node in nodes:
         fewer = [k for k in kept if k != node]
         try:
-            found = _window(submodel(artifact, fewer, recorded), runner, lab) if fewer else None
+            found = _window(submodel(artifact, fewer, recorded), runner, lab).problem if fewer else None
         except UnrecordedError:
             continue
         if problem and found and found.mild == problem.mild:
@@ -176,29 +214,36 @@ def _narrowed(
     return problem
 
 
-def _window(window: Case, runner: Installed, lab: Laboratory) -> Problem | None:
-    """The problem of a part of the artifact under all optimisations; None when it runs as written, or not at all: the
-    whole artifact does run."""
+def _window(window: Case, runner: Installed, lab: Laboratory) -> Look:
+    """What is seen of a part of the artifact under all optimisations: nothing when it runs as written, or not at all,
+    because the whole artifact does run."""
     graph = in_order(graphs.read(window.proto))
     seen = lab.observe(window, runner, OPTIMISED)
     where = ", ".join(_operators(graph))
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not.
     options = effective(runner.target, OPTIMISED)
     rewritten, rules = documented(graph, {rule.name for rule in runner.target.exceptions if rule.holds(options)})
+    excuse = ""
     for feed, outputs in zip(window.feeds, seen.outputs or ()):
         strict = evaluate(graph, feed).balls
         wrong = _differences(graph, strict, outputs)
-        if not wrong or (rules and not _differences(rewritten, evaluate(rewritten, feed).balls, outputs)):
+        if not wrong:
+            continue
+        allowed = evaluate(rewritten, feed).balls if rules else {}
+        if rules and not _differences(rewritten, allowed, outputs):
+            if any(isinstance(ball := allowed.get(name), Ball) and is_ill(ball) for name in wrong):
+                excuse = " and ".join(sorted(rules))
             continue
         if saturates(artifact := read_artifact(graph), Numbers(artifact, strict)):
-            return None
+            return Look(rule=SATURATION)
         lenient = _differences(graph, evaluate(graph, feed, lenient=True).balls, outputs)
         name, problem = next(((name, lenient[name]) for name in wrong if lenient.get(name)), (next(iter(wrong)), None))
         if problem is None:
-            return Problem("execution", where, wrong[name].error, wrong[name].bound, wrong[name].message, mild=True)
+            worst = wrong[name]
+            return Look(Problem("execution", where, worst.error, worst.bound, worst.message, mild=True))
         message = f"right without optimisations, wrong with all of them (a fusion or a fused kernel): {problem.message}"
-        return Problem("execution", where, problem.error, problem.bound, message)
-    return None
+        return Look(Problem("execution", where, problem.error, problem.bound, message))
+    return Look(rule=excuse)
 
 
 def _differences(graph: Graph, balls: Mapping[str, object], outputs: Mapping[str, np.ndarray]) -> dict[str, Problem]:

@@ -233,6 +233,19 @@ def test_activations_that_onnxruntime_documents_to_round_are_no_fault_of_executi
     assert audit.audit(FLOAT, artifact, [FEED], lab).problems == ()
 
 
+def test_what_an_exception_allows_anything_of_is_not_counted_as_compared(lab):
+    weights = WEIGHTS * np.array([[0], [1], [1], [1]], np.float32)
+    floating = onnx.ModelProto()
+    floating.CopyFrom(FLOAT)
+    floating.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, floating.graph.initializer[0].name))
+    codes = CODES * np.array([[0], [1], [1], [1]], np.int8)
+    feed = {"x": np.array([[1e3, 0.1, 0.2, 0.3], [1e3, 0.3, -0.2, 0.1]], np.float32)}
+    found = audit.audit(floating, weights_alone(codes, STEPS, axis=1), [feed], lab)
+    assert found.problems == ()
+    assert found.excused == {"int8-matmul": 1}, "rounding leaves nothing of what has weight"
+    assert found.vouched == 0.5, "the Relu was compared, the product was not"
+
+
 def test_the_sign_of_the_largest_of_a_block_may_take_the_last_of_four_bits(lab):
     largest = np.take_along_axis(WEIGHTS, np.abs(WEIGHTS).argmax(0)[None], 0)
     steps = largest / -8

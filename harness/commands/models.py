@@ -204,6 +204,7 @@ def audit(
             ],
             "vouched": found.vouched,
             "tolerated": found.tolerated,
+            "excused": dict(found.excused),
             "network_isolated": lab.network_isolated,
         }
 

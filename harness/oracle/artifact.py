@@ -41,12 +41,14 @@ class Comparison:
 
     problems   what is wrong with it
     doubtful   by first result: nodes of the float model that could not be compared
-    vouched    share of the nodes that could be
+    nodes      how many were to be
+    counterparts   tensor of the artifact -> first result of the node of the float model that makes the same
     """
 
     problems: tuple[Problem, ...]
     doubtful: Mapping[str, Node]
-    vouched: float
+    nodes: int
+    counterparts: Mapping[str, str]
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -83,13 +85,14 @@ def compare(
     matching = match(model, constants, runs[0])
     problems = list(parameters.check(model, constants, matching, runs[0], calibration, span))
     doubtful: dict[str, Node] = {}
-    vouched = 1.0
     for numbers in runs:
         found = topology.compare(model, constants, matching, numbers)
         problems += found.problems
         doubtful |= {first_result(node): node for node in found.doubtful}
-        vouched = min(vouched, 1 - len(found.doubtful) / max(1, found.nodes))
-    return Comparison(tuple(problems), doubtful, vouched)
+    firsts = {matching.at[pair.first]: pair.first for pair in matching.pairs if pair.first in matching.at}
+    tensors = [name for node in graph.nodes for name in node.outputs]
+    counterparts = {name: firsts[real] for name in tensors if (real := artifact.stands_for(name)) in firsts}
+    return Comparison(tuple(problems), doubtful, len(matching.pairs), counterparts)
 
 
 def unfolded(

@@ -61,6 +61,8 @@ def audit(console: Console, result: Result) -> None:
         f"[{colour}]{result['verdict']}[/]: {len(result['problems'])} problems; "
         f"{result['vouched']:.1%} of the float model's nodes were compared"
     )
+    for rule, count in result["excused"].items():
+        console.print(f"{count} of the others could not be: {rule} (docs/judgement.md) allows any result", markup=False)
     if not result["problems"]:
         return
     table = Table("question", "where", "error", "bound", "what", box=None, pad_edge=False)
