@@ -24,7 +24,7 @@ from harness.reference import Reference
 from harness.sandbox.worker import make_empty
 from harness.sandbox.zygote import Limits, Reply, Worker, Zygote
 from harness.verdict import Observation, Outcome, StageRun
-from harness.wire import STAGES, Artifact
+from harness.wire import STAGES, Artifact, Target
 
 MEMORY_GIB = 4.0  # a worker's share, unless something else is said
 MEMORY = "/dev/shm"
@@ -70,8 +70,7 @@ class Laboratory:
         try:
             model = _placed(case, folder)
             spec = f"{module}:{attribute}"
-            inspects = installed.target.inspect is not None and installed.target.scheme(options) is not None
-            seen = _run_stages(worker, spec, case, str(model), folder, options, self._timeout, inspects)
+            seen = _run_stages(worker, spec, case, str(model), folder, installed.target, options, self._timeout)
             self.last_seconds = max(run.seconds for run in seen.stages)
             return seen
         finally:
@@ -151,10 +150,11 @@ def _run_stages(
     case: Case,
     model: str,
     folder: Path,
+    target: Target,
     options: Mapping[str, Any],
     timeout: float,
-    inspects: bool,
 ) -> Observation:
+    inspects = target.inspect is not None and target.scheme(options) is not None
     outputs = [v.name for v in case.proto.graph.output]
     calibration = list(case.calibration or case.feeds)
     # what each stage is given beside the result of the one before
@@ -164,6 +164,7 @@ def _run_stages(
         "execute": (list(case.feeds), outputs, options),
     }
     runs: list[StageRun] = []
+    made: dict[str, Any] = {}
     value: Any = model
     artifact: Artifact | None = None
     for stage in STAGES:
@@ -185,7 +186,13 @@ def _run_stages(
         runs.append(_stage_run(stage, reply, folder))
         if reply.outcome is not Outcome.OK:
             return Observation(tuple(runs), artifact=artifact)
-    return Observation(tuple(runs), tuple(value), artifact)
+        made[stage] = value
+    plain: list[Mapping[str, np.ndarray]] = []
+    if target.executes_plain and made["convert"] != made["quantize"]:
+        reply = worker.call(f"{spec}.execute", made["convert"], *given["execute"], timeout=timeout)
+        if reply.outcome is Outcome.OK and _answers(reply.value, "execute", case, folder, model):
+            plain = reply.value
+    return Observation(tuple(runs), tuple(value), artifact, tuple(plain))
 
 
 def _answers(value: Any, stage: str, case: Case, folder: Path, model: str) -> bool:

@@ -129,6 +129,7 @@ class Target:
     quantize(artifact, calibration, folder, options) -> artifact
     execute(artifact, feeds, outputs, options) -> one {output name: array} a feed, all run in one session
     inspect(artifact, options) -> what the oracle wants to know of a quantised artifact, see `Artifact`; may be missing
+    executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception counts
     as one too, with its type in the message. A quantize that has nothing to do under `options` returns its input.
@@ -159,6 +160,7 @@ class Target:
     refusals: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
     inspect: Callable[[str, Options], Artifact] | None = None
+    executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     snippet: str = ""
 

@@ -123,6 +123,29 @@ def test_what_no_quantisation_reaches_is_judged_as_floats_are(lab):
     assert (wrong.word, wrong.tier, wrong.output) == (Word.DIVERGES, "running-error", "s")
 
 
+def test_what_was_to_be_quantised_is_judged_as_floats_are(lab):
+    """Conv without its bias: the noise of quantisation would explain a hundredth of a step."""
+    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"])]
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 2, 5, 5), (2, 2, 3, 3)))
+    model, unbiased = (
+        case(nodes, {"x": x}, {"w": w, "b": np.full(2, b, np.float32)}, outputs=[("y", FLOAT, (1, 2, 3, 3))])
+        for b in (1e-3, 0.0)
+    )
+    mnn = resolve("mnn")
+    options = effective(mnn.target, {"quantize": "offline", "method": "EMA"})
+    right, wrong = (lab.observe(m, mnn, options) for m in (model, unbiased))
+
+    def said(seen):
+        return judge(model, seen, target=mnn.target, options=options, reference=lab.reference)
+
+    assert not said(right).failed
+    assert not said(dataclasses.replace(wrong, plain=())).failed
+    verdict = said(wrong)
+    assert (verdict.word, verdict.tier, verdict.stage) == (Word.DIVERGES, "running-error", "execute")
+    assert verdict.message.startswith("before it is quantised, output 'y' at [0, "), f"it says {verdict.message!r}"
+
+
 def test_an_artifact_without_a_scale_quantises_nothing(lab):
     model = two_outputs()
     scheme, right = Scheme((-127, 127), (-127, 127), clips=True), lab.reference.run(model).outputs

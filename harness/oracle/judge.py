@@ -4,6 +4,7 @@
     reference crashes, hangs, ...      ABSTAINS
     a stage failed                     structure: FAILS, CRASHES, HANGS or REJECTS
     outputs, shapes, dtypes            structure
+    what was to be quantised           judged as what is not quantised is, where the target executed that too
     weights too large to be read       structure (NaN); parts of the model have to tell
     nothing quantised                  exact where no operation rounds, else running error, else sampling
     weights quantised, losslessly      the same
@@ -76,7 +77,7 @@ def _judged(case: Case, observation: Observation, target: Target, options: Optio
             return _uncontested(question, failed, f"{observation.last.message}\n{observation.last.log}")
         if misshapen := structure.misshapen(question):
             return _uncontested(question, misshapen)
-        return _overall([_uncontested(question, verdict) for verdict in _verdicts(question)])
+        return _wrong_before(question, observation) or _of_values(question)
     except ReferenceError as e:
         if failed:
             return failed
@@ -92,7 +93,10 @@ def who_is_wrong(
         return Blame.TARGET
     if not observation.outputs or verdict.output not in observation.outputs[verdict.feed]:
         return Blame.TARGET  # a weight is wrong, whatever the outputs are
-    return blame(_question(case, observation, target, options, reference), (verdict.feed, verdict.output))
+    question = _question(case, observation, target, options, reference)
+    if _wrong_before(question, observation):
+        question = dataclasses.replace(question, observed=observation.plain)
+    return blame(question, (verdict.feed, verdict.output))
 
 
 def _question(case: Case, observation: Observation, target: Target, options: Options, reference: Reference) -> Question:
@@ -105,6 +109,23 @@ def _question(case: Case, observation: Observation, target: Target, options: Opt
         frozenset(rule.name for rule in target.exceptions if rule.holds(options)),
         observation.artifact,
     )
+
+
+def _wrong_before(question: Question, observation: Observation) -> Verdict | None:
+    """The failure of what was to be quantised, if it was executed and fails. No noise of quantisation hides that."""
+    if not observation.plain:
+        return None
+    plain = dataclasses.replace(question, observed=observation.plain, scheme=None, artifact=None)
+    misshapen = structure.misshapen(plain)
+    verdict = _uncontested(plain, misshapen) if misshapen else _of_values(plain)
+    if not verdict.failed:
+        return None
+    return dataclasses.replace(verdict, message=f"before it is quantised, {verdict.message}")
+
+
+def _of_values(question: Question) -> Verdict:
+    """The verdict on outputs that have the right shapes and dtypes."""
+    return _overall([_uncontested(question, verdict) for verdict in _verdicts(question)])
 
 
 def _uncontested(question: Question, verdict: Verdict, words: str = "") -> Verdict:

@@ -351,6 +351,7 @@ MNN = Target(
     execute=execute,
     scheme=scheme,
     inspect=inspect,
+    executes_plain=True,
     complaint=(
         r"Check failed: .*|what\(\): .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
         r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"
