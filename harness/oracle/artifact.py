@@ -12,11 +12,13 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from harness.oracle import rewriting
 from harness.oracle.artifacts import parameters, topology
+from harness.oracle.artifacts.bodies import compare_bodies
 from harness.oracle.artifacts.execution import Execution, execution, saturates
 from harness.oracle.artifacts.form import MOVEMENT, QUANTISED, Artifact
 from harness.oracle.artifacts.matching import first_result, match, named
@@ -89,10 +91,21 @@ def compare(
         found = topology.compare(model, constants, matching, numbers)
         problems += found.problems
         doubtful |= {first_result(node): node for node in found.doubtful}
+    for pair in matching.pairs:
+        inside, certain = compare_bodies(pair, model, matching, runs[0], partial(_body, span))
+        problems += inside
+        doubtful |= {} if certain else {pair.first: pair.node}
     firsts = {matching.at[pair.first]: pair.first for pair in matching.pairs if pair.first in matching.at}
     tensors = [name for node in graph.nodes for name in node.outputs]
     counterparts = {name: firsts[real] for name in tensors if (real := artifact.stands_for(name)) in firsts}
     return Comparison(tuple(problems), doubtful, len(matching.pairs), counterparts)
+
+
+def _body(
+    span: int | None, model: Graph, graph: Graph, balls: Sequence[Mapping[str, object]]
+) -> tuple[tuple[Problem, ...], bool]:
+    found = compare(model, graph, balls, None, span)
+    return found.problems, not found.doubtful
 
 
 def unfolded(

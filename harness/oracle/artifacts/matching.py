@@ -113,6 +113,12 @@ def same_attributes(a: Node, b: Node) -> bool:
     return all(_equal(value, b.attributes[name]) for name, value in a.attributes.items())
 
 
+def without_bodies(node: Node) -> Node:
+    """`node` without the subgraphs among its attributes."""
+    plain = {name: x for name, x in node.attributes.items() if not isinstance(x, onnx.GraphProto)}
+    return replace(node, attributes=plain)
+
+
 def _equal(a: object, b: object) -> bool:
     if isinstance(a, onnx.GraphProto) and isinstance(b, onnx.GraphProto):
         return bool(a.SerializeToString() == b.SerializeToString())

@@ -19,7 +19,16 @@ from onnx import GraphProto
 
 from harness.oracle.artifacts.difference import blaming, differences, disagreement
 from harness.oracle.artifacts.form import OPAQUE, Use
-from harness.oracle.artifacts.matching import AFFINE, RANGES, RESHAPING, How, Matching, Pair, same_attributes
+from harness.oracle.artifacts.matching import (
+    AFFINE,
+    RANGES,
+    RESHAPING,
+    How,
+    Matching,
+    Pair,
+    same_attributes,
+    without_bodies,
+)
 from harness.oracle.artifacts.values import FOLDING_ERROR, Numbers, Problem, apply, spellings
 from harness.oracle.balls.ball import Ball, Undecided, exact, hull, is_float, undecided_where
 from harness.oracle.balls.operands import moved
@@ -138,7 +147,9 @@ class _Walk:
     def is_identical(self, pair: Pair) -> bool:
         """Whether the counterpart is the same operation by its form."""
         artifact, node = self.numbers.artifact, pair.node
-        if pair.piece is None or pair.piece.node.op != node.op or not same_attributes(node, pair.piece.node):
+        if pair.piece is None or pair.piece.node.op != node.op:
+            return False
+        if not same_attributes(without_bodies(node), without_bodies(pair.piece.node)):
             return False
         if node.op in REDEFINED and self.model.opset != artifact.graph.opset:
             return False
@@ -190,7 +201,7 @@ class _Walk:
 
     def is_turned(self, pair: Pair, name: str, wanted: Ball, found: Ball) -> bool:
         """Whether a result has its axes in another order, because a Transpose before it has travelled behind it."""
-        turn = self.turn(pair.node)
+        turn = self.turn(pair.node) if not self.turns.keys().isdisjoint(pair.node.inputs) else ()
         if not turn or len(turn) != len(found.shape) or not disagreement(pair, name, wanted, found, 0.0):
             return False
         if disagreement(pair, name, wanted, moved(found, lambda x: x.transpose(turn)), 0.0):
