@@ -20,9 +20,10 @@ from harness.environments import Installed, resolve
 from harness.errors import UserError
 from harness.laboratory import Laboratory
 from harness.oracle import graph as graphs
-from harness.oracle.artifact import SATURATION, compare, compare_form, ranges_of
+from harness.oracle import saturation
+from harness.oracle.artifact import compare, compare_form, ranges_of
 from harness.oracle.artifacts.execution import difference, nodes_as_written, saturates
-from harness.oracle.artifacts.form import OPAQUE, QUANTISED, in_order
+from harness.oracle.artifacts.form import OPAQUE, QUANTISED
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.values import Numbers, Problem
@@ -95,7 +96,7 @@ def audit(
     except ReferenceError as e:
         hint = "are the inputs such as the model is made for?" if alike else _HINT
         raise UserError(f"onnxruntime does not run the float model: {e}", hint=hint, kind="model") from e
-    floating, graph = graphs.read(model), in_order(graphs.read(quantised))
+    floating, graph = graphs.read(model), graphs.in_order(graphs.read(quantised))
     try:
         records = lab.reference.record(artifact)
     except ReferenceError as e:
@@ -217,7 +218,7 @@ def _narrowed(
 def _window(window: Case, runner: Installed, lab: Laboratory) -> Look:
     """What is seen of a part of the artifact under all optimisations: nothing when it runs as written, or not at all,
     because the whole artifact does run."""
-    graph = in_order(graphs.read(window.proto))
+    graph = graphs.in_order(graphs.read(window.proto))
     seen = lab.observe(window, runner, OPTIMISED)
     where = ", ".join(_operators(graph))
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not.
@@ -235,7 +236,7 @@ def _window(window: Case, runner: Installed, lab: Laboratory) -> Look:
                 excuse = " and ".join(sorted(rules))
             continue
         if saturates(artifact := read_artifact(graph), Numbers(artifact, strict)):
-            return Look(rule=SATURATION)
+            return Look(rule=saturation.RULE)
         lenient = _differences(graph, evaluate(graph, feed, lenient=True).balls, outputs)
         name, problem = next(((name, lenient[name]) for name in wrong if lenient.get(name)), (next(iter(wrong)), None))
         if problem is None:

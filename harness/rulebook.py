@@ -14,6 +14,7 @@ from harness.oracle import contested, dyadic, grid
 from harness.oracle.balls import evaluate  # noqa: F401  (it registers the rules)
 from harness.oracle.balls.chance import RANDOM
 from harness.oracle.balls.rules import RULES
+from harness.oracle.operators import WEIGHTED
 from harness.wire import Rule, Target
 
 
@@ -56,7 +57,7 @@ def tiers(operator: str) -> list[str]:
         "exact": operator in dyadic.RULES,
         "running error": operator in RULES,
         "sampling": True,
-        "lossless": operator in grid.WEIGHTED | grid.PLAIN,
+        "lossless": operator in WEIGHTED | grid.PLAIN,
         "artifact": operator in RULES,
     }
     return [tier for tier, answered in answers.items() if answered]

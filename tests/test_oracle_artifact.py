@@ -14,7 +14,6 @@ from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
 from harness.oracle.artifacts.execution import execution
 from harness.oracle.artifacts.folding import Folding, fold
-from harness.oracle.artifacts.form import in_order
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.balls.evaluate import evaluate
@@ -443,7 +442,7 @@ def test_nodes_out_of_order_are_put_in_order():
     nodes = list(proto.graph.node)[::-1]
     del proto.graph.node[:]
     proto.graph.node.extend(nodes)
-    ordered = in_order(graphs.read(proto))
+    ordered = graphs.in_order(graphs.read(proto))
     assert ordered.nodes[-1].outputs == ("y",)
 
 

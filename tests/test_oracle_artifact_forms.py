@@ -6,7 +6,6 @@ from onnx import TensorProto, helper
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
-from harness.oracle.artifacts.form import in_order
 from harness.oracle.artifacts.ranges import Calibration
 from harness.oracle.artifacts.values import folded
 from harness.oracle.balls.ball import exact
@@ -230,7 +229,7 @@ def test_nodes_are_put_in_order_though_some_leave_out_a_result():
     late = ("DequantizeLinear", ["xq", "xs", "xz"], ["t"], {})
     recurrent = ("GRU", ["r", "w", "w", "", "", ""], ["", "h"], {"hidden_size": 1})
     graph = graphs.read(model([("Neg", ["t"], ["y"], {}), recurrent, late, RELU[0]]))
-    made = [node.outputs[-1] for node in in_order(graph).nodes]
+    made = [node.outputs[-1] for node in graphs.in_order(graph).nodes]
     assert made.index("xq") < made.index("t") < made.index("y"), made
 
 

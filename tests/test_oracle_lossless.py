@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from generators.case import Case
 from harness.environments import resolve
-from harness.oracle import calibration, graph, grid, lossless
+from harness.oracle import calibration, graph, grid, lossless, saturation
 from harness.oracle.construct import construct
 from harness.oracle.judge import judge
 from harness.oracle.question import Question
@@ -495,11 +495,11 @@ def test_saturation_of_unsigned_by_signed_pairs_is_excused_only_where_the_machin
     rule = Rule("u8s8-saturation", "execute", "", "https://onnxruntime.ai/docs/performance/quantization")
 
     def said(*features):
-        monkeypatch.setattr(lossless, "cpu_features", lambda: features)
+        monkeypatch.setattr(saturation, "cpu_features", lambda: features)
         declared = target(scheme, exceptions=(rule,))
         return judge(model, observed({"y": y}), target=declared, options={}, reference=lab.reference)
 
     assert said("avx2", "avx512_vnni").word is Word.DIVERGES
     assert (said("avx2").word, said("avx2").rule) == (Word.AGREES, "u8s8-saturation")
-    monkeypatch.setattr(lossless, "cpu_features", lambda: ("avx2",))
+    monkeypatch.setattr(saturation, "cpu_features", lambda: ("avx2",))
     assert verdict(lab, model, {"y": y}, scheme=scheme).word is Word.DIVERGES, "this target does not declare it"

@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.oracle import rewriting
+from harness.oracle import rewriting, saturation
 from harness.oracle.artifacts import parameters, topology
 from harness.oracle.artifacts.bodies import compare_bodies
 from harness.oracle.artifacts.execution import Execution, execution, saturates
@@ -34,7 +34,6 @@ from harness.oracle.question import Place, Question, abstains, agrees
 from harness.verdict import Kind, Verdict, Word
 
 TIER = "artifact"
-SATURATION = "u8s8-saturation"
 
 
 @dataclass(frozen=True)
@@ -216,8 +215,8 @@ def _executed(
             verdicts[place] = abstains(TIER, place, "the artifact has no such output", [])
         elif problem:
             numbers = Numbers(read_artifact(graph), evaluations[feed].balls)
-            if SATURATION in question.exceptions and saturates(numbers.artifact, numbers):
-                verdicts[place] = agrees(TIER, place, rule=SATURATION)
+            if saturation.RULE in question.exceptions and saturates(numbers.artifact, numbers):
+                verdicts[place] = agrees(TIER, place, rule=saturation.RULE)
             else:
                 excused = rewriting.excuse(question, graph, place, TIER)
                 verdicts[place] = excused or _misexecuted(question, place, problem)

@@ -24,6 +24,7 @@ import numpy as np
 from harness.oracle import grid, structure
 from harness.oracle.graph import Values
 from harness.oracle.noise import Noise, of_scheme, sampled
+from harness.oracle.operators import WEIGHTED
 from harness.oracle.question import Place, Question, abstains, agrees, distance
 from harness.verdict import Kind, Verdict, Word
 
@@ -40,7 +41,7 @@ DECISIONS = frozenset(
 )
 """operators of which a small change of an operand may change the result by any amount"""
 
-SIMPLE = grid.WEIGHTED | grid.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "Sigmoid", "Softmax", "Tanh"}
+SIMPLE = WEIGHTED | grid.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "Sigmoid", "Softmax", "Tanh"}
 """operators that a converter keeps as one; of others it may make several, and what is between them is quantised too
 (LpNormalization in MNN: results 3 times as far off as noise at its ends explains). So with convolutions that have
 groups."""

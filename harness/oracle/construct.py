@@ -18,6 +18,7 @@ from generators.case import Case
 from harness.oracle import graph, grid
 from harness.oracle.growth import Taken, grown
 from harness.oracle.lattice import single_valued
+from harness.oracle.operators import RECURRENT
 from harness.oracle.part import Part, coarse_weights, rich_weights
 from harness.wire import Scheme
 
@@ -105,7 +106,7 @@ def _reweighted(case: Case, scheme: Scheme, rng: np.random.Generator) -> bytes |
     part = Part.begin(model, scheme, {}, 1, rng)
     weights: dict[str, np.ndarray] = {}
     for node in model.nodes:
-        if node.op in grid.RECURRENT:
+        if node.op in RECURRENT:
             given = [(name, model.constants[name]) for name in node.inputs[1:3] if name in model.constants]
             weights |= {name: single_valued(rng, w.shape, 0.5) for name, w in given if w.dtype == np.float32}
         elif grid.has_weights(model, node) and model.constants[node.inputs[1]].dtype == np.float32:

@@ -325,10 +325,11 @@ RULES: Mapping[str, Rule] = _table(
         _quantize: "QuantizeLinear",
     }
 )
-MOVEMENT = frozenset({_move, _move_first})
-WITHOUT_ARITHMETIC = MOVEMENT | {_dropout, _select, _select_first, _max_pool, _clip, _fill, _decide, _round}
+WITHOUT_ARITHMETIC = frozenset(
+    {_move, _move_first, _dropout, _select, _select_first, _max_pool, _clip, _fill, _decide, _round}
+)
 
 
 def moves(op: str) -> bool:
     """Whether an operator puts elements of its operands somewhere else, and does nothing to them."""
-    return RULES.get(op) in MOVEMENT
+    return RULES.get(op) in (_move, _move_first)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -106,6 +106,26 @@ def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> 
         tuple(v.name for v in graph.output),
         opset,
     )
+
+
+def in_order(graph: Graph) -> Graph:
+    """`graph` with its nodes in topological order, of what their subgraphs read too; quantisers forget that."""
+    made = {name for node in graph.nodes for name in node.outputs if name}
+    done: set[str] = set()
+    nodes: list[Node] = []
+    waiting = list(graph.nodes)
+    while waiting:
+        later = []
+        for node in waiting:
+            if all(name in done or name not in made for name in (*node.inputs, *captured(node))):
+                nodes.append(node)
+                done.update(node.outputs)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            return graph
+        waiting = later
+    return replace(graph, nodes=tuple(nodes))
 
 
 def with_constants(model: onnx.ModelProto, values: Values) -> onnx.ModelProto:

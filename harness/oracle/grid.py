@@ -7,32 +7,15 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from harness.oracle.graph import Graph, Node, Values
+from harness.oracle.operators import RECURRENT, WEIGHTED
 from harness.wire import Scheme
 
-WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""operators whose second operand is quantised as weights where it is constant"""
-
-RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
-
 PLAIN = frozenset(
-    {"Abs", "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "CumSum", "DepthToSpace", "Dropout", "Expand"}
-    | {"Flatten", "Gather", "GatherElements", "GatherND", "GlobalAveragePool", "GlobalMaxPool", "Identity", "LeakyRelu"}
-    | {
-        "Max",
-        "MaxPool",
-        "Min",
-        "Mul",
-        "Neg",
-        "PRelu",
-        "Pad",
-        "ReduceMax",
-        "ReduceMean",
-        "ReduceMin",
-        "ReduceSum",
-        "Relu",
-    }
-    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub", "Sum", "Tile", "Transpose", "Trilu"}
-    | {"Unsqueeze", "Where"}
+    {"Abs", "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "CumSum", "DepthToSpace", "Dropout"}
+    | {"Expand", "Flatten", "Gather", "GatherElements", "GatherND", "GlobalAveragePool", "GlobalMaxPool"}
+    | {"Identity", "LeakyRelu", "Max", "MaxPool", "Min", "Mul", "Neg", "PRelu", "Pad", "ReduceMax", "ReduceMean"}
+    | {"ReduceMin", "ReduceSum", "Relu", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub"}
+    | {"Sum", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
 )
 """operators without weights: every float operand is quantised as an activation"""
 

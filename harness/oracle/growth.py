@@ -18,6 +18,7 @@ from harness.oracle.balls.evaluate import applied
 from harness.oracle.fixed_point import fixed_point_of
 from harness.oracle.graph import Node
 from harness.oracle.lattice import shifted, steps_of
+from harness.oracle.operators import WEIGHTED
 from harness.oracle.part import CUT, Drawn, Part, operands_for
 from harness.wire import Scheme
 
@@ -77,7 +78,7 @@ def _fits(part: Part, node: Node) -> bool:
         and any(name in part.shapes and name not in constants for name in node.inputs)
         and all(name in part.shapes or name in constants or not name for name in node.inputs)
         and all(name in part.shapes or not name for name in node.outputs)
-        and (node.op not in grid.WEIGHTED or not node.input(2) or node.input(2) in constants)
+        and (node.op not in WEIGHTED or not node.input(2) or node.input(2) in constants)
     )
 
 
@@ -157,7 +158,7 @@ def _stays(part: Part, node: Node, results: Drawn, values: Drawn) -> bool:
     if not all(part.holds(arrays) for arrays in results.values()):
         return False
     operands = [name for name in node.inputs if name and name not in part.model.constants]
-    if node.op in grid.WEIGHTED or len(operands) != 1:
+    if node.op in WEIGHTED or len(operands) != 1:
         return True
     step = np.asarray(part.step(values[operands[0]]))
     return all(grid.multiples(x, step) for arrays in results.values() for x in arrays)

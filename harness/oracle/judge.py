@@ -242,7 +242,7 @@ def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
     if verdict.kind != Kind.WRONG_VALUES:
         return verdict
     graph, name = question.graph, place[1]
-    while (node := graph.producers.get(name)) and dyadic.RULES.get(node.op) in dyadic.MOVEMENT:
+    while (node := graph.producers.get(name)) and dyadic.moves(node.op):
         name = node.inputs[0]
     step, error = np.ones(()), distance(*question.pair(place))
     if node and node.op == "DequantizeLinear":

@@ -20,6 +20,7 @@ import numpy as np
 
 from harness.oracle import graph, grid
 from harness.oracle.graph import Graph, Node
+from harness.oracle.operators import AFFINE
 from harness.oracle.question import Question
 from harness.verdict import Kind, Verdict, Word
 from harness.wire import Scheme
@@ -29,9 +30,6 @@ HALF_STEP = 0.5 * (1 + 2e-4)
 SCALE_ERROR = 2e-5  # of 100 right ones none was off by 1e-5
 FLOAT_ERROR = 1e-6
 """of the largest weight: scales and folded factors are float32"""
-
-FOLDED = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
-"""operators whose constants a converter may work into the weights beside them"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -221,7 +219,7 @@ def _belongs_to(layer: Layer, node: Node, model: Graph) -> bool:
     if layer.result != node.outputs[0] or node.op == "ConvTranspose":
         return False
     neighbours = [n for n in model.nodes if node.outputs[0] in n.inputs or set(n.outputs) & set(node.inputs)]
-    return not any(n.op in FOLDED for n in neighbours)
+    return not any(n.op in AFFINE for n in neighbours)
 
 
 def _accused(layer: Layer, weights: Weights) -> Verdict:

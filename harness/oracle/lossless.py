@@ -23,10 +23,10 @@ from functools import cached_property
 
 import numpy as np
 
-from harness.machine import cpu_features
-from harness.oracle import calibration, contested, grid
+from harness.oracle import calibration, contested, grid, saturation
 from harness.oracle.calibration import Step
 from harness.oracle.graph import Node, Values
+from harness.oracle.operators import RECURRENT, WEIGHTED
 from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from harness.verdict import Kind, Verdict
 from harness.wire import Scheme
@@ -42,8 +42,6 @@ TAKEN_APART = frozenset({"BatchNormalization", "Clip", "CumSum", "LeakyRelu", "P
 }
 """operators of which a converter may make several"""
 
-SATURATION = "u8s8-saturation"
-
 
 def keeps_weights(question: Question, place: Place) -> bool:
     """Whether only weights are quantised, and those before the place are on their grid: then floats are judged."""
@@ -53,7 +51,7 @@ def keeps_weights(question: Question, place: Place) -> bool:
         and scheme.weight_codes is not None
         and scheme.activation_codes is None
         and grid.keeps_weights(model, scheme, nodes := model.ancestors(place[1]))
-        and not (scheme.per_block and any(node.op in grid.WEIGHTED | grid.RECURRENT for node in nodes))
+        and not (scheme.per_block and any(node.op in WEIGHTED | RECURRENT for node in nodes))
     )
 
 
@@ -161,7 +159,7 @@ class Run:
     def shares(self, node: Node) -> bool:
         """Whether the results of an operator like AveragePool fit its operand's step too: quantisers let it keep it."""
         operands = [name for name in node.inputs if name in self.steps]
-        if node.op in grid.WEIGHTED or len(operands) != 1:
+        if node.op in WEIGHTED or len(operands) != 1:
             return True
         scale = np.asarray(self.steps[operands[0]].scale)
         return all(grid.multiples(self.values[name], scale) for name in node.outputs if name in self.steps)
@@ -173,7 +171,7 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
     step = _step_of_results(run, last, place[1])
     on_grid = place[1] in run.held and run.shares(last) and not run.scheme.clips
     relative = FLOAT_ERROR + (BIN * len(nodes) if run.scheme.clips else 0.0)
-    added = [question.graph.constants.get(node.input(2)) for node in nodes[-2:] if node.op in grid.WEIGHTED]
+    added = [question.graph.constants.get(node.input(2)) for node in nodes[-2:] if node.op in WEIGHTED]
     terms = [expected, *(bias for bias in added if bias is not None)]
     largest = max(float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in terms)
     bound = np.full(expected.shape, (ON_GRID if on_grid else HALF_STEP) * step + relative * largest)
@@ -186,8 +184,8 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
     evidence = {"error": float(error.max(initial=0.0)), "bound": float(bound.max(initial=0.0))}
     if not (error > bound).any():
         return agrees(TIER, place, **evidence)
-    if SATURATION in question.exceptions and any(_saturates(run, node) for node in nodes):
-        return agrees(TIER, place, **evidence, rule=SATURATION)
+    if saturation.RULE in question.exceptions and any(_saturates(run, node) for node in nodes):
+        return agrees(TIER, place, **evidence, rule=saturation.RULE)
     verdict = diverges(TIER, question, place, error > bound, bound)
     one_step = not on_grid and bool((error <= ONE_STEP * step + relative * largest).all())
     return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP) if one_step else verdict
@@ -196,8 +194,8 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
 def _step_of_results(run: Run, node: Node, output: str) -> float:
     """The step of the place; quantisers give operators like AveragePool one step for input and output."""
     before = run.question.graph.producers.get(node.inputs[0])
-    names = [output] if node.op in grid.WEIGHTED else [*node.inputs, output]
-    if node.op == "Relu" and before and before.op not in grid.WEIGHTED and node.inputs[0] not in run.held:
+    names = [output] if node.op in WEIGHTED else [*node.inputs, output]
+    if node.op == "Relu" and before and before.op not in WEIGHTED and node.inputs[0] not in run.held:
         names += before.inputs
     return max((run.steps[name].scale for name in names if name in run.steps), default=0.0)
 
@@ -210,12 +208,10 @@ def _rounded(x: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _saturates(run: Run, node: Node) -> bool:
-    """Whether a pair of u8 s8 products may leave int16, on a machine that adds such pairs in 16 bits."""
+    """Whether the machine may cut a pair of products of `node`."""
     model = run.question.graph
     if not grid.has_weights(model, node) or (run.scheme.activation_codes or (-1,))[0] < 0:
         return False
-    if {"avx512_vnni", "avx_vnni", "amx_int8", "asimd"} & set(cpu_features()):
-        return False
     codes = np.abs(model.constants[node.inputs[1]] / grid.weight_scales(model, node, run.scheme)).max()
     step, x = run.steps[node.inputs[0]], run.values[node.inputs[0]]
-    return bool(2 * codes * (x.max() - step.low) / step.scale > np.iinfo(np.int16).max)
+    return saturation.saturates((x.max() - step.low) / step.scale, codes)

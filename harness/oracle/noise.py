@@ -23,6 +23,7 @@ from onnx import NodeProto, helper, numpy_helper
 from generators.case import Case
 from harness.oracle import calibration, grid
 from harness.oracle.graph import Graph, Values
+from harness.oracle.operators import RECURRENT
 from harness.oracle.question import Question
 from harness.wire import Scheme
 
@@ -98,7 +99,7 @@ def weight_steps(model: Graph, scheme: Scheme) -> dict[str, np.ndarray]:
     if scheme.weight_codes is None:
         return {}
     names = {node.inputs[1]: node for node in model.nodes if grid.has_weights(model, node)}
-    names |= {name: node for node in model.nodes if node.op in grid.RECURRENT for name in node.inputs[1:3]}
+    names |= {name: node for node in model.nodes if node.op in RECURRENT for name in node.inputs[1:3]}
     found = {}
     for name, node in names.items():
         w = model.constants.get(name)

@@ -16,7 +16,6 @@ import onnx
 
 from generators.case import Case
 from harness.oracle import graph
-from harness.oracle.artifacts.form import in_order
 from harness.oracle.graph import Graph, Values
 from harness.reference import Reference
 from harness.verdict import Kind, Verdict, Word
@@ -53,7 +52,7 @@ class Question:
     def written(self) -> Graph | None:
         """The artifact, its nodes in order, if it is an ONNX model."""
         data = (self.artifact or {}).get("model")
-        return in_order(graph.read(onnx.ModelProto.FromString(data))) if isinstance(data, bytes) else None
+        return graph.in_order(graph.read(onnx.ModelProto.FromString(data))) if isinstance(data, bytes) else None
 
     @cached_property
     def records(self) -> tuple[Values, ...]:

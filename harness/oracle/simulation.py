@@ -180,7 +180,7 @@ def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -
 def _is_alone(node: Node, model: Graph, region: Region) -> bool:
     """Whether nothing in the region of `node` changes its weights but a BatchNormalization."""
     others = {model.nodes[k].op for k in tracing.inside(model, region)} - {node.op}
-    return all(op in ACTIVATIONS or dyadic.RULES.get(op) in dyadic.MOVEMENT for op in others)
+    return all(op in ACTIVATIONS or dyadic.moves(op) for op in others)
 
 
 def _with_weights(model: Graph, kept: Sequence[Held]) -> Graph:

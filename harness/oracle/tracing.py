@@ -95,7 +95,7 @@ def _is_renamed(model: Graph, region: Region, strangers: Collection[str], run: V
     """
     nodes = [model.nodes[k] for k in inside(model, region)]
     computing = [node for node in nodes if run.get(node.outputs[0], _NOTHING).dtype.kind == "f"]
-    moves = all(dyadic.RULES.get(node.op) in dyadic.MOVEMENT for node in computing)
+    moves = all(dyadic.moves(node.op) for node in computing)
     return any(op.name in strangers or (moves and op.values is None) for op in region.operations)
 
 
@@ -182,7 +182,7 @@ def _fits(model: Graph, region: Region) -> bool:
         return False
     if region.operations:
         return not any(op.runs == "somehow" for op in region.operations)
-    moved = all(dyadic.RULES.get(node.op) in dyadic.MOVEMENT for node in nodes)
+    moved = all(dyadic.moves(node.op) for node in nodes)
     return moved or set(_behind(model, region.result)).isdisjoint(model.inputs)  # else: computed beforehand
 
 

@@ -18,7 +18,7 @@ import onnx
 from onnx import numpy_helper
 
 from generators.case import Case
-from harness.oracle import grid
+from harness.oracle.operators import RECURRENT, WEIGHTED
 from harness.oracle.question import identical
 from harness.reference import Reference
 
@@ -71,9 +71,7 @@ def _changed(case: Case, change: Callable[[np.ndarray], np.ndarray]) -> Case:
     """`case` with each float input and weight changed."""
     model = onnx.ModelProto()
     model.CopyFrom(case.proto)
-    weights = {
-        name for node in model.graph.node for name in node.input[1:3] if node.op_type in grid.WEIGHTED | grid.RECURRENT
-    }
+    weights = {name for node in model.graph.node for name in node.input[1:3] if node.op_type in WEIGHTED | RECURRENT}
     stated = [n.attribute[0] for n in model.graph.node if n.op_type == "Constant" and n.output[0] in weights]
     constants = [attribute.t for attribute in stated if attribute.name == "value"]  # others hold a number, or a few
     for tensor in (*constants, *(t for t in model.graph.initializer if t.name in weights)):

@@ -15,10 +15,11 @@ import numpy as np
 
 from harness.oracle.artifacts.folding import output_axis
 from harness.oracle.artifacts.form import MOVEMENT, Artifact, Format, Use
-from harness.oracle.artifacts.matching import LINEAR, How, Matching, Pair
+from harness.oracle.artifacts.matching import How, Matching, Pair
 from harness.oracle.artifacts.values import Numbers
 from harness.oracle.balls.ball import Undecided
 from harness.oracle.graph import Graph
+from harness.oracle.operators import WEIGHTED
 
 HABIT = 0.5
 """share of a model's biases that a quantiser moves at least, if it moves any"""
@@ -41,7 +42,7 @@ def _biases(
     """The biases of linear operators by name, and whether correction explains what the artifact has there."""
     pairs = {name: pair for pair in matching.pairs for name in pair.node.outputs if pair.how is How.SAME}
     for pair in pairs.values():
-        if pair.node.op in LINEAR:
+        if pair.node.op in WEIGHTED:
             linear, position = pair, 2
         else:
             position = next((k for k, name in enumerate(pair.node.inputs) if name in constants), 2)

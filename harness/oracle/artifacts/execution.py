@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from harness.machine import cpu_features
+from harness.oracle import saturation
 from harness.oracle.artifacts.form import DEQUANTIZE, Artifact, Piece, Use
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Ball, Undecided, format_of
@@ -24,7 +24,6 @@ from harness.oracle.question import distance
 from harness.oracle.running_error import is_ill, outside
 
 SATURATING = frozenset({"Conv", "Gemm", "MatMul"})
-WIDE_KERNELS = frozenset({"avx512_vnni", "avx_vnni", "amx_int8", "asimd"})
 
 
 @dataclass(frozen=True)
@@ -126,21 +125,19 @@ def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray
 
 
 def saturates(artifact: Artifact, numbers: Numbers) -> bool:
-    """Whether products of u8 activations and s8 weights may leave int16, on a machine that adds pairs of them so."""
-    if not WIDE_KERNELS.isdisjoint(cpu_features()):
-        return False
+    """Whether the machine may cut a pair of products of u8 activations and s8 weights."""
     return any(_saturates(piece, numbers) for piece in artifact.pieces if piece.node.op in SATURATING)
 
 
 def _saturates(piece: Piece, numbers: Numbers) -> bool:
-    """max |a0 w0 + a1 w1| > 32767 over pairs of codes, with the largest weights of all for any pair."""
+    """With the largest code of all for any."""
     try:
         a, w = (_codes(use, numbers) for use in piece.uses[:2])
     except (Undecided, ValueError):
         return False
     if a is None or w is None or a.dtype != np.uint8 or w.dtype != np.int8:
         return False
-    return bool(2 * np.abs(w.numbers).max(initial=0) * a.high.max(initial=0) > np.iinfo(np.int16).max)
+    return saturation.saturates(a.high.max(initial=0), np.abs(w.numbers).max(initial=0))
 
 
 def _codes(use: Use | None, numbers: Numbers) -> Ball | None:

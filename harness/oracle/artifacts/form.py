@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from onnx import GraphProto, TensorProto
 
-from harness.oracle.graph import Graph, Node, captured
+from harness.oracle.graph import Graph, Node
 
 CONTRIB = "com.microsoft."
 QUANTIZE = frozenset({"QuantizeLinear", CONTRIB + "QuantizeLinear"})
@@ -181,26 +181,6 @@ def is_constant(node: Node, known: Container[str]) -> bool:
         and all(name in known for name in node.inputs if name)
         and not node.op.startswith("Random")
     )
-
-
-def in_order(graph: Graph) -> Graph:
-    """`graph` with its nodes in topological order, of what their subgraphs read too; quantisers forget that."""
-    made = {name for node in graph.nodes for name in node.outputs if name}
-    done: set[str] = set()
-    nodes: list[Node] = []
-    waiting = list(graph.nodes)
-    while waiting:
-        later = []
-        for node in waiting:
-            if all(name in done or name not in made for name in (*node.inputs, *captured(node))):
-                nodes.append(node)
-                done.update(node.outputs)
-            else:
-                later.append(node)
-        if len(later) == len(waiting):
-            return graph
-        waiting = later
-    return replace(graph, nodes=tuple(nodes))
 
 
 def spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:

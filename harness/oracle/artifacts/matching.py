@@ -21,6 +21,7 @@ from harness.oracle.artifacts.form import Artifact, Piece, Use
 from harness.oracle.artifacts.values import Numbers, spellings
 from harness.oracle.balls.ball import Ball, Undecided, is_float
 from harness.oracle.graph import Graph, Node
+from harness.oracle.operators import AFFINE, WEIGHTED
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal"})
 RANGES = frozenset({"Clip", "Relu"})
@@ -29,8 +30,6 @@ SMALL = 16
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """operators of which several in a row may become one"""
 IDENTITIES = frozenset({"Cast", "Dropout", "Identity"})
-AFFINE = frozenset({"Add", "BatchNormalization", "Div", "Mul", "Sub"})
-LINEAR = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 
 
 class How(StrEnum):
@@ -268,7 +267,7 @@ class _Matcher:
         """The pair with the Add behind it, where the node has a bias that the piece has not."""
         if (
             pair.piece is None
-            or pair.node.op not in LINEAR
+            or pair.node.op not in WEIGHTED
             or pair.node.input(2) not in self.constants
             or pair.operands[2]
         ):
@@ -300,7 +299,7 @@ class _Matcher:
         maker = self.maker(real)
         if node.op in AFFINE:
             varying = [name for name in node.inputs if name and name not in self.constants]
-            return maker is not None and maker.node.op in LINEAR and len(varying) == 1
+            return maker is not None and maker.node.op in WEIGHTED and len(varying) == 1
         return node.op in RANGES | IDENTITIES or is_in_order(node)
 
     def fit(self, node: Node, piece: Piece) -> float | None:

@@ -18,14 +18,14 @@ import numpy as np
 from harness.oracle.artifacts.correction import corrected
 from harness.oracle.artifacts.folding import Folding, fold
 from harness.oracle.artifacts.form import Format, Use
-from harness.oracle.artifacts.matching import AFFINE, LINEAR, How, Matching, Pair
+from harness.oracle.artifacts.matching import How, Matching, Pair
 from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges
 from harness.oracle.artifacts.scaling import Held, Scaling, equivalent
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided, format_of, is_float
 from harness.oracle.balls.quantized import code_range
 from harness.oracle.graph import Graph, Node
-from harness.oracle.grid import RECURRENT
+from harness.oracle.operators import AFFINE, RECURRENT, WEIGHTED
 
 HALF = 0.5 * (1 + 2e-4)
 FLOAT_ERROR = 2.0**-21
@@ -227,7 +227,7 @@ class _Checker:
                         computed = 0.0 if name in self.model.constants else 4 * error * np.abs(wanted).max(initial=0.0)
                         steps, exactly = stored[2] + computed, wanted.astype(np.float64)
                         right = self.values(name, pair.node, stored[1], exactly, steps, error)
-                        if right and k == 1 and pair.node.op in LINEAR:
+                        if right and k == 1 and pair.node.op in WEIGHTED:
                             self.used += [(share, use, name, pair.node) for share in self.shares(use)]
                 except Undecided:
                     continue
@@ -263,7 +263,7 @@ class _Checker:
         """Whether an int32 bias has the scale that kernels assume, that of the product."""
         uses, format = pair.operands, use.format
         integers = self.numbers.ball(self.numbers.artifact.codes_of(use.tensor))
-        if pair.node.op not in LINEAR:
+        if pair.node.op not in WEIGHTED:
             return True
         if format is None or format.unit or integers.dtype != np.int32 or not uses[0] or not uses[1]:
             return True
@@ -288,7 +288,7 @@ class _Checker:
 
     def takes_all_codes(self, pair: Pair, position: int, use: Use) -> bool:
         """Whether the scale of a constant comes from its own range, be it weights or what is added or multiplied."""
-        if pair.node.op in LINEAR:
+        if pair.node.op in WEIGHTED:
             return position == 1 and not self.is_bias_wide(pair)
         if pair.node.op in RECURRENT:
             return position in (1, 2)

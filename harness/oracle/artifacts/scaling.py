@@ -17,10 +17,11 @@ import numpy as np
 
 from harness.oracle.artifacts.folding import output_axis
 from harness.oracle.artifacts.form import MOVEMENT, Artifact, Use
-from harness.oracle.artifacts.matching import LINEAR, How, Matching, Pair, named
+from harness.oracle.artifacts.matching import How, Matching, Pair, named
 from harness.oracle.artifacts.values import Numbers, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
 from harness.oracle.graph import Graph, Node, captured
+from harness.oracle.operators import WEIGHTED
 
 NORMS = frozenset({"BatchNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"})
 POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "Resize"})
@@ -99,7 +100,7 @@ def inserted(model: Graph, artifact: Artifact) -> Graph:
         sources = [called[use.real] for use in piece.uses if use and use.real in called]
         if piece.node.op != "Mul" or result in called or not stored or not sources:
             continue
-        readers = [p for p in artifact.pieces if p.node.op in LINEAR and p.uses[0] and p.uses[0].real == result]
+        readers = [p for p in artifact.pieces if p.node.op in WEIGHTED and p.uses[0] and p.uses[0].real == result]
         results = {called.get(use.real) for reader in readers for use in reader.results if use}
         places = [k for k, n in enumerate(nodes) if n.inputs[:1] == (sources[0],) and results.intersection(n.outputs)]
         for k in places:
@@ -177,7 +178,7 @@ class _Walk:
         node, first, second = pair.node, self.factor(pair.node.input(0)), self.factor(pair.node.input(1))
         constant = next((k for k in (1, 0) if node.input(k) in self.constants), None)
         op = "" if pair.how is How.ABSORBED and node.op != "Clip" else node.op
-        if op in LINEAR and constant == 1:
+        if op in WEIGHTED and constant == 1:
             return self.linear(pair, first)
         if op in NORMS and first is ONE:
             return [self.norm(pair)], (1, 2)

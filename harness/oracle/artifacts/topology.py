@@ -20,7 +20,6 @@ from onnx import GraphProto
 from harness.oracle.artifacts.difference import blaming, differences, disagreement
 from harness.oracle.artifacts.form import OPAQUE, Use
 from harness.oracle.artifacts.matching import (
-    AFFINE,
     RANGES,
     RESHAPING,
     How,
@@ -33,6 +32,7 @@ from harness.oracle.artifacts.values import FOLDING_ERROR, Numbers, Problem, app
 from harness.oracle.balls.ball import Ball, Undecided, exact, hull, is_float, undecided_where
 from harness.oracle.balls.operands import moved
 from harness.oracle.graph import Graph, Node
+from harness.oracle.operators import AFFINE
 
 MOVED_BOUND = 0.51
 """of a step: how far the bound of an absorbed Relu or Clip may move"""
