@@ -297,6 +297,19 @@ def test_a_channel_of_zeros_may_have_any_scale(lab):
     assert np.isfinite(read.scales).all()
 
 
+def test_of_weights_folded_with_an_infinite_factor_nothing_is_said(lab):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "one", "one", "one", "zero"], ["y"], epsilon=0.0),
+    ]
+    constants = {"w": np.ones((1, 1, 1, 1), np.float32), "one": np.ones(1, np.float32), "zero": np.zeros(1, np.float32)}
+    case = models.case(nodes, {"x": X[None, None]}, constants, outputs=[("y", FLOAT, (1, 1, *X.shape))])
+    seen, _ = observed(lab, case)
+    assert not np.isfinite(seen.artifact["layers"][0]["weights"]).any(), "MNN folds in another way"
+    question = Question(case, (), (), lab.reference, SCHEME, artifact=seen.artifact)
+    assert simulation.simulated(question).misquantised is None
+
+
 def test_a_tensor_that_is_held_in_another_order_is_the_model_s(lab):
     operations = [operation("h", "x", ["h, transposed"], "codes"), operation("y", ["h, transposed"], "y", "codes")]
     said = artifact(operations, {"x": SCALES["x"], "h, transposed": SCALES["h"], "y": SCALES["y"]})

@@ -173,7 +173,8 @@ def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -
         for layer in (layer for layer in found if layer.name in names):
             fitting = [w for w in candidates if w.node in within and w.matrix.shape == layer.weights.shape]
             best = min(fitting, key=lambda w: layers.distance(layer, w).max(initial=0.0), default=None)
-            kept.append((layer, best, name))
+            finite = all(np.isfinite(w.factors).all() for w in fitting)  # else they may have become anything
+            kept.append((layer, best if finite else None, name))
     return kept
 
 
