@@ -7,7 +7,7 @@ from onnx import TensorProto, helper
 from harness.oracle import sampling
 from harness.verdict import Kind, Word
 from tests.models import case
-from tests.oracle_tools import WRONG_WEIGHTS, asked, in_float64
+from tests.oracle_tools import WRONG_WEIGHTS, asked, in_float64, verdict
 
 FLOAT = TensorProto.FLOAT
 
@@ -142,3 +142,10 @@ def test_the_worst_of_several_outputs_speaks(lab):
     right = lab.reference.run(model).outputs[0]
     said = asked(sampling.decide, lab, model, {"y": right["y"] * np.float32(1.01), "z": right["z"] * np.float32(2)})
     assert (said.word, said.output) == (Word.DIVERGES, "z")
+
+
+@pytest.mark.parametrize("error", [1e-7, 1e-3])
+def test_the_zero_at_the_end_of_a_window_may_be_the_rounding_of_an_angle(lab, error):
+    node = helper.make_node("HannWindow", ["n"], ["y"], periodic=0)
+    model = case([node], {"n": np.array(2)}, outputs=[("y", FLOAT, (2,))])
+    assert verdict(lab, model, {"y": np.array([0, error], np.float32)}).failed is (error > 1e-5)
