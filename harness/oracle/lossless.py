@@ -32,14 +32,25 @@ from harness.verdict import Kind, Verdict
 from harness.wire import Scheme
 
 TIER = "lossless"
-HALF_STEP = 0.501
+HALF_STEP = 0.501  # half a step, and what float rounding moves a code (see ON_GRID)
 ONE_STEP = 1.001  # a kernel that truncates, or rounds once more; of a kind of its own
 ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
 FLOAT_ERROR = 1e-6  # of max|y|, or of the largest bias, which the products may cancel
-BIN = 1 / 2048
-TAKEN_APART = frozenset({"BatchNormalization", "Clip", "CumSum", "LeakyRelu", "PRelu"}) | {
-    *("ReduceMean", "ReduceSum", "Resize", "Trilu", "Where")
-}
+BIN = 1 / 2048  # of a range: the width of a bin of the histograms by which calibrations clip
+TAKEN_APART = frozenset(
+    {
+        "BatchNormalization",
+        "Clip",
+        "CumSum",
+        "LeakyRelu",
+        "PRelu",
+        "ReduceMean",
+        "ReduceSum",
+        "Resize",
+        "Trilu",
+        "Where",
+    }
+)
 """operators of which a converter may make several"""
 
 
@@ -166,29 +177,41 @@ class Run:
 
 
 def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
-    question, last = run.question, nodes[-1]
+    question, step = run.question, _step_of_results(run, nodes[-1], place[1])
     got, expected = question.pair(place)
-    step = _step_of_results(run, last, place[1])
-    on_grid = place[1] in run.held and run.shares(last) and not run.scheme.clips
-    relative = FLOAT_ERROR + (BIN * len(nodes) if run.scheme.clips else 0.0)
-    added = [question.graph.constants.get(node.input(2)) for node in nodes[-2:] if node.op in WEIGHTED]
-    terms = [expected, *(bias for bias in added if bias is not None)]
-    largest = max(float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in terms)
-    bound = np.full(expected.shape, (ON_GRID if on_grid else HALF_STEP) * step + relative * largest)
+    on_grid = place[1] in run.held and run.shares(nodes[-1]) and not run.scheme.clips
+    slack = _float_error(run, place, nodes)
+    bound = np.full(expected.shape, (ON_GRID if on_grid else HALF_STEP) * step + slack)
     error = distance(got, expected)
-    if (error > bound).any() and last.op == "Relu" and len(nodes) > 1 and last.inputs[0] in run.steps:
-        # not fused: the results before the Relu were rounded by themselves
-        between, tie = _rounded(run.values[last.inputs[0]].astype(np.float64), run.steps[last.inputs[0]].scale)
-        unfused = distance(got, np.maximum(between, 0)) - tie
-        error = error if (unfused > bound).any() else np.maximum(unfused, 0)
+    if (error > bound).any():
+        unfused = _beside_unfused(run, got, nodes)
+        error = error if unfused is None or (unfused > bound).any() else unfused
     evidence = {"error": float(error.max(initial=0.0)), "bound": float(bound.max(initial=0.0))}
     if not (error > bound).any():
         return agrees(TIER, place, **evidence)
     if saturation.RULE in question.exceptions and any(_saturates(run, node) for node in nodes):
         return agrees(TIER, place, **evidence, rule=saturation.RULE)
     verdict = diverges(TIER, question, place, error > bound, bound)
-    one_step = not on_grid and bool((error <= ONE_STEP * step + relative * largest).all())
+    one_step = not on_grid and bool((error <= ONE_STEP * step + slack).all())
     return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP) if one_step else verdict
+
+
+def _float_error(run: Run, place: Place, nodes: Sequence[Node]) -> float:
+    """What the floats that scales and results are, and the bins of a histogram, may move a result."""
+    model = run.question.graph
+    added = [model.constants.get(node.input(2)) for node in nodes[-2:] if node.op in WEIGHTED]
+    terms = [run.question.pair(place)[1], *(bias for bias in added if bias is not None)]
+    largest = max(float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in terms)
+    return (FLOAT_ERROR + (BIN * len(nodes) if run.scheme.clips else 0.0)) * largest
+
+
+def _beside_unfused(run: Run, got: np.ndarray, nodes: Sequence[Node]) -> np.ndarray | None:
+    """How far `got` is from results of a Relu that is not fused, so that those before it were rounded by themselves."""
+    last = nodes[-1]
+    if last.op != "Relu" or len(nodes) < 2 or last.inputs[0] not in run.steps:
+        return None
+    between, tie = _rounded(run.values[last.inputs[0]].astype(np.float64), run.steps[last.inputs[0]].scale)
+    return np.asarray(np.maximum(distance(got, np.maximum(between, 0)) - tie, 0))
 
 
 def _step_of_results(run: Run, node: Node, output: str) -> float:
