@@ -9,7 +9,7 @@ With all optimisations the artifact runs in windows, each fed from the record, i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,10 +29,11 @@ from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Ball
 from harness.oracle.balls.evaluate import evaluate
-from harness.oracle.graph import Graph
+from harness.oracle.graph import Graph, Values
 from harness.oracle.question import identical
 from harness.oracle.rewriting import documented
 from harness.oracle.running_error import is_ill
+from harness.oracle.structure import DATA_DEPENDENT
 from harness.recipe import effective
 from harness.reduce.submodel import Recording, UnrecordedError, submodel
 from harness.reference import ReferenceError
@@ -105,7 +106,7 @@ def audit(
     balls = [evaluate(graph, record).balls for record in records]
     calibration = Calibration(ranges_of(recorded), sampled=True, records=recorded, alike=alike)
     found = compare(floating, graph, balls, calibration)
-    problems = list(found.problems)
+    problems = [*found.problems, *_misshapen(floating, recorded, records)]
     for record in records:
         problems += nodes_as_written(graph, {**graph.constants, **record})
     excused: dict[str, str] = {}
@@ -118,6 +119,18 @@ def audit(
     mild = len({problem.where for problem in problems if problem.mild})
     verdict = Word.DIVERGES if serious else Word.AGREES
     return Audit(verdict, serious, round(vouched, 4), mild, Counter(unknown.values()))
+
+
+def _misshapen(model: Graph, recorded: Sequence[Values], records: Sequence[Values]) -> Iterator[Problem]:
+    """Outputs of another shape than the float `model` gives, where rounding decides nothing of it."""
+    for name in model.outputs:
+        makers = model.ancestors(name)
+        shapes = {(a[name].shape, b[name].shape) for a, b in zip(recorded, records) if name in a and name in b}
+        other = next((pair for pair in sorted(shapes) if pair[0] != pair[1]), None)
+        if other and DATA_DEPENDENT.isdisjoint(node.op for node in makers):
+            message = f"output {name!r} has shape {list(other[1])}, in the float model {list(other[0])}"
+            culprit = (makers[-1].name or name, makers[-1].op) if makers else ("", "")
+            yield Problem("topology", name, np.inf, 0.0, message, culprit)
 
 
 def check_pair(model: onnx.ModelProto, quantised: onnx.ModelProto) -> None:

@@ -159,6 +159,13 @@ def test_a_scale_that_cuts_weights_off_is_named(lab):
     assert "1 of axis 1" in found.problems[0].message, "the message does not tell the channel"
 
 
+def test_an_output_of_another_shape_is_named(lab):
+    wider, steps = (np.append(x, x[..., :1], -1) for x in (WEIGHTS, STEPS))
+    found = audit.audit(FLOAT, fake_quantised(wider, steps), [FEED], lab)
+    assert [(p.question, p.where) for p in found.problems] == [("topology", "y")], found.problems
+    assert "[2, 4], in the float model [2, 3]" in found.problems[0].message
+
+
 CODES = np.rint(WEIGHTS / STEPS).astype(np.int8)
 BIAS = np.random.default_rng(2).normal(size=3).astype(np.float32)
 BIASED = model(
