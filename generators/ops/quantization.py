@@ -1,4 +1,4 @@
-"""QuantizeLinear and DequantizeLinear."""
+"""Quantisation, and products of integers."""
 
 from __future__ import annotations
 

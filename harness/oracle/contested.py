@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from harness.oracle.balls.ball import Ball, is_float
-from harness.oracle.balls.evaluate import applied
+from harness.oracle.balls.evaluate import Evaluation, applied
 from harness.oracle.balls.sliding import CEIL_MODE_SETTLED, window_attributes
 from harness.oracle.graph import Graph, Node, Values
 
@@ -133,18 +133,28 @@ def _mask_outside_training(node: Node, tensors: Values, opset: int) -> bool:
     return node.op == "Dropout" and any(node.outputs[1:]) and opset < MASK_SETTLED
 
 
-def _no_answer(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> bool:
-    """Whether the rule of ball arithmetic, told the operands, says that the result is open."""
+def _maximum_of_nan(node: Node, tensors: Values, opset: int) -> bool:
+    operands = [tensors[name] for name in node.inputs if name in tensors]
+    return node.op in EXTREMES and any(x.dtype.kind == "f" and np.isnan(x).any() for x in operands)
+
+
+def _told(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> Evaluation | None:
+    """What ball arithmetic makes of a node of one of `operators` when it is told the operands."""
     if node.op not in operators or any(name and name not in tensors for name in node.inputs):
-        return False
-    return bool(applied(node, {name: tensors[name] for name in node.inputs if name}, opset).open)
+        return None
+    return applied(node, {name: tensors[name] for name in node.inputs if name}, opset)
+
+
+def _no_answer(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> bool:
+    """Whether ball arithmetic says that nobody has one."""
+    evaluation = _told(operators, node, tensors, opset)
+    return evaluation is not None and bool(evaluation.open)
 
 
 def _several_answers(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> bool:
-    """Whether ball arithmetic, told the operands, still allows results that differ by more than rounding."""
-    if node.op not in operators or any(name and name not in tensors for name in node.inputs):
-        return False
-    balls = applied(node, {name: tensors[name] for name in node.inputs if name}, opset).balls
+    """Whether ball arithmetic allows results that differ by more than rounding."""
+    evaluation = _told(operators, node, tensors, opset)
+    balls = evaluation.balls if evaluation else {}
     found = [balls[name] for name in node.outputs if isinstance(balls.get(name), Ball)]
     return any((np.isinf(ball.error) if is_float(ball.dtype) else ball.error > 0).any() for ball in found)
 
@@ -197,7 +207,7 @@ RULES = (
     Contested(
         "maximum of numbers and NaN",
         "onnxruntime skips a NaN in ReduceMax, onnx.reference gives it",
-        partial(_several_answers, EXTREMES),
+        _maximum_of_nan,
         bounded=True,
     ),
     Contested(
