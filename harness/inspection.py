@@ -21,7 +21,7 @@ OPERATION = {
     "inputs": [str],
     "outputs": [str],
     "runs": str,
-    "steps?": int,
+    "steps?": NUMBER,
     "in_order?": bool,
     "whole_bias?": bool,
     "layer?": str,

@@ -98,7 +98,7 @@ Artifact = Mapping[str, Any]
 "operations": [{"name", "inputs", "outputs", "runs", ...}]   in order, by the names of their tensors. "runs" is
                    "moves"   gives the data it reads in another shape or order, as codes where both are on one grid;
                              "in_order": whether they keep their order
-                   "codes"   reads and gives codes, which may be "steps" beyond the nearest
+                   "codes"   reads and gives codes; what it rounds may be "steps" off, or parts of one
                    "codes unless broadcast"   does so where its operands have the shape of the result, or one element
                    "float"   reads what is there, and gives floats
                    "codes or floats"   does the one or the other

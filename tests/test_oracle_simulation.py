@@ -297,13 +297,42 @@ def test_a_channel_of_zeros_may_have_any_scale(lab):
     assert np.isfinite(read.scales).all()
 
 
+def normalised(nodes, x, y, **constants):
+    """`nodes` with one, zero and `constants` of one channel."""
+    given = {"one": np.ones(1, np.float32), "zero": np.zeros(1, np.float32), **constants}
+    return models.case(nodes, {"x": x}, given, outputs=[("y", FLOAT, y)])
+
+
+def test_a_normalisation_in_fixed_point_may_take_the_other_code_near_a_tie(lab):
+    """MNN's multiplier has 15 bits."""
+    rng = np.random.default_rng(0)
+    x, s = rng.uniform(-4, 4, (1, 16, 16, 64)).astype(np.float32), rng.normal(size=16).astype(np.float32)
+    nodes = [helper.make_node("BatchNormalization", ["x", "s", "s", "s", "one"], ["y"], epsilon=1e-5)]
+    case = normalised(nodes, x, x.shape, s=s, one=np.ones(16, np.float32))
+    seen, options = observed(lab, case)
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert (found.word, found.tier) == (Word.AGREES, "artifact"), found.message
+
+
+def test_weights_may_be_folded_with_one_normalisation_after_another(lab):
+    x = np.random.default_rng(1).normal(size=(1, 1, 4, 4)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "s", "one", "zero", "one"], ["n"], epsilon=1e-5),
+        helper.make_node("BatchNormalization", ["n", "s", "one", "zero", "one"], ["y"], epsilon=1e-5),
+    ]
+    case = normalised(nodes, x, (1, 1, 3, 3), w=np.ones((1, 1, 2, 2), np.float32), s=np.float32([3]))
+    seen, options = observed(lab, case)
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message
+
+
 def test_of_weights_folded_with_an_infinite_factor_nothing_is_said(lab):
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", "one", "one", "one", "zero"], ["y"], epsilon=0.0),
     ]
-    constants = {"w": np.ones((1, 1, 1, 1), np.float32), "one": np.ones(1, np.float32), "zero": np.zeros(1, np.float32)}
-    case = models.case(nodes, {"x": X[None, None]}, constants, outputs=[("y", FLOAT, (1, 1, *X.shape))])
+    case = normalised(nodes, X[None, None], (1, 1, *X.shape), w=np.ones((1, 1, 1, 1), np.float32))
     seen, _ = observed(lab, case)
     assert not np.isfinite(seen.artifact["layers"][0]["weights"]).any(), "MNN folds in another way"
     question = Question(case, (), (), lab.reference, SCHEME, artifact=seen.artifact)

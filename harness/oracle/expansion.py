@@ -32,7 +32,7 @@ class Expansion:
     nodes: tuple[Node, ...]
     constants: Mapping[str, np.ndarray]
     grids: Grids
-    steps: int
+    steps: float
 
 
 class _Unforeseen(Exception):
@@ -68,7 +68,7 @@ def expand(
     return Expansion(nodes, builder.constants, (grid,), last.steps)
 
 
-def rounding(x: str, y: str, grids: Grids, steps: int = 0, slack: float = 0.0) -> Node:
+def rounding(x: str, y: str, grids: Grids, steps: float = 0, slack: float = 0.0) -> Node:
     """The node that makes tensor y of x on `grids`."""
     if not any(grids):
         return Node("Identity", (x,), (y,), {})

@@ -130,9 +130,9 @@ def weights_of(model: Graph) -> Iterator[Weights]:
         yield Weights(node, matrix, plain)
         if (alpha := float(node.attributes.get("alpha", 1.0))) != 1.0:
             yield Weights(node, matrix, alpha * plain)
-        factors = _norm_factors(model, node)
-        if factors is not None and factors.size == len(matrix):
-            yield Weights(node, matrix, _spread(node, factors, values.shape))
+        for factors in _norm_factors(model, node):
+            if factors.size == len(matrix):
+                yield Weights(node, matrix, _spread(node, factors, values.shape))
 
 
 def _matrix(node: Node, values: np.ndarray) -> np.ndarray:
@@ -160,18 +160,22 @@ def in_place(node: Node, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarr
     return np.asarray((matrix.T if transposed else matrix.reshape(shape)).astype(np.float32))
 
 
-def _norm_factors(model: Graph, node: Node) -> np.ndarray | None:
-    """What the BatchNormalization that alone follows `node` multiplies each channel by, if one does."""
-    followers = [n for n in model.nodes if node.outputs[0] in n.inputs]
-    if len(followers) != 1 or followers[0].op != "BatchNormalization":
-        return None
-    norm = followers[0]
-    scale, variance = (model.constants.get(norm.inputs[k]) for k in (1, 4))
-    if scale is None or variance is None:
-        return None
-    epsilon = float(norm.attributes.get("epsilon", 1e-5))
-    with np.errstate(divide="ignore", invalid="ignore"):  # a variance may be anything
-        return np.asarray(scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon))
+def _norm_factors(model: Graph, node: Node) -> Iterator[np.ndarray]:
+    """What the BatchNormalizations that alone follow `node` multiply each channel by: the first, the first two, ..."""
+    product, result = np.ones(1), node.outputs[0]
+    while True:
+        followers = [n for n in model.nodes if result in n.inputs]
+        if len(followers) != 1 or followers[0].op != "BatchNormalization":
+            return
+        norm = followers[0]
+        scale, variance = (model.constants.get(norm.inputs[k]) for k in (1, 4))
+        if scale is None or variance is None:
+            return
+        epsilon = float(norm.attributes.get("epsilon", 1e-5))
+        with np.errstate(divide="ignore", invalid="ignore"):  # a variance may be anything
+            product = product * (scale.astype(np.float64) / np.sqrt(variance.astype(np.float64) + epsilon))
+        yield product
+        result = norm.outputs[0]
 
 
 def _holds(layer: Layer, weights: Weights) -> bool:

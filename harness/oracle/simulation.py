@@ -149,7 +149,7 @@ def shown(node: Node, operands: Operands, context: Context) -> Results:
     return [widened(x, lost, x.dtype)]
 
 
-def _on_grid(x: Ball, grid: Grid | None, steps: int) -> Ball:
+def _on_grid(x: Ball, grid: Grid | None, steps: float) -> Ball:
     if grid is None:
         return x
     v, r = x.numbers / grid.scale, x.error / grid.scale

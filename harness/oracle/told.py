@@ -36,7 +36,7 @@ class Operation:
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     runs: str
-    steps: int = 0
+    steps: float = 0
     in_order: bool = False
     whole_bias: bool = False
     layer: str = ""

@@ -48,7 +48,7 @@ class Region:
     coded: Mapping[str, bool] = field(default_factory=dict)
     sources: Mapping[str, Grids] = field(default_factory=dict)
     grids: Grids = (None,)
-    steps: int = 0
+    steps: float = 0
     handed_out: Grids = (None,)
     known: bool = False
     told: bool = False

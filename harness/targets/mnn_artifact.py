@@ -27,7 +27,10 @@ CODED, SPARSE = 1, 2
 BINARY, CONCAT, CONVERT_TENSOR, CONVOLUTION, DEPTHWISE, PACK, PADDING, UNARY = 7, 10, 129, 12, 13, 44, 45, 101
 POOLINGS = {47: (7, 1), 112: (3, 2)}
 """Pooling, and Pooling3D, which is made in two steps: (the number of the field that holds its type, how many steps)"""
-IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, 77, 85, UNARY, 603})
+SCALE, IN_FIXED_POINT = 77, 128 / 2**15
+"""BatchNormalization, and how far off what it rounds may be: CPUScaleInt8 multiplies by whole numbers of 2^-15, half a
+unit off for each step of its operand, at most 255 from the zero point, and for the bias"""
+IN_CODES = frozenset({CONVOLUTION, DEPTHWISE, 49, SCALE, 85, UNARY, 603})
 """the two, and PReLU, Scale, Softmax, UnaryOp, LayerNorm"""
 IN_ORDER = frozenset({26, 28, 73, 90, 107, CONVERT_TENSOR})
 """of these ExpandDims, Flatten, Reshape, Squeeze, Unsqueeze, ConvertTensor: elements keep their order"""
@@ -252,8 +255,8 @@ def _meaning(op: Table, kind: int) -> dict[str, Any]:
     return {}
 
 
-def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tuple[str, int]:
-    """(in what an operator runs, how far off its codes may be) given the scales of its operands and result.
+def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tuple[str, float]:
+    """(in what an operator runs, how far off what it rounds may be) given the scales of its operands and result.
 
     Averages are cut to integers (MNNAvgPoolInt8), and so are results of Abs, Neg and Sign.
     """
@@ -276,6 +279,8 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
         return ("codes", parts if average else 0) if len(set(scales)) == 1 else ("float", 0)
     if kind in (CONVOLUTION, DEPTHWISE) and not coded:
         return ("somehow" if op.table(2).has(3) else "float"), 0  # weights that are quantised in a form not read here
+    if kind == SCALE:
+        return "codes", IN_FIXED_POINT
     if kind == UNARY and not op.table(2).has(2):
         return ("codes", 1) if op.table(2).integer(0) in WITHOUT_TABLE else ("float", 0)
     return "codes", 0
