@@ -265,6 +265,14 @@ OPEN = {
         one("ReduceMax", np.array([[1, np.nan, 3]], np.float32), axes=[1], keepdims=0),
         {"y": np.array([np.nan], np.float32)},
     ),
+    "the place of NaN": (
+        one("MaxPool", np.array([[[1, np.nan, 3]]], np.float32), outputs=("y", "i"), rank=3, kernel_shape=[3]),
+        {"i": np.array([[[1]]])},
+    ),
+    "the mean of nothing": (
+        one("ReduceMean", np.zeros((3, 0), np.float32), axes=[1], keepdims=0),
+        {"y": np.full(3, np.nan, np.float32)},
+    ),
     "the order of what is not sorted": (
         one("TopK", np.array([1, 5, 3, 4], np.float32), np.array([3]), outputs=("y", "i"), sorted=0),
         {"y": np.array([5, 4, 3], np.float32), "i": np.array([1, 3, 2])},

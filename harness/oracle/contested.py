@@ -21,7 +21,9 @@ from harness.oracle.graph import Graph, Node, Values
 
 POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
 WINDOWED = frozenset({"AveragePool", "Conv", "LpPool", "MaxPool"})
-EXTREMES = frozenset({"Clip", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu"})
+EXTREMES = frozenset(
+    {"Clip", "DynamicQuantizeLinear", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu"}
+)
 OPEN = frozenset(
     {"Cast", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare", "Resize"}
     | {"RoiAlign", "TopK", "Upsample"}

@@ -36,13 +36,14 @@ def max_pool(node: Node, operands: Operands, context: Context) -> Results:
 
 
 def _places(node: Node, x: Ball, where: Sliding) -> Ball:
-    """The flat index of the maximum of each window; between the first and the last that may be it."""
+    """The flat index of the maximum of each window; between the first and the last that may be it, all where one is
+    NaN."""
     sizes, taps = x.shape[2:], tuple(range(-len(where.kernel), 0))
     plane = math.prod(sizes)
     order: Literal["C", "F"] = "F" if attribute(node, "storage_order", 0) else "C"
     numbers = windows(np.arange(plane).reshape((1, 1, *sizes), order=order), where, -1)
     low, high = (windows(end, where, -np.inf) for end in (x.low, x.high))
-    candidates = (high >= low.max(taps, keepdims=True)) & (numbers >= 0)
+    candidates = ~(high < low.max(taps, keepdims=True)) & (numbers >= 0)
     first, last = np.where(candidates, numbers, plane).min(taps), np.where(candidates, numbers, -1).max(taps)
     planes = plane * np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(sizes))
     return exact(first + planes) if (first == last).all() else between(first + planes, last + planes, INT64)

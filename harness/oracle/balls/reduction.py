@@ -49,8 +49,10 @@ def count(x: Ball, axes: Axes) -> int:
 def mean(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     """The mean over `axes`."""
     n = count(x, axes)
+    if not n:
+        raise Open("the mean of nothing")
     sums = total(x, axes, keepdims=keepdims)
-    return sums if n == 1 else scaled(sums, 1 / n if n else np.nan)
+    return sums if n == 1 else scaled(sums, 1 / n)
 
 
 def scaled(x: Ball, factor: float) -> Ball:
