@@ -306,9 +306,10 @@ def normalised(nodes, x, y, **constants):
 def test_a_normalisation_in_fixed_point_may_take_the_other_code_near_a_tie(lab):
     """MNN's multiplier has 15 bits."""
     rng = np.random.default_rng(0)
-    x, s = rng.uniform(-4, 4, (1, 16, 16, 64)).astype(np.float32), rng.normal(size=16).astype(np.float32)
-    nodes = [helper.make_node("BatchNormalization", ["x", "s", "s", "s", "one"], ["y"], epsilon=1e-5)]
-    case = normalised(nodes, x, x.shape, s=s, one=np.ones(16, np.float32))
+    x = rng.uniform(-4, 4, (1, 16, 16, 64)).astype(np.float32)
+    scale, shift = rng.normal(size=(2, 16)).astype(np.float32)
+    nodes = [helper.make_node("BatchNormalization", ["x", "scale", "shift", "shift", "two"], ["y"], epsilon=1e-5)]
+    case = normalised(nodes, x, x.shape, scale=scale, shift=shift, two=np.full(16, 2, np.float32))
     seen, options = observed(lab, case)
     found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
     assert (found.word, found.tier) == (Word.AGREES, "artifact"), found.message

@@ -75,9 +75,10 @@ def _judged(case: Case, observation: Observation, target: Target, options: Optio
     try:
         if failed:
             return _uncontested(question, failed, f"{observation.last.message}\n{observation.last.log}")
-        if misshapen := structure.misshapen(question):
+        misshapen = structure.misshapen(question)
+        if misshapen and misshapen.word is not Word.ABSTAINS:
             return _uncontested(question, misshapen)
-        return _wrong_before(question, observation) or _of_values(question)
+        return _wrong_before(question, observation) or misshapen or _of_values(question)
     except ReferenceError as e:
         if failed:
             return failed
