@@ -269,6 +269,17 @@ OPEN = {
         one("MaxPool", np.array([[[1, np.nan, 3]]], np.float32), outputs=("y", "i"), rank=3, kernel_shape=[3]),
         {"i": np.array([[[1]]])},
     ),
+    "the larger of NaN and a number": (
+        one(
+            "ScatterElements",
+            np.array([1, np.nan, 3], np.float32),
+            np.array([1, 2]),
+            np.array([5, 6], np.float32),
+            opset=18,
+            reduction="max",
+        ),
+        {"y": np.array([1, 5, 6], np.float32)},
+    ),
     "the mean of nothing": (
         one("ReduceMean", np.zeros((3, 0), np.float32), axes=[1], keepdims=0),
         {"y": np.full(3, np.nan, np.float32)},

@@ -137,7 +137,8 @@ def _mask_outside_training(node: Node, tensors: Values, opset: int) -> bool:
 
 def _maximum_of_nan(node: Node, tensors: Values, opset: int) -> bool:
     operands = [tensors[name] for name in node.inputs if name in tensors]
-    return node.op in EXTREMES and any(x.dtype.kind == "f" and np.isnan(x).any() for x in operands)
+    extreme = node.op in EXTREMES or node.attributes.get("reduction") in ("max", "min")
+    return extreme and any(x.dtype.kind == "f" and np.isnan(x).any() for x in operands)
 
 
 def _told(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> Evaluation | None:

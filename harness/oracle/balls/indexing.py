@@ -82,14 +82,16 @@ def scatter_nd(node: Node, operands: Operands, context: Context) -> Results:
 
 
 def scattered(x: Ball, at: tuple[Array, ...], updates: Ball, reduction: str) -> Ball:
-    """x with `updates` put in at positions `at`. Where two meet that are not combined, either may win."""
+    """x with `updates` put in at positions `at`. Where two meet that are not combined, either may win; as may NaN, and
+    what it meets, where the larger is wanted."""
     hits = np.zeros(x.shape, np.int64)
     np.add.at(hits, at, 1)
     if reduction == "none":
         result = joined([x, updates], lambda both: _placed(both[0], at, both[1]))
         return undecided_where(hits > 1, result) if hits.size and hits.max() > 1 else result
     if reduction in ("max", "min"):
-        return _extreme(x, at, updates, np.maximum if reduction == "max" else np.minimum)
+        result = _extreme(x, at, updates, np.maximum if reduction == "max" else np.minimum)
+        return undecided_where((hits > 0) & np.isnan(result.numbers), result)
     combine = np.add if reduction == "add" else np.multiply
     if x.radius is None and updates.radius is None and x.middle.dtype.kind in "biu":
         return Ball(_combined(combine, x.middle, at, updates.middle), None, x.dtype)
