@@ -293,6 +293,16 @@ def test_the_same_seed_constructs_the_same_case():
     assert first.model != third.model
 
 
+def test_results_of_other_ranges_than_the_operands_are_held_to_steps_of_their_own(lab):
+    x = np.arange(256, dtype=np.float32).reshape(4, 64)
+    node = helper.make_node("Mul", ["x", "c"], ["y"])
+    model = case([node], {"x": x}, {"c": np.float32(1 / 64)}, outputs=[("y", FLOAT, (4, 64))])
+    y = x / np.float32(64)
+    assert lossless_says(lab, model, {"y": y}, SCHEMES["u8s8"]).word is Word.AGREES
+    said = lossless_says(lab, model, {"y": y + np.float32(0.25)}, SCHEMES["u8s8"])
+    assert said.word is Word.DIVERGES, f"16 of its own steps, a quarter of one of the operand: {said}"
+
+
 def test_a_relu_may_be_fused_or_come_after_a_rounding_of_its_own(lab):
     gemm = product(bias=False).proto
     gemm.graph.node[0].output[0] = "t"

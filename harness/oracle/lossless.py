@@ -52,6 +52,8 @@ TAKEN_APART = frozenset(
     }
 )
 """operators of which a converter may make several"""
+OWN_STEP = WEIGHTED | {"Add", "BatchNormalization", "CumSum", "Mul", "PRelu", "ReduceSum", "Sub", "Sum"}
+"""operators whose results may leave the ranges of their operands; to others quantisers give the step of an operand"""
 
 
 def keeps_weights(question: Question, place: Place) -> bool:
@@ -215,10 +217,10 @@ def _beside_unfused(run: Run, got: np.ndarray, nodes: Sequence[Node]) -> np.ndar
 
 
 def _step_of_results(run: Run, node: Node, output: str) -> float:
-    """The step of the place; quantisers give operators like AveragePool one step for input and output."""
+    """The step of the place, or a larger one of an operand that the quantiser may have given it."""
     before = run.question.graph.producers.get(node.inputs[0])
-    names = [output] if node.op in WEIGHTED else [*node.inputs, output]
-    if node.op == "Relu" and before and before.op not in WEIGHTED and node.inputs[0] not in run.held:
+    names = [output] if node.op in OWN_STEP else [*node.inputs, output]
+    if node.op == "Relu" and before and before.op not in OWN_STEP and node.inputs[0] not in run.held:
         names += before.inputs
     return max((run.steps[name].scale for name in names if name in run.steps), default=0.0)
 
