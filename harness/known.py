@@ -31,10 +31,11 @@ from typing import Any
 from onnx import helper, numpy_helper
 
 from harness.case import Case, graph_inputs
+from harness.constants import with_constants
 from harness.corpus import SavedCase
 from harness.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
 from harness.reduce.passes import copied, operators
-from harness.reduce.submodel import Record, Recording, UnrecordedError, reads, recording, submodel, with_constants
+from harness.reduce.submodel import Record, Recording, UnrecordedError, reads, recording, submodel
 from harness.signature import operand_class
 from harness.verdict import Kind
 

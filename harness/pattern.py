@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import onnx
 
 from harness.case import Case
-from harness.reduce.submodel import Tensors, with_constants
+from harness.constants import Tensors, with_constants
 from harness.signature import attribute_classes, operand_class
 
 SIBLINGS = (

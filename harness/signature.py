@@ -19,7 +19,7 @@ import onnx
 from onnx import helper
 
 from harness.case import Case
-from harness.reduce.submodel import with_constants
+from harness.constants import with_constants
 from harness.verdict import Kind, Verdict
 
 RANKED = ("Conv", "Pool", "Resize", "Upsample", "RNN", "GRU", "LSTM", "GridSample", "RoiAlign", "Col2Im", "Space")

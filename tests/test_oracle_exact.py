@@ -13,7 +13,7 @@ from harness.oracle.balls.ball import Ball, is_float
 from harness.oracle.balls.evaluate import applied
 from harness.oracle.dyadic import RULES
 from harness.oracle.fixed_point import FixedPoint, fixed_point_of
-from harness.oracle.graph import with_constants
+from harness.oracle.graph import with_values
 from harness.oracle.question import Question
 from harness.verdict import Kind, Word
 from tests.models import case, grid, grouped_conv_transpose_and_norm
@@ -337,7 +337,7 @@ def test_wherever_a_ball_is_undecided_exact_abstains(lab, kind, changed):
 
     for op in sorted(RULES.keys() - {"Upsample"}):
         made = bulk.case(2, 0, focus=(op,))
-        model = with_constants(made.proto, changed_to(Question(made, (), (), lab.reference).graph.constants))
+        model = with_values(made.proto, changed_to(Question(made, (), (), lab.reference).graph.constants))
         made = replace(made, model=model.SerializeToString(), feeds=(changed_to(made.feeds[0]),))
         if not (run := lab.reference.run(made)).outputs:
             continue  # a shape of zeros, say

@@ -118,4 +118,4 @@ def _reweighted(case: Case, scheme: Scheme, rng: np.random.Generator) -> bytes |
     changed = replace(model, constants={**model.constants, **weights})
     if not weights or not grid.keeps_weights(changed, scheme, changed.nodes):
         return None
-    return bytes(graph.with_constants(case.proto, weights).SerializeToString())
+    return bytes(graph.with_values(case.proto, weights).SerializeToString())

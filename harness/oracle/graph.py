@@ -128,7 +128,7 @@ def in_order(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(nodes))
 
 
-def with_constants(model: onnx.ModelProto, values: Values) -> onnx.ModelProto:
+def with_values(model: onnx.ModelProto, values: Values) -> onnx.ModelProto:
     """`model` with other values in the initializers, and as results of the Constant nodes, that `values` names."""
     changed = onnx.ModelProto()
     changed.CopyFrom(model)

@@ -98,7 +98,7 @@ def dequantised(question: Question) -> Question | None:
         shape = question.graph.constants[found.node.inputs[1]].shape
         replaced[found.node.inputs[1]] = in_place(found.node, layer.weights / found.factors, shape)
     case = dataclasses.replace(
-        question.case, model=graph.with_constants(question.case.proto, replaced).SerializeToString()
+        question.case, model=graph.with_values(question.case.proto, replaced).SerializeToString()
     )
     expected = question.reference.run(case)
     if not expected.outputs:

@@ -9,9 +9,10 @@ import onnx
 from onnx import helper, numpy_helper
 
 from harness.case import Case
+from harness.constants import with_constants
 from harness.reduce.passes import copied, rename_reads
 from harness.reduce.problem import Problem
-from harness.reduce.submodel import ancestors, rebuilt, with_constants
+from harness.reduce.submodel import ancestors, rebuilt
 from harness.reduce.submodel import bodies as bodies_of
 
 

@@ -16,9 +16,10 @@ from onnx import helper, numpy_helper
 
 from harness import external
 from harness.case import Case, graph_inputs
+from harness.constants import Tensors, stored_tensors, with_constants
 from harness.reduce.passes import copied, drop_attribute
 from harness.reduce.problem import Problem
-from harness.reduce.submodel import Tensors, rebuilt, stored_tensors, with_constants
+from harness.reduce.submodel import rebuilt
 from harness.reduce.ties import Operands, Size, first_output, ties
 
 LADDER = (1, 2, 3, 4, 6, 8, 16, 32, 64)

@@ -13,9 +13,10 @@ import onnx
 from onnx import numpy_helper
 
 from harness.case import Case, graph_inputs
+from harness.constants import Tensors, constant
 from harness.recipe import simpler as simpler_recipes
 from harness.reduce.problem import Problem, shrink
-from harness.reduce.submodel import Recording, Tensors, UnrecordedError, bodies, constant, rebuilt, submodel
+from harness.reduce.submodel import Recording, UnrecordedError, bodies, rebuilt, submodel
 
 
 def window(problem: Problem) -> None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from harness.reduce.submodel import Tensors
+from harness.constants import Tensors
 
 
 @dataclass(frozen=True, order=True)

@@ -11,9 +11,10 @@ from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
 
 from harness.case import Case, Feed, graph_inputs
+from harness.constants import stored_tensors
 from harness.reduce.passes import copied
 from harness.reduce.problem import PALETTE, Problem, shrink
-from harness.reduce.submodel import rebuilt, stored_tensors
+from harness.reduce.submodel import rebuilt
 
 PARTS = 8
 """A tensor that cannot be constant is simplified by eighths of its size, one of up to 15 elements singly."""
