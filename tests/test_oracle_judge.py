@@ -146,6 +146,16 @@ def test_what_was_to_be_quantised_is_judged_as_floats_are(lab):
     assert verdict.message.startswith("before it is quantised, output 'y' at [0, "), f"it says {verdict.message!r}"
 
 
+def test_a_constant_that_is_taken_for_zero_is_no_fault(lab):
+    """MNN's quantiser takes what is not larger than 1e-5 for zero, and the product is lost."""
+    mnn, options = resolve("mnn"), effective(resolve("mnn").target, {"quantize": "offline"})
+    nodes, x = [helper.make_node("Mul", ["x", "w"], ["y"])], np.full(4, 2, np.float32)
+    for w, word in ((1e-5, Word.ABSTAINS), (1e-3, Word.AGREES)):
+        model = case(nodes, {"x": x}, {"w": np.float32(w)}, outputs=[("y", FLOAT, (4,))])
+        seen = lab.observe(model, mnn, options)
+        assert judge(model, seen, target=mnn.target, options=options, reference=lab.reference).word is word
+
+
 def test_an_artifact_without_a_scale_quantises_nothing(lab):
     model = two_outputs()
     scheme, right = Scheme((-127, 127), (-127, 127), clips=True), lab.reference.run(model).outputs

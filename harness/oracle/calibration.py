@@ -46,6 +46,9 @@ def steps(question: Question, scheme: Scheme) -> dict[str, Step]:
     return found
 
 
+NOTHING = 1e-4
+"""Largest magnitudes below it are not judged: MNN's quantiser takes what is smaller than 1e-5 for zero."""
+
 NARROWEST = 1 / 16.5  # of the range: 128 of 2048 bins is the least that KL keeps, and half a bin more
 WIDEST = 1.1  # 1.0004 was the most seen of MNN's KL, ADMM and EMA
 
@@ -66,6 +69,13 @@ def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Ste
         if chosen:
             found[name] = tuple(chosen)
     return found
+
+
+def vanished(question: Question) -> frozenset[str]:
+    """The constants that the quantiser took for zero: small ones to which the artifact tells a scale of 0."""
+    told = {name for name, codes in (question.artifact or {}).get("tensors", {}).items() if codes["scale"] == 0}
+    held = {name: x for name, x in question.graph.constants.items() if name in told and x.dtype.kind == "f"}
+    return frozenset(name for name, x in held.items() if x.any() and np.abs(x).max() < NOTHING)
 
 
 def _calibrated(question: Question) -> Mapping[str, Sequence[np.ndarray]]:

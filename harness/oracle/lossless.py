@@ -110,6 +110,10 @@ class Run:
         return {**self.question.records[self.feed], **self.question.graph.constants}
 
     @cached_property
+    def vanished(self) -> frozenset[str]:
+        return calibration.vanished(self.question)
+
+    @cached_property
     def held(self) -> frozenset[str]:
         """The activations that are on their grid, by the range of this feed too: some quantisers use that."""
         codes = self.scheme.activation_codes or (0, 0)
@@ -145,7 +149,8 @@ class Run:
         for name in node.inputs[: grid.PARAMETERS.get(node.op)]:
             if not name or self.values[name].dtype.kind != "f" or (weighted and name in node.inputs[1:3]):
                 continue
-            fits = grid.indifferent(self.values[name]) if name in model.constants else name in self.held
+            kept = name not in self.vanished and grid.indifferent(self.values[name])
+            fits = kept if name in model.constants else name in self.held
             if not fits and name not in rounded:
                 return False
         return self._inside(node) and (not weighted or self._weighs(node))

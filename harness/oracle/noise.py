@@ -36,8 +36,8 @@ class Noise:
 
     narrowed  activations -> factors of which range and step may be times as large; () is any down to DEEPEST_CLIP
     partly    consumers may read a tensor unquantised
-    unknown   activations that were zero in calibration, or so small that the quantiser took them for it, and are not
-              now: no formula says what becomes of them
+    unknown   tensors that were zero in calibration, or so small that the quantiser took them for it, and are not now:
+              no formula says what becomes of them
     """
 
     activations: Mapping[str, calibration.Step]
@@ -54,6 +54,7 @@ def of_scheme(question: Question, scheme: Scheme) -> Noise:
     empty = {name for name, t in (question.artifact or {}).get("tensors", {}).items() if t["scale"] == 0}
     nothing = (calibrated.keys() - formula) | (empty & calibrated.keys())
     unknown = {name for name in nothing if any(record[name].any() for record in question.records)}
+    unknown |= calibration.vanished(question)
     formula |= _fixed(question.graph, scheme, formula)
     told = calibration.told(question, formula)
     activations = formula | {name: found[0] for name, found in told.items()}

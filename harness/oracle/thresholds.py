@@ -19,6 +19,7 @@ import numpy as np
 
 from harness.oracle.balls.ball import Ball
 from harness.oracle.balls.evaluate import evaluate
+from harness.oracle.calibration import NOTHING
 from harness.oracle.question import Question
 from harness.oracle.told import Grid, Trace
 from harness.oracle.tracing import Region
@@ -26,8 +27,6 @@ from harness.verdict import Kind, Verdict, Word
 
 TIER = "artifact"
 FLOAT_ERROR = 1e-6  # of a scale: it is computed in float32
-NOTHING = 1e-4
-"""Largest magnitudes below it are not judged: the quantiser takes what is smaller than 1e-5 for zero."""
 
 
 @dataclass(frozen=True)
