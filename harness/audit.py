@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -21,10 +21,10 @@ from harness.errors import UserError
 from harness.laboratory import Laboratory
 from harness.oracle import graph as graphs
 from harness.oracle import saturation
-from harness.oracle.artifact import compare, compare_form, ranges_of
+from harness.oracle.artifact import compare, compare_form
 from harness.oracle.artifacts.execution import difference, nodes_as_written, saturates
 from harness.oracle.artifacts.form import OPAQUE, QUANTISED
-from harness.oracle.artifacts.ranges import Calibration
+from harness.oracle.artifacts.ranges import Calibration, ranges_of
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Ball
@@ -79,11 +79,18 @@ class Look:
 
 
 def audit(
-    model: onnx.ModelProto, quantised: onnx.ModelProto, feeds: Sequence[Feed], lab: Laboratory, *, alike: bool = False
+    model: onnx.ModelProto,
+    quantised: onnx.ModelProto,
+    feeds: Sequence[Feed],
+    lab: Laboratory,
+    *,
+    alike: bool = False,
+    more: Sequence[Feed] = (),
 ) -> Audit:
     """Audit `quantised` against the float `model` on `feeds`.
 
     alike   the feeds are like the data of calibration, so that the ranges of activations can be judged by them closely
+    more    other feeds of that kind, by which ranges are judged too
 
     Raises UserError (kind "model") for models whose inputs or outputs differ, for an artifact with nothing quantised,
     and for a float model that does not run; (kind "feed") for feeds that tell nothing.
@@ -93,7 +100,7 @@ def audit(
     case = Case(model.SerializeToString(), tuple(feeds))
     artifact = Case(quantised.SerializeToString(), tuple(feeds))
     try:
-        recorded = lab.reference.record(case)
+        recorded = lab.reference.record(replace(case, feeds=(*feeds, *more)))
     except ReferenceError as e:
         hint = "are the inputs such as the model is made for?" if alike else _HINT
         raise UserError(f"onnxruntime does not run the float model: {e}", hint=hint, kind="model") from e

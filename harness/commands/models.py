@@ -18,6 +18,7 @@ from harness.environments import DEFAULT_TARGETS, Installed, resolve
 from harness.errors import UserError
 from harness.feeds import made_up, read_feeds
 from harness.files import make_folder
+from harness.fitting import made_to_fit
 from harness.known import Mask, mask_of
 from harness.laboratory import MEMORY_GIB, Laboratory
 from harness.pipeline import Effort, examine
@@ -27,6 +28,9 @@ from harness.verdict import FAILURES, Verdict, Word
 
 HELD = 4
 """How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""
+
+FEEDS, SAMPLES = 2, 8
+"""How many made-up feeds an artifact is audited on, and how many ranges are judged by."""
 
 SECONDS_A_GIB = 60.0
 """What a stage may take for the weights of a large model: quantising them takes a third of that on a core to itself."""
@@ -179,7 +183,8 @@ def audit(
 ) -> dict[str, Any]:
     """Whether the ONNX model in `quantised` is a right quantisation of that in `model`, and executed as written.
 
-    inputs   feeds for both; without them two are made up, whose symbolic dims differ if the model takes them
+    inputs   feeds for both; without them some are made up, in the ranges that the artifact rounds its inputs to, whose
+             symbolic dims differ if the model takes them
 
     Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
     nothing is quantised.
@@ -187,8 +192,11 @@ def audit(
     proto, other = corpus.read_onnx(model), corpus.read_onnx(quantised)
     audits.check_pair(proto, other)
     with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
-        feeds = read_feeds(inputs, proto, "inputs") if inputs else _feeds_that_run(proto, lab)
-        found = audits.audit(proto, other, feeds, lab, alike=inputs is not None)
+        if inputs:
+            found = audits.audit(proto, other, read_feeds(inputs, proto, "inputs"), lab, alike=True)
+        else:
+            feeds = made_to_fit(_feeds_that_run(proto, lab), proto, other, lab)
+            found = audits.audit(proto, other, feeds[:FEEDS], lab, more=feeds[FEEDS:])
         return {
             "verdict": str(found.verdict),
             "problems": [
@@ -210,14 +218,14 @@ def audit(
 
 
 def _feeds_that_run(model: onnx.ModelProto, lab: Laboratory) -> tuple[Feed, ...]:
-    """Two feeds. Of equal dims none is told from another, but some models take no others."""
+    """Feeds for an audit. Of equal dims none is told from another, but some models take no others."""
     names = dict.fromkeys(d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param)
     sizes = {name: 2 + k for k, name in enumerate(names)}
-    feeds = tuple(made_up(model, sizes, seed) for seed in (0, 1))
+    feeds = tuple(made_up(model, sizes, seed) for seed in range(SAMPLES))
     try:
         lab.reference.record(Case(model.SerializeToString(), feeds))
     except ReferenceError:
-        return tuple(made_up(model, {}, seed) for seed in (0, 1))
+        return tuple(made_up(model, {}, seed) for seed in range(SAMPLES))
     return feeds
 
 

@@ -22,14 +22,14 @@ from harness.oracle.artifacts.bodies import compare_bodies
 from harness.oracle.artifacts.execution import Execution, execution, saturates
 from harness.oracle.artifacts.form import MOVEMENT, QUANTISED, Artifact
 from harness.oracle.artifacts.matching import first_result, match, named
-from harness.oracle.artifacts.ranges import Calibration
+from harness.oracle.artifacts.ranges import Calibration, ranges_of
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.scaling import inserted
 from harness.oracle.artifacts.values import COPY, PREFIXES, Numbers, Problem, folded, spellings
 from harness.oracle.balls.ball import exact
 from harness.oracle.balls.chance import is_random
 from harness.oracle.balls.evaluate import Evaluation, evaluate
-from harness.oracle.graph import Graph, Node, Values
+from harness.oracle.graph import Graph, Node
 from harness.oracle.question import Place, Question, abstains, agrees
 from harness.verdict import Kind, Verdict, Word
 
@@ -178,17 +178,6 @@ def calibration_of(question: Question) -> Calibration | None:
             chance.update(node.outputs)
     halves = frozenset(name for record in records for name, x in record.items() if x.dtype == np.float16)
     return Calibration({name: found for name, found in ranges.items() if name not in chance}, scheme.clips, halves)
-
-
-def ranges_of(records: Sequence[Values]) -> dict[str, tuple[float, float]]:
-    """[min, max] of each float tensor over several feeds; an empty tensor has none."""
-    ranges: dict[str, tuple[float, float]] = {}
-    for record in records:
-        for name, x in record.items():
-            if x.dtype.kind == "f" and x.size:
-                low, high = ranges.get(name, (np.inf, -np.inf))
-                ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
-    return ranges
 
 
 def _span(question: Question) -> int | None:

@@ -19,7 +19,7 @@ from harness.oracle.artifacts.correction import corrected
 from harness.oracle.artifacts.folding import Folding, fold
 from harness.oracle.artifacts.form import Format, Use
 from harness.oracle.artifacts.matching import How, Matching, Pair
-from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges
+from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges, multiplied
 from harness.oracle.artifacts.scaling import Held, Scaling, equivalent
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided, format_of, is_float
@@ -39,6 +39,8 @@ LEAST_RANGE = 1.0001e-4
 """the width of a range that onnxruntime gives the smallest of constants where it is told to: MinimumRealRange"""
 LEAST_SCALE = 0.010001
 """of the largest scale of a tensor: what NNCF gives a channel at least (fix_zero_filters_symmetric)"""
+BIN = 0.01
+"""of the width of data: what a calibration by histograms, of 128 bins and more, may cut off"""
 SEVEN_BITS = 127 / 255
 """the share where pairs of products shall not leave 16 bits, which some quantisers care for in the first layer only"""
 UNUSUAL = 0.55
@@ -58,7 +60,7 @@ def check(
     calibration  None: nothing is known of it, and ranges are not judged
     span         highest less lowest code of weights, where the scheme is known
     """
-    checker = _Checker(model, constants, matching, numbers, calibration is not None and calibration.clips)
+    checker = _Checker(model, constants, matching, numbers, calibration)
     checker.scales()
     checker.constants_of_pairs()
     checker.namesakes()
@@ -71,7 +73,9 @@ def check(
         scaling = equivalent(model, constants, matching, numbers, held, wrong)
         spared = scaling.constants | corrected(model, constants, matching, numbers, wrong - scaling.constants)
     problems = tuple(problem for problem in checker.problems if problem.where not in spared)
-    return problems + check_ranges(model, matching, numbers, calibration) if calibration else problems
+    if calibration is None:
+        return problems
+    return problems + check_ranges(model, matching, numbers, multiplied(calibration, model, scaling.factors))
 
 
 @dataclass
@@ -80,12 +84,16 @@ class _Checker:
     constants: Mapping[str, np.ndarray]
     matching: Matching
     numbers: Numbers
-    clips: bool
+    calibration: Calibration | None
     problems: list[Problem] = field(default_factory=list)
     used: list[tuple[float, Use, str, Node]] = field(default_factory=list)
     """of each scale of constants that are right: the share of the codes that they use"""
     held: dict[tuple[Use, str], Held] | None = None
     """what was judged, where that is asked for"""
+
+    @property
+    def clips(self) -> bool:
+        return self.calibration is not None and self.calibration.clips
 
     def add(self, where: str, error: float, bound: float, message: str, node: Node) -> None:
         culprit = (node.name or node.outputs[0], node.op)
@@ -166,7 +174,7 @@ class _Checker:
         made_by = self.model.producers.get(pair.node.inputs[0])
         if pair.node.op == "Clip" and made_by and made_by.op == "Relu":
             found, wanted = np.maximum(found, 0), np.maximum(wanted, 0)  # below zero there is nothing to clip
-        if self.clips and use.format and self.is_calibrated(use):
+        if use.format and self.is_calibrated(use) and (self.clips or self.is_cut_a_little(use.format, wanted)):
             wanted = np.clip(wanted, *self.numbers.limits(use.format)).reshape(found.shape)
         erased = self.is_erased(pair, use, found, wanted)
         steps = np.zeros(found.shape) if step is None or erased else step.reshape(found.shape)
@@ -309,6 +317,13 @@ class _Checker:
             rounding.tensor == self.numbers.artifact.codes_of(use.tensor)
             for rounding in self.numbers.artifact.roundings
         )
+
+    def is_cut_a_little(self, format: Format, wanted: np.ndarray) -> bool:
+        """Whether a calibration of which nothing is known may have cut off the outliers of a constant."""
+        if self.calibration is None or not self.calibration.sampled or self.numbers.scale(format).size != 1:
+            return False
+        low, high = (float(end[0]) for end in self.numbers.limits(format))
+        return bool(low <= (1 - BIN) * wanted.min(initial=0) and high >= (1 - BIN) * wanted.max(initial=0))
 
     def shares(self, use: Use) -> list[float]:
         """For each scale of quantised weights, the share of the codes that its weights use; none where they are 0."""

@@ -2,24 +2,30 @@
 
 Where calibration clips (Entropy, Percentile), a range only has to be a part of the data's. A tensor may have the range
 of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone.
-
-Of an artifact alone the data of calibration are not known. But the ranges of all tensors stand in about the same
-proportion to what inputs like them give (eleven architectures, two of eight samples: 0.95 to 1.25 for nine of ten
-tensors), and one that stands out is wrong. For inputs that are made up it has to stand out further: of 867 right
-artifacts none has a tensor 2.4 times out of proportion.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from harness.oracle.artifacts.form import MOVEMENT, Format, Rounding
 from harness.oracle.artifacts.matching import RANGES, Matching
+from harness.oracle.artifacts.proportions import (
+    ABSURD,
+    BOUNDS,
+    ROOM,
+    Proportion,
+    Range,
+    bounds,
+    moved_from,
+    outliers,
+)
+from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.values import Numbers, Problem
-from harness.oracle.balls.ball import Undecided
+from harness.oracle.balls.ball import Undecided, exact
 from harness.oracle.graph import Graph, Node, Values, captured
 
 COVER = 1.01
@@ -28,24 +34,9 @@ HALF_PRECISION = 2.0**-11
 HALF_TINY = 2.0**-25
 """half of the smallest float16, which a float16 tensor may be off by besides"""
 CODES = 255
-ABSURD = 4.0
-"""how many times its range some other data than those of calibration may span"""
-PROMINENT, DEVIATIONS = 0.75, 6.0
-"""An outlier's log2 of the proportion is so far from the median of all, and so many (robust) standard deviations."""
-ALIKE = 0.35
-"""log2 of the proportion at an input of data that are like those of calibration"""
-MANY = 8
-"""tensors, of which one may stand out"""
-LARGE = 64
-"""elements of a tensor, whose range varies little from input to input"""
-BOUNDED = frozenset({"Cos", "Erf", "HardSigmoid", "Sigmoid", "Sin", "Softmax", "Softsign", "Tanh"})
 SHAPES = frozenset({"Shape", "Size"})
 WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
 """operators that give nothing beyond what they read; onnxruntime's quantiser gives their results the scale of that"""
-GIVEN_UP = 0.01
-"""share of the elements that no calibration leaves outside the range: those that clip leave out outliers"""
-
-Range = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -68,15 +59,43 @@ class Calibration:
     alike: bool = False
 
 
-@dataclass(frozen=True)
-class Proportion:
-    """log2 of the width of a rounding's range by that of the data of tensor `name`, and its two ranges."""
+def ranges_of(records: Sequence[Values]) -> dict[str, tuple[float, float]]:
+    """[min, max] of each float tensor over several feeds; an empty tensor has none."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for record in records:
+        for name, x in record.items():
+            if x.dtype.kind == "f" and x.size:
+                low, high = ranges.get(name, (np.inf, -np.inf))
+                ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
+    return ranges
 
-    rounding: Rounding
-    name: str
-    log2: float
-    found: Range
-    seen: Range
+
+def stated_ranges(graph: Graph) -> dict[str, Range]:
+    """The ranges that an artifact rounds its tensors within, and those that data movement makes these of."""
+    artifact = read_artifact(graph)
+    numbers = Numbers(artifact, {name: exact(x) for name, x in graph.constants.items()})
+    ranges: dict[str, Range] = {}
+    for rounding in artifact.roundings:
+        try:
+            low, high = (float(end[0]) for end in numbers.limits(rounding.format))
+        except Undecided:
+            continue
+        if np.isfinite([low, high]).all() and low < high:
+            ranges |= dict.fromkeys((rounding.real, moved_from(graph, rounding.real)), (low, high))
+    return ranges | {name: ranges[real] for name, real in artifact.real.items() if real in ranges}
+
+
+def multiplied(calibration: Calibration, model: Graph, factors: Values) -> Calibration:
+    """`calibration` of an artifact that has multiplied these tensors; those that no record holds are Muls by 1."""
+    records = []
+    for record in calibration.records:
+        changed = dict(record)
+        for name, factor in factors.items():
+            x = record.get(name if name in record else model.producers[name].inputs[0])
+            if x is not None and all(a in (1, b) for a, b in zip(factor.shape[::-1], x.shape[::-1])):
+                changed[name] = x * factor
+        records.append(changed)
+    return replace(calibration, ranges=ranges_of(records), records=records) if records and factors else calibration
 
 
 def check_ranges(model: Graph, matching: Matching, numbers: Numbers, calibration: Calibration) -> tuple[Problem, ...]:
@@ -122,34 +141,19 @@ class _Checker:
             if key in unknown:
                 continue
             self.range(rounding, shared[key], tensors[rounding.real])
-        if self.calibration.records:
-            self.outliers()
-
-    def outliers(self) -> None:
-        """Tensors whose range is out of proportion, unless an input has another range: then these are other data."""
-        if len(self.proportions) < MANY:
-            return
-        logs = np.array([p.log2 for p in self.proportions])
-        off = logs - np.median(logs)
-        least = PROMINENT if self.calibration.alike else np.log2(ABSURD)
-        prominent = np.abs(off) > max(least, DEVIATIONS * 1.4826 * float(np.median(np.abs(off))))
-        outliers = [(p, float(x)) for p, x, stands_out in zip(self.proportions, off, prominent) if stands_out]
-        if any(p.name in self.model.inputs and abs(p.log2) > ALIKE for p in self.proportions):
-            return
-        for p, log2 in outliers:
-            data = np.concatenate([record[p.name].ravel() for record in self.calibration.records])
-            outside = np.mean((data < p.found[0]) | (data > p.found[1]))
-            if data.size < LARGE or (log2 < 0 and outside < GIVEN_UP):
-                continue
-            message = (
-                f"{p.rounding.real!r} is rounded within [{p.found[0]:.6g}, {p.found[1]:.6g}], but on these inputs it "
-                f"is in [{p.seen[0]:.6g}, {p.seen[1]:.6g}]: {2**log2:.3g} times the proportion of the other tensors"
-            )
-            self.add(p.rounding, p.rounding.node, 2 ** abs(log2), 2**least, message)
+        records, alike = self.calibration.records, self.calibration.alike
+        for proportion, log2, least in outliers(self.model, self.proportions, records, alike):
+            said = self.told(proportion.rounding, proportion.found, proportion.seen)
+            message = f"{said}: {2**log2:.3g} times the proportion of the other tensors"
+            self.add(proportion.rounding, proportion.rounding.node, 2 ** abs(log2), 2**least, message)
 
     def add(self, rounding: Rounding, node: Node, error: float, bound: float, message: str) -> None:
         culprit = (node.name or node.outputs[0], node.op)
         self.problems.append(Problem("parameter", rounding.format.scale, error, bound, message, culprit))
+
+    def told(self, rounding: Rounding, found: Range, data: Range) -> str:
+        seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
+        return f"{_rounded(rounding, found)}, but {seen} [{data[0]:.6g}, {data[1]:.6g}]"
 
     def key(self, format: Format) -> tuple[object, ...]:
         """What tensors that are rounded alike have in common; a quantiser of which nothing is known may write that
@@ -165,13 +169,17 @@ class _Checker:
         scale = float(self.numbers.scale(rounding.format))
         if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
             return
+        if self.calibration.sampled and (most := self.beyond(own, (low, high))):
+            message = f"{_rounded(rounding, (low, high))}, but cannot leave [{most[0]:g}, {most[1]:g}]"
+            self.add(rounding, rounding.node, (high - low) / (most[1] - most[0]), ROOM, message)
+            return
         reached, lent = self.neighbours(own)
         names = [name for name in dict.fromkeys([*own, *self.linked(reached, shared), *reached]) if name not in lent]
         known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
         if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
             return
         known_as = [*_candidates(known), *self.by_definition(names)]
-        widths = [np.log2((high - low) / (b - a)) for a, b in known_as if b > a] if high > low else []
+        sizes = [np.log2(max(-low, high) / max(-a, b)) for a, b in known_as if b > a] if high > low else []
         tiny = 0.0 if self.calibration.halves.isdisjoint(names) else HALF_TINY
 
         def fits(candidates: Iterable[Range]) -> bool:
@@ -179,17 +187,12 @@ class _Checker:
 
         if fits(known_as):
             recorded = [name for name in own if name in self.calibration.ranges]
-            if widths and recorded:  # the last is behind a Relu or Clip that the range has absorbed
-                data, log2 = self.calibration.ranges[recorded[-1]], min(widths, key=abs)
+            if sizes and recorded:  # the last is behind a Relu or Clip that the range has absorbed
+                data, log2 = self.calibration.ranges[recorded[-1]], min(sizes, key=abs)
                 self.proportions.append(Proportion(rounding, recorded[-1], log2, (low, high), data))
             return
-        least, most = known[0]
-        error = max(abs(min(least, 0) - low), abs(max(most, 0) - high)) / scale
-        seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
-        message = (
-            f"{rounding.real!r} is rounded within [{low:.6g}, {high:.6g}], but {seen} [{least:.6g}, {most:.6g}]: "
-            f"{error:.3g} steps off"
-        )
+        error = max(abs(min(known[0][0], 0) - low), abs(max(known[0][1], 0) - high)) / scale
+        message = f"{self.told(rounding, (low, high), known[0])}: {error:.3g} steps off"
         ranges = {name: self.calibration.ranges[name] for name in lent if name in self.calibration.ranges}
         found = [name for name, x in ranges.items() if fits(_candidates([x])) or self.has_no_scale([x], rounding)]
         lenders = [lent[name] for name in found]
@@ -210,19 +213,24 @@ class _Checker:
     def fits(self, wanted: Range, found: Range, scale: float, tiny: float) -> bool:
         slack = COVER * scale + HALF_PRECISION * max(-wanted[0], wanted[1]) + tiny
         if self.calibration.sampled:
-            return wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
+            return not self.calibration.alike or wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
         if self.calibration.clips:
             return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
         return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
 
     def by_definition(self, names: Iterable[str]) -> Iterator[Range]:
         """The ranges that the results of an operator may be given, whatever the data."""
-        for node in (self.model.producers[name] for name in names if name in self.model.producers):
-            if node.op in BOUNDED:
+        for name in names:
+            if (node := self.model.producers.get(name)) and node.op in BOUNDS:
                 yield from ((0.0, 1.0), (-1.0, 1.0))
-            ends = [self.model.constants.get(node.input(k), np.zeros(0)) for k in (1, 2)] if node.op == "Clip" else []
-            if ends and all(end.size for end in ends):
-                yield min(float(ends[0].min()), 0.0), max(float(ends[1].max()), 0.0)
+            elif known := bounds(self.model, name):
+                yield known
+
+    def beyond(self, names: Iterable[str], found: Range) -> Range | None:
+        """What one of `names` may hold by definition, where `found` goes far beyond that."""
+        known = [bounds(self.model, moved_from(self.model, name)) for name in names]
+        largest = max(-found[0], found[1])
+        return next((x for x in known if x and largest > ROOM * COVER * max(-x[0], x[1]) > 0), None)
 
     def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
         """Those of `shared` that nodes link with `near`: quantisers give no others one scale, and the one that is known
@@ -264,6 +272,10 @@ class _Checker:
             other.op in SHAPES or (other.op in RANGES and self.calibration.ranges.get(other.outputs[0]) == found)
             for other in readers
         )
+
+
+def _rounded(rounding: Rounding, found: Range) -> str:
+    return f"{rounding.real!r} is rounded within [{found[0]:.6g}, {found[1]:.6g}]"
 
 
 def _candidates(known: Sequence[Range]) -> Iterator[Range]:

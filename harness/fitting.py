@@ -1,0 +1,48 @@
+"""Made-up feeds for the audit of an artifact: as large as its ranges say that the data of its calibration were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from harness.case import Case, Feed
+from harness.laboratory import Laboratory
+from harness.oracle import graph as graphs
+from harness.oracle.artifacts.proportions import Range, moved_from
+from harness.oracle.artifacts.ranges import ranges_of, stated_ranges
+
+SHARES = tuple(2.0**-k for k in range(6))
+"""of the range of an input, which made-up data may fill"""
+
+
+def made_to_fit(
+    feeds: Sequence[Feed], model: onnx.ModelProto, quantised: onnx.ModelProto, lab: Laboratory
+) -> tuple[Feed, ...]:
+    """`feeds` made up in [-1, 1), with floats as large as the model is made for, as far as the artifact says: spread
+    over the range that it rounds the input to, or a part of that, of which the other tensors fill their ranges best.
+    The largest of data with outliers lie far beyond most of them."""
+    ranges = stated_ranges(graphs.in_order(graphs.read(quantised)))
+    spread = [{name: _spread(x, ranges.get(name)) for name, x in feed.items()} for feed in feeds]
+
+    def shrunk(share: float) -> tuple[Feed, ...]:
+        smaller = [{k: x * x.dtype.type(share) if x.dtype.kind == "f" else x for k, x in f.items()} for f in spread]
+        return tuple(smaller)
+
+    floating = graphs.read(model)
+    judged = {name for name in ranges if moved_from(floating, name) not in feeds[0]}
+    candidates = [shrunk(share) for share in SHARES]
+    records = lab.reference.record(Case(model.SerializeToString(), tuple(some[0] for some in candidates)))
+    misfits = []
+    for record in records:
+        seen = ranges_of([{name: record[name] for name in judged & record.keys()}])
+        sizes = [(max(-ranges[name][0], ranges[name][1]), max(-low, high)) for name, (low, high) in seen.items()]
+        misfits.append(float(np.mean([abs(np.log2(a / b)) for a, b in sizes if b > 0] or [0])))
+    return candidates[int(np.argmin(misfits))]
+
+
+def _spread(x: np.ndarray, range: Range | None) -> np.ndarray:
+    if x.dtype.kind != "f" or range is None:
+        return x
+    return np.asarray(range[0] + (x + 1) / 2 * (range[1] - range[0]), x.dtype)
