@@ -25,7 +25,7 @@ TIER = "running-error"
 RANDOM = "random-by-definition"
 """Behind a random operator shape and dtype are judged, and the range as far as a ball tells it."""
 
-ILL, ILL_SHARE = 0.1, 0.1
+ILL, ILL_SHARE = 0.1, 0.1  # of the largest element; of the elements
 FEW, NOTHING = 100, 2.0**-40  # roundings of an operand; what float64 leaves where the true result is 0
 NEGLIGIBLE = 1e-30  # what a product of many small numbers, or underflow, may leave
 

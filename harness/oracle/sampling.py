@@ -29,7 +29,7 @@ from harness.oracle.question import Place, Question, abstains, agrees, distance,
 from harness.verdict import Verdict, Word
 
 TIER = "sampling"
-FACTOR = 10.0
+FACTOR = 10.0  # what float64 arithmetic gives reaches .44 of the bound, at most, in 1600 generated outputs
 ILL, ILL_SHARE = 0.1, 0.1
 GROSS = 100.0  # times the bound: no further sample would explain it
 SAMPLES = (0, 6, 24)  # most outputs need none: they are within the floor. Before accusing, ask for many.
