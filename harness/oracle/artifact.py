@@ -21,7 +21,8 @@ from harness.oracle.artifacts import parameters, topology
 from harness.oracle.artifacts.bodies import compare_bodies
 from harness.oracle.artifacts.execution import Execution, execution, saturates
 from harness.oracle.artifacts.form import MOVEMENT, QUANTISED, Artifact
-from harness.oracle.artifacts.matching import first_result, match, named
+from harness.oracle.artifacts.likeness import first_result, named
+from harness.oracle.artifacts.matching import match
 from harness.oracle.artifacts.ranges import Calibration, ranges_of
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.scaling import inserted

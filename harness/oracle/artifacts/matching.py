@@ -10,23 +10,21 @@ value is computed where it is needed.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 import numpy as np
-import onnx
 
-from harness.oracle.artifacts.form import Artifact, Piece, Use
-from harness.oracle.artifacts.values import Numbers, spellings
+from harness.oracle.artifacts.form import Piece, Use
+from harness.oracle.artifacts.likeness import content, equal, first_result, is_in_order, named, same_attributes
+from harness.oracle.artifacts.values import Numbers
 from harness.oracle.balls.ball import Ball, Undecided, is_float
 from harness.oracle.graph import Graph, Node
 from harness.oracle.operators import AFFINE, WEIGHTED
 
 COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal"})
 RANGES = frozenset({"Clip", "Relu"})
-SMALL = 16
-"""elements of a constant that exporters write again for each use"""
 RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
 """operators of which several in a row may become one"""
 IDENTITIES = frozenset({"Cast", "Dropout", "Identity"})
@@ -87,49 +85,6 @@ def match(model: Graph, constants: Mapping[str, np.ndarray], numbers: Numbers) -
     matcher = _Matcher(model, constants, numbers)
     pairs = [matcher.pair(node) for node in model.nodes if not all(n in constants for n in node.outputs if n)]
     return Matching(tuple(pairs), matcher.at)
-
-
-def is_in_order(node: Node) -> bool:
-    """Whether a node is a Transpose that leaves the axes where they are."""
-    perm = list(node.attributes.get("perm", ()))
-    return node.op == "Transpose" and bool(perm) and perm == sorted(perm)
-
-
-def first_result(node: Node) -> str:
-    """The name of the first result of a node that has one."""
-    return next(name for name in node.outputs if name)
-
-
-def named(artifact: Artifact, names: Container[str], tensor: str) -> str:
-    """The real tensor that is called like `tensor` of the float model; "" when there is none."""
-    return next((artifact.stands_for(other) for other in spellings(tensor) if other in names), "")
-
-
-def same_attributes(a: Node, b: Node) -> bool:
-    """Whether two nodes have equal attributes; those left out count as other than those given."""
-    if a.attributes.keys() != b.attributes.keys():
-        return False
-    return all(_equal(value, b.attributes[name]) for name, value in a.attributes.items())
-
-
-def without_bodies(node: Node) -> Node:
-    """`node` without the subgraphs among its attributes."""
-    plain = {name: x for name, x in node.attributes.items() if not isinstance(x, onnx.GraphProto)}
-    return replace(node, attributes=plain)
-
-
-def _equal(a: object, b: object) -> bool:
-    if isinstance(a, onnx.GraphProto) and isinstance(b, onnx.GraphProto):
-        return bool(a.SerializeToString() == b.SerializeToString())
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return bool(np.array_equal(np.asarray(a), np.asarray(b)))
-    return type(a) is type(b) and a == b
-
-
-def _content(constant: np.ndarray | None, name: str) -> object:
-    """A constant by what it holds, if that is little; anything else by its name."""
-    small = constant is not None and constant.size <= SMALL and constant.dtype.kind in "biuf"
-    return (constant.shape, constant.tobytes()) if constant is not None and small else name
 
 
 @dataclass
@@ -226,7 +181,7 @@ class _Matcher:
 
     def form(self, node: Node) -> tuple[object, ...]:
         """What nodes that compute the same have in common."""
-        operands = [self.at.get(name) or _content(self.constants.get(name), name) for name in node.inputs]
+        operands = [self.at.get(name) or content(self.constants.get(name), name) for name in node.inputs]
         return (node.op, *operands, str(sorted(node.attributes.items(), key=lambda item: item[0])))
 
     def remembered(self, pair: Pair) -> Pair:
@@ -327,7 +282,7 @@ class _Matcher:
     def same_form(self, node: Node, piece: Piece, uses: Sequence[Use | None]) -> bool:
         """Whether the attributes that both give are equal, and constant shapes and axes are."""
         a, b = node.attributes, piece.node.attributes
-        if not all(_equal(a[name], b[name]) for name in a.keys() & b.keys()):
+        if not all(equal(a[name], b[name]) for name in a.keys() & b.keys()):
             return False
         constants = self.numbers.artifact.graph.constants
         pairs = [(self.constants[name], use) for name, use in zip(node.inputs, uses) if use and name in self.constants]

@@ -21,9 +21,9 @@ from harness.oracle.artifacts.form import Format, Use
 from harness.oracle.artifacts.matching import How, Matching, Pair
 from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges, multiplied
 from harness.oracle.artifacts.scaling import Held, Scaling, equivalent
+from harness.oracle.artifacts.usage import Usage, usages, wasted
 from harness.oracle.artifacts.values import Numbers, Problem
 from harness.oracle.balls.ball import Undecided, format_of, is_float
-from harness.oracle.balls.quantized import code_range
 from harness.oracle.graph import Graph, Node
 from harness.oracle.operators import AFFINE, RECURRENT, WEIGHTED
 
@@ -31,20 +31,10 @@ HALF = 0.5 * (1 + 2e-4)
 FLOAT_ERROR = 2.0**-21
 """of a value: what computing a code, or folding, in float32 may cost"""
 ELEMENTWISE = AFFINE - {"BatchNormalization"} | {"Max", "Mean", "Min", "PRelu", "Pow", "Sum"}
-FULL = 0.98
-"""share of the codes that weights use at least: rounding may leave out the last one of few"""
 WIDE = 2.0**30
 """a code of a bias that is near the end of int32"""
-LEAST_RANGE = 1.0001e-4
-"""the width of a range that onnxruntime gives the smallest of constants where it is told to: MinimumRealRange"""
-LEAST_SCALE = 0.010001
-"""of the largest scale of a tensor: what NNCF gives a channel at least (fix_zero_filters_symmetric)"""
 BIN = 0.01
 """of the width of data: what a calibration by histograms, of 128 bins and more, may cut off"""
-SEVEN_BITS = 127 / 255
-"""the share where pairs of products shall not leave 16 bits, which some quantisers care for in the first layer only"""
-UNUSUAL = 0.55
-"""share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
 
 
 def check(
@@ -64,7 +54,7 @@ def check(
     checker.scales()
     checker.constants_of_pairs()
     checker.namesakes()
-    checker.unused(span)
+    checker.problems += wasted(checker.used, span)
     wrong = {problem.where for problem in checker.problems}
     spared, scaling = frozenset[str](), Scaling()
     if span is None and wrong:
@@ -86,8 +76,8 @@ class _Checker:
     numbers: Numbers
     calibration: Calibration | None
     problems: list[Problem] = field(default_factory=list)
-    used: list[tuple[float, Use, str, Node]] = field(default_factory=list)
-    """of each scale of constants that are right: the share of the codes that they use"""
+    used: list[Usage] = field(default_factory=list)
+    """of each scale of constants that are right"""
     held: dict[tuple[Use, str], Held] | None = None
     """what was judged, where that is asked for"""
 
@@ -135,7 +125,7 @@ class _Checker:
                 seen.add((use, pair.node.input(k), pair.transposed))
                 try:
                     if self.constant(pair, k, use, wanted) and self.takes_all_codes(pair, k, use):
-                        self.used += [(share, use, pair.node.input(k), pair.node) for share in self.shares(use)]
+                        self.used += usages(self.numbers, use, pair.node.input(k), pair.node)
                 except Undecided:
                     continue
 
@@ -236,7 +226,7 @@ class _Checker:
                         steps, exactly = stored[2] + computed, wanted.astype(np.float64)
                         right = self.values(name, pair.node, stored[1], exactly, steps, error)
                         if right and k == 1 and pair.node.op in WEIGHTED:
-                            self.used += [(share, use, name, pair.node) for share in self.shares(use)]
+                            self.used += usages(self.numbers, use, name, pair.node)
                 except Undecided:
                     continue
 
@@ -325,44 +315,6 @@ class _Checker:
         low, high = (float(end[0]) for end in self.numbers.limits(format))
         return bool(low <= (1 - BIN) * wanted.min(initial=0) and high >= (1 - BIN) * wanted.max(initial=0))
 
-    def shares(self, use: Use) -> list[float]:
-        """For each scale of quantised weights, the share of the codes that its weights use; none where they are 0."""
-        ball = self.numbers.ball(self.numbers.artifact.codes_of(use.tensor))
-        if use.format is None or use.format.block or use.format.packed or ball.dtype.kind not in "iu":
-            return []
-        codes = ball.numbers - self.numbers.zero_point(use.format, ball.shape)
-        scale = self.numbers.spread_scale(use.format, ball.shape)
-        axes = tuple(k for k in range(codes.ndim) if scale.ndim == 0 or scale.shape[k] == 1)
-        low, high = codes.min(axes, initial=0), codes.max(axes, initial=0)
-        least, most = code_range(ball.dtype)
-        span = np.maximum(
-            high - low, 2 * np.maximum(high, -low) if _is_symmetric(self.numbers, use.format, ball.dtype) else 0
-        )
-        steps = np.broadcast_to(np.ravel(scale), span.size)
-        wide = ((most - least) * steps > LEAST_RANGE) & (steps > LEAST_SCALE * steps.max(initial=0))
-        return [float(x) / (most - least) for x in np.ravel(span)[wide] if x > 0]
-
-    def unused(self, span: int | None) -> None:
-        """Judge the codes that right weights leave out."""
-        if not self.used:
-            return
-        usual = float(np.median([share for share, *_ in self.used]))
-        said: set[str] = set()
-        for share, use, name, node in self.used:
-            least = UNUSUAL * usual if span is None else FULL * span / 255
-            if span is None and abs(share - SEVEN_BITS) < 1 / 255:
-                continue
-            if share < least and use.tensor not in said and self.integers_are_bytes(use):
-                said.add(use.tensor)
-                message = (
-                    f"{name!r} of {node.op} uses {share:.0%} of its codes where {max(usual, least):.0%} are "
-                    "usual: its scale is too big"
-                )
-                self.add(name, share, least, message, node)
-
-    def integers_are_bytes(self, use: Use) -> bool:
-        return self.numbers.ball(self.numbers.artifact.codes_of(use.tensor)).dtype.itemsize == 1
-
 
 def _bound(wanted: np.ndarray, steps: np.ndarray, float_error: float) -> np.ndarray:
     """By how much the elements of a constant may be off."""
@@ -372,12 +324,6 @@ def _bound(wanted: np.ndarray, steps: np.ndarray, float_error: float) -> np.ndar
 def _extent(x: np.ndarray) -> list[tuple[int, int]]:
     """(axis counted from the last, elements along it), where there are several."""
     return [(k - x.ndim, n) for k, n in enumerate(x.shape) if n != 1]
-
-
-def _is_symmetric(numbers: Numbers, format: Format, dtype: np.dtype) -> bool:
-    zero = numbers.zero_point(format, (1, 1))
-    middle = 0 if np.iinfo(dtype).min < 0 else 128
-    return bool((zero == middle).all())
 
 
 def _said(numbers: Numbers, format: Format) -> str:

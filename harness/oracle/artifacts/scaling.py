@@ -17,7 +17,8 @@ import numpy as np
 
 from harness.oracle.artifacts.folding import output_axis
 from harness.oracle.artifacts.form import MOVEMENT, Artifact, Use
-from harness.oracle.artifacts.matching import How, Matching, Pair, named
+from harness.oracle.artifacts.likeness import named
+from harness.oracle.artifacts.matching import How, Matching, Pair
 from harness.oracle.artifacts.values import Numbers, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
 from harness.oracle.graph import Graph, Node, captured
