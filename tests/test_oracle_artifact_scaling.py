@@ -5,6 +5,7 @@ import pytest
 
 from harness.oracle import graph as graphs
 from harness.oracle.artifact import compare
+from harness.oracle.artifacts.ranges import Calibration, ranges_of
 from harness.oracle.balls.evaluate import evaluate
 from tests.test_oracle_artifact import RNG, B, W, X, model
 
@@ -36,7 +37,7 @@ EQUALISED = model(
 )
 
 
-def problems(floating, nodes=None, own=(), **constants):
+def problems(floating, nodes=None, calibration=None, **constants):
     """Where an artifact is wrong that has these float constants, and weights whose codes are rounded anew."""
     stored, before = {}, []
     for name, x in constants.items():
@@ -50,8 +51,8 @@ def problems(floating, nodes=None, own=(), **constants):
     nodes = nodes or [
         (n.op, list(n.inputs), list(n.outputs), dict(n.attributes) | {"name": n.name}) for n in read.nodes
     ]
-    graph = graphs.read(model([*before, *own, *nodes], **stored))
-    return [p.where for p in compare(read, graph, [evaluate(graph, {"x": X}).balls], None).problems]
+    graph = graphs.read(model([*before, *nodes], **stored))
+    return [p.where for p in compare(read, graph, [evaluate(graph, {"x": X}).balls], calibration).problems]
 
 
 def test_what_a_norm_is_divided_by_may_be_multiplied_into_the_weights_behind_it():
@@ -60,6 +61,24 @@ def test_what_a_norm_is_divided_by_may_be_multiplied_into_the_weights_behind_it(
     assert problems(SMOOTHED, **right | {"w": W}) == ["g", "h"], "nothing divides by the factor"
     assert problems(SMOOTHED, **right | {"w": W * S[::-1, None]}) == ["g", "h", "w"], "other channels do"
     assert problems(SMOOTHED, **right | {"h": SHIFT}) == ["g", "w"], "the shift is no multiple"
+
+
+def test_nothing_is_said_of_the_range_of_a_multiple():
+    names = {"QuantizeLinear": ("a", "q"), "DequantizeLinear": ("q", "d")}
+    rounding = [(op, [reads, "s", "zero"], [makes], {}) for op, (reads, makes) in names.items()]
+    nodes = [
+        ("Mul", ["x", "g"], ["m"], {}),
+        ("Add", ["m", "h"], ["a"], {}),
+        *rounding,
+        ("MatMul", ["d", "w"], ["y"], {}),
+    ]
+    data = {"a": X * GAIN + SHIFT}
+    known = Calibration(ranges_of([data]), sampled=True, records=[data])
+    scale = np.float32(np.abs(data["a"]).max() / 127 / 8)
+    for factor, wrong in ((8, []), (1, ["s"])):
+        right = {"g": GAIN / factor, "h": SHIFT / factor, "w": W * factor}
+        found = problems(SMOOTHED, nodes, calibration=known, **right, s=scale, zero=np.int8(0))
+        assert found == wrong, f"divided by {factor}"
 
 
 def test_a_mul_of_the_quantisers_own_may_be_divided_out_of_the_weights():

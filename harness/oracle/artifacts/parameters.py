@@ -19,7 +19,7 @@ from harness.oracle.artifacts.correction import corrected
 from harness.oracle.artifacts.folding import Folding, fold
 from harness.oracle.artifacts.form import Format, Use
 from harness.oracle.artifacts.matching import How, Matching, Pair
-from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges, multiplied
+from harness.oracle.artifacts.ranges import CODES, Calibration, check_ranges
 from harness.oracle.artifacts.scaling import Held, Scaling, equivalent
 from harness.oracle.artifacts.usage import Usage, usages, wasted
 from harness.oracle.artifacts.values import Numbers, Problem
@@ -65,7 +65,9 @@ def check(
     problems = tuple(problem for problem in checker.problems if problem.where not in spared)
     if calibration is None:
         return problems
-    return problems + check_ranges(model, matching, numbers, multiplied(calibration, model, scaling.factors))
+    # The largest of a tensor whose channels were scaled is that of the channel whose data are least like others.
+    ranges = {name: found for name, found in calibration.ranges.items() if name not in scaling.multiples}
+    return problems + check_ranges(model, matching, numbers, replace(calibration, ranges=ranges))
 
 
 @dataclass

@@ -7,7 +7,7 @@ of another one that shares its scale (data movement), or of the Relu or Clip tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -83,19 +83,6 @@ def stated_ranges(graph: Graph) -> dict[str, Range]:
         if np.isfinite([low, high]).all() and low < high:
             ranges |= dict.fromkeys((rounding.real, moved_from(graph, rounding.real)), (low, high))
     return ranges | {name: ranges[real] for name, real in artifact.real.items() if real in ranges}
-
-
-def multiplied(calibration: Calibration, model: Graph, factors: Values) -> Calibration:
-    """`calibration` of an artifact that has multiplied these tensors; those that no record holds are Muls by 1."""
-    records = []
-    for record in calibration.records:
-        changed = dict(record)
-        for name, factor in factors.items():
-            x = record.get(name if name in record else model.producers[name].inputs[0])
-            if x is not None and all(a in (1, b) for a, b in zip(factor.shape[::-1], x.shape[::-1])):
-                changed[name] = x * factor
-        records.append(changed)
-    return replace(calibration, ranges=ranges_of(records), records=records) if records and factors else calibration
 
 
 def check_ranges(model: Graph, matching: Matching, numbers: Numbers, calibration: Calibration) -> tuple[Problem, ...]:

@@ -82,11 +82,11 @@ ONE = Factor(np.ones(()), np.ones(()))
 @dataclass(frozen=True)
 class Scaling:
     """constants  names of those that are right but for factors that cancel
-    factors    of tensors of the float model: what the artifact multiplies them by, to be broadcast to their shape
+    multiples  tensors of the float model that the artifact has multiplied by them
     """
 
     constants: frozenset[str] = frozenset()
-    factors: Mapping[str, np.ndarray] = field(default_factory=dict)
+    multiples: frozenset[str] = frozenset()
 
 
 def inserted(model: Graph, artifact: Artifact) -> Graph:
@@ -130,9 +130,8 @@ def equivalent(
     for name in model.outputs:
         walk.guilty |= walk.factor(name).origins
     right = {name for name, origins in walk.explained.items() if not origins & walk.guilty}
-    cancelled = {name: f for name, f in walk.factors.items() if not f.origins & walk.guilty}
-    factors = {name: np.asarray(np.sqrt(f.low * f.high)) for name, f in cancelled.items()}
-    return Scaling(frozenset(right - walk.unexplained), factors)
+    multiples = {name for name, factor in walk.factors.items() if not factor.origins & walk.guilty}
+    return Scaling(frozenset(right - walk.unexplained), frozenset(multiples))
 
 
 @dataclass
