@@ -149,3 +149,22 @@ def test_the_zero_at_the_end_of_a_window_may_be_the_rounding_of_an_angle(lab, er
     node = helper.make_node("HannWindow", ["n"], ["y"], periodic=0)
     model = case([node], {"n": np.array(2)}, outputs=[("y", FLOAT, (2,))])
     assert verdict(lab, model, {"y": np.array([0, error], np.float32)}).failed is (error > 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("there", "word"), [(1, Word.AGREES), (8, Word.AGREES), (3, Word.ABSTAINS), (900, Word.DIVERGES)]
+)
+def test_of_what_a_flipped_decision_may_place_elsewhere_only_what_some_run_gave_is_right(lab, there, word):
+    """Whether a 1 is below a threshold, and replaced by 8, depends on rounding."""
+    x = np.append(1, np.linspace(4, 8, 30)).astype(np.float32)
+    nodes = [
+        helper.make_node("Mul", ["x", "third"], ["t"]),
+        helper.make_node("Less", ["t", "limit"], ["c"]),
+        helper.make_node("Where", ["c", "low", "x"], ["y"]),
+    ]
+    constants = {"third": np.float32(1 / 3), "limit": np.float32(1 / 3), "low": np.float32(8)}
+    model = case(nodes, {"x": x}, constants, outputs=[("y", FLOAT, (31,))])
+    right = lab.reference.run(model).outputs[0]["y"]
+    got = right.copy()
+    got[0] = there
+    assert asked(sampling.decide, lab, model, {"y": got}).word is word, f"{there} for {right[0]}"

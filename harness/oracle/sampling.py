@@ -8,8 +8,9 @@ An error is one that a right answer may have while it is at most
 with u the unit roundoff of the output's dtype, that of float32 for a float64, which engines may compute in it. K is the
 longest sum before the output: a running sum of K terms of random sign errs by sqrt(K)/4 of what perturbing its terms
 shows. `approximation` is four times what noise as large as the allowances of APPROXIMATIONS was seen to move the
-output. Integers and truth values have to be equal, but where a sample flips them, and then those of some sample. An
-output of which rounding moves many elements by more than 10 % of max|y| has no answer that could be checked.
+output. Integers and truth values have to be equal, but where a sample flips them, and then those of some sample. So
+with a float that rounding moves by more than 10 % of max|y|: as near has it to be to what some run gave, or nobody can
+tell. An output of which it moves many elements so far has no answer that could be checked.
 """
 
 from __future__ import annotations
@@ -66,32 +67,31 @@ def _judge(question: Question, place: Place, samples: Sequence[np.ndarray], move
     for sample in samples:
         spread = np.maximum(spread, distance(sample, expected))
     if expected.dtype.kind == "f":
-        bound, ill = _bound(question, place, spread, moved)
+        size = np.where(np.isfinite(expected), np.abs(expected), 0).astype(np.float64)
+        bound, beside = _bound(question, place, size, spread) + moved, ILL * size.max(initial=0.0)
+        ill = spread > beside
     else:
-        ill = spread + moved > 0
+        ill, beside = spread + moved > 0, 0.0
         bound = np.where(ill, np.inf, 0.0)
-    seen = np.any([sample == got for sample in (*samples, expected)], axis=0)
     if ill.size and ill.mean() > ILL_SHARE:
         return abstains(TIER, place, "rounding moves it too far", _operators(question, place))
     error = distance(got, expected)
     wrong = error > bound
     if wrong.any():
         return diverges(TIER, question, place, wrong, bound)
-    if (np.isinf(bound) & ~seen).any():
+    nearest = np.min([distance(run, got) for run in (*samples, expected)], axis=0)
+    if (ill & (nearest > beside)).any():
         return abstains(TIER, place, "some of it may be anything", _operators(question, place))
     worst = int(np.argmax(error)) if error.size else 0
     evidence = {"error": float(error.flat[worst]), "bound": float(bound.flat[worst])} if error.size else {}
     return agrees(TIER, place, **evidence)
 
 
-def _bound(question: Question, place: Place, spread: np.ndarray, moved: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(bound, where the output is ill-conditioned)"""
-    expected = question.pair(place)[1]
-    size = np.where(np.isfinite(expected), np.abs(expected), 0).astype(np.float64)
-    largest = float(size.max(initial=0.0))
-    unit = format_of(expected.dtype).unit
+def _bound(question: Question, place: Place, size: np.ndarray, spread: np.ndarray) -> np.ndarray:
+    """What rounding may move elements as large as `size`."""
+    unit = format_of(question.pair(place)[1].dtype).unit
     factor = FACTOR * max(1.0, math.sqrt(_longest_sum(question, place)) / 4) if spread.any() else FACTOR
-    return factor * spread + 2 * unit * size + 1.7 * unit * largest + moved, spread > ILL * largest
+    return np.asarray(factor * spread + 2 * unit * size + 1.7 * unit * size.max(initial=0.0))
 
 
 def _operators(question: Question, place: Place) -> list[str]:
