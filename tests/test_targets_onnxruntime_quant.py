@@ -9,9 +9,10 @@ import pytest
 from onnx import helper
 
 from harness.environments import resolve
+from harness.pipeline import look
 from harness.recipe import effective
 from harness.targets.onnxruntime_quant import ONNXRUNTIME_QUANT, OPTIMIZERS
-from harness.verdict import Outcome
+from harness.verdict import Outcome, Word
 from tests import models
 from tests.test_targets_mnn import conv_net, name_of
 
@@ -99,3 +100,21 @@ def test_onnxruntime_knows_its_optimizers_by_these_names(tmp_path):
     assert "FuseReluClip" in OPTIMIZERS
     assert "Relu" not in optimised[()]
     assert "Relu" in optimised[("FuseReluClip",)]
+
+
+def test_ranges_behind_float16_are_known_only_as_far_as_that_rounds(lab):
+    """Calibration computes in float32 what a model of float16 rounds; the standard deviation of nearly equal values is
+    another one then."""
+    nodes = [
+        helper.make_node("ReduceLogSumExp", ["x", "axes"], ["t"], keepdims=1),
+        helper.make_node("LayerNormalization", ["t", "t"], ["normalised", "mean", "s"], axis=0),
+        helper.make_node("Squeeze", ["s"], ["y"]),
+        helper.make_node("Conv", ["v", "w"], ["z"]),
+    ]
+    quarters = np.random.default_rng(7).integers(-16, 16, (1, 2, 3, 12)).astype(np.float16) / 4
+    one = np.ones((1, 1, 1, 1), np.float32)
+    outputs = [("y", onnx.TensorProto.FLOAT, ()), ("z", onnx.TensorProto.FLOAT, one.shape)]
+    constants = {"axes": np.int64([0, 2, 3]), "w": one}
+    case = models.case(nodes, {"x": quarters, "v": one}, constants, outputs=outputs, opset=21)
+    verdict = look(case, resolve("onnxruntime-quant"), {}, lab)
+    assert verdict.word is Word.AGREES, verdict.message

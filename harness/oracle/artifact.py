@@ -10,7 +10,7 @@ Where all three are answered with yes, the output is as near to the float model'
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -27,7 +27,7 @@ from harness.oracle.artifacts.ranges import Calibration, ranges_of
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.scaling import inserted
 from harness.oracle.artifacts.values import COPY, PREFIXES, Numbers, Problem, folded, spellings
-from harness.oracle.balls.ball import exact
+from harness.oracle.balls.ball import Ball, exact
 from harness.oracle.balls.chance import is_random
 from harness.oracle.balls.evaluate import Evaluation, evaluate
 from harness.oracle.graph import Graph, Node
@@ -177,8 +177,20 @@ def calibration_of(question: Question) -> Calibration | None:
     for node in question.graph.nodes:  # behind these, another run sees other data
         if not chance.isdisjoint(node.inputs) or not chance.isdisjoint(node.outputs):
             chance.update(node.outputs)
-    halves = frozenset(name for record in records for name, x in record.items() if x.dtype == np.float16)
-    return Calibration({name: found for name, found in ranges.items() if name not in chance}, scheme.clips, halves)
+    known = {name: found for name, found in ranges.items() if name not in chance}
+    has_halves = any(x.dtype == np.float16 for record in records for x in record.values())
+    return Calibration(known, scheme.clips, _errors(question, known) if has_halves else {})
+
+
+def _errors(question: Question, names: Iterable[str]) -> dict[str, float]:
+    """How far each tensor may be off in calibration, which may compute what the model rounds to float16 in float32."""
+    feeds = question.case.calibration or question.case.feeds
+    runs = [evaluate(question.graph, feed).balls for feed in feeds]
+    balls = {name: [run.get(name) for run in runs] for name in names}
+    return {
+        name: max(float(np.max(ball.error, initial=0.0)) if isinstance(ball, Ball) else np.inf for ball in found)
+        for name, found in balls.items()
+    }
 
 
 def _span(question: Question) -> int | None:

@@ -29,10 +29,6 @@ from harness.oracle.balls.ball import Undecided, exact
 from harness.oracle.graph import Graph, Node, Values, captured
 
 COVER = 1.01
-HALF_PRECISION = 2.0**-11
-"""of a value: quantisers calibrate float16 models in float32"""
-HALF_TINY = 2.0**-25
-"""half of the smallest float16, which a float16 tensor may be off by besides"""
 CODES = 255
 SHAPES = frozenset({"Shape", "Size"})
 WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
@@ -45,7 +41,7 @@ class Calibration:
 
     ranges    [min, max] of each float tensor
     clips     calibration may choose a narrower range
-    halves    tensors of float16
+    errors    how far these tensors may be off by what is rounded to float16 before
     sampled   these are not the data of calibration: only an absurd range is wrong
     records   the float tensors, where sampled: an outlier is wrong too
     alike     these inputs are like those of calibration; of others an outlier has to be ABSURD
@@ -53,7 +49,7 @@ class Calibration:
 
     ranges: Mapping[str, Range]
     clips: bool = False
-    halves: frozenset[str] = frozenset()
+    errors: Mapping[str, float] = field(default_factory=dict)
     sampled: bool = False
     records: Sequence[Values] = ()
     alike: bool = False
@@ -167,10 +163,10 @@ class _Checker:
             return
         known_as = [*_candidates(known), *self.by_definition(names)]
         sizes = [np.log2(max(-low, high) / max(-a, b)) for a, b in known_as if b > a] if high > low else []
-        tiny = 0.0 if self.calibration.halves.isdisjoint(names) else HALF_TINY
+        vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
 
         def fits(candidates: Iterable[Range]) -> bool:
-            return any(self.fits(candidate, (low, high), scale, tiny) for candidate in candidates)
+            return any(self.fits(candidate, (low, high), scale, vague) for candidate in candidates)
 
         if fits(known_as):
             recorded = [name for name in own if name in self.calibration.ranges]
@@ -197,8 +193,8 @@ class _Checker:
             and largest < 2 * CODES * float(np.finfo(dtype).tiny)
         )
 
-    def fits(self, wanted: Range, found: Range, scale: float, tiny: float) -> bool:
-        slack = COVER * scale + HALF_PRECISION * max(-wanted[0], wanted[1]) + tiny
+    def fits(self, wanted: Range, found: Range, scale: float, vague: float) -> bool:
+        slack = COVER * scale + vague
         if self.calibration.sampled:
             return not self.calibration.alike or wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
         if self.calibration.clips:
