@@ -88,6 +88,18 @@ def test_a_weight_further_than_half_a_step_is_a_problem_of_the_quantiser(lab, re
     assert found.culprits == (("y", "Conv"),)
 
 
+@pytest.mark.parametrize("bits", [8, 3])
+def test_a_scale_that_the_formula_does_not_give_is_a_problem_of_the_quantiser(lab, bits):
+    """Of three bits no weight is half a step off yet."""
+    recipe = {**WEIGHT_ONLY, "weight_bits": bits, "weight_asymmetric": False}
+    observation = seen(lab, CASES["convolution"], recipe)
+    assert not verdict(lab, CASES["convolution"], recipe, observation).failed
+    layer = observation.artifact["layers"][0]
+    wrong = damaged(observation, scales=layer["scales"] * 1.01, weights=layer["weights"] * np.float32(1.01))
+    found = verdict(lab, CASES["convolution"], recipe, wrong)
+    assert (found.word, found.stage, found.tier) == (Word.DIVERGES, "quantize", "artifact")
+
+
 def test_outputs_that_the_weights_do_not_explain_are_a_problem_of_the_executor(lab):
     case = CASES["folded convolution"]
     observation = seen(lab, case, WEIGHT_ONLY)

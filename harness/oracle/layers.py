@@ -2,6 +2,7 @@
 
 Two questions, of which neither carries quantisation noise:
 parameters  each weight is dequantised to within half a step of what it was, |deq(Wq) - W| <= s/2 (1 + 2e-4)
+            and a scale of symmetric weights is the largest of its channel over the highest code
 execution   with W := deq(Wq) in the float model, the outputs are those of a float model, and the tiers for floats
             judge (only where nothing but weights is quantised)
 
@@ -63,20 +64,21 @@ class Weights:
 
 
 def misquantised(question: Question) -> Verdict | None:
-    """The verdict on the first layer with a weight further than half a step from what it should be, if there is one.
+    """The verdict on the first layer with a weight or a scale that is not what it should be, if there is one.
 
     Only a layer is accused that should make the result of an operator of so many weights, with nothing to fold beside.
     """
     if question.scheme is None or not question.scheme.nearest_weights:
         return None
-    layers = read(question)
     weights = list(weights_of(question.graph))
-    for layer in layers:
-        if any(_holds(layer, w) for w in weights):
-            continue
-        for candidate in weights:
-            if _belongs_to(layer, candidate.node, question.graph) and candidate.matrix.shape == layer.weights.shape:
-                return _accused(layer, candidate)
+    for layer in read(question):
+        fitting = [w for w in weights if _holds(layer, w)] or weights
+        own = [
+            w for w in fitting if _belongs_to(layer, w.node, question.graph) and w.matrix.shape == layer.weights.shape
+        ]
+        problems = [problem(layer, w, question.scheme) for w in own]
+        if problems and all(problems):
+            return problems[0]
     return None
 
 

@@ -311,14 +311,14 @@ def calibrated_on_magnitudes(feeds: Sequence[Feed]) -> Sequence[Feed]:
 # The files of MNN
 
 
-@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY, quantize="weight-only")
+@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY)
 def rolled_scales_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
     """Each channel of the weights in an MNN file has the scale of the one before."""
     for layer in held["layers"]:
         overwrite(content, layer["scales"], np.roll(layer["scales"], 1, axis=0))
 
 
-@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY, quantize="weight-only")
+@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY)
 def scales_off_by_a_percent_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
     """The scales of the weights in an MNN file are a percent too large."""
     for layer in held["layers"]:
