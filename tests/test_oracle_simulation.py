@@ -328,6 +328,14 @@ def test_weights_may_be_folded_with_one_normalisation_after_another(lab):
     assert found.word is Word.AGREES, found.message
 
 
+def test_the_product_with_a_vector_may_be_reshaped_as_codes(lab):
+    nodes, w = [helper.make_node("MatMul", ["w", "x"], ["y"])], np.float32([[[0, 0], [0, 1], [1, 1]]])
+    case = models.case(nodes, {"x": np.ones(2, np.float32)}, {"w": w}, outputs=[("y", FLOAT, (1, 3))])
+    seen, options = observed(lab, case, method="ADMM")
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message
+
+
 def test_of_weights_folded_with_an_infinite_factor_nothing_is_said(lab):
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"]),

@@ -47,12 +47,13 @@ WITHOUT_TABLE = frozenset({0, 1, 22})
 IN_FLOATS = frozenset({2, 9, 17, 18, 22, 23, 39, 66, 68, 69, 70, 76, 78, 80, 82, 130, 257, 514, 604})
 """ArgMax, Cast, Deconvolution, DeconvolutionDepthwise, Eltwise, ELU, MatMul, Rank, Reduction, ReLU, ReLU6, ROIPooling,
 Selu, Shape, Size, ArgMin, Select, Int8ToFloat, GridSample"""
-MOVED_TOO = frozenset({2, 68, 130})
-"""of these ArgMax, Reduction, ArgMin: their operands and results may be transposed besides, as codes"""
+MATMUL, MOVED_TOO = 39, frozenset({2, 68, 130})
+"""of these MatMul, and ArgMax, Reduction, ArgMin: vectors are reshaped besides, and other operands and results
+transposed, as codes"""
 BEFORE_TRANSPOSED, PIECE, PRODUCT = "__before_tr", "__group__", "__matmul_converted"
 """what the converter adds to the name of a result that it transposes next, and to those of an operator that it splits
 (with a number) or makes a convolution of"""
-EITHER = MOVED_TOO | POOLINGS.keys() | {BINARY} | IN_CODES - {CONVOLUTION, DEPTHWISE}
+EITHER = MOVED_TOO | POOLINGS.keys() | {BINARY, MATMUL} | IN_CODES - {CONVOLUTION, DEPTHWISE}
 """those of which the scales alone say whether they run in codes"""
 MOVES = frozenset(
     {CONCAT, 14, 26, 28, PACK, PADDING, 46, 73, 83, 84, 88, 90, 91, 98, 100, 102, 107, 109, 110, 120, CONVERT_TENSOR}
@@ -264,7 +265,7 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
         return "moves", 0
     if kind not in IN_FLOATS | IN_CODES | POOLINGS.keys() | {BINARY}:
         return "somehow", 0
-    if kind in MOVED_TOO and None not in scales:
+    if kind in MOVED_TOO | {MATMUL} and None not in scales:
         return "codes or floats", 0
     if len(scales) < 2 or None in scales[:-1] or kind in IN_FLOATS:
         return "float", 0
