@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -12,6 +12,7 @@ from harness.laboratory import Laboratory
 from harness.oracle import graph as graphs
 from harness.oracle.artifacts.proportions import Range, moved_from
 from harness.oracle.artifacts.ranges import ranges_of, stated_ranges
+from harness.oracle.graph import Values
 
 SHARES = tuple(2.0**-k for k in range(6))
 """of the range of an input, which made-up data may fill"""
@@ -23,23 +24,29 @@ def made_to_fit(
     """`feeds` made up in [-1, 1), with floats as large as the model is made for, as far as the artifact says: spread
     over the range that it rounds the input to, or a part of that, of which the other tensors fill their ranges best.
     The largest of data with outliers lie far beyond most of them."""
+    if not any(x.dtype.kind == "f" for x in feeds[0].values()):
+        return tuple(feeds)
     ranges = stated_ranges(graphs.in_order(graphs.read(quantised)))
     spread = [{name: _spread(x, ranges.get(name)) for name, x in feed.items()} for feed in feeds]
-
-    def shrunk(share: float) -> tuple[Feed, ...]:
-        smaller = [{k: x * x.dtype.type(share) if x.dtype.kind == "f" else x for k, x in f.items()} for f in spread]
-        return tuple(smaller)
-
     floating = graphs.read(model)
-    judged = {name for name in ranges if moved_from(floating, name) not in feeds[0]}
-    candidates = [shrunk(share) for share in SHARES]
-    records = lab.reference.record(Case(model.SerializeToString(), tuple(some[0] for some in candidates)))
+    judged = {name: found for name, found in ranges.items() if moved_from(floating, name) not in feeds[0]}
     misfits = []
-    for record in records:
-        seen = ranges_of([{name: record[name] for name in judged & record.keys()}])
-        sizes = [(max(-ranges[name][0], ranges[name][1]), max(-low, high)) for name, (low, high) in seen.items()]
-        misfits.append(float(np.mean([abs(np.log2(a / b)) for a, b in sizes if b > 0] or [0])))
-    return candidates[int(np.argmin(misfits))]
+    for share in SHARES:  # one after the other: the records of a large model are many times its weights
+        case = Case(model.SerializeToString(), (_shrunk(spread[0], share),))
+        misfits.append(_misfit(judged, lab.reference.record(case)[0]))
+    best = SHARES[int(np.argmin(misfits))]
+    return tuple(_shrunk(feed, best) for feed in spread)
+
+
+def _misfit(ranges: Mapping[str, Range], record: Values) -> float:
+    """The mean |log2| of the largest that a range holds by the largest data."""
+    seen = ranges_of([{name: record[name] for name in ranges.keys() & record.keys()}])
+    sizes = [(max(-ranges[name][0], ranges[name][1]), max(-low, high)) for name, (low, high) in seen.items()]
+    return float(np.mean([abs(np.log2(a / b)) for a, b in sizes if b > 0] or [0]))
+
+
+def _shrunk(feed: Feed, share: float) -> Feed:
+    return {name: x * x.dtype.type(share) if x.dtype.kind == "f" else x for name, x in feed.items()}
 
 
 def _spread(x: np.ndarray, range: Range | None) -> np.ndarray:
