@@ -52,4 +52,5 @@ def _shrunk(feed: Feed, share: float) -> Feed:
 def _spread(x: np.ndarray, range: Range | None) -> np.ndarray:
     if x.dtype.kind != "f" or range is None:
         return x
-    return np.asarray(range[0] + (x + 1) / 2 * (range[1] - range[0]), x.dtype)
+    low, high = np.clip(range, np.finfo(x.dtype).min, np.finfo(x.dtype).max)
+    return np.asarray(low + (x.astype(np.float64) + 1) / 2 * (high - low), x.dtype)

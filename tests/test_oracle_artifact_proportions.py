@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from onnx import TensorProto
 
 from harness.fitting import made_to_fit
 from harness.laboratory import Laboratory
@@ -84,3 +85,16 @@ def test_made_up_data_are_as_large_as_the_ranges_of_an_artifact(share):
     assert 0.8 * 50 * share < np.abs(feed["x"]).max() <= 1.01 * 50 * share, (
         "outliers make a range larger than most data"
     )
+
+
+def test_made_up_data_are_numbers_of_their_dtype():
+    rounded = [("QuantizeLinear", ["x", "s", "zero"], ["q"], {}), ("DequantizeLinear", ["q", "s", "zero"], ["y"], {})]
+    protos = []
+    for nodes in ([("Neg", ["x"], ["y"], {})], rounded):
+        protos.append(model(nodes, s=np.float16(1), zero=np.uint16(0)))
+        protos[-1].opset_import[0].version = 21
+        for value in (*protos[-1].graph.input, *protos[-1].graph.output):
+            value.type.tensor_type.elem_type = TensorProto.FLOAT16
+    with Laboratory(small_models=True) as lab:
+        (feed,) = made_to_fit([{"x": X.astype(np.float16)}], *protos, lab)
+    assert np.isfinite(feed["x"]).all(), "a range of 16 bits goes beyond float16"
