@@ -283,6 +283,20 @@ def test_a_constant_that_was_folded_and_rounded_is_judged_by_its_codes():
     assert problems(nodes, floating, t_quantized=codes[::-1].copy(), **given) != [], "the rows are exchanged"
 
 
+def test_a_factor_behind_a_product_of_activations_is_missed():
+    floating = model(
+        [("Transpose", ["x"], ["k"], {}), ("MatMul", ["x", "k"], ["s"], {}), ("Mul", ["s", "f"], ["m"], {})]
+        + [("Softmax", ["m"], ["y"], {})],
+        f=np.float32(0.25),
+    )
+    kept = [*QDQ[:2], ("Transpose", ["xd"], ["k"], {}), ("MatMul", ["xd", "k"], ["s"], {})]
+    assert (
+        problems([*kept, ("Mul", ["s", "f"], ["m"], {}), ("Softmax", ["m"], ["y"], {})], floating, f=np.float32(0.25))
+        == []
+    )
+    assert problems([*kept, ("Softmax", ["s"], ["y"], {})], floating) == [("topology", "m")], "no weights could hold it"
+
+
 def test_what_is_taken_from_constants_is_what_the_float_model_takes():
     floating = model([("Gather", ["w", "k"], ["y"], {})], w=W, k=np.int64([0, -1]))
     nodes = [QDQ[2], ("Gather", ["wd", "k"], ["y"], {})]

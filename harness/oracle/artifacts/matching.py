@@ -254,8 +254,13 @@ class _Matcher:
         maker = self.maker(real)
         if node.op in AFFINE:
             varying = [name for name in node.inputs if name and name not in self.constants]
-            return maker is not None and maker.node.op in WEIGHTED and len(varying) == 1
+            return maker is not None and self.has_weights(maker) and len(varying) == 1
         return node.op in RANGES | IDENTITIES or is_in_order(node)
+
+    def has_weights(self, piece: Piece) -> bool:
+        """Whether a factor or a term behind the piece could be folded into constants that it reads."""
+        constant = self.numbers.artifact.constant
+        return piece.node.op in WEIGHTED and any(use and use.tensor in constant for use in piece.uses[:2])
 
     def fit(self, node: Node, piece: Piece) -> float | None:
         """How well `piece` is the counterpart of `node`; None when it is not."""
