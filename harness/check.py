@@ -27,6 +27,7 @@ from harness.oracle.question import distance
 from harness.pipeline import HURRIED, Effort, Examination, examine, watch
 from harness.recipe import Recipe, canonical
 from harness.reduce.problem import ExhaustedError
+from harness.reduce.reducer import INTERRUPTED
 from harness.reduce.submodel import Recording, recording
 from harness.reference import ReferenceError
 from harness.verdict import Kind, Observation, Verdict, Word
@@ -229,7 +230,7 @@ def _add(inquiry: Inquiry, found: Found, diagnosis: Diagnosis, case: Case) -> No
     """The fault in `case`, and then what makes it go away: the fault is kept when somebody ends that."""
     found.diagnoses.append(diagnosis)
     finding = diagnosis.examination.finding
-    if finding and finding.interrupted:
+    if finding and finding.ended == INTERRUPTED:
         raise KeyboardInterrupt
     found.diagnoses[-1] = _attributed(inquiry, diagnosis.nodes, case, diagnosis.examination)
 

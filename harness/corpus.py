@@ -54,6 +54,7 @@ class SavedCase:
     answer     digest of what the target answered when it was saved (`Observation.digest`); "" where that is not known
     rule       for status "expected": the documented rule that explains it
     remedy     options under which the bug is gone, found by hand: what goes away under them is this bug (`known`)
+    unfinished   its reduction was ended before it was done: it may get smaller, and show to be a case that is saved
     """
 
     id: str
@@ -75,6 +76,7 @@ class SavedCase:
     note: str = ""
     rule: str = ""
     remedy: Mapping[str, Any] = field(default_factory=dict)
+    unfinished: bool = False
     path: Path | None = None
 
     @property
@@ -103,6 +105,7 @@ _FORM: Mapping[str, object] = {
     **dict.fromkeys(("schema", "runs", "reproduced"), int),
     "recipe": _OPTIONS,
     "remedy": _OPTIONS,
+    "unfinished": bool,
     "machine": {EACH: object},
     "origin": {EACH: object},
     "seen": [str],
@@ -110,7 +113,7 @@ _FORM: Mapping[str, object] = {
     "verdict": _VERDICT,
     EACH: object,
 }
-_UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": ""}
+_UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": "", "unfinished": False}
 _IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name in _FORM)
 
 

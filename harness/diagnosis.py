@@ -12,6 +12,7 @@ from harness.attribution import Remedy
 from harness.case import elements
 from harness.case import nodes as size
 from harness.pipeline import Examination
+from harness.reduce.reducer import MINIMAL
 from harness.verdict import Observation, Verdict
 from harness.windows import Judged
 
@@ -35,7 +36,12 @@ class Diagnosis:
     def as_json(self) -> dict[str, Any]:
         """The fault as a JSON value; `reduced` where there is a finding, its path left open."""
         verdict, finding = self.examination.verdict, self.examination.finding
-        reduced = finding and {"path": "", "nodes": size(finding.case), "elements": elements(finding.case)}
+        reduced = finding and {
+            "path": "",
+            "nodes": size(finding.case),
+            "elements": elements(finding.case),
+            "unfinished": finding.ended != MINIMAL,
+        }
         return {
             "nodes": [_node(pair) for pair in self.nodes],
             "verdict": str(verdict.word),

@@ -23,7 +23,7 @@ from harness.oracle.judge import judge, who_is_wrong
 from harness.recipe import Recipe, canonical, effective, remedied
 from harness.recipe import simpler as simpler_recipes
 from harness.reduce.problem import ExhaustedError
-from harness.reduce.reducer import reduce
+from harness.reduce.reducer import BUDGET, MINIMAL, reduce
 from harness.reduce.trace import trace
 from harness.reference import ReferenceError
 from harness.refusals import explained
@@ -59,11 +59,11 @@ class Effort:
 
 @dataclass(frozen=True, eq=False)
 class Finding:
-    """A confirmed failure, reduced.
+    """A confirmed failure, reduced as far as the effort went.
 
     answer       digest of what the target answered (`Observation.digest`); "" where that varies from run to run
     symptom      the failure it was first seen by, where that was another one
-    interrupted  somebody ended the reduction; this is what it had come to
+    ended        how the reduction ended (`Reduced.ended`)
     """
 
     case: Case
@@ -76,7 +76,7 @@ class Finding:
     reproduced: int
     answer: str = ""
     symptom: str = ""
-    interrupted: bool = False
+    ended: str = MINIMAL
 
     def to_save(self) -> SavedCase:
         """The finding as a case for the corpus: open, or flaky with its rate."""
@@ -96,6 +96,7 @@ class Finding:
             reproduced=self.reproduced,
             answer=self.answer,
             note=f"first seen as: {self.symptom}" if self.symptom else "",
+            unfinished=self.ended != MINIMAL,
         )
 
 
@@ -283,7 +284,7 @@ def pursue(
     case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, calls: int, spent: Callable[[], bool]
 ) -> Finding | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone."""
-    name, record, symptom, interrupted = installed.target.name, lab.reference.record, "", False
+    name, record, symptom, ended = installed.target.name, lab.reference.record, "", MINIMAL
     first_case, first_recipe = case, recipe
     verdict = look(case, installed, recipe, lab)
 
@@ -314,11 +315,11 @@ def pursue(
         if verdict.word is Word.HANGS:
             calls = min(calls, HANG_CALLS)
         reduced = reduce(case, recipe, installed.target, reproduces, record, budget=math.inf, calls=calls)
-        case, recipe, interrupted = reduced.case, reduced.recipe, reduced.ended == "interrupted"
+        case, recipe, ended = reduced.case, reduced.recipe, reduced.ended
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
     except ExhaustedError:
-        symptom = "not reduced: no time was left"
+        ended = BUDGET
     verdict, reproduced = confirm(case, installed, recipe, lab)
     if not reproduced:  # its failure needed what a worker had done before
         case, recipe = first_case, first_recipe
@@ -332,9 +333,7 @@ def pursue(
     signature = Signature(sign, fine(sign, case))
     expected = lab.reference.run(case).outputs
     runs = CONFIRMING_RUNS
-    return Finding(
-        case, expected, installed, recipe, verdict, signature, runs, reproduced, answer, symptom, interrupted
-    )
+    return Finding(case, expected, installed, recipe, verdict, signature, runs, reproduced, answer, symptom, ended)
 
 
 def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> tuple[Verdict, str]:

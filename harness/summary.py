@@ -176,6 +176,7 @@ def described(saved: corpus.SavedCase, release: str, status: str) -> dict[str, A
         "status": status,
         "nodes": nodes(saved.case),
         "elements": elements(saved.case),
+        "unfinished": saved.unfinished,
         "message": str(saved.verdict.get("message", "")),
         "path": str(saved.path),
     }

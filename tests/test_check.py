@@ -16,9 +16,10 @@ from harness.check import check
 from harness.environments import resolve
 from harness.errors import UserError
 from harness.known import mask_of
-from harness.pipeline import Examination
+from harness.pipeline import Effort, Examination, examine
 from harness.planted import quantiser, runtime
 from harness.reduce import passes, reducer
+from harness.summary import described
 from harness.verdict import Kind, Observation, Verdict, Word
 from tests import localisation, models, production
 from tests import reduce_tools as tools
@@ -124,6 +125,18 @@ def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(lab, monkeypatch):
     monkeypatch.setattr(checks, "survey", interrupt)
     with pytest.raises(KeyboardInterrupt):
         check(one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32)), resolve("mnn"), {}, lab, ())
+
+
+@pytest.mark.parametrize(("effort", "unfinished"), [(Effort(calls=1), True), (Effort(seconds=0), True), (None, False)])
+def test_a_finding_says_when_its_reduction_was_cut_short(lab, tmp_path, effort, unfinished):
+    target = resolve("tests.localisation:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
+    finding = examine(case, target, FLOAT, lab, effort=effort).finding
+    saved = finding.to_save()
+    assert (saved.unfinished, saved.note) == (unfinished, ""), "the note is for the cause"
+    loaded = corpus.load(corpus.save(saved, tmp_path))
+    assert loaded.unfinished == unfinished
+    assert described(loaded, "1", "new")["unfinished"] == unfinished
 
 
 def test_what_is_documented_is_no_failure(lab):

@@ -212,3 +212,12 @@ def test_a_damaged_heap_is_laid_out_anew_in_each_of_many_tries():
     assert "TRIES = 20" in text
     assert "stirred(" in text
     assert "stirred(" not in handover.script(saved, resolve("mnn"), RAN)
+
+
+def test_an_issue_of_a_case_whose_reduction_was_cut_short_claims_no_minimality_and_names_the_command_that_goes_on():
+    saved = saved_relu(recipe={"optimize_level": 2}, unfinished=True)
+    text = handover.issue(saved, resolve("mnn"), RAN)
+    assert "driftnet reduce . --out DIR" in text
+    assert "needs each of those" not in text, "nobody knows which of the options the failure needs"
+    assert "as far as the failure allowed" not in text
+    assert "as far as the failure allowed" in handover.issue(saved_relu(), resolve("mnn"), RAN)

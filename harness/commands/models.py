@@ -23,6 +23,7 @@ from harness.known import Mask, mask_of
 from harness.laboratory import MEMORY_GIB, Laboratory
 from harness.pipeline import Effort, examine
 from harness.recipe import Recipe
+from harness.reduce.reducer import INTERRUPTED
 from harness.reference import ReferenceError
 from harness.verdict import FAILURES, Verdict, Word
 
@@ -273,7 +274,8 @@ def reduce(
             "elements": elements(finding.case),
             "target_runs": lab.target_runs,
             "cpu_seconds": round(lab.all_cpu_seconds - cpu_before, 2),
-            "interrupted": finding.interrupted,
+            "interrupted": finding.ended == INTERRUPTED,
+            "unfinished": found.unfinished,
             "network_isolated": lab.network_isolated,
         }
 

@@ -12,13 +12,15 @@ from harness.reduce.problem import ExhaustedError, Problem, Reproduces
 from harness.reduce.submodel import Record
 from harness.wire import Target
 
+MINIMAL, BUDGET, INTERRUPTED = "minimal", "budget", "interrupted"
+
 
 @dataclass(frozen=True)
 class Reduced:
     """The simplest case found.
 
     calls    invocations of `reproduces`;   seconds   wall time
-    ended    "minimal": no pass finds anything smaller;  "budget" or "interrupted": stopped before that
+    ended    MINIMAL: no pass finds anything smaller;  BUDGET or INTERRUPTED: stopped before that
     """
 
     case: Case
@@ -73,7 +75,7 @@ def reduce(
     Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
     problem = Problem(case, recipe, target, reproduces, record, budget, calls)
-    ended = "minimal"
+    ended = MINIMAL
     try:
         before = None
         while before != problem.outline():  # one more for values alone: 16 runs of 110, for nothing
@@ -81,7 +83,7 @@ def reduce(
             for apply in PASSES:
                 apply(problem)
     except ExhaustedError:
-        ended = "budget"
+        ended = BUDGET
     except KeyboardInterrupt:
-        ended = "interrupted"
+        ended = INTERRUPTED
     return Reduced(problem.case, problem.recipe, problem.calls, problem.elapsed, ended)

@@ -119,6 +119,8 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
     if reduced := fault["reduced"]:
         path = reduced["path"] or "give --out DIR to keep it"
         console.print(f"    reduced: {reduced['nodes']} nodes, {reduced['elements']} elements: {path}", markup=False)
+        if reduced["unfinished"]:
+            console.print("    not reduced to the end: give it more --budget, or driftnet reduce CASE", markup=False)
         if "remained" in reduced:
             left = "; ".join(reduced["remained"]) or "nothing but operators, attributes and shapes"
             console.print(f"    of the original there remained: {left}", markup=False)
@@ -183,7 +185,8 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Table:
     for f in sorted(findings, key=lambda f: (f["status"] != "new", f["id"])):
         row = [f["status"], f["times"], f["nodes"], f["elements"]]
         said = shortened(f["message"], MESSAGE)
-        table.add_row(f"{f['id']}\n  [dim]{escape(said)}[/]", *map(str, row))
+        goes_on = f"\n  not reduced to the end: driftnet reduce {f['path']} --out DIR" if f.get("unfinished") else ""
+        table.add_row(f"{f['id']}\n  [dim]{escape(said + goes_on)}[/]", *map(str, row))
     return table
 
 
