@@ -277,13 +277,15 @@ class _Checker:
             return True
         if len(scale) != len(product) and np.allclose(scale, product, rtol=close, atol=0):
             return True
-        worst = float(np.abs(np.resize(scale, product.shape) / product - 1).max())
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = np.abs(np.resize(scale, product.shape) / product)
+            worst = float(np.maximum(ratio, 1 / ratio).max())
         message = (
             f"scale {format.scale!r} of the bias is off the product of the scales of input, {uses[0].format.scale!r}, "
-            f"and weights, {uses[1].format.scale!r}, by a factor of up to {1 + worst:.6g}: one of the three is wrong, "
+            f"and weights, {uses[1].format.scale!r}, by a factor of up to {worst:.6g}: one of the three is wrong, "
             "and kernels take the bias's for that product"
         )
-        self.add(format.scale, worst, close, message, pair.node)
+        self.add(format.scale, worst - 1, close, message, pair.node)
         return False
 
     def takes_all_codes(self, pair: Pair, position: int, use: Use) -> bool:
