@@ -130,6 +130,12 @@ def save(saved: SavedCase, root: Path) -> Path:
                 hint="names of targets and cases are letters, digits, '_', '-' and single dots",
                 kind="case",
             )
+    if not saved.id.startswith("test_"):
+        raise UserError(
+            f"{saved.id!r} would not be found again: a folder of a saved case is called test_...",
+            hint=f"rename it: test_{saved.id}",
+            kind="case",
+        )
     folder = Path(root) / saved.target / saved.id
     if not folder.exists():
         with whole(folder) as draft:

@@ -231,6 +231,16 @@ def test_triage_sets_status_link_and_note_and_brings_a_new_case_in(driftnet, tmp
     assert corpus.load(folder).status == "open", "the report was changed"
 
 
+def test_a_case_that_replay_would_not_find_is_not_brought_into_the_corpus(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path / "run").rename(tmp_path / "acase")
+    words = ["--status", "open", "--corpus", tmp_path / "corpus"]
+    assert_one_clear_message(driftnet("triage", folder, *words), says="is called test_")
+    assert not (tmp_path / "corpus").exists()
+    folder = folder.rename(folder.with_name("test_acase"))
+    assert driftnet("triage", folder, *words)[0] == 0
+    assert [path.name for path in corpus.folders([tmp_path / "corpus"])] == ["test_acase"]
+
+
 def test_a_remedy_is_tried_before_it_is_written_down(driftnet, tmp_path):
     corpus_root = Path(__file__).parent.parent / "corpus" / "onnxruntime-quant"
     known = next(corpus_root.glob("*_add-quantizelinear-dequantizelinear_6fc7aa95"))
