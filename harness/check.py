@@ -143,8 +143,10 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
     diagnoses = found.diagnoses
     examined = len(diagnoses) >= len(_sorts(case, found.faults)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.masks, diagnoses) if examined else ""
-    right = [j for j in found.judged if _vouches(j.verdict) or (rule and j.verdict.in_values)]
-    affirmed = {node for j in right for node in j.nodes}
+    spared = rule or (examined and _are_known_steps(diagnoses))
+    right = [j for j in found.judged if _vouches(j.verdict) or (spared and j.verdict.in_values)]
+    blamed = set() if rule else {node for fault in found.faults for node in fault.nodes}
+    affirmed = {node for j in right for node in j.nodes} - blamed
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
     vouched = 1 - doubtful.total() / max(1, len(live))
@@ -252,20 +254,30 @@ def _examined(inquiry: Inquiry, case: Case) -> Examination:
 
 def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case, examined: Examination) -> Diagnosis:
     """The fault of `nodes`, with what makes it go away: both as it was found in `case` and reduced, because what is
-    left of a bias that a converter loses may be zeros of which only a quantiser's parameters still tell."""
-    finding = examined.finding
-    if finding is None or finding.verdict.word is Word.HANGS or time.monotonic() > inquiry.deadline:
+    left of a bias that a converter loses may be zeros of which only a quantiser's parameters still tell. What was known
+    before is not reduced."""
+    finding, target = examined.finding, inquiry.installed.target
+    about = (finding.case, finding.recipe, finding.verdict) if finding else (case, inquiry.recipe, examined.verdict)
+    if examined.verdict.word is Word.HANGS:
         return Diagnosis(nodes, examined)
     inquiry.tell("trying options")
-    about = (finding.case, finding.recipe, finding.verdict)
-    target = inquiry.installed.target
+    found: list[Remedy] = []
+
+    def watched(part: Case, recipe: Recipe) -> tuple[Verdict, Observation | None]:
+        if time.monotonic() > inquiry.deadline:
+            raise ExhaustedError
+        return inquiry.watch(part, recipe)
 
     def holds(remedy: Remedy) -> bool:
         recipe = canonical(target, {**inquiry.recipe, remedy.option: remedy.value})
-        return not inquiry.watch(case, recipe)[0].failed
+        return not watched(case, recipe)[0].failed
 
-    found = tuple(filter(holds, remedies(*about, target, inquiry.watch)))
-    return Diagnosis(nodes, examined, found, stage_at_fault(*about, found, target, inquiry.watch))
+    try:
+        found.extend(filter(holds, remedies(*about, target, watched)))
+        stage = stage_at_fault(*about, found, target, watched)
+    except ExhaustedError:
+        stage = ""
+    return Diagnosis(nodes, examined, tuple(found), stage)
 
 
 def _vouches(verdict: Verdict) -> bool:
@@ -280,7 +292,7 @@ def _overall(
     if diagnoses:
         first = diagnoses[0].examination.verdict
         if rule:
-            return Verdict(Word.AGREES, "windows", rule=rule, message=first.message)
+            return Verdict(Word.AGREES, "windows", rule=rule, message=f"but for what is documented: {first.message}")
         return whole if whole.failed else first
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
@@ -299,19 +311,16 @@ def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
 
 
 def _excuse(masks: Sequence[Mask], diagnoses: Sequence[Diagnosis]) -> str:
-    """The rule by which the faults are no failure of the model, "" where one of them is.
-
-    They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
-    operator, not once for every model that has it.
-    """
+    """The documented rule by which the faults are no failure of the model, "" where one of them is."""
     documented = {mask.id: mask.rule for mask in masks}
-
-    def rule(examined: Examination) -> str:
-        known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
-        return documented.get(known, "") or (str(Kind.OFF_BY_ONE_STEP) if known and a_step else "")
-
-    rules = [rule(diagnosis.examination) for diagnosis in diagnoses]
+    rules = [documented.get(diagnosis.examination.known, "") for diagnosis in diagnoses]
     return rules[0] if rules and all(rules) else ""
+
+
+def _are_known_steps(diagnoses: Sequence[Diagnosis]) -> bool:
+    """Whether all that is wrong are kernels known to be off by a step: the nodes around them are right then."""
+    examined = [diagnosis.examination for diagnosis in diagnoses]
+    return bool(examined) and all(e.known and e.verdict.kind == Kind.OFF_BY_ONE_STEP for e in examined)
 
 
 def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:

@@ -159,8 +159,11 @@ def test_a_kernel_that_floors_is_told_from_one_that_rounds(lab):
     checked = check(case, target, unfused, lab, ())
     assert (checked.verdict.word, checked.verdict.kind) == (Word.DIVERGES, Kind.OFF_BY_ONE_STEP)
     finding = checked.diagnoses[0].examination.finding
-    known = check(case, target, unfused, lab, [mask_of(finding.to_save())]).verdict
-    assert (known.word, known.rule) == (Word.AGREES, Kind.OFF_BY_ONE_STEP), "a finding once, not in every model"
+    mask = mask_of(finding.to_save())
+    known = check(case, target, unfused, lab, [mask])
+    assert (known.verdict.word, known.known) == (Word.DIVERGES, mask.id), "what is known is no agreement"
+    cures = {remedy.option for remedy in known.diagnoses[0].remedies}
+    assert cures == {remedy.option for remedy in checked.diagnoses[0].remedies} != set(), "a known fault has its cures"
 
 
 def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(lab, monkeypatch):
