@@ -104,6 +104,20 @@ def test_a_right_artifact_has_no_problem(form):
     assert problems(FORMS[form]) == [], f"{form} is right"
 
 
+def test_a_range_is_as_exact_as_its_scale_is_stored():
+    nodes = [("QuantizeLinear", ["x", "s", "zero"], ["q"], {}), ("DequantizeLinear", ["q", "s", "zero"], ["d"], {})]
+    floating = model([("Neg", ["x"], ["y"], {})])
+    seen = Calibration({"x": (-3.18359375, 1.0)})
+    for scale, wrong in ((3.18359375 / 127, []), (3.18359375 / 127 * 1.02, [("parameter", "s")])):
+        half = {"s": np.float16(scale), "zero": np.int8(0)}
+        artifact = model([*nodes, ("Neg", ["d"], ["y"], {})], **half)
+        artifact.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+        graph = graphs.read(artifact)
+        balls = evaluate(graph, {"x": X.astype(np.float16)}).balls
+        found = compare(graphs.read(floating), graph, [balls], seen, span=254).problems
+        assert [(p.question, p.where) for p in found] == wrong, scale
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_weights_truncated_instead_of_rounded_are_a_wrong_parameter(form):
     found = problems(FORMS[form], wq=np.trunc(W / WS).astype(np.int8))
@@ -285,8 +299,12 @@ def test_a_constant_that_was_folded_and_rounded_is_judged_by_its_codes():
 
 def test_a_factor_behind_a_product_of_activations_is_missed():
     floating = model(
-        [("Transpose", ["x"], ["k"], {}), ("MatMul", ["x", "k"], ["s"], {}), ("Mul", ["s", "f"], ["m"], {})]
-        + [("Softmax", ["m"], ["y"], {})],
+        [
+            ("Transpose", ["x"], ["k"], {}),
+            ("MatMul", ["x", "k"], ["s"], {}),
+            ("Mul", ["s", "f"], ["m"], {}),
+            ("Softmax", ["m"], ["y"], {}),
+        ],
         f=np.float32(0.25),
     )
     kept = [*QDQ[:2], ("Transpose", ["xd"], ["k"], {}), ("MatMul", ["xd", "k"], ["s"], {})]

@@ -25,7 +25,7 @@ from harness.oracle.artifacts.proportions import (
 )
 from harness.oracle.artifacts.reading import read_artifact
 from harness.oracle.artifacts.values import Numbers, Problem
-from harness.oracle.balls.ball import Undecided, exact
+from harness.oracle.balls.ball import Undecided, exact, format_of
 from harness.oracle.graph import Graph, Node, Values, captured
 
 COVER = 1.01
@@ -164,6 +164,9 @@ class _Checker:
         known_as = [*_candidates(known), *self.by_definition(names)]
         sizes = [np.log2(max(-low, high) / max(-a, b)) for a, b in known_as if b > a] if high > low else []
         vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
+        vague += format_of(self.numbers.ball(rounding.format.scale).dtype).unit * max(
+            -low, high
+        )  # the scale is rounded
 
         def fits(candidates: Iterable[Range]) -> bool:
             return any(self.fits(candidate, (low, high), scale, vague) for candidate in candidates)
