@@ -1,4 +1,4 @@
-"""What became of a node of the float model, told for a person: by how much its results differ, and who is to blame."""
+"""What differs from the float model, told for a person: by how much, where, and who is to blame."""
 
 from __future__ import annotations
 
@@ -59,3 +59,18 @@ def differences(pair: Pair) -> str:
         f"another {k}" if isinstance(a.get(k), GraphProto) else f"{k} {b.get(k)} instead of {a.get(k)}" for k in names
     ]
     return f" ({', '.join(told)})" if told else ""
+
+
+def distance_told(error: float, step: float) -> str:
+    """How far off a constant is, in steps where it has any."""
+    return f"{error / step:.3g} steps off" if step > 0 else f"off by {error:.3g}"
+
+
+def channels_told(wrong: np.ndarray) -> str:
+    """Where the wrong elements are, if they fill some indices of one axis only."""
+    for axis in range(wrong.ndim):
+        others = tuple(k for k in range(wrong.ndim) if k != axis)
+        hit = np.flatnonzero(wrong.any(axis=others))
+        if len(hit) <= max(2, wrong.shape[axis] // 4):
+            return f", all in {', '.join(map(str, hit[:4]))} of axis {axis}"
+    return ""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness.oracle.artifacts.correction import corrected
+from harness.oracle.artifacts.difference import channels_told, distance_told
 from harness.oracle.artifacts.folding import Folding, fold
 from harness.oracle.artifacts.form import Format, Use
 from harness.oracle.artifacts.matching import How, Matching, Pair
@@ -253,8 +254,8 @@ class _Checker:
         where = np.unravel_index(int(np.argmax(np.where(wrong, excess, 0))), wrong.shape)
         message = (
             f"{name!r} of {node.op} holds {found[where]:.6g} at [{', '.join(map(str, where))}], the float model "
-            f"{wanted[where]:.6g}: {_distance(error[where], steps[where])}; {int(wrong.sum())} of {wrong.size} "
-            f"elements{_channels(wrong)}"
+            f"{wanted[where]:.6g}: {distance_told(error[where], steps[where])}; {int(wrong.sum())} of {wrong.size} "
+            f"elements{channels_told(wrong)}"
         )
         self.add(name, float(error[where]), float(bound[where]), message, node)
         return False
@@ -336,17 +337,3 @@ def _said(numbers: Numbers, format: Format) -> str:
     except (Undecided, ValueError):
         return f"scale {format.scale!r}"
     return f"scale {format.scale!r} ({scale[0]:.6g}, zero point {zero[0]:g}{', ...' if scale.size > 1 else ''})"
-
-
-def _distance(error: float, step: float) -> str:
-    return f"{error / step:.3g} steps off" if step > 0 else f"off by {error:.3g}"
-
-
-def _channels(wrong: np.ndarray) -> str:
-    """Where the wrong elements are, if they fill some indices of one axis only."""
-    for axis in range(wrong.ndim):
-        others = tuple(k for k in range(wrong.ndim) if k != axis)
-        hit = np.flatnonzero(wrong.any(axis=others))
-        if len(hit) <= max(2, wrong.shape[axis] // 4):
-            return f", all in {', '.join(map(str, hit[:4]))} of axis {axis}"
-    return ""
