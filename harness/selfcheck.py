@@ -232,7 +232,7 @@ def run(
 def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
     """What `driftnet selfcheck --json` prints."""
     everything = [judged for count in counts.values() for judged in count.twins]
-    alarms = [judged.as_json() for count in counts.values() for judged in count.alarms]
+    alarms = [{"kind": name, **judged.as_json()} for name, count in counts.items() for judged in count.alarms]
     result = {
         "kinds": {
             name: {
@@ -270,15 +270,15 @@ def _problems(result: Mapping[str, Any]) -> list[str]:
     problems = []
     for name, kind in result["kinds"].items():
         if not kind["effective"]:
-            problems.append(f"{name} came into play in no case")
+            problems.append(f"{name} was not tested: of the cases tried, it changed an output in none")
         elif kind["detected"] < LEAST_OF_A_KIND * kind["effective"]:
             problems.append(f"{name}: {kind['detected']} of {kind['effective']} detected, {LEAST_OF_A_KIND:.0%} wanted")
     if result["detected"] < LEAST_OF_ALL * result["effective"]:
         problems.append(f"{result['detected']} of {result['effective']} detected, {LEAST_OF_ALL:.0%} wanted")
     if errors := result["errors"]:
-        problems.append(f"the oracle raised an error in {len(errors)} cases: {errors[0]['verdict']['message']}")
+        problems.append(f"errors that the oracle raised: {len(errors)}; the first: {errors[0]['verdict']['message']}")
     if alarms := result["clean"]["false_alarms"]:
-        problems.append(f"{alarms} false alarms in {result['clean']['cases']} clean cases")
+        problems.append(f"false alarms: {alarms} of {result['clean']['cases']} clean cases")
     return problems
 
 

@@ -8,11 +8,13 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from rich.console import Console
 
 from harness import cli, selfcheck
 from harness.environments import resolve
 from harness.planted import converter, plant, quantiser, rewrites, runtime
 from harness.planted.effect import is_effective
+from harness.report import tables
 from harness.selfcheck import PLANTS, Count, Judged
 from harness.verdict import Observation, Outcome, StageRun, Verdict, Word
 from tests import models
@@ -195,10 +197,21 @@ def test_too_little_detected_a_false_alarm_and_an_error_of_the_oracle_are_proble
     ]
     assert selfcheck.summary({"lost-bias": made(9, 1)})["problems"] == ["9 of 10 detected, 97% wanted"]
     assert selfcheck.summary({"lost-bias": made(200, raised=["IndexError: 3"])})["problems"] == [
-        "the oracle raised an error in 1 cases: IndexError: 3"
+        "errors that the oracle raised: 1; the first: IndexError: 3"
     ]
-    assert selfcheck.summary({"lost-bias": alarmed})["problems"] == ["1 false alarms in 9 clean cases"]
-    assert selfcheck.summary({"lost-bias": Count()})["problems"] == ["lost-bias came into play in no case"]
+    assert selfcheck.summary({"lost-bias": alarmed})["problems"] == ["false alarms: 1 of 9 clean cases"]
+    assert selfcheck.summary({"lost-bias": Count()})["problems"] == [
+        "lost-bias was not tested: of the cases tried, it changed an output in none"
+    ]
+
+
+def test_a_false_alarm_is_told_with_its_message_and_how_to_see_it_again(capsys):
+    alarm = Judged("mnn", {}, {"focus": ["ReduceL2"]}, False, Verdict(Word.DIVERGES, message="y has shape [1]"))
+    counts = selfcheck.summary({"lost-bias": replace(made(9), alarms=[alarm])})
+    tables.selfcheck(Console(width=200), {"seed": 7, "cases": 3, **counts})
+    said = capsys.readouterr().out
+    assert "false alarm on mnn (ReduceL2): y has shape [1]" in said
+    assert "driftnet selfcheck --kind lost-bias --seed 7 --cases 3 --json" in said
 
 
 def test_an_unknown_kind_is_the_users_mistake(capsys):

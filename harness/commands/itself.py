@@ -76,9 +76,9 @@ def selfcheck(
     counts = selfchecks.run(
         kinds, cases=cases, seed=seed, workers=workers, corpus_folder=corpus_folder, listener=listener
     )
-    return selfchecks.summary(counts)
+    return {"seed": seed, "cases": cases, **selfchecks.summary(counts)}
 
 
 def selfcheck_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `selfcheck`: 1 when too little is detected, or there is a false alarm."""
+    """The exit status of `selfcheck`: 1 when too little is tested or detected, or there is a false alarm."""
     return 1 if result["problems"] else 0

@@ -167,9 +167,17 @@ def selfcheck(console: Console, result: Result) -> None:
         console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
     clean = result["clean"]
     console.print(
-        f"clean: {clean['cases']} cases, {clean['false_alarms']} false alarms; "
-        f"{clean['set_aside']} failures that the corpus explains"
+        f"clean: {clean['cases']} cases; false alarms: {clean['false_alarms']}; "
+        f"failures that the corpus explains: {clean['set_aside']}"
     )
+    for alarm in clean["alarms"]:
+        verdict, around = alarm["verdict"], ", ".join(alarm["origin"].get("focus", ())) or "any operator"
+        console.print(
+            f"false alarm on {alarm['target']} ({around}): {shortened(verdict.get('message', ''), MESSAGE)}\n"
+            f"  its recipe and verdict: driftnet selfcheck --kind {alarm['kind']} --seed {result['seed']} "
+            f"--cases {result['cases']} --json",
+            markup=False,
+        )
     for problem in result["problems"]:
         console.print(problem, style="red", markup=False)
 
