@@ -225,8 +225,9 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
             anonymous=given["anonymise"],
         )
     _warn_of_the_network(result)
-    # The page names the model's nodes and outputs, so an anonymous check has none.
-    if given["out"] and not given["anonymise"]:
+    if given["out"] and given["anonymise"]:
+        result["page"] = str(pages.write_check(pages.nameless(result), Path("model.onnx"), given["out"]))
+    elif given["out"]:
         fed = [word for name in ("inputs", "calibration") if given[name] for word in (f"--{name}", str(given[name]))]
         fed += [word for text in given["dims"] for word in ("--dim", text)]
         result["page"] = str(pages.write_check(result, model, given["out"], given=fed))

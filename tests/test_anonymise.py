@@ -5,9 +5,10 @@ import json
 
 import numpy as np
 import onnx
+import pytest
 from onnx import TensorProto, helper
 
-from harness import api, corpus
+from harness import cli, corpus
 from harness.anonymise import anonymise, anonymised
 from harness.environments import resolve
 from harness.pipeline import Finding, confirm
@@ -108,16 +109,15 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
     case, out = telling_case(), tmp_path / "out"
     (tmp_path / "customer.onnx").write_bytes(case.model)
     np.savez(tmp_path / "inputs.npz", **case.feeds[0])
-    result = api.check(
-        tmp_path / "customer.onnx",
-        targets=["tests.planted:LOSES_BIAS"],
-        inputs=tmp_path / "inputs.npz",
-        corpus_folder=tmp_path / "none",
-        out=out,
-        anonymous=True,
-    )
-    (one,) = result["targets"]
-    assert one["reduced"]["remained"] == ()
+    words = ["--target", "tests.planted:LOSES_BIAS", "--inputs", tmp_path / "inputs.npz", "--corpus", tmp_path / "none"]
+    with pytest.raises(SystemExit) as end:
+        cli.main(
+            [str(word) for word in ("check", tmp_path / "customer.onnx", *words, "--out", out, "--anonymise", "--json")]
+        )
+    assert end.value.code == 1
+    (one,) = json.loads(capsys.readouterr().out)["targets"]
+    assert one["reduced"]["remained"] == []
+    assert "goes away with" in (out / "check.html").read_text(), "the page of an anonymous check is empty"
     written = [path for path in out.rglob("*") if path.is_file()]
     assert {"model.onnx", "ISSUE.md", "reproduce.py", "case.json"} <= {path.name for path in written}
     leaks = [path.name for path in written for word in SECRETS if word.lower() in path.read_bytes().lower()]

@@ -35,6 +35,20 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
     return page
 
 
+def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What api.check returned without anything that is named, counted or measured in the model itself: verdicts,
+    operators at fault and what cures them are left, and the reduced cases, which are to be anonymous already."""
+    hidden = {"message": "", "outputs": [], "worst": [], "culprits": [], "doubtful": {}}
+    targets = []
+    for one in result["targets"]:
+        faults = [
+            {**fault, "message": "", "error": 0.0, "bound": 0.0, "nodes": [{**n, "node": ""} for n in fault["nodes"]]}
+            for fault in one["faults"]
+        ]
+        targets.append({**one, **hidden, "faults": faults})
+    return {**result, "targets": targets}
+
+
 def write_report(result: Mapping[str, Any], out: Path) -> Path:
     """Write `out`/index.html and a page below `out`/cases for each case that api.report returned."""
     (out / "cases").mkdir(exist_ok=True)
