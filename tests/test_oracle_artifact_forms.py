@@ -79,6 +79,12 @@ def test_the_bound_of_a_clip_that_is_gone_may_be_an_input():
         assert len(compare(graphs.read(floating), graph, [balls], None).problems) == count, f"bound {low}"
 
 
+def test_a_relu_of_which_only_the_shape_is_read_is_not_missed():
+    for reader, expected in (("Shape", []), ("Neg", [("topology", "r")])):
+        nodes = [("Neg", ["x"], ["t"], {}), ("Relu", ["t"], ["r"], {}), (reader, ["r"], ["y"], {})]
+        assert problems([*RELU, (reader, ["t"], ["y"], {})], model(nodes)) == expected, reader
+
+
 def test_of_two_transposes_that_cancel_the_first_may_be_made_of_the_result_of_the_second():
     turned = {"perm": [1, 0]}
     nodes = [("Gelu", ["x"], ["t"], {}), ("Transpose", ["t"], ["z"], turned), ("Transpose", ["z"], ["y"], turned)]

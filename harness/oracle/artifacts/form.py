@@ -28,6 +28,8 @@ MOVEMENT = frozenset(
     | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
 )
 """operators that act on integers as on the reals they stand for, and keep scale and zero point"""
+SHAPES = frozenset({"Shape", "Size"})
+"""operators that read no values"""
 
 
 @dataclass(frozen=True)

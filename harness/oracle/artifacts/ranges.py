@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from harness.oracle.artifacts.form import MOVEMENT, Format, Rounding
+from harness.oracle.artifacts.form import MOVEMENT, SHAPES, Format, Rounding
 from harness.oracle.artifacts.matching import RANGES, Matching
 from harness.oracle.artifacts.proportions import (
     ABSURD,
@@ -30,7 +30,6 @@ from harness.oracle.graph import Graph, Node, Values, captured
 
 COVER = 1.01
 CODES = 255
-SHAPES = frozenset({"Shape", "Size"})
 WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
 """operators that give nothing beyond what they read; onnxruntime's quantiser gives their results the scale of that"""
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from harness.oracle.artifacts.folding import output_axis
-from harness.oracle.artifacts.form import MOVEMENT, Artifact, Use
+from harness.oracle.artifacts.form import MOVEMENT, SHAPES, Artifact, Use
 from harness.oracle.artifacts.likeness import named
 from harness.oracle.artifacts.matching import How, Matching, Pair
 from harness.oracle.artifacts.values import Numbers, apply
@@ -28,7 +28,6 @@ NORMS = frozenset({"BatchNormalization", "InstanceNormalization", "LayerNormaliz
 POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "Resize"})
 HOMOGENEOUS = frozenset({"Cast", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"})
 CARRYING = (MOVEMENT | {"Concat"}) - POOLS - {"Pad"}
-SHAPES = frozenset({"Shape", "Size"})
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,14 @@ import numpy as np
 from onnx import GraphProto
 
 from harness.oracle.artifacts.difference import blaming, differences, disagreement
-from harness.oracle.artifacts.form import Use
+from harness.oracle.artifacts.form import SHAPES, Use
 from harness.oracle.artifacts.likeness import same_attributes, without_bodies
 from harness.oracle.artifacts.matching import RANGES, RESHAPING, How, Matching, Pair
 from harness.oracle.artifacts.sight import MOVED_BOUND, Sight
 from harness.oracle.artifacts.values import FOLDING_ERROR, Numbers, Problem, apply
 from harness.oracle.balls.ball import Ball, Undecided, exact, is_float
 from harness.oracle.balls.operands import moved
-from harness.oracle.graph import Graph, Node
+from harness.oracle.graph import Graph, Node, captured
 from harness.oracle.operators import AFFINE
 
 REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
@@ -225,7 +225,7 @@ class _Walk:
     def absorbed(self, pair: Pair) -> bool:
         """Whether nothing is missing without the node: for a range, what its readers see passes through unchanged."""
         node = pair.node
-        if node.op not in RANGES:
+        if node.op not in RANGES or self.is_only_measured(node):
             return True
         real = self.sight.at[pair.first]
         rest = [self.bound(name) if name else None for name in node.inputs[1:]]
@@ -238,6 +238,12 @@ class _Walk:
         if all(found):
             self.problems += [problem for problem in found[:1] if problem]
         return True
+
+    def is_only_measured(self, node: Node) -> bool:
+        """Whether of the result of a node nothing is read but its shape."""
+        name = node.outputs[0]
+        readers = [other for other in self.model.nodes if name in (*other.inputs, *captured(other))]
+        return name not in self.model.outputs and all(other.op in SHAPES for other in readers)
 
     def bound(self, name: str) -> Ball:
         """A bound of a Clip that is gone, which the artifact need not have."""
