@@ -23,6 +23,8 @@ from harness.known import Mask
 from harness.laboratory import Laboratory
 from harness.localize import Fault, Search, locate
 from harness.oracle import exact, structure
+from harness.oracle.balls.chance import is_random
+from harness.oracle.graph import read
 from harness.oracle.question import distance
 from harness.pipeline import HURRIED, Effort, Examination, examine, watch
 from harness.recipe import Recipe, canonical
@@ -122,7 +124,9 @@ def check(
     verdict, observation = inquiry.watch(case)
     if observation is None:
         return Checked(verdict, culprits=verdict.culprits)
-    checked = Checked(verdict, observation, outputs=_errors(case, observation, lab))
+    random = _random_outputs(case)
+    errors = {name: said for name, said in _errors(case, observation, lab).items() if name not in random}
+    checked = Checked(verdict, observation, outputs=errors, random=random)
     if verdict.word is Word.AGREES and verdict.tier == exact.TIER and not verdict.rule:
         return dataclasses.replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
@@ -321,6 +325,12 @@ def _are_known_steps(diagnoses: Sequence[Diagnosis]) -> bool:
     """Whether all that is wrong are kernels known to be off by a step: the nodes around them are right then."""
     examined = [diagnosis.examination for diagnosis in diagnoses]
     return bool(examined) and all(e.known and e.verdict.kind == Kind.OFF_BY_ONE_STEP for e in examined)
+
+
+def _random_outputs(case: Case) -> tuple[str, ...]:
+    """The outputs of which two right runs may differ, so that nothing is said by how far these are apart."""
+    graph = read(case.proto, case.file)
+    return tuple(name for name in graph.outputs if any(is_random(node, graph) for node in graph.ancestors(name)))
 
 
 def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:

@@ -66,6 +66,7 @@ class Checked:
     vouched   share of the nodes that some tier affirmed;   doubtful   operator -> how many nodes it did not
     culprits  (name, operator) of every node found at fault, those of faults that were not examined too
     outputs   of each graph output the largest error over all feeds, and the largest magnitude it should have
+    random    the graph outputs that hang on random numbers, of which there is no error
     interrupted   somebody ended the check: this is what it had come to
     """
 
@@ -77,6 +78,7 @@ class Checked:
     culprits: tuple[tuple[str, str], ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
     outputs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    random: tuple[str, ...] = ()
     interrupted: bool = False
 
     @property
@@ -105,6 +107,7 @@ class Checked:
             "outputs": [
                 {"name": name, "error": error, "largest": largest} for name, (error, largest) in self.outputs.items()
             ],
+            "random": list(self.random),
             "worst": [
                 {name: getattr(v, name) for name in ("output", "tier", "rule", "error", "bound")}
                 | {"verdict": str(v.word)}

@@ -182,6 +182,16 @@ def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(lab
     assert {op for _, op in check(case, resolve("mnn"), {}, lab, ()).culprits} == {"ConvTranspose"}
 
 
+def test_an_output_that_is_random_by_definition_has_no_error(lab):
+    node = helper.make_node("RandomNormalLike", ["x"], ["r"])
+    nodes_ = [node, helper.make_node("Relu", ["r"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+    float_output = [(name, TensorProto.FLOAT, (4, 3)) for name in "yz"]
+    checked = check(models.case(nodes_, {"x": models.grid((4, 3))}, outputs=float_output), resolve("mnn"), {}, lab, ())
+    assert checked.verdict.word is Word.AGREES
+    assert checked.random == ("y",)
+    assert checked.as_json()["outputs"] == [{"name": "z", "error": 0.0, "largest": checked.outputs["z"][1]}]
+
+
 def test_a_failure_that_does_not_come_back_is_no_agreement(lab, monkeypatch):
     failure = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV", message="it fell over")
     monkeypatch.setattr(checks, "watch", lambda *args: (failure, Observation(())))

@@ -38,7 +38,7 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
 def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
     """What api.check returned without anything that is named, counted or measured in the model itself: verdicts,
     operators at fault and what cures them are left, and the reduced cases, which are to be anonymous already."""
-    hidden = {"message": "", "outputs": [], "worst": [], "culprits": [], "doubtful": {}}
+    hidden = {"message": "", "outputs": [], "random": [], "worst": [], "culprits": [], "doubtful": {}}
     targets = []
     for one in result["targets"]:
         faults = [

@@ -93,6 +93,8 @@ def check(console: Console, result: Result) -> None:
                 f"  output {output['name']}: error {output['error']:.3g}, largest value {output['largest']:.3g}",
                 markup=False,
             )
+        for name in r["random"]:
+            console.print(f"  output {name}: random by definition, held only to the range of its numbers", markup=False)
         if r["stages"]:
             doubtful = ", ".join(f"{count} {op}" for op, count in r["doubtful"].items())
             rest = f"; not for {doubtful}" if doubtful else ""
