@@ -297,7 +297,9 @@ def folders(paths: Sequence[Path]) -> list[Path]:
         here = [path] if (path / "model.onnx").exists() else sorted(p.parent for p in path.rglob("test_*/case.json"))
         here += sorted({p.parent for p in path.rglob("test_*/model.onnx")} - {*here}) if here != [path] else []
         if not here and not path.is_dir():
-            raise UserError(f"{path} is no case and no folder of cases", hint="driftnet replay corpus", kind="case")
+            raise UserError(
+                f"{path} is no case and no folder of cases", hint="name a case, a run or a corpus", kind="case"
+            )
         found += [p for p in here if not p.name.startswith(".")]
     return found
 

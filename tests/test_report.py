@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from rich.console import Console
 
 from harness import api, cli, corpus
 from harness.errors import UserError
-from harness.report import pages, writers
+from harness.report import pages, tables, writers
 from harness.summary import Summary
 from tests import field_models, models
 
@@ -158,3 +159,5 @@ def test_the_command_says_where_the_page_is(tmp_path, capsys):
     assert end.value.code == 0
     assert result["page"] == str(tmp_path / "index.html")
     assert [c["id"] for c in result["cases"]] == [case.name]
+    tables.report(Console(), result)
+    assert "1 case, 0 runs: " in capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import math
 import time
@@ -19,6 +20,7 @@ from harness.laboratory import MEMORY_GIB, Laboratory
 from harness.shard import Event, Plan, case_folders
 from harness.summary import Summary
 
+NEAREST = 5
 Listener = Callable[[Summary, Event], None]
 
 
@@ -145,6 +147,12 @@ def _check_focus(focus: Iterable[str]) -> None:
         if name not in known:
             raise UserError(
                 f"nothing to focus on is called {name!r}",
-                hint="operators, families and motifs: " + ", ".join(sorted(known)),
+                hint=f"the nearest operators, families and motifs: {', '.join(_nearest(name, known))}",
                 kind="focus",
             )
+
+
+def _nearest(name: str, known: Iterable[str]) -> list[str]:
+    """The names nearest to one that there is not, the nearest first; case does not count."""
+    lowered = {word.lower(): word for word in sorted(known)}
+    return [lowered[word] for word in difflib.get_close_matches(name.lower(), lowered, NEAREST, cutoff=0.0)]

@@ -264,7 +264,7 @@ def reduce(
             verdict, findings = checked.verdict, [diagnosis.examination.finding for diagnosis in checked.diagnoses]
         finding = next((finding for finding in findings if finding), None)
         if finding is None:
-            raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict)
+            raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path)
         found = finding.to_save()
         folder = corpus.save(_with_what_is_known(before, found) if before else found, out)
         handover.write(folder, installed, lab)
@@ -280,14 +280,17 @@ def reduce(
         }
 
 
-def _nothing_to_reduce(what: str, verdict: Verdict) -> UserError:
+def _nothing_to_reduce(what: str, verdict: Verdict, path: Path) -> UserError:
     if verdict.failed:
         message, hint = (
             f"{what}, but not when it was run again: {verdict.message}",
             "give it more --budget or --timeout",
         )
     else:
-        message, hint = f"nothing to reduce: {what}. {verdict.message}", "name the target that fails with --target"
+        message = f"nothing to reduce: {what}" + (f": {verdict.message}" if verdict.message else "")
+        hint = "give --target another target or release"
+        if not path.is_dir():
+            hint += f", or your own inputs and options: driftnet check {path} --inputs FEEDS --out DIR"
     return UserError(message, hint=hint, kind="case")
 
 

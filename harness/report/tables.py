@@ -19,12 +19,14 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
     """The end of a campaign: counts, findings, where they are."""
     per_cpu = result["cases"] / result["cpu_seconds"] if result["cpu_seconds"] else 0.0
     console.print(
-        f"{result['cases']} cases of {result['models']} models in {result['wall_seconds']:.0f} s "
+        f"{counted(result['cases'], 'case')} of {counted(result['models'], 'model')} in {result['wall_seconds']:.0f} s "
         f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)"
     )
     console.print("verdicts: " + ", ".join(f"{n} {word}" for word, n in result["verdicts"].items()))
     if result["unconfirmed"]:
-        console.print(f"{result['unconfirmed']} failures did not come back in fresh processes and are not reported")
+        console.print(
+            f"not reported, for not coming back in fresh processes: {counted(result['unconfirmed'], 'failure')}"
+        )
     if result["findings"]:
         console.print(_findings(result["findings"]))
     for error in result["errors"]:
@@ -45,7 +47,7 @@ def replay(console: Console, result: Result) -> None:
         table.add_row(c["id"], release, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
     console.print(table)
     wrong = [c for c in result["cases"] if not c["as_expected"]]
-    console.print(f"{len(result['cases'])} cases, {len(wrong)} not as their status says")
+    console.print(f"{counted(len(result['cases']), 'case')}, {len(wrong)} not as their status says")
     for c in wrong:
         if c["status"] == "open" and c["outcome"] == "agrees":
             said = f"agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
@@ -58,7 +60,7 @@ def audit(console: Console, result: Result) -> None:
     """The problems of a quantised model, the most telling question first."""
     colour = "red" if result["problems"] else "green"
     console.print(
-        f"[{colour}]{result['verdict']}[/]: {len(result['problems'])} problems; "
+        f"[{colour}]{result['verdict']}[/]: {counted(len(result['problems']), 'problem')}; "
         f"{result['vouched']:.1%} of the float model's nodes were compared"
     )
     for rule, count in result["excused"].items():
@@ -120,7 +122,8 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
         console.print(f"    known: {fault['known']}", markup=False)
     if reduced := fault["reduced"]:
         path = reduced["path"] or "give --out DIR to keep it"
-        console.print(f"    reduced: {reduced['nodes']} nodes, {reduced['elements']} elements: {path}", markup=False)
+        size = f"{counted(reduced['nodes'], 'node')}, {counted(reduced['elements'], 'element')}"
+        console.print(f"    reduced: {size}: {path}", markup=False)
         if reduced["unfinished"]:
             console.print("    not reduced to the end: give it more --budget, or driftnet reduce CASE", markup=False)
         if "remained" in reduced:
@@ -130,7 +133,8 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
 
 def report(console: Console, result: Result) -> None:
     """Where the pages are."""
-    console.print(f"{len(result['cases'])} cases, {len(result['runs'])} runs: {result['page']}", markup=False)
+    counts = f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}"
+    console.print(f"{counts}: {result['page']}", markup=False)
 
 
 def targets(console: Console, result: Result) -> None:
@@ -169,7 +173,7 @@ def selfcheck(console: Console, result: Result) -> None:
         console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
     clean = result["clean"]
     console.print(
-        f"clean: {clean['cases']} cases; false alarms: {clean['false_alarms']}; "
+        f"clean: {counted(clean['cases'], 'case')}; false alarms: {clean['false_alarms']}; "
         f"failures that the corpus explains: {clean['set_aside']}"
     )
     for alarm in clean["alarms"]:
@@ -198,6 +202,11 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Table:
         goes_on = f"\n  not reduced to the end: driftnet reduce {f['path']} --out DIR" if f.get("unfinished") else ""
         table.add_row(f"{f['id']}\n  [dim]{escape(said + goes_on)}[/]", *map(str, row))
     return table
+
+
+def counted(number: int, noun: str) -> str:
+    """The number with its noun, in the plural unless it is one."""
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def shortened(text: str, most: int) -> str:
