@@ -5,7 +5,7 @@ import pytest
 
 from generators import bulk
 from harness.oracle import graph
-from harness.oracle.balls.ball import Ball, hull, rounded
+from harness.oracle.balls.ball import Ball, between, hull, rounded
 from harness.oracle.balls.evaluate import evaluate
 from harness.oracle.graph import Node
 from harness.oracle.running_error import outside
@@ -262,6 +262,12 @@ def test_the_hull_of_two_balls_holds_both():
     both = hull([ball([1, 5], 0.1), ball([2, 5], 0.5)])
     assert (both.low[0], both.high[0]) == (pytest.approx(0.9), pytest.approx(2.5))
     assert both.low[1] == pytest.approx(4.5)
+
+
+def test_between_infinities_anything_is_right_and_no_warning_is_given():
+    x = between(np.array([-np.inf, np.inf, -np.inf]), np.array([np.inf, np.inf, 0.0]), np.dtype(np.float32))
+    assert x.undecided.tolist() == [True, False, True]
+    assert x.middle[1] == np.inf
 
 
 def test_rounding_is_that_of_the_dtype():

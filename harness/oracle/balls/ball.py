@@ -193,9 +193,10 @@ def truth(surely: Array, possibly: Array) -> Ball:
 def between(low: Number, high: Number, dtype: np.dtype) -> Ball:
     """The ball whose elements lie between two ends; undecided where an end is NaN, or only one is an infinity."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    half = (high - low) / 2
     own = 2.0**-52 * np.maximum(np.abs(low), np.abs(high)) if is_float(dtype) else 0.0  # our own rounding
-    middle, radius = low + half, np.where(half == 0, 0.0, half + own)
+    with np.errstate(invalid="ignore"):  # an end may be an infinity
+        half = (high - low) / 2
+        middle, radius = low + half, np.where(half == 0, 0.0, half + own)
     infinite = np.isnan(half) & (low == high)
     if infinite.any():
         middle, radius = np.where(infinite, low, middle), np.where(infinite, 0.0, radius)
