@@ -344,6 +344,10 @@ def test_ranges_have_to_be_those_that_calibration_saw():
     ]
 
 
+def test_calibration_may_clip_as_much_as_it_likes():
+    assert problems(calibration=Calibration(SEEN | {"h": (-4e4, 6e4)}, clips=True)) == []
+
+
 def test_a_softmax_may_have_the_range_of_its_definition_wherever_it_goes():
     given = {"pads": np.int64([0, 1, 0, 1]), "minus": np.float32(-1)}
     step = {"us": np.float32(1 / 255), "uz": np.uint8(0)}

@@ -124,7 +124,9 @@ class _Checker:
                 continue
             self.range(rounding, shared[key], tensors[rounding.real])
         records, alike = self.calibration.records, self.calibration.alike
-        for proportion, log2, least in outliers(self.model, self.proportions, records, alike):
+        # What calibration saw is held to that; how far it clips is its own affair.
+        proportions = self.proportions if self.calibration.sampled else ()
+        for proportion, log2, least in outliers(self.model, proportions, records, alike):
             said = self.told(proportion.rounding, proportion.found, proportion.seen)
             message = f"{said}: {2**log2:.3g} times the proportion of the other tensors"
             self.add(proportion.rounding, proportion.rounding.node, 2 ** abs(log2), 2**least, message)
