@@ -34,7 +34,7 @@ class Diagnosis:
     stage: str = ""
 
     def as_json(self) -> dict[str, Any]:
-        """The fault as a JSON value; `reduced` where there is a finding, its path left open."""
+        """The fault as a JSON value; `reduced` where there is a finding. Paths are left open."""
         verdict, finding = self.examination.verdict, self.examination.finding
         reduced = finding and {
             "path": "",
@@ -52,6 +52,7 @@ class Diagnosis:
             "message": verdict.message,
             "stage": self.stage,
             "known": self.examination.known,
+            "known_path": "",
             "goes_away_with": [{"option": r.option, "value": r.value} for r in self.remedies],
             "reduced": reduced,
         }

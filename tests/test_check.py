@@ -19,6 +19,7 @@ from harness.known import mask_of
 from harness.pipeline import Effort, Examination, examine
 from harness.planted import quantiser, runtime
 from harness.reduce import passes, reducer
+from harness.report import pages
 from harness.summary import described
 from harness.verdict import Kind, Observation, Verdict, Word
 from tests import localisation, models, production
@@ -226,6 +227,28 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     assert one["target_runs"] < 300
     assert any("windows: " in text for text in said)
     assert any("at fault: " in text for text in said)
+
+
+def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
+    (source,) = (Path(__file__).parent.parent / "corpus").glob("*/*off-by-one-step_softmax_9804cf0d")
+    known = corpus.load(source)
+    corpus.save(known, tmp_path / "corpus")
+    result = api.check(
+        source / "model.onnx",
+        inputs=source / "test_data_set_0",
+        targets=[known.target],
+        recipe_json=known.recipe,
+        corpus_folder=tmp_path / "corpus",
+        out=tmp_path / "out",
+    )
+    (fault,) = result["targets"][0]["faults"]
+    assert (fault["known"], api.check_status(result)) == (known.id, 3)
+    assert fault["goes_away_with"]
+    folder = Path(fault["known_path"])
+    assert folder.is_relative_to(tmp_path / "out")
+    assert {"reproduce.py", "ISSUE.md", "model.onnx"} <= {path.name for path in folder.iterdir()}
+    page = pages.write_check(result, source / "model.onnx", tmp_path / "out").read_text()
+    assert "The known case" in page
 
 
 def test_a_model_beyond_two_gib_is_refused_where_it_has_to_be_loaded(tmp_path):

@@ -19,7 +19,7 @@ from harness.errors import UserError
 from harness.feeds import made_up, read_feeds
 from harness.files import make_folder
 from harness.fitting import made_to_fit
-from harness.known import Mask, mask_of
+from harness.known import mask_of
 from harness.laboratory import MEMORY_GIB, Laboratory
 from harness.pipeline import Effort, examine
 from harness.recipe import Recipe
@@ -80,12 +80,12 @@ def check(
     case = external.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=python) for word in targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
-    masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
+    known = {saved.id: saved for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"}
     with _laboratory(case, timeout, memory_gib) as lab:
         results: list[dict[str, Any]] = []
         for one, chosen in runs:
             try:
-                results.append(_check_one(case, one, chosen, lab, masks, out, budget, tell, anonymous))
+                results.append(_check_one(case, one, chosen, lab, known, out, budget, tell, anonymous))
             except KeyboardInterrupt:
                 if not results:
                     raise
@@ -139,25 +139,29 @@ def _check_one(
     installed: Installed,
     chosen: Recipe,
     lab: Laboratory,
-    masks: Sequence[Mask],
+    known: Mapping[str, corpus.SavedCase],
     out: Path | None,
     seconds: float,
     tell: Callable[[str], None],
     anonymous: bool,
 ) -> dict[str, Any]:
     runs_before, cpu_before = lab.target_runs, lab.all_cpu_seconds
-    named = f"{installed.target.name}: "
+    named, masks = f"{installed.target.name}: ", [mask_of(saved) for saved in known.values()]
     checked = checks.check(case, installed, chosen, lab, masks, seconds=seconds, tell=lambda text: tell(named + text))
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding
         if finding and anonymous:
             finding, fault["reduced"]["remained"] = anonymised(finding, lab)
+        cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
-            cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
             handover.write(folder, installed, lab, remedies=cures)
             fault["reduced"]["path"] = str(folder)
+        elif out and (saved := known.get(fault["known"])) and not saved.rule:
+            folder = corpus.save(saved, out)
+            handover.write(folder, installed, lab, remedies=cures)
+            fault["known_path"] = str(folder)
     faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
     return {
         "target": installed.target.name,

@@ -79,7 +79,7 @@ def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
-    path = (fault["reduced"] or {}).get("path", "")
+    path = (fault["reduced"] or {}).get("path", "") or fault["known_path"]
     if not path:
         return {**fault, "shown": None}
     saved = corpus.load(Path(path))

@@ -82,7 +82,7 @@ def check(console: Console, result: Result) -> None:
         )
         recipe = ", ".join(f"{k}={v}" for k, v in r["recipe"].items()) or "default recipe"
         where = f" in {r['stage']}" if r["stage"] else ""
-        kind = f" ({r['kind']})" if r["kind"] else ""
+        kind = (f" ({r['kind']})" if r["kind"] else "") + (", known" if r["known"] else "")
         console.print(
             f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: [{colour}]{r['verdict']}[/]{where}{kind}"
         )
@@ -119,7 +119,7 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
         cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
         console.print(f"    goes away with {cures}", markup=False)
     if fault["known"]:
-        console.print(f"    known: {fault['known']}", markup=False)
+        console.print(f"    known: {fault['known_path'] or fault['known']}", markup=False)
     if reduced := fault["reduced"]:
         path = reduced["path"] or "give --out DIR to keep it"
         size = f"{counted(reduced['nodes'], 'node')}, {counted(reduced['elements'], 'element')}"
