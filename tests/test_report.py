@@ -145,6 +145,20 @@ def test_a_run_is_counted_on_the_index(tmp_path):
     assert "0 findings" in page.text
 
 
+def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_goes_on(tmp_path, capsys):
+    saved = corpus.load(min(CORPUS.glob("mnn/*gemm*")))
+    path = corpus.save(dataclasses.replace(saved, unfinished=True), tmp_path)
+    summary = Summary(run_cases=tmp_path)
+    summary({"event": "found", "path": str(path), "release": "1"})
+    command = f"driftnet reduce {path} --out DIR"
+    tables.fuzz(Console(width=80), summary.as_json(), tmp_path)
+    assert command in capsys.readouterr().out
+    writers.write_summary(summary.as_json(), tmp_path)
+    assert command in (tmp_path / "summary.md").read_text()
+    pages.write_report(api.report([path], out=tmp_path / "out"), tmp_path / "out")
+    assert command in next((tmp_path / "out" / "cases").glob("*.html")).read_text()
+
+
 def test_a_summary_that_is_none_is_named(tmp_path):
     (tmp_path / "summary.json").write_text("[]")
     with pytest.raises(UserError, match="is no summary of a run"):

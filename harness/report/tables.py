@@ -29,6 +29,10 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         )
     if result["findings"]:
         console.print(_findings(result["findings"]))
+    for finding in result["findings"]:
+        if finding.get("unfinished"):
+            again = f"not reduced to the end: driftnet reduce {finding['path']} --out DIR"
+            console.print(again, markup=False, soft_wrap=True)
     for error in result["errors"]:
         console.print(f"error of driftnet in case {error['index']}: {error['message']}", style="red", markup=False)
     console.print(f"report: {folder / 'summary.md'}", markup=False)
@@ -199,8 +203,7 @@ def _findings(findings: Sequence[Mapping[str, Any]]) -> Table:
     for f in sorted(findings, key=lambda f: (f["status"] != "new", f["id"])):
         row = [f["status"], f["times"], f["nodes"], f["elements"]]
         said = shortened(f["message"], MESSAGE)
-        goes_on = f"\n  not reduced to the end: driftnet reduce {f['path']} --out DIR" if f.get("unfinished") else ""
-        table.add_row(f"{f['id']}\n  [dim]{escape(said + goes_on)}[/]", *map(str, row))
+        table.add_row(f"{f['id']}\n  [dim]{escape(said)}[/]", *map(str, row))
     return table
 
 
