@@ -124,6 +124,23 @@ def test_weights_truncated_instead_of_rounded_are_a_wrong_parameter(form):
     assert found == [("parameter", "w")], f"{form}: {found}"
 
 
+def test_weights_that_are_rounded_twice_may_be_off_by_both_roundings():
+    coarse = np.float32(np.abs(W).max() / 127)
+    nodes = [
+        *QDQ[:2],
+        ("DequantizeLinear", ["wq", "ws", "wz"], ["w_once"], {"axis": 1}),
+        ("QuantizeLinear", ["w_once", "cs", "cz"], ["wc"], {}),
+        ("DequantizeLinear", ["wc", "cs", "cz"], ["wd"], {}),
+        *QDQ[3:],
+    ]
+    step = np.full(3, XS * coarse)
+    given = {"cs": coarse, "cz": np.int8(0), "bs": step, "bq": np.rint(B / step).astype(np.int32)}
+    first = np.full(3, np.float32(1.1) * coarse)
+    right = np.rint(W / first).astype(np.int8)
+    for codes, expected in ((right, []), (right + np.int8(1), [("parameter", "w")])):
+        assert problems(nodes, wq=codes, ws=first, **given) == expected
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_the_scale_of_another_channel_is_a_wrong_parameter(form):
     found = problems(FORMS[form], ws=WS[::-1].copy())

@@ -122,7 +122,8 @@ class Numbers:
             return np.ravel((low - zero) * scale), np.ravel((high - zero) * scale)
 
     def step(self, tensor: str) -> np.ndarray | None:
-        """The distance of neighbouring values for each element of a constant; None where it is no quantised one."""
+        """The distance of neighbouring values for each element of a constant, summed where it is rounded several times;
+        None where it is no quantised one."""
         format = self.artifact.formats.get(tensor)
         if format and format.packed:
             codes, _, scale = self.unpacked(self.artifact.use(tensor))
@@ -130,8 +131,12 @@ class Numbers:
             ends = (codes == 0) | (codes == 2 ** format.packed[0] - 1)
             return np.asarray(np.where(ends, 2 * np.abs(scale), np.abs(scale)))
         if format:
-            ball = self.ball(self.artifact.codes_of(tensor))
+            codes = self.artifact.codes_of(tensor)
+            ball = self.ball(codes)
             steps = _spacing(ball, format.block > 0) * np.abs(self.spread_scale(format, ball.shape))
+            maker = self.artifact.graph.producers.get(codes)
+            if maker and maker.op == "QuantizeLinear" and (before := self.step(maker.inputs[0])) is not None:
+                steps = steps + before  # what an optimiser rounded, and the quantiser again
             return _flip(steps) if format.flipped else steps
         node = self.artifact.graph.producers.get(tensor)
         if node is None or node.op not in MOVEMENT or node.op == "MaxPool":
