@@ -131,10 +131,10 @@ class Numbers:
             ends = (codes == 0) | (codes == 2 ** format.packed[0] - 1)
             return np.asarray(np.where(ends, 2 * np.abs(scale), np.abs(scale)))
         if format:
-            codes = self.artifact.codes_of(tensor)
-            ball = self.ball(codes)
+            written = self.artifact.codes_of(tensor)
+            ball = self.ball(written)
             steps = _spacing(ball, format.block > 0) * np.abs(self.spread_scale(format, ball.shape))
-            maker = self.artifact.graph.producers.get(codes)
+            maker = self.artifact.graph.producers.get(written)
             if maker and maker.op == "QuantizeLinear" and (before := self.step(maker.inputs[0])) is not None:
                 steps = steps + before  # what an optimiser rounded, and the quantiser again
             return _flip(steps) if format.flipped else steps
