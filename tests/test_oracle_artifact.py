@@ -361,6 +361,12 @@ def test_ranges_have_to_be_those_that_calibration_saw():
     ]
 
 
+def test_the_scale_of_a_tensor_may_be_an_array_of_one():
+    ranges = Calibration(SEEN)
+    assert problems(calibration=ranges, xs=XS.reshape(1), ys=YS.reshape(1), bs=(XS * WS)) == []
+    assert problems(calibration=ranges, ys=2 * YS.reshape(1)) == [("parameter", "ys")]
+
+
 def test_calibration_may_clip_as_much_as_it_likes():
     assert problems(calibration=Calibration(dict.fromkeys(SEEN, (-9e4, 9e4)), clips=True)) == []
 

@@ -150,7 +150,7 @@ class _Checker:
             low, high = (float(end[0]) for end in self.numbers.limits(rounding.format))
         except Undecided:
             return
-        scale = float(self.numbers.scale(rounding.format))
+        scale = self.numbers.scale(rounding.format).item()
         if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
             return
         if self.calibration.sampled and (most := self.beyond(own, (low, high))):
@@ -193,7 +193,7 @@ class _Checker:
         largest = min(max(-low, high) for low, high in known)
         return (
             dtype.kind == "f"
-            and float(self.numbers.scale(rounding.format)) == 1
+            and self.numbers.scale(rounding.format).item() == 1
             and largest < 2 * CODES * float(np.finfo(dtype).tiny)
         )
 
