@@ -147,10 +147,8 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
     diagnoses = found.diagnoses
     examined = len(diagnoses) >= len(_sorts(case, found.faults)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.masks, diagnoses) if examined else ""
-    spared = rule or (examined and _are_known_steps(diagnoses))
-    right = [j for j in found.judged if _vouches(j.verdict) or (spared and j.verdict.in_values)]
-    blamed = set() if rule else {node for fault in found.faults for node in fault.nodes}
-    affirmed = {node for j in right for node in j.nodes} - blamed
+    right = [j for j in found.judged if _vouches(j.verdict) or (rule and j.verdict.in_values)]
+    affirmed = {node for j in right for node in j.nodes}
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
     vouched = 1 - doubtful.total() / max(1, len(live))
@@ -296,7 +294,9 @@ def _overall(
     if diagnoses:
         first = diagnoses[0].examination.verdict
         if rule:
-            return Verdict(Word.AGREES, "windows", rule=rule, message=f"but for what is documented: {first.message}")
+            return Verdict(
+                Word.AGREES, "windows", rule=rule, message=f"but for what is documented or known: {first.message}"
+            )
         return whole if whole.failed else first
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
@@ -315,16 +315,19 @@ def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
 
 
 def _excuse(masks: Sequence[Mask], diagnoses: Sequence[Diagnosis]) -> str:
-    """The documented rule by which the faults are no failure of the model, "" where one of them is."""
+    """The rule by which the faults are no failure of the model, "" where one of them is.
+
+    They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
+    operator, not once for every model that has it.
+    """
     documented = {mask.id: mask.rule for mask in masks}
-    rules = [documented.get(diagnosis.examination.known, "") for diagnosis in diagnoses]
+
+    def rule(examined: Examination) -> str:
+        known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
+        return documented.get(known, "") or (str(Kind.OFF_BY_ONE_STEP) if known and a_step else "")
+
+    rules = [rule(diagnosis.examination) for diagnosis in diagnoses]
     return rules[0] if rules and all(rules) else ""
-
-
-def _are_known_steps(diagnoses: Sequence[Diagnosis]) -> bool:
-    """Whether all that is wrong are kernels known to be off by a step: the nodes around them are right then."""
-    examined = [diagnosis.examination for diagnosis in diagnoses]
-    return bool(examined) and all(e.known and e.verdict.kind == Kind.OFF_BY_ONE_STEP for e in examined)
 
 
 def _random_outputs(case: Case) -> tuple[str, ...]:
