@@ -61,7 +61,7 @@ class Effort:
 class Finding:
     """A confirmed failure, reduced as far as the effort went.
 
-    answer       digest of what the target answered (`Observation.digest`); "" where that varies from run to run
+    answer       digest of what the target answered (`Observation.digest`) in a last run; "" where that did not fail
     symptom      the failure it was first seen by, where that was another one
     ended        how the reduction ended (`Reduced.ended`)
     """

@@ -124,9 +124,7 @@ class _Checker:
                 continue
             self.range(rounding, shared[key], tensors[rounding.real])
         records, alike = self.calibration.records, self.calibration.alike
-        # What calibration saw is held to that; how far it clips is its own affair.
-        proportions = self.proportions if self.calibration.sampled else ()
-        for proportion, log2, least in outliers(self.model, proportions, records, alike):
+        for proportion, log2, least in outliers(self.model, self.proportions, records, alike):
             said = self.told(proportion.rounding, proportion.found, proportion.seen)
             message = f"{said}: {2**log2:.3g} times the proportion of the other tensors"
             self.add(proportion.rounding, proportion.rounding.node, 2 ** abs(log2), 2**least, message)
@@ -165,16 +163,17 @@ class _Checker:
         known_as = [*_candidates(known), *self.by_definition(names)]
         sizes = [np.log2(max(-low, high) / max(-a, b)) for a, b in known_as if b > a] if high > low else []
         vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
-        vague += format_of(self.numbers.ball(rounding.format.scale).dtype).unit * max(
-            -low, high
-        )  # the scale is rounded
+        unit = format_of(self.numbers.ball(rounding.format.scale).dtype).unit  # the scale is rounded to it
+        vague += unit * max(-low, high)
 
         def fits(candidates: Iterable[Range]) -> bool:
             return any(self.fits(candidate, (low, high), scale, vague) for candidate in candidates)
 
         if fits(known_as):
             recorded = [name for name in own if name in self.calibration.ranges]
-            if sizes and recorded:  # the last is behind a Relu or Clip that the range has absorbed
+            # What calibration saw is held to that alone: how far it clips is its own affair. The last is behind a Relu
+            # or Clip that the range has absorbed.
+            if self.calibration.sampled and sizes and recorded:
                 data, log2 = self.calibration.ranges[recorded[-1]], min(sizes, key=abs)
                 self.proportions.append(Proportion(rounding, recorded[-1], log2, (low, high), data))
             return
