@@ -66,7 +66,7 @@ class Observation:
         last = self.last
         said = last.message if last.outcome is Outcome.ERROR else ""
         digest = hashlib.sha256(repr((last.stage, last.outcome, last.signal, said)).encode())
-        for outputs in self.outputs:
+        for outputs in (*self.outputs, *self.plain):
             for name, array in outputs.items():
                 values = array.tobytes() if not array.dtype.hasobject else repr(array.tolist()).encode()
                 digest.update(repr((name, str(array.dtype), array.shape)).encode() + values)
