@@ -38,6 +38,8 @@ $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "driftnet needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	mkdir -p build/typing/driftnet
+	ln -sfn $(CURDIR)/harness/* $(CURDIR)/generators build/typing/driftnet/
 	@touch $@
 
 clean:

@@ -15,18 +15,18 @@ from itertools import accumulate
 from random import Random
 from types import MappingProxyType
 
-from generators import features
-from generators.case import Case
-from generators.features import known_features
-from generators.focus import fragments, known_focus
-from generators.genome import Genome, decode, of_code, spliced
-from generators.graph import pruned
-from generators.header import Header
-from generators.motifs import MOTIFS, Fragment
-from generators.ops.table import CODES, OPERATORS
-from generators.profile import Profile
-from generators.record import RECORD, SIZES_AT
-from generators.serialisation import build
+from driftnet.generators import features
+from driftnet.generators.features import known_features
+from driftnet.generators.focus import fragments, known_focus
+from driftnet.generators.genome import Genome, decode, of_code, spliced
+from driftnet.generators.graph import pruned
+from driftnet.generators.header import Header
+from driftnet.generators.motifs import MOTIFS, Fragment
+from driftnet.generators.ops.table import CODES, OPERATORS
+from driftnet.generators.profile import Profile
+from driftnet.generators.record import RECORD, SIZES_AT
+from driftnet.generators.serialisation import build
+from driftnet.model.case import Case
 
 __all__ = ["case", "genome", "known_features", "known_focus"]
 

@@ -11,12 +11,11 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
+from driftnet.generators import values
+from driftnet.generators.header import FORMS, HEADER, MODEL_DTYPES, OPSETS, Header
+from driftnet.generators.profile import Profile
+from driftnet.generators.record import FLAGS_AT, TAKES_EMPTY
 from onnx import TensorProto
-
-from generators import values
-from generators.header import FORMS, HEADER, MODEL_DTYPES, OPSETS, Header
-from generators.profile import Profile
-from generators.record import FLAGS_AT, TAKES_EMPTY
 
 PREFIX = "feature:"
 TRIES = 1000

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from generators.genome import of_code
-from generators.motifs import MOTIFS, Fragment
-from generators.ops.table import CODES, families
+from driftnet.generators.genome import of_code
+from driftnet.generators.motifs import MOTIFS, Fragment
+from driftnet.generators.ops.table import CODES, families
 
 
 def known_focus() -> tuple[str, ...]:

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from driftnet.generators.values import Fill, Regime, Shape
 from onnx import TypeProto
-
-from generators.values import Fill, Regime, Shape
 
 
 @dataclass(frozen=True, slots=True)

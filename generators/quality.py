@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from driftnet.generators.strategies import cases
+from driftnet.model.case import Case
 from hypothesis import Phase, find, settings
 from onnx import TensorProto, helper
-
-from generators.case import Case
-from generators.strategies import cases
 
 Bug = Callable[[Case], bool]
 

@@ -5,7 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from generators.values import BFLOAT16, BOOL, DOUBLE, FLOAT16, INT8, INT16, INT32, INT64, UINT8, UINT16, UINT32, UINT64
+from driftnet.generators.values import (
+    BFLOAT16,
+    BOOL,
+    DOUBLE,
+    FLOAT16,
+    INT8,
+    INT16,
+    INT32,
+    INT64,
+    UINT8,
+    UINT16,
+    UINT32,
+    UINT64,
+)
 
 T = TypeVar("T")
 
@@ -34,7 +47,7 @@ FRESH = 99
 REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4, FRESH)
 """The n-th most recent fitting value. Chains are what converters fuse, hence the bias towards the latest."""
 SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "shared", "value", "dequantized")
-"""Where a parameter comes from (see `generators.operands.made`)."""
+"""Where a parameter comes from (see `driftnet.generators.operands.made`)."""
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
 
 

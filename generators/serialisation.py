@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
+from driftnet.generators import values
+from driftnet.generators.graph import Body, Given, GraphSpec, Node, Value, pruned
+from driftnet.generators.values import FLOAT, INT4, INT64, NUMPY, STORAGE, STRING, UINT4, Regime
+from driftnet.model.case import Case, Feed
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
-
-from generators import values
-from generators.case import Case, Feed
-from generators.graph import Body, Given, GraphSpec, Node, Value, pruned
-from generators.values import FLOAT, INT4, INT64, NUMPY, STORAGE, STRING, UINT4, Regime
 
 Symbols = dict[tuple[int, ...], str]
 """The sizes of a dim in each feed -> its name."""

@@ -6,17 +6,16 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
+from driftnet.generators.focus import fragments
+from driftnet.generators.genome import Genome, decode, of_code
+from driftnet.generators.header import HEADER
+from driftnet.generators.motifs import MOTIFS, Fragment
+from driftnet.generators.ops.table import CODES, OPERATORS
+from driftnet.generators.profile import Profile
+from driftnet.generators.record import RECORD
+from driftnet.generators.serialisation import build
+from driftnet.model.case import Case
 from hypothesis import strategies as st
-
-from generators.case import Case
-from generators.focus import fragments
-from generators.genome import Genome, decode, of_code
-from generators.header import HEADER
-from generators.motifs import MOTIFS, Fragment
-from generators.ops.table import CODES, OPERATORS
-from generators.profile import Profile
-from generators.record import RECORD
-from generators.serialisation import build
 
 POOL = 64
 """Most bytes for numbers. They are read in a circle: a single one shrinks every tensor to equal numbers, whatever its
@@ -95,7 +94,7 @@ def cases(
 ) -> st.SearchStrategy[Case]:
     """Valid ONNX models with feeds, of up to `max_nodes` operators or motifs before dead code is removed.
 
-    focus  names of operators, families or motifs (`generators.focus.known_focus()`): each case has one of
+    focus  names of operators, families or motifs (`driftnet.generators.focus.known_focus()`): each case has one of
            them, mostly more
     profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
 

@@ -1,10 +1,10 @@
 """What the command line and a notebook both call: one function a command, returning what `--json` prints."""
 
-from harness.commands.fuzzing import Listener, fuzz, generate
-from harness.commands.itself import bench, selfcheck, selfcheck_status, targets
-from harness.commands.models import audit, check, check_status, reduce
-from harness.commands.saved import behaves, replay, replay_one, replay_status, report, triage
-from harness.environments import DEFAULT_TARGETS
+from driftnet.commands.fuzzing import Listener, fuzz, generate
+from driftnet.commands.itself import bench, selfcheck, selfcheck_status, targets
+from driftnet.commands.models import audit, check, check_status, reduce
+from driftnet.commands.saved import behaves, replay, replay_one, replay_status, report, triage
+from driftnet.targets.environments import DEFAULT_TARGETS
 
 __all__ = [
     "DEFAULT_TARGETS",

@@ -14,16 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from harness import api, corpus
-from harness.case import Case
-from harness.environments import resolve
-from harness.errors import UserError
-from harness.known import Mask, mask_of
-from harness.laboratory import Laboratory
-from harness.pipeline import CONFIRMING_RUNS, confirm, explanation, look
-from harness.signature import coarse
-from harness.verdict import Word
+from driftnet import api
+from driftnet.findings import corpus
+from driftnet.findings.known import Mask, mask_of
+from driftnet.findings.pipeline import CONFIRMING_RUNS, confirm, explanation, look
+from driftnet.model.inspect import Case
+from driftnet.model.signature import coarse
+from driftnet.model.verdict import Word
+from driftnet.run.runner import Laboratory
+from driftnet.targets.environments import resolve
+from driftnet.util.errors import UserError
 
 _LABORATORY = pytest.StashKey[Laboratory]()
 REPLAY_RUNS = 2

@@ -1,9 +1,8 @@
 """Fixtures shared by the tests."""
 
 import pytest
-
-from harness.laboratory import Laboratory
-from harness.pytest_plugin import laboratory
+from driftnet.pytest_plugin import laboratory
+from driftnet.run.runner import Laboratory
 
 
 @pytest.fixture(scope="session")

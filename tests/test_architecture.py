@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from tests.support.paths import ROOT
+
 MODULES = sorted(p for room in ("generators", "harness") for p in (ROOT / room).rglob("*.py"))
-WORKER_SIDE = ("harness/targets/", "harness/sandbox/inside.py")
+WORKER_SIDE = ("harness/targets/", "harness/run/sandbox/inside.py")
 SYSTEMS = {"onnxruntime", "MNN", "_tools"}
 NAMES_OF_TARGETS = ("mnn", "onnxruntime-quant", "onnxruntime_quant")
 
@@ -41,7 +42,7 @@ def test_generators_never_import_harness(path):
 @pytest.mark.parametrize("path", modules_in(*WORKER_SIDE), ids=named)
 def test_the_worker_side_imports_nothing_an_older_interpreter_lacks(path):
     allowed = set(sys.stdlib_module_names) | {"numpy", "onnx"} | SYSTEMS
-    ours = ("harness.wire", "harness.targets")
+    ours = ("driftnet.targets.interface", "driftnet.targets")
     foreign = [n for n in imported(path) if n.split(".")[0] not in allowed and not n.startswith(ours)]
     assert not foreign, f"{named(path)} runs in a worker, but imports {foreign}"
 
@@ -59,7 +60,7 @@ def test_systems_under_test_are_imported_by_targets_alone(path):
 
 @pytest.mark.parametrize("path", modules_in("harness/oracle/", "harness/reduce/", "generators/"), ids=named)
 def test_oracle_reduce_and_generators_know_no_target_by_name(path):
-    assert not [name for name in imported(path) if name.startswith("harness.targets")]
+    assert not [name for name in imported(path) if name.startswith("driftnet.targets")]
     texts = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)}
     assert not texts & set(NAMES_OF_TARGETS), f"{named(path)} names a target"
 
@@ -72,9 +73,9 @@ def test_package_init_files_are_empty(path):
 @pytest.mark.parametrize("path", MODULES, ids=named)
 def test_nobody_imports_the_command_line_or_the_plugin_and_only_they_import_report(path):
     names = list(imported(path))
-    assert not [n for n in names if n.startswith(("harness.cli", "harness.pytest_plugin"))]
-    if named(path) not in ("harness/cli.py", "harness/pytest_plugin.py") and "harness/report/" not in named(path):
-        assert not [n for n in names if n.startswith("harness.report")]
+    assert not [n for n in names if n.startswith(("driftnet.cli.main", "driftnet.pytest_plugin"))]
+    if named(path) not in ("harness/cli/main.py", "harness/pytest_plugin.py") and "harness/report/" not in named(path):
+        assert not [n for n in names if n.startswith("driftnet.report")]
 
 
 @pytest.mark.parametrize("path", MODULES, ids=named)

@@ -5,13 +5,13 @@ import json
 import numpy as np
 import onnx
 import pytest
+from driftnet.cli import main as cli
+from driftnet.findings.pipeline import examine, look
+from driftnet.model.inspect import elements, nodes
+from driftnet.model.verdict import Kind, Word
+from driftnet.targets.environments import resolve
 
-from harness import cli
-from harness.case import elements, nodes
-from harness.environments import resolve
-from harness.pipeline import examine, look
-from harness.verdict import Kind, Word
-from tests import field_models, models
+from tests.support import field_models, models
 
 
 def run(*words):
@@ -63,7 +63,7 @@ def test_3_grouped_conv_transpose_and_norm_is_clean_on_the_current_mnn(lab):
 
 
 def test_3_a_converter_that_folds_norms_ignoring_groups_is_caught_and_reduced_to_the_two_nodes(lab):
-    planted = resolve("tests.planted:FOLDS_NORM_IGNORING_GROUPS")
+    planted = resolve("tests.support.planted:FOLDS_NORM_IGNORING_GROUPS")
     finding = examine(models.grouped_conv_transpose_and_norm(), planted, {}, lab).finding
     assert finding.verdict.kind == Kind.WRONG_VALUES
     assert [node.op_type for node in finding.case.proto.graph.node] == ["ConvTranspose", "BatchNormalization"]

@@ -4,12 +4,12 @@ import unittest
 
 import onnxruntime.backend
 import pytest
+from driftnet.findings import corpus
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner
 
-from harness import corpus
-from tests import models
-from tests.test_corpus import saved_relu
+from tests.findings.test_corpus import saved_relu
+from tests.support import models
 
 
 @pytest.fixture

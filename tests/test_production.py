@@ -6,9 +6,9 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from driftnet.model.inspect import nodes, validate_feed
 
-from harness.case import nodes, validate_feed
-from tests import production
+from tests.support import production
 
 HOLDS = {
     "unet": {"Conv": 20, "InstanceNormalization": 15, "Softmax": 3, "Resize": 2, "Cos": 1, "Unsqueeze": 8},

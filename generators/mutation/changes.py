@@ -7,11 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import onnx
+from driftnet.generators.mutation.draft import FLOATS, Dice, Draft
+from driftnet.generators.mutation.insertions import INSERTIONS, SIBLINGS
+from driftnet.model.case import Feed
 from onnx import TensorProto, helper, numpy_helper
-
-from generators.case import Feed
-from generators.mutation.draft import FLOATS, Dice, Draft
-from generators.mutation.insertions import INSERTIONS, SIBLINGS
 
 WORDS = (
     ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"),

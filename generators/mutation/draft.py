@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import numpy as np
 import onnx
+from driftnet.model.case import Case
 from onnx import TensorProto, numpy_helper
-
-from generators.case import Case
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
 

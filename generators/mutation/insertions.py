@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnx
+from driftnet.generators.mutation.draft import Dice, Draft
 from onnx import TensorProto, helper
-
-from generators.mutation.draft import Dice, Draft
 
 SIBLINGS = (
     ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Selu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Abs"),

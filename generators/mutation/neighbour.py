@@ -12,10 +12,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import onnx
-
-from generators.case import Case, Feed
-from generators.mutation.changes import CHANGES
-from generators.mutation.draft import Dice, Draft
+from driftnet.generators.mutation.changes import CHANGES
+from driftnet.generators.mutation.draft import Dice, Draft
+from driftnet.model.case import Case, Feed
 
 MOSTCHANGES = 4
 TRIES = 12

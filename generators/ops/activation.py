@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from generators.builder import Builder
-from generators.graph import Value
-from generators.operands import data, scalar, weight
-from generators.ops.elementwise import UNIT
-from generators.ops.registry import operator
-from generators.values import FLOAT16, RANGES
+from driftnet.generators.builder import Builder
+from driftnet.generators.graph import Value
+from driftnet.generators.operands import data, scalar, weight
+from driftnet.generators.ops.elementwise import UNIT
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import FLOAT16, RANGES
 
 Bounds = Callable[[float, float], tuple[float, float]]
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from generators.builder import Builder, each
-from generators.graph import Attribute, Value
-from generators.operands import data, made, weight, whole
-from generators.ops.elementwise import magnitude, tame
-from generators.ops.registry import operator
-from generators.values import BOOL, FLOAT, Shape
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Attribute, Value
+from driftnet.generators.operands import data, made, weight, whole
+from driftnet.generators.ops.elementwise import magnitude, tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import BOOL, FLOAT, Shape
 
 LARGEST = 1e3
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from generators.builder import Builder
-from generators.graph import Value
-from generators.operands import data, weight
-from generators.ops.elementwise import magnitude
-from generators.ops.registry import operator
-from generators.values import (
+from driftnet.generators.builder import Builder
+from driftnet.generators.graph import Value
+from driftnet.generators.operands import data, weight
+from driftnet.generators.ops.elementwise import magnitude
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import (
     BFLOAT16,
     BOOL,
     DOUBLE,

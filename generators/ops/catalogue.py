@@ -1,17 +1,16 @@
 """Catalogue: which operators of the default domain are generated, and why the others are not.
 
-`python -m generators.ops.catalogue` writes docs/operators.md.
+`python -m driftnet.generators.ops.catalogue` writes docs/operators.md.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from driftnet.generators.ops import kernels
+from driftnet.generators.ops.registry import NEWEST_OPSET, Operator
+from driftnet.generators.ops.table import OPERATORS, families
 from onnx import TensorProto
-
-from generators.ops import kernels
-from generators.ops.registry import NEWEST_OPSET, Operator
-from generators.ops.table import OPERATORS, families
 
 NOT_GENERATED = {
     "CausalConvWithState": "opset 27: onnxruntime 1.31.1 loads none newer than 26",

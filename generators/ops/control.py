@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-
-from generators.builder import Builder
-from generators.graph import Attribute, Value
-from generators.operands import constant, data, find, made, whole
-from generators.ops.elementwise import tame
-from generators.ops.registry import operator
-from generators.values import BOOL, FLOAT, INT64, RANGES, Fill, Shape
+from driftnet.generators.builder import Builder
+from driftnet.generators.graph import Attribute, Value
+from driftnet.generators.operands import constant, data, find, made, whole
+from driftnet.generators.ops.elementwise import tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import BOOL, FLOAT, INT64, RANGES, Fill, Shape
 
 STEPS = ("Neg", "Abs", "Identity", "Add", "Mul", "Tanh", "Relu", "Sub", "Sigmoid", "Max")
 LARGEST = 1e6

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-
-from generators.builder import Builder, each
-from generators.graph import Attribute, Value
-from generators.operands import constant, data, find, fresh, integers, made, weight, whole
-from generators.ops.elementwise import magnitude, tame
-from generators.ops.registry import operator
-from generators.values import DOUBLE, FLOAT, INT64, NUMPY, RANGES, Fill, Shape
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Attribute, Value
+from driftnet.generators.operands import constant, data, find, fresh, integers, made, weight, whole
+from driftnet.generators.ops.elementwise import magnitude, tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import DOUBLE, FLOAT, INT64, NUMPY, RANGES, Fill, Shape
 
 SCALES = ((2.0, 2.0, 2.0), (1.0, 2.0, 1.0), (0.5, 0.5, 0.5), (1.5, 1.5, 1.0), (2.0, 3.0, 1.0), (1.0, 0.5, 2.0))
 COORDINATES = (

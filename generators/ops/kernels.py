@@ -1,6 +1,6 @@
 """Kernels: the dtypes that onnxruntime's CPU provider runs each operator with, by opset.
 
-The table beside this module (kernels.json) is what `tests/kernel_table.py` read from the release it names:
+The table beside this module (kernels.json) is what `tests/support/kernel_table.py` read from the release it names:
 operator -> type parameter of
 the specification -> first opset -> dtypes. It is data, not a question to the installed release, so that a case does not
 depend on which one that is.

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from generators.builder import Builder, each
-from generators.graph import Value
-from generators.operands import data, find, fresh, made, scalar, whole
-from generators.ops.elementwise import broadcast, broadcasts, ordered, second, tame
-from generators.ops.registry import operator
-from generators.values import BOOL, INT32, RANGES, Fill
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Value
+from driftnet.generators.operands import data, find, fresh, made, scalar, whole
+from driftnet.generators.ops.elementwise import broadcast, broadcasts, ordered, second, tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import BOOL, INT32, RANGES, Fill
 
 NONFINITE = Fill("nonfinite")
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from generators.builder import Builder, each
-from generators.operands import data, weight, whole
-from generators.ops.elementwise import tame
-from generators.ops.registry import operator
-from generators.values import FLOAT, Fill
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.operands import data, weight, whole
+from driftnet.generators.ops.elementwise import tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import FLOAT, Fill
 
 
 def _loss(name: str, since: int, rule: str) -> None:

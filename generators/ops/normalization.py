@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-
-from generators.builder import Builder, each
-from generators.operands import data, fresh, optional, weight
-from generators.ops.elementwise import magnitude, tame
-from generators.ops.registry import operator
-from generators.values import FLOAT, Fill
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.operands import data, fresh, optional, weight
+from driftnet.generators.ops.elementwise import magnitude, tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import FLOAT, Fill
 
 EPSILONS = (1e-5, 1e-5, 1e-3, 1e-1)
 EVERY_FOURTH = (False, False, False, True)

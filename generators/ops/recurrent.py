@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from generators.builder import Builder, each
-from generators.graph import Attribute, Value
-from generators.operands import data, fresh, made, optional, weight
-from generators.ops.elementwise import tame
-from generators.ops.registry import operator
-from generators.values import INT32, Fill, Shape
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Attribute, Value
+from driftnet.generators.operands import data, fresh, made, optional, weight
+from driftnet.generators.ops.elementwise import tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import INT32, Fill, Shape
 
 DIRECTIONS = ("forward", "bidirectional", "reverse")
 OUTPUTS = ((True, False), (True, True), (False, True))

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-
-from generators.builder import Builder, each
-from generators.graph import Value
-from generators.operands import constant, data, made
-from generators.ops.registry import operator
-from generators.serialisation import value_type
-from generators.values import BOOL, FLOAT, INT64, Shape
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Value
+from driftnet.generators.operands import constant, data, made
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.serialisation import value_type
+from driftnet.generators.values import BOOL, FLOAT, INT64, Shape
 
 
 def _operand(b: Builder) -> Value:

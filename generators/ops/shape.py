@@ -5,14 +5,13 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-
-from generators.builder import Builder, each
-from generators.graph import Value
-from generators.operands import data, find, fixed, integers
-from generators.ops.elementwise import broadcast
-from generators.ops.reduction import axes_operands
-from generators.ops.registry import operator
-from generators.values import INT64, Shape
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Value
+from driftnet.generators.operands import data, find, fixed, integers
+from driftnet.generators.ops.elementwise import broadcast
+from driftnet.generators.ops.reduction import axes_operands
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import INT64, Shape
 
 SHAPED = (3, 2, 4, 1, 5, 6)
 

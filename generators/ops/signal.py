@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-
-from generators.builder import Builder, each
-from generators.graph import Value
-from generators.operands import constant, data, scalar, weight
-from generators.ops.elementwise import magnitude, tame
-from generators.ops.registry import operator
-from generators.values import DOUBLE, FLOAT, INT32, INT64, Shape
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Value
+from driftnet.generators.operands import constant, data, scalar, weight
+from driftnet.generators.ops.elementwise import magnitude, tame
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.values import DOUBLE, FLOAT, INT32, INT64, Shape
 
 
 def _window(name: str, rule: str) -> None:

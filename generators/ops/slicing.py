@@ -6,13 +6,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-
-from generators.builder import Builder, each
-from generators.graph import Value
-from generators.operands import constant, data, find, integers, made, scalar, weight, whole
-from generators.ops.registry import operator
-from generators.ops.shape import SHAPED
-from generators.values import ELEMENTS, RANGES, Shape
+from driftnet.generators.builder import Builder, each
+from driftnet.generators.graph import Value
+from driftnet.generators.operands import constant, data, find, integers, made, scalar, weight, whole
+from driftnet.generators.ops.registry import operator
+from driftnet.generators.ops.shape import SHAPED
+from driftnet.generators.values import ELEMENTS, RANGES, Shape
 
 
 @operator("Concat", weight=2)

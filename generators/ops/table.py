@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from generators.ops import (
+from driftnet.generators.ops import (
     activation,
     attention,
     casting,
@@ -26,7 +26,7 @@ from generators.ops import (
     slicing,
     text,
 )
-from generators.ops.registry import REGISTRY, Operator
+from driftnet.generators.ops.registry import REGISTRY, Operator
 
 _SHRINK_ORDER = (
     elementwise,

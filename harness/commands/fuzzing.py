@@ -10,15 +10,17 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from generators import bulk
-from harness import campaign, corpus, neighbours
-from harness.case import Case
-from harness.environments import DEFAULT_TARGETS, resolve
-from harness.errors import UserError
-from harness.files import make_folder
-from harness.laboratory import MEMORY_GIB, Laboratory
-from harness.shard import Event, Plan, case_folders
-from harness.summary import Summary
+from driftnet.campaign import coordinator as campaign
+from driftnet.campaign import seeds as neighbours
+from driftnet.campaign.shard import Event, Plan, case_folders
+from driftnet.campaign.summary import Summary
+from driftnet.findings import corpus
+from driftnet.generators import bulk
+from driftnet.model.inspect import Case
+from driftnet.run.runner import MEMORY_GIB, Laboratory
+from driftnet.targets.environments import DEFAULT_TARGETS, resolve
+from driftnet.util.errors import UserError
+from driftnet.util.files import make_folder
 
 NEAREST = 5
 Listener = Callable[[Summary, Event], None]

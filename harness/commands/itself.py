@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import bench as benchmarks
-from harness import environments
-from harness import selfcheck as selfchecks
-from harness.environments import resolve
-from harness.errors import UserError
-from harness.files import json_text, make_folder, replace_text
-from harness.sandbox.zygote import Zygote
-from harness.wire import STAGES
+from driftnet.commands import bench as benchmarks
+from driftnet.run.sandbox.zygote import Zygote
+from driftnet.selfcheck import selfcheck as selfchecks
+from driftnet.targets import environments
+from driftnet.targets.environments import resolve
+from driftnet.targets.interface import STAGES
+from driftnet.util.errors import UserError
+from driftnet.util.files import json_text, make_folder, replace_text
 
 
 def targets(*, prune: bool = False) -> dict[str, Any]:

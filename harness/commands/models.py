@@ -8,24 +8,26 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-
-from harness import audit as audits
-from harness import check as checks
-from harness import corpus, external, handover, recipe
-from harness.anonymise import anonymised
-from harness.case import Case, Feed, elements, graph_inputs, nodes
-from harness.environments import DEFAULT_TARGETS, Installed, resolve
-from harness.errors import UserError
-from harness.feeds import made_up, read_feeds
-from harness.files import make_folder
-from harness.fitting import made_to_fit
-from harness.known import mask_of
-from harness.laboratory import MEMORY_GIB, Laboratory
-from harness.pipeline import Effort, examine
-from harness.recipe import Recipe
-from harness.reduce.reducer import INTERRUPTED
-from harness.reference import ReferenceError
-from harness.verdict import FAILURES, Verdict, Word
+from driftnet.check import check as checks
+from driftnet.findings import corpus
+from driftnet.findings.known import mask_of
+from driftnet.findings.pipeline import Effort, examine
+from driftnet.handover import handover
+from driftnet.handover.anonymize import anonymised
+from driftnet.model import external_data as external
+from driftnet.model.feeds import made_up, read_feeds
+from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
+from driftnet.model.verdict import FAILURES, Verdict, Word
+from driftnet.oracle.artifact import audit as audits
+from driftnet.oracle.artifact.synthetic_inputs import made_to_fit
+from driftnet.reduce.reducer import INTERRUPTED
+from driftnet.run.reference import ReferenceError
+from driftnet.run.runner import MEMORY_GIB, Laboratory
+from driftnet.targets import recipe
+from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
+from driftnet.targets.recipe import Recipe
+from driftnet.util.errors import UserError
+from driftnet.util.files import make_folder
 
 HELD = 4
 """How often one stage may hold a model's weights: as read, as its own, packed for a kernel, as written."""

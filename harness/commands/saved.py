@@ -8,16 +8,17 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from harness import corpus, recipe
-from harness.environments import resolve
-from harness.errors import UserError
-from harness.files import make_folder
-from harness.laboratory import Laboratory
-from harness.machine import cpu_features
-from harness.pipeline import is_gone, look, reproduces, watch
-from harness.signature import coarse
-from harness.summary import Summary, described
-from harness.verdict import Kind, Word
+from driftnet.campaign.summary import Summary, described
+from driftnet.findings import corpus
+from driftnet.findings.pipeline import is_gone, look, reproduces, watch
+from driftnet.model.signature import coarse
+from driftnet.model.verdict import Kind, Word
+from driftnet.run.runner import Laboratory
+from driftnet.targets import recipe
+from driftnet.targets.environments import resolve
+from driftnet.util.errors import UserError
+from driftnet.util.files import make_folder
+from driftnet.util.machine import cpu_features
 
 HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
 

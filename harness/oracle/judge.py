@@ -27,33 +27,28 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-
-from generators.case import Case
-from harness.oracle import (
-    artifact,
-    budget,
-    contested,
-    dyadic,
-    exact,
-    grid,
-    layers,
-    lossless,
-    reach,
-    rewriting,
-    running_error,
-    sampling,
-    simulation,
-    structure,
-)
-from harness.oracle.balls import ball
-from harness.oracle.balls.quantized import along
-from harness.oracle.graph import Graph, Node
-from harness.oracle.opinion import Blame, blame
-from harness.oracle.precomputed import precomputed
-from harness.oracle.question import Place, Question, Tier, agrees, distance, identical
-from harness.reference import Reference, ReferenceError
-from harness.verdict import Kind, Observation, Verdict, Word
-from harness.wire import Options, Target
+from driftnet.model.case import Case
+from driftnet.model.graph import Graph, Node
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.oracle import lossless, running_error, structure
+from driftnet.oracle.artifact import reach
+from driftnet.oracle.artifact.simulated import tier as simulation
+from driftnet.oracle.artifact.simulated import weights as layers
+from driftnet.oracle.artifact.verified import tier as artifact
+from driftnet.oracle.ball_arithmetic import ball
+from driftnet.oracle.ball_arithmetic.quantized import along
+from driftnet.oracle.exact import rules as dyadic
+from driftnet.oracle.exact import tier as exact
+from driftnet.oracle.exemptions import documented as rewriting
+from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.noise import tier as budget
+from driftnet.oracle.question import Place, Question, Tier, agrees, distance, identical
+from driftnet.oracle.sampling import tier as sampling
+from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme.precomputed import precomputed
+from driftnet.oracle.second_opinion import Blame, blame
+from driftnet.run.reference import Reference, ReferenceError
+from driftnet.targets.interface import Options, Target
 
 
 def judge(case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference) -> Verdict:

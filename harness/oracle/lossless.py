@@ -22,14 +22,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-
-from harness.oracle import calibration, contested, grid, saturation
-from harness.oracle.calibration import Step
-from harness.oracle.graph import Node, Values
-from harness.oracle.operators import RECURRENT, WEIGHTED
-from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
-from harness.verdict import Kind, Verdict
-from harness.wire import Scheme
+from driftnet.model.graph import Node, Values
+from driftnet.model.operators import RECURRENT, WEIGHTED
+from driftnet.model.verdict import Kind, Verdict
+from driftnet.oracle.exemptions import saturation
+from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
+from driftnet.oracle.scheme import calibration
+from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme.calibration import Step
+from driftnet.targets.interface import Scheme
 
 TIER = "lossless"
 HALF_STEP = 0.501  # half a step, and what float rounding moves a code (see ON_GRID)

@@ -13,13 +13,12 @@ from typing import Any
 
 import numpy as np
 import onnx
-
-from generators.case import Case
-from harness.oracle import graph
-from harness.oracle.graph import Graph, Values
-from harness.reference import Reference
-from harness.verdict import Kind, Verdict, Word
-from harness.wire import Artifact, Scheme
+from driftnet.model import graph
+from driftnet.model.case import Case
+from driftnet.model.graph import Graph, Values
+from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.run.reference import Reference
+from driftnet.targets.interface import Artifact, Scheme
 
 Place = tuple[int, str]
 """(index of the feed, name of the graph output)"""

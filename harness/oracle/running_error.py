@@ -1,6 +1,6 @@
 """T2, running error: the output of any right implementation lies in the ball that float64 evaluation gives it.
 
-    harness.oracle.balls computes m and r, element by element: |y - m| <= r whatever the order of summation, with or
+    driftnet.oracle.balls computes m and r, element by element: |y - m| <= r whatever the order of summation, with or
     without fused multiply-add, with constants folded before or after
 
 An element outside is wrong. Where r is more than 10 % of max|m| over many elements, or an operator has no rule for what
@@ -13,13 +13,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-
-from harness.oracle.balls.ball import Ball, format_of, is_float
-from harness.oracle.balls.chance import is_random
-from harness.oracle.balls.evaluate import Evaluation, evaluate
-from harness.oracle.graph import Graph
-from harness.oracle.question import Place, Question, abstains, agrees, distance, diverges
-from harness.verdict import Verdict
+from driftnet.model.graph import Graph
+from driftnet.model.verdict import Verdict
+from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
 
 TIER = "running-error"
 RANDOM = "random-by-definition"

@@ -11,13 +11,12 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-
-from harness import external
-from harness.oracle import reach
-from harness.oracle.graph import Node, nested
-from harness.oracle.question import Place, Question, abstains, diverges
-from harness.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
-from harness.wire import Target
+from driftnet.model import external_data as external
+from driftnet.model.graph import Node, nested
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
+from driftnet.oracle.artifact import reach
+from driftnet.oracle.question import Place, Question, abstains, diverges
+from driftnet.targets.interface import Target
 
 TIER = "structure"
 DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})

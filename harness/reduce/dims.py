@@ -12,15 +12,14 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+from driftnet.model import external_data as external
+from driftnet.model.constants import Tensors, stored_tensors, with_constants
+from driftnet.model.inspect import Case, graph_inputs
+from driftnet.model.submodel import rebuilt
+from driftnet.reduce.passes import copied, drop_attribute
+from driftnet.reduce.problem import Problem
+from driftnet.reduce.size_constraints import Operands, Size, first_output, ties
 from onnx import helper, numpy_helper
-
-from harness import external
-from harness.case import Case, graph_inputs
-from harness.constants import Tensors, stored_tensors, with_constants
-from harness.reduce.passes import copied, drop_attribute
-from harness.reduce.problem import Problem
-from harness.reduce.submodel import rebuilt
-from harness.reduce.ties import Operands, Size, first_output, ties
 
 LADDER = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 

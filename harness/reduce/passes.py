@@ -10,13 +10,12 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
+from driftnet.model.constants import Tensors, constant
+from driftnet.model.inspect import Case, graph_inputs
+from driftnet.model.submodel import Recording, UnrecordedError, bodies, rebuilt, submodel
+from driftnet.reduce.problem import Problem, shrink
+from driftnet.targets.recipe import simpler as simpler_recipes
 from onnx import numpy_helper
-
-from harness.case import Case, graph_inputs
-from harness.constants import Tensors, constant
-from harness.recipe import simpler as simpler_recipes
-from harness.reduce.problem import Problem, shrink
-from harness.reduce.submodel import Recording, UnrecordedError, bodies, rebuilt, submodel
 
 
 def window(problem: Problem) -> None:

@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import onnx
+from driftnet.model.inspect import Case, all_nodes, digest, graph_inputs, nodes
+from driftnet.model.submodel import Record, Recording, reads, recording
+from driftnet.run.reference import ReferenceError
+from driftnet.targets.interface import Target
+from driftnet.targets.recipe import Recipe
 from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
-
-from harness.case import Case, all_nodes, digest, graph_inputs, nodes
-from harness.recipe import Recipe
-from harness.reduce.submodel import Record, Recording, reads, recording
-from harness.reference import ReferenceError
-from harness.wire import Target
 
 T = TypeVar("T")
 Reproduces = Callable[[Case, Recipe], object]

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.case import Case
-from harness.recipe import Recipe
-from harness.reduce import bodies, details, dims, passes, values, versions
-from harness.reduce.problem import ExhaustedError, Problem, Reproduces
-from harness.reduce.submodel import Record
-from harness.wire import Target
+from driftnet.model.inspect import Case
+from driftnet.model.submodel import Record
+from driftnet.reduce import attributes as details
+from driftnet.reduce import data as values
+from driftnet.reduce import dims, passes
+from driftnet.reduce import opsets as versions
+from driftnet.reduce import subgraphs as bodies
+from driftnet.reduce.problem import ExhaustedError, Problem, Reproduces
+from driftnet.targets.interface import Target
+from driftnet.targets.recipe import Recipe
 
 MINIMAL, BUDGET, INTERRUPTED = "minimal", "budget", "interrupted"
 

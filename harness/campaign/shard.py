@@ -1,0 +1,209 @@
+"""Shard: what one process of a campaign does with one case index.
+
+What other shards have found is read from the run's folder of cases, which is the only thing the shards share.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from multiprocessing import util
+from multiprocessing.synchronize import Event as SharedEvent
+from pathlib import Path
+from typing import Any
+
+from driftnet.campaign import seeds as neighbours
+from driftnet.campaign.vacuity import revived, vacuous
+from driftnet.findings import corpus
+from driftnet.findings.known import Mask, mask_of
+from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.generators import bulk
+from driftnet.handover import handover
+from driftnet.model.inspect import Case
+from driftnet.on_grid.construct import construct
+from driftnet.run.runner import Laboratory
+from driftnet.targets import recipe
+from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.recipe import Recipe
+from driftnet.util.errors import UserError
+
+RECIPES_PER_MODEL = 4
+LOSSLESS_SHARE = 0.5
+STEERED_WEIGHT = 0.25
+REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
+NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
+Event = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a campaign examines.
+
+    targets   target words ("mnn", "mnn==3.4.1", ...);  focus  names the generator is restricted to
+    steer     make what open cases already blame rarer (then the cases depend on what was found before)
+    corpus    folder of known cases;   cases   folder into which new ones are written
+    seeds     models whose neighbours are examined, in the place of generated graphs
+    python    the interpreter that holds the targets; None: this one, or one made for a release
+    timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
+    """
+
+    targets: tuple[str, ...]
+    seed: int
+    corpus: Path
+    cases: Path
+    focus: tuple[str, ...] = ()
+    steer: bool = True
+    seeds: tuple[Path, ...] = ()
+    python: str | None = None
+    timeout: float = 3.0
+    memory_gib: float = 4.0
+    reduce_seconds: float = 10.0
+
+    @property
+    def cases_per_model(self) -> int:
+        """How many cases (model x target x recipe) one index stands for."""
+        return len(self.targets) * RECIPES_PER_MODEL
+
+
+@dataclass
+class Shard:
+    """The state of one process: its workers, its targets, and what is known so far."""
+
+    plan: Plan
+    lab: Laboratory
+    stopping: Callable[[], bool]
+    installed: list[Installed] = field(default_factory=list)
+    seeds: list[Case] = field(default_factory=list)
+    masks: dict[str, Mask] = field(default_factory=dict)
+    paths: dict[str, Path] = field(default_factory=dict)
+    warned: bool = False
+
+    def __post_init__(self) -> None:
+        self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
+        self.seeds = neighbours.seeds(self.plan.seeds)
+        self.learn(self.plan.corpus)
+
+    def learn(self, folder: Path) -> None:
+        """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more."""
+        for path in case_folders(folder):
+            if path.name not in self.masks:
+                saved = corpus.load(path)
+                if saved.status != "fixed":
+                    self.masks[path.name], self.paths[path.name] = mask_of(saved), path
+
+    def run(self, index: int, most: int) -> Iterator[Event]:
+        """Examine the first `most` cases that `index` stands for, as events."""
+        if not (self.warned or self.lab.network_isolated):
+            self.warned = True
+            yield {"event": "warning", "message": NO_NETWORK_NAMESPACE}
+        self.learn(self.plan.cases)
+        favoured = self.installed[index % len(self.installed)].target.name
+        case = self._case(index, favoured)
+        pairs = [(one, pair) for one in self.installed for pair in drawn(case, one, self.plan.seed, index)]
+        for installed, (variant, chosen) in pairs[:most]:
+            if self.stopping():
+                return
+            variant, is_vacuous = self._telling(variant, installed, chosen)
+            effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
+            result = examine(variant, installed, chosen, self.lab, list(self.masks.values()), effort=effort)
+            if result.known:  # what explained this one is likely to explain the next: ask it first
+                self.masks = {result.known: self.masks[result.known], **self.masks}
+            operators = sorted({node.op_type for node in variant.proto.graph.node})
+            event = self._examined(index, installed, chosen, result)
+            yield event | {"operators": operators, "vacuous": is_vacuous}
+            if result.finding and not result.known:
+                path = corpus.save(result.finding.to_save(), self.plan.cases)
+                handover.write(path, installed, self.lab)
+                self.learn(self.plan.cases)
+                yield {"event": "found", "index": index, "path": str(path), "release": installed.release}
+
+    def _case(self, index: int, favoured: str) -> Case:
+        if self.seeds:
+            return neighbours.neighbour(self.seeds, self.plan.seed, index, self.lab.reference)
+        return bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
+
+    def _telling(self, case: Case, installed: Installed, chosen: Recipe) -> tuple[Case, bool]:
+        """A case that is to be quantised, with other numbers where no damage could show; and whether that remains."""
+        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
+        if scheme is None or not vacuous(case, self.lab.reference):
+            return case, False
+        other = revived(case, self.lab.reference, self.plan.seed)
+        return other or case, other is None
+
+    def _examined(self, index: int, installed: Installed, chosen: Recipe, result: Examination) -> dict[str, Any]:
+        return {
+            "event": "examined",
+            "index": index,
+            "target": installed.target.name,
+            "release": installed.release,
+            "recipe": dict(chosen),
+            "verdict": result.verdict.as_json(),
+            "known": str(self.paths[result.known]) if result.known else "",
+            "confirmed": result.confirmed,
+        }
+
+    def _weights(self, target: str) -> dict[str, float]:
+        if not self.plan.steer:
+            return {}
+        return {op: STEERED_WEIGHT for mask in self.masks.values() if mask.target == target for op in mask.op_types}
+
+
+def case_folders(root: Path) -> list[Path]:
+    """The folders <target>/test_* below `root` that a shard takes for saved cases."""
+    return sorted(root.glob("*/test_*"))
+
+
+def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The (case, recipe) pairs that index `index` stands for on one target, the same wherever it is examined.
+
+    Where a recipe quantises and the graph allows it, half of the cases are put on the quantiser's grid.
+    """
+    rng = random.Random(f"{seed}/{index}/{installed.target.name}")
+    for _ in range(RECIPES_PER_MODEL):
+        chosen = recipe.draw(installed.target, rng)
+        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
+        grid_seed, on_grid = rng.getrandbits(32), rng.random() < LOSSLESS_SHARE
+        constructed = construct(case, scheme, grid_seed) if scheme and on_grid else None
+        yield constructed or case, chosen
+
+
+_shard: Shard | UserError
+
+
+def begin(plan: Plan, stop: SharedEvent) -> None:
+    """Set this process up as a shard of `plan` (a process pool's initializer).
+
+    What keeps it from that is told with the first index: all that a pool says of an initializer is that it died.
+    """
+    global _shard
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what Ctrl-C and SIGTERM mean
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
+        util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
+        _shard = Shard(plan, lab, stop.is_set)
+    except UserError as e:
+        _shard = e
+    except Exception as e:
+        traceback.print_exc()
+        hint = "this is an error of driftnet itself; please report it with what stands on stderr"
+        _shard = UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal")
+
+
+def examine_index(index: int, most: int) -> list[Event]:
+    """The events of one index. An exception of ours is an event too: it must not end the campaign."""
+    events: list[Event] = []
+    try:
+        if isinstance(_shard, UserError):
+            raise _shard
+        events.extend(_shard.run(index, most))
+    except UserError as e:  # a full disk, an unwritable folder: nothing the next case would mend
+        events.append({"event": "error", "index": index, "message": e.message, "hint": e.hint, "kind": e.kind})
+    except Exception as e:
+        trace = "".join(traceback.format_exception(e))
+        events.append({"event": "error", "index": index, "message": f"{type(e).__name__}: {e}", "trace": trace})
+    return [*events, {"event": "done", "index": index}]

@@ -1,0 +1,350 @@
+"""One real model on one target: what is wrong, which nodes do it, and a small case that shows it.
+
+The model as a whole tells whether every stage runs, and whether what comes out can be right at all; its windows tell
+where it goes wrong, and vouch for the rest. Each fault is then examined as any other case: confirmed, known or reduced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from driftnet.check.attribution import Remedy, remedies, stage_at_fault
+from driftnet.check.localize import Fault, Search, locate
+from driftnet.check.result import Checked, Diagnosis
+from driftnet.findings.known import Mask
+from driftnet.findings.pipeline import HURRIED, Effort, Examination, examine, watch
+from driftnet.model.graph import read
+from driftnet.model.inspect import Case
+from driftnet.model.submodel import Recording, recording
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.windows import Judged, live_nodes, survey
+from driftnet.oracle import structure
+from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.exact import tier as exact
+from driftnet.oracle.question import distance
+from driftnet.reduce.problem import ExhaustedError
+from driftnet.reduce.reducer import INTERRUPTED
+from driftnet.run.reference import ReferenceError
+from driftnet.run.runner import Laboratory
+from driftnet.targets.environments import Installed
+from driftnet.targets.recipe import Recipe, canonical
+
+ENOUGH = 0.95
+"""Share of nodes that have to be vouched for where no tier can judge a model end to end."""
+
+RUNS, RUNS_A_NODE = 300, 1.5
+"""How often a target may be run for one model and recipe: whichever is more. Constants and Q/DQ are no nodes here."""
+
+SURVEYED, FAILING_SURVEYED, NARROWED = 0.7, 0.45, 0.6
+"""The shares of these runs after which no further window is judged, the same of a model that fails, and after which no
+fault is looked for."""
+
+UNCOUNTED = frozenset({"Constant", "QuantizeLinear", "DequantizeLinear"})
+
+RESERVED = 60
+"""Runs that a reduction leaves for confirming it and for trying options."""
+
+DIAGNOSED = 3
+"""Faults of different operators that are examined, each; of the others the nodes are named."""
+
+
+@dataclass(frozen=True, eq=False)
+class Inquiry:
+    """One model, where it is run, and what that may cost.
+
+    deadline  monotonic seconds after which nothing new is begun;   limit  runs of the target in all
+    tell      hears what is being done, for people
+    """
+
+    case: Case
+    installed: Installed
+    recipe: Recipe
+    lab: Laboratory
+    masks: Sequence[Mask]
+    deadline: float
+    tell: Callable[[str], None]
+    started: int
+    limit: int
+
+    @property
+    def left(self) -> int:
+        """Runs that are left."""
+        return self.limit - (self.lab.target_runs - self.started)
+
+    def watch(self, case: Case, recipe: Recipe | None = None) -> tuple[Verdict, Observation | None]:
+        """One run of a part of the model."""
+        return watch(case, self.installed, self.recipe if recipe is None else recipe, self.lab)
+
+    def look(self, case: Case, share: float = 1.0) -> Verdict:
+        """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
+        if self.left <= (1 - share) * self.limit or time.monotonic() > self.deadline:
+            raise ExhaustedError
+        return self.watch(case)[0]
+
+
+@dataclass(eq=False)
+class Found:
+    """What a check has come to. It grows as the check goes on, so that somebody may end it and keep what there is.
+
+    unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
+    """
+
+    judged: list[Judged] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    diagnoses: list[Diagnosis] = field(default_factory=list)
+    unconfirmed: Verdict | None = None
+    interrupted: bool = False
+
+
+def check(
+    case: Case,
+    installed: Installed,
+    recipe: Recipe,
+    lab: Laboratory,
+    masks: Sequence[Mask],
+    *,
+    seconds: float = math.inf,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Checked:
+    """Check one model. Raises nothing on account of the target or of the reference.
+
+    seconds   wall time after which nothing new is begun;   tell   hears what is being done, for people
+    """
+    computing = sum(node.op_type not in UNCOUNTED for node in case.proto.graph.node)
+    limit = max(RUNS, int(RUNS_A_NODE * computing))
+    deadline = time.monotonic() + seconds
+    inquiry = Inquiry(case, installed, recipe, lab, masks, deadline, tell, lab.target_runs, limit)
+    tell("the whole model")
+    verdict, observation = inquiry.watch(case)
+    if observation is None:
+        return Checked(verdict, culprits=verdict.culprits)
+    random = _random_outputs(case)
+    errors = {name: said for name, said in _errors(case, observation, lab).items() if name not in random}
+    checked = Checked(verdict, observation, outputs=errors, random=random)
+    if verdict.word is Word.AGREES and verdict.tier == exact.TIER and not verdict.rule:
+        return dataclasses.replace(checked, vouched=1.0)
+    if verdict.word is Word.REJECTS:
+        return checked
+    with lab.hurried(HURRIED * lab.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * lab.last_seconds)):
+        return _localised(inquiry, checked)
+
+
+def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
+    """`checked` with what the windows say, and the faults."""
+    case, whole, found = inquiry.case, checked.verdict, Found()
+    try:
+        _find(inquiry, whole, found)
+    except KeyboardInterrupt:
+        if not (whole.failed or found.faults):
+            raise
+        found.interrupted = True
+    diagnoses = found.diagnoses
+    examined = len(diagnoses) >= len(_sorts(case, found.faults)) and (whole.in_values or not whole.failed)
+    rule = _excuse(inquiry.masks, diagnoses) if examined else ""
+    right = [j for j in found.judged if _vouches(j.verdict) or (rule and j.verdict.in_values)]
+    affirmed = {node for j in right for node in j.nodes}
+    live, graph = live_nodes(case), case.proto.graph
+    doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
+    vouched = 1 - doubtful.total() / max(1, len(live))
+    return dataclasses.replace(
+        checked,
+        verdict=_overall(whole, diagnoses, found.unconfirmed, rule, vouched),
+        judged=tuple(found.judged),
+        vouched=vouched,
+        doubtful=dict(doubtful.most_common()),
+        culprits=tuple(dict.fromkeys(pair for fault in found.faults for pair in _named(case, fault))),
+        diagnoses=tuple(diagnoses),
+        interrupted=found.interrupted,
+    )
+
+
+def _find(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
+    try:
+        recorded = recording(inquiry.case, inquiry.lab.reference.record)
+    except ReferenceError as e:
+        inquiry.tell(f"no windows: {e}")
+    else:
+        _survey(inquiry, recorded, whole, found.judged)
+        _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)
+    _diagnose(inquiry, whole, found)
+
+
+def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[Judged]) -> None:
+    live, share = len(live_nodes(inquiry.case)), FAILING_SURVEYED if whole.failed else SURVEYED
+
+    def explains(verdict: Verdict) -> bool:
+        return _is_wrong(verdict, whole) and (verdict.in_values or not whole.in_values)
+
+    try:
+        for one in survey(inquiry.case, recorded, lambda part: inquiry.look(part, share), explains):
+            judged.append(one)
+            seen = {node for j in judged for node in j.nodes}
+            inquiry.tell(f"windows: {len(seen)} of {live} nodes")
+    except ExhaustedError:
+        inquiry.tell("windows: the budget is spent")
+
+
+def _is_wrong(verdict: Verdict, whole: Verdict) -> bool:
+    """Whether a window's failure is one of the model's. A part may fail to run for being cut out; then it says nothing
+    where the whole runs."""
+    return verdict.failed and (whole.failed or verdict.in_values)
+
+
+def _failing(judged: Sequence[Judged], whole: Verdict) -> list[Judged]:
+    """The windows to be narrowed: where the model gives wrong values those that do too, if there are any."""
+    wrong = [j for j in judged if _is_wrong(j.verdict, whole)]
+    return [j for j in wrong if whole.in_values and j.verdict.in_values] or wrong
+
+
+def _locate(
+    inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, faults: list[Fault]
+) -> None:
+    search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.installed.target.name)
+    try:
+        for fault in locate(search, failing, whole):
+            faults.append(fault)
+            inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
+    except ExhaustedError:
+        inquiry.tell("localisation: the budget is spent")
+
+
+def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
+    """Examine one fault of each sort; where the model fails and no part of it does, the model."""
+    for fault in _sorts(inquiry.case, found.faults)[:DIAGNOSED]:
+        if found.diagnoses and inquiry.left < 2 * RESERVED:
+            break
+        examined = _examined(inquiry, fault.case)
+        found.unconfirmed = examined.unconfirmed or found.unconfirmed
+        if examined.unconfirmed is None and examined.verdict.failed:
+            _add(inquiry, found, Diagnosis(_named(inquiry.case, fault), examined), fault.case)
+    if whole.failed and not found.diagnoses:
+        examined = _examined(inquiry, inquiry.case)
+        found.unconfirmed = examined.unconfirmed
+        if examined.unconfirmed is None:
+            _add(inquiry, found, Diagnosis((), examined), inquiry.case)
+
+
+def _add(inquiry: Inquiry, found: Found, diagnosis: Diagnosis, case: Case) -> None:
+    """The fault in `case`, and then what makes it go away: the fault is kept when somebody ends that."""
+    found.diagnoses.append(diagnosis)
+    finding = diagnosis.examination.finding
+    if finding and finding.ended == INTERRUPTED:
+        raise KeyboardInterrupt
+    found.diagnoses[-1] = _attributed(inquiry, diagnosis.nodes, case, diagnosis.examination)
+
+
+def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
+    """The first of the faults that have the same operators and fail in the same way; those of one step last."""
+    sorts: dict[tuple[str, ...], Fault] = {}
+    for fault in sorted(faults, key=lambda fault: fault.verdict.kind == Kind.OFF_BY_ONE_STEP):
+        sorts.setdefault((fault.verdict.kind, *(op for _, op in _named(case, fault))), fault)
+    return list(sorts.values())
+
+
+def _examined(inquiry: Inquiry, case: Case) -> Examination:
+    inquiry.tell("reducing")
+    seconds, calls = max(0.0, inquiry.deadline - time.monotonic()), max(0, inquiry.left - RESERVED)
+    effort = Effort(seconds=seconds, calls=calls)
+    return examine(case, inquiry.installed, inquiry.recipe, inquiry.lab, inquiry.masks, effort=effort)
+
+
+def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case, examined: Examination) -> Diagnosis:
+    """The fault of `nodes`, with what makes it go away: both as it was found in `case` and reduced, because what is
+    left of a bias that a converter loses may be zeros of which only a quantiser's parameters still tell. What was known
+    before is not reduced."""
+    finding, target = examined.finding, inquiry.installed.target
+    about = (finding.case, finding.recipe, finding.verdict) if finding else (case, inquiry.recipe, examined.verdict)
+    if examined.verdict.word is Word.HANGS:
+        return Diagnosis(nodes, examined)
+    inquiry.tell("trying options")
+    found: list[Remedy] = []
+
+    def watched(part: Case, recipe: Recipe) -> tuple[Verdict, Observation | None]:
+        if time.monotonic() > inquiry.deadline:
+            raise ExhaustedError
+        return inquiry.watch(part, recipe)
+
+    def holds(remedy: Remedy) -> bool:
+        recipe = canonical(target, {**inquiry.recipe, remedy.option: remedy.value})
+        return not watched(case, recipe)[0].failed
+
+    try:
+        found.extend(filter(holds, remedies(*about, target, watched)))
+        stage = stage_at_fault(*about, found, target, watched)
+    except ExhaustedError:
+        stage = ""
+    return Diagnosis(nodes, examined, tuple(found), stage)
+
+
+def _vouches(verdict: Verdict) -> bool:
+    """Whether values were compared, and are right. Of outputs without elements shapes and dtypes are all there is."""
+    return verdict.word is Word.AGREES and verdict.tier != structure.TIER
+
+
+def _overall(
+    whole: Verdict, diagnoses: Sequence[Diagnosis], unconfirmed: Verdict | None, rule: str, vouched: float
+) -> Verdict:
+    """The verdict on the model: any failure; agreement where the windows agree, or `rule` excuses every fault."""
+    if diagnoses:
+        first = diagnoses[0].examination.verdict
+        if rule:
+            return Verdict(
+                Word.AGREES, "windows", rule=rule, message=f"but for what is documented or known: {first.message}"
+            )
+        return whole if whole.failed else first
+    if unconfirmed:
+        message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
+        return dataclasses.replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
+    if whole.word is Word.AGREES and not _vouches(whole) and vouched < ENOUGH:
+        return dataclasses.replace(whole, word=Word.ABSTAINS, message="no output has elements that could be compared")
+    if whole.word is Word.ABSTAINS and vouched >= ENOUGH:
+        return Verdict(Word.AGREES, "windows", message=f"in windows; end to end nobody can tell: {whole.message}")
+    return whole
+
+
+def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
+    """(name, operator) of its nodes; nodes without a name are called after what they make."""
+    nodes = [case.proto.graph.node[i] for i in fault.nodes]
+    return tuple((node.name or next(name for name in node.output if name), node.op_type) for node in nodes)
+
+
+def _excuse(masks: Sequence[Mask], diagnoses: Sequence[Diagnosis]) -> str:
+    """The rule by which the faults are no failure of the model, "" where one of them is.
+
+    They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
+    operator, not once for every model that has it.
+    """
+    documented = {mask.id: mask.rule for mask in masks}
+
+    def rule(examined: Examination) -> str:
+        known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
+        return documented.get(known, "") or (str(Kind.OFF_BY_ONE_STEP) if known and a_step else "")
+
+    rules = [rule(diagnosis.examination) for diagnosis in diagnoses]
+    return rules[0] if rules and all(rules) else ""
+
+
+def _random_outputs(case: Case) -> tuple[str, ...]:
+    """The outputs of which two right runs may differ, so that nothing is said by how far these are apart."""
+    graph = read(case.proto, case.file)
+    return tuple(name for name in graph.outputs if any(is_random(node, graph) for node in graph.ancestors(name)))
+
+
+def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:
+    """Of each output the largest error over all feeds, and the largest magnitude it should have."""
+    errors: dict[str, tuple[float, float]] = {}
+    for got, expected in zip(observation.outputs, lab.reference.run(case).outputs):
+        for name, right in expected.items():
+            error = math.inf
+            if name in got and got[name].shape == right.shape:
+                error = float(distance(got[name], right).max(initial=0.0))
+            size = float(distance(right, np.zeros_like(right)).max(initial=0.0)) if right.dtype.kind in "biuf" else 0.0
+            before = errors.get(name, (0.0, 0.0))
+            errors[name] = (max(before[0], error), max(before[1], size))
+    return errors

@@ -1,0 +1,136 @@
+"""Localisation: the smallest sets of a model's nodes that go wrong by themselves.
+
+By layer: a single node that is fed what the reference computed, and fails. By fusion: several nodes that fail together
+though no part of them does, which is what a converter's fold or an executor's fused kernel looks like. A failing window
+is halved as long as a half fails, and delta debugging takes what is left; a model of which no window fails is bisected
+as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from driftnet.model.inspect import Case
+from driftnet.model.signature import coarse
+from driftnet.model.submodel import Recording, UnrecordedError, reads, submodel
+from driftnet.model.verdict import Verdict, Word
+from driftnet.model.windows import Judged, live_nodes
+from driftnet.reduce.passes import bisect
+from driftnet.reduce.problem import shrink
+
+
+@dataclass(frozen=True, eq=False)
+class Fault:
+    """Nodes, by index, that fail as a model of their own, fed what was recorded."""
+
+    nodes: tuple[int, ...]
+    case: Case
+    verdict: Verdict
+
+
+@dataclass(frozen=True, eq=False)
+class Search:
+    """What a localisation asks, and what it was told.
+
+    look    the verdict on a part; it may raise ExhaustedError to end the search
+    target  name of the target, for signatures
+    """
+
+    case: Case
+    recorded: Recording
+    look: Callable[[Case], Verdict]
+    target: str
+    told: dict[tuple[int, ...], Fault | None] = field(default_factory=dict)
+
+    def keep(self, judged: Judged) -> None:
+        """Take a window for told."""
+        nodes = tuple(judged.nodes)
+        self.told[nodes] = Fault(nodes, submodel(self.case, nodes, self.recorded), judged.verdict)
+
+    def fault(self, nodes: Sequence[int], wanted: Verdict | None = None) -> Fault | None:
+        """These nodes by themselves, where they fail: in the way of `wanted`, or in any way."""
+        key = tuple(nodes)
+        if key not in self.told:
+            try:
+                part = submodel(self.case, key, self.recorded)
+                self.told[key] = Fault(key, part, self.look(part))
+            except UnrecordedError:
+                self.told[key] = None
+        found = self.told[key]
+        if found is None or not (self.alike(found.verdict, wanted) if wanted else found.verdict.failed):
+            return None
+        return found
+
+    def alike(self, found: Verdict, wanted: Verdict) -> bool:
+        """Whether a part that fails as `found` may be why the whole fails as `wanted`."""
+        if not found.failed or (found.in_values and wanted.in_values):
+            return found.failed
+        return wanted.surfaces_late or coarse(self.target, found) == coarse(self.target, wanted)
+
+
+def locate(search: Search, failing: Sequence[Judged], whole: Verdict) -> Iterator[Fault]:
+    """The faults of a model, each as soon as it is found; first those that fail as the whole does.
+
+    failing   windows that failed;   whole   the verdict on the model, which is bisected where no window explains it
+    """
+    found: list[Fault] = []
+    for judged in sorted(failing, key=lambda judged: not search.alike(judged.verdict, whole)):
+        search.keep(judged)
+        nodes = judged.nodes
+        # A seam reaches to what may have been found in its neighbours.
+        for fault in [fault for fault in found if set(fault.nodes) <= set(nodes)]:
+            nodes = [node for node in nodes if node not in fault.nodes]
+        while nodes and (part := search.fault(nodes, judged.verdict)):
+            again = (search.fault(chain, judged.verdict) for chain in _like(search.case, found, nodes))
+            known = [fault for fault in again if fault]
+            for fault in known or _narrowed(search, part):
+                found.append(fault)
+                nodes = [node for node in nodes if node not in fault.nodes]
+                yield fault
+    diverges = whole.word is Word.DIVERGES and bool(found)  # a wrong shape in one place may be wrong values in another
+    explained = not whole.failed or diverges or any(search.alike(fault.verdict, whole) for fault in found)
+    if not explained and (across := _bisected(search, whole)):
+        yield from _narrowed(search, across)
+
+
+def _narrowed(search: Search, fault: Fault) -> Iterator[Fault]:
+    middle = len(fault.nodes) // 2
+    halves = (fault.nodes[:middle], fault.nodes[middle:])
+    failing = [half for nodes in halves if nodes and (half := search.fault(nodes, fault.verdict))] if middle else []
+    for half in failing:
+        yield from _narrowed(search, half)
+    if not failing:
+        kept = shrink(fault.nodes, lambda nodes: search.fault(nodes, fault.verdict) is not None, least=1)
+        # A wrong shape of one node may be wrong values of the next: so at last in any way.
+        while (fewer := shrink(kept, lambda nodes: search.fault(nodes) is not None, least=1)) != kept:
+            kept = fewer  # what the first needed may be gone with the last
+        yield search.fault(kept) or fault
+
+
+def _like(case: Case, found: Sequence[Fault], nodes: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Nodes of a window with the operators of a fault found elsewhere: one run each, where narrowing takes ten."""
+    graph = case.proto.graph
+    for operators in dict.fromkeys(tuple(graph.node[i].op_type for i in fault.nodes) for fault in found):
+        for start in nodes:
+            chain = [start]
+            while len(chain) < len(operators):
+                following = [i for i in nodes if set(reads(graph.node[i])) & set(graph.node[chain[-1]].output)]
+                chain += [i for i in following if graph.node[i].op_type == operators[len(chain)]][:1] or [start]
+            if tuple(graph.node[i].op_type for i in chain) == operators:
+                yield tuple(chain)
+
+
+def _bisected(search: Search, whole: Verdict) -> Fault | None:
+    """The shortest failing run of nodes: the shortest failing prefix, and of that the shortest failing suffix."""
+    nodes = live_nodes(search.case)
+    if not nodes:
+        return None
+
+    def fails(part: Sequence[int]) -> bool:
+        return search.fault(part, whole) is not None
+
+    nodes = nodes[: bisect(len(nodes), lambda n: fails(nodes[:n]))]
+    run = nodes[len(nodes) - bisect(len(nodes), lambda n: fails(nodes[len(nodes) - n :])) :]
+    ends = [run[0], run[-1]]
+    return search.fault(ends, whole) if len(run) > 2 and fails(ends) else search.fault(run, whole)

@@ -1,0 +1,131 @@
+"""What a check found: of a model the verdict, of each fault the nodes, what cures it and the reduced case."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from driftnet.check.attribution import Remedy
+from driftnet.findings.pipeline import Examination
+from driftnet.model.inspect import elements
+from driftnet.model.inspect import nodes as size
+from driftnet.model.verdict import Observation, Verdict
+from driftnet.model.windows import Judged
+from driftnet.reduce.reducer import MINIMAL
+
+WORST = 5
+"""Tensors that are told with their error and their bound, those nearest to it or farthest beyond."""
+
+
+@dataclass(frozen=True, eq=False)
+class Diagnosis:
+    """One fault examined.
+
+    nodes    (name, operator) of the nodes in the model that fail together; empty where it is the model as a whole
+    stage    the stage that goes wrong, "" where that cannot be told
+    """
+
+    nodes: tuple[tuple[str, str], ...]
+    examination: Examination
+    remedies: tuple[Remedy, ...] = ()
+    stage: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The fault as a JSON value; `reduced` where there is a finding. Paths are left open."""
+        verdict, finding = self.examination.verdict, self.examination.finding
+        reduced = finding and {
+            "path": "",
+            "nodes": size(finding.case),
+            "elements": elements(finding.case),
+            "unfinished": finding.ended != MINIMAL,
+        }
+        return {
+            "nodes": [_node(pair) for pair in self.nodes],
+            "verdict": str(verdict.word),
+            "kind": verdict.kind,
+            "tier": verdict.tier,
+            "error": verdict.error,
+            "bound": verdict.bound,
+            "message": verdict.message,
+            "stage": self.stage,
+            "known": self.examination.known,
+            "known_path": "",
+            "goes_away_with": [{"option": r.option, "value": r.value} for r in self.remedies],
+            "reduced": reduced,
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Checked:
+    """What a check found.
+
+    verdict   on the model; observation of the run of the whole model, None when the target was not asked
+    judged    the windows and the verdicts on them
+    vouched   share of the nodes that some tier affirmed;   doubtful   operator -> how many nodes it did not
+    culprits  (name, operator) of every node found at fault, those of faults that were not examined too
+    outputs   of each graph output the largest error over all feeds, and the largest magnitude it should have
+    random    the graph outputs that hang on random numbers, of which there is no error
+    interrupted   somebody ended the check: this is what it had come to
+    """
+
+    verdict: Verdict
+    observation: Observation | None = None
+    judged: tuple[Judged, ...] = ()
+    vouched: float = 0.0
+    doubtful: Mapping[str, int] = field(default_factory=dict)
+    culprits: tuple[tuple[str, str], ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()
+    outputs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    random: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def known(self) -> str:
+        """The open case that explains everything found; "" where one of the faults is new."""
+        names = [d.examination.known for d in self.diagnoses]
+        return names[0] if names and all(names) else ""
+
+    def as_json(self) -> dict[str, Any]:
+        """The check as a JSON value; `worst` are outputs of the model and of its windows."""
+        verdict, observation = self.verdict, self.observation
+        told = [v for v in (verdict, *(judged.verdict for judged in self.judged)) if v.error]
+        return {
+            "verdict": str(verdict.word),
+            "stage": verdict.stage,
+            "kind": verdict.kind,
+            "tier": verdict.tier,
+            "rule": verdict.rule,
+            "known": self.known,
+            "interrupted": self.interrupted,
+            "message": verdict.message,
+            "stages": [
+                {"stage": run.stage, "outcome": str(run.outcome), "seconds": round(run.seconds, 3)}
+                for run in (observation.stages if observation else ())
+            ],
+            "outputs": [
+                {"name": name, "error": error, "largest": largest} for name, (error, largest) in self.outputs.items()
+            ],
+            "random": list(self.random),
+            "worst": [
+                {name: getattr(v, name) for name in ("output", "tier", "rule", "error", "bound")}
+                | {"verdict": str(v.word)}
+                for v in sorted(told, key=_excess, reverse=True)[:WORST]
+            ],
+            "culprits": [_node(pair) for pair in self.culprits],
+            "vouched": round(self.vouched, 4),
+            "doubtful": dict(self.doubtful),
+            "windows": {"judged": len(self.judged), **Counter(str(j.verdict.word) for j in self.judged)},
+            "faults": [diagnosis.as_json() for diagnosis in self.diagnoses],
+        }
+
+
+def _node(pair: tuple[str, str]) -> dict[str, str]:
+    name, operator = pair
+    return {"node": name, "op_type": operator.rpartition("::")[2]}
+
+
+def _excess(verdict: Verdict) -> float:
+    return verdict.error / verdict.bound if verdict.bound else math.inf

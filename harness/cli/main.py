@@ -1,0 +1,476 @@
+"""The command line: options in, one function of driftnet.api, its result as a table or as JSON, an exit status."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import re
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+from driftnet import api
+from driftnet.campaign.shard import NO_NETWORK_NAMESPACE
+from driftnet.cli import defaults
+from driftnet.cli.report import pages, progress, tables, writers
+from driftnet.findings import corpus as corpora
+from driftnet.util import machine
+from driftnet.util.errors import UserError
+from driftnet.util.files import json_text
+from rich.console import Console
+
+WHOLE = re.compile("[0-9]{1,9}")
+# Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
+_WIDTH = None if sys.stdout.isatty() else 160
+OUT = Console(highlight=False, soft_wrap=True, width=_WIDTH)
+ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+_PATH = click.Path(path_type=Path)
+DAY, MONTH = 86400.0, 30 * 86400.0  # seconds
+
+
+class _Amount(click.FloatRange):
+    """A finite number within bounds: what a click.FloatRange takes but nan, which is in every one."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        number = super().convert(value, param, ctx)
+        return number if math.isfinite(number) else self.fail(f"{value} is no finite number.", param, ctx)
+
+
+_target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
+_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
+
+
+def _there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
+    """`folder`, or the cases that came with driftnet where nobody named one and there is none."""
+    if folder.is_dir() or context.params.get("save"):
+        return folder
+    if context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT:
+        return corpora.COMMITTED
+    ERR.print(f"--corpus {folder}: there is no such folder, so every failure is a new one", markup=False)
+    return folder
+
+
+def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
+    default = Path("corpus")
+    text = "Folder of known cases; without one, those that came with driftnet."
+    return click.option("--corpus", type=_PATH, default=default, show_default=True, callback=callback, help=text)
+
+
+_memory = click.option(
+    "--memory",
+    type=_Amount(min=0.1, max=1024),
+    default=4.0,
+    show_default=True,
+    metavar="GB",
+    help="Memory one worker may use.",
+)
+_seeds = click.option(
+    "--from",
+    "seeds",
+    multiple=True,
+    type=_PATH,
+    metavar="MODEL|CASE|DIR",
+    help="Neighbours of these models in the place of generated graphs.",
+)
+_python = click.option(
+    "--python", metavar="INTERPRETER", help="The Python that holds the targets.  [default: this one]"
+)
+
+
+def _timeout(seconds: float) -> Callable[[Any], Any]:
+    return click.option(
+        "--timeout",
+        type=_Amount(min=0.1, max=DAY),
+        default=seconds,
+        show_default=True,
+        metavar="S",
+        help="Seconds one stage may take.",
+    )
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(package_name="driftnet")
+def driftnet() -> None:
+    """Differential fuzz testing for ONNX deployment toolchains: convert, quantize, execute, compare, minimise.
+
+    Exit status: 0 clean, 1 a new finding, 2 bad usage or an error of driftnet, 3 only known findings.
+    """
+
+
+@driftnet.command(short_help="Generate graphs and save what diverges.")
+@_target
+@click.option("--minutes", type=_Amount(min=0, max=MONTH / 60), metavar="M", help="Stop after M minutes.  [default: 2]")
+@click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
+@click.option("--seed", type=int, default=0, help="Same seed, one worker, --no-steer: same cases in the same order.")
+@click.option("--workers", default="auto", metavar="N|auto", help="Processes; auto is one a core.")
+@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@_seeds
+@_corpus(_there)
+@click.option("--save", is_flag=True, is_eager=True, help="Bring new cases into the corpus too.")
+@click.option("--report", type=_PATH, metavar="DIR", help="Where to write what is found.  [default: reports/<run>]")
+@click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
+@click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
+@_python
+@_timeout(3.0)
+@_memory
+@_json
+def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool, as_json: bool, **given: Any) -> int:
+    """Generate graphs, push them through the targets, save what diverges."""
+    if resume and report is None:
+        raise UserError(
+            "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
+        )
+    folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
+    with progress.shown(ERR, quiet=as_json) as show:
+        summary = api.fuzz(
+            targets=targets or api.DEFAULT_TARGETS,
+            minutes=given["minutes"],
+            cases=given["cases"],
+            seed=given["seed"],
+            workers=_workers(workers),
+            focus=given["focus"],
+            corpus_folder=given["corpus"],
+            save=given["save"],
+            report=folder,
+            steer=not given["no_steer"],
+            timeout=given["timeout"],
+            memory_gib=given["memory"],
+            resume=resume,
+            seeds=given["seeds"],
+            python=given["python"],
+            listeners=[writers.periodically(folder), show],
+        )
+    _print(summary.as_json(), as_json, lambda result: tables.fuzz(OUT, result, folder))
+    return summary.exit_status
+
+
+@driftnet.command(short_help="Run saved cases again.")
+@click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
+@click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
+@click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
+@_python
+@_timeout(20.0)
+@_json
+def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, timeout: float, as_json: bool) -> int:
+    """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
+
+    Exit status: 3 when an open case reproduced, 0 when all behave and none did, 1 when one does not behave.
+    """
+    result = api.replay(paths or (Path("corpus"),), target=target, runs=runs, python=python, timeout=timeout)
+    _warn_of_the_network(result)
+    _print(result, as_json, lambda result: tables.replay(OUT, result))
+    return api.replay_status(result)
+
+
+@driftnet.command(short_help="One real model: verdict, fault, reduced case.")
+@click.argument("model", type=_PATH, metavar="MODEL.onnx")
+@_target
+@click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+@click.option("--calibration", type=_PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
+@click.option("--recipe", "recipe_json", metavar="JSON", help="The whole recipe, e.g. '{\"optimize_level\": 0}'.")
+@click.option("--quantize", metavar="Q", help="The target's quantisation method; short for --option quantize=Q.")
+@click.option("--option", "options", multiple=True, metavar="K=V", help="One option of the target.")
+@click.option("--sweep", is_flag=True, help="Every value of every option in turn.")
+@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
+@click.option(
+    "--budget",
+    type=_Amount(min=0, max=MONTH),
+    default=300.0,
+    metavar="SECONDS",
+    help="Of each target and recipe, after which nothing new is begun.",
+)
+@click.option("--anonymise", is_flag=True, help="Write nothing of the model that the failure does not need.")
+@click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
+@_corpus(_there)
+@_python
+@_timeout(60.0)
+@_memory
+@_json
+def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> int:
+    """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
+
+    Exit status: 0 agrees; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid, abstains, or a
+    mistake in what was given.
+    """
+    if sum([given["sweep"], bool(given["recipe_json"]), bool(given["quantize"] or given["options"])]) > 1:
+        raise UserError("--recipe, --sweep and --quantize/--option exclude each other", hint="driftnet check --help")
+    if given["anonymise"] and not given["out"]:
+        raise UserError("--anonymise says how to write a reduced case, not where", hint="give --out DIR too")
+    options = dict(_pair(text, "--option K=V") for text in given["options"])
+    if given["quantize"]:
+        options["quantize"] = given["quantize"]
+    with progress.told(ERR, f"checking {model}") as tell:
+        result = api.check(
+            model,
+            targets=targets or api.DEFAULT_TARGETS,
+            inputs=given["inputs"],
+            calibration=given["calibration"],
+            recipe_json=_recipe(given["recipe_json"]),
+            options=options,
+            sweep=given["sweep"],
+            dims=dict(_dim(text) for text in given["dims"]),
+            corpus_folder=given["corpus"],
+            out=given["out"],
+            python=given["python"],
+            timeout=given["timeout"],
+            memory_gib=given["memory"],
+            budget=given["budget"],
+            tell=tell,
+            anonymous=given["anonymise"],
+        )
+    _warn_of_the_network(result)
+    if given["out"] and given["anonymise"]:
+        result["page"] = str(pages.write_check(pages.nameless(result), Path("model.onnx"), given["out"]))
+    elif given["out"]:
+        fed = [word for name in ("inputs", "calibration") if given[name] for word in (f"--{name}", str(given[name]))]
+        fed += [word for text in given["dims"] for word in ("--dim", text)]
+        result["page"] = str(pages.write_check(result, model, given["out"], given=fed))
+    _print(result, as_json, lambda result: tables.check(OUT, result))
+    return api.check_status(result)
+
+
+@driftnet.command(short_help="Is this a right quantisation of that?")
+@click.argument("model", type=_PATH, metavar="FLOAT.onnx")
+@click.argument("quantised", type=_PATH, metavar="QUANTIZED.onnx")
+@click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+@_timeout(60.0)
+@_memory
+@_json
+def audit(model: Path, quantised: Path, as_json: bool, **given: Any) -> int:
+    """Is this a right quantisation of that, whatever tool made it, and executed as it is written?
+
+    Exit status: 0 yes; 1 no, and what is wrong; 2 a mistake in what was given.
+    """
+    with ERR.status(f"auditing {quantised}"):
+        result = api.audit(
+            model, quantised, inputs=given["inputs"], timeout=given["timeout"], memory_gib=given["memory"]
+        )
+    _warn_of_the_network(result)
+    _print(result, as_json, lambda result: tables.audit(OUT, result))
+    return 1 if result["problems"] else 0
+
+
+@driftnet.command(short_help="Make a failing case or model small.")
+@click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
+@click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
+@click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS")
+@click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
+@_python
+@_timeout(20.0)
+@_json
+def reduce(path: Path, as_json: bool, **given: Any) -> int:
+    """Make a failing case or model as small as its failure allows."""
+    with ERR.status(f"reducing {path}"):
+        result = api.reduce(path, **given)
+    _warn_of_the_network(result)
+    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    return 0
+
+
+@driftnet.command(short_help="Set the status of a saved case.")
+@click.argument("path", type=_PATH, metavar="CASE")
+@click.option("--status", required=True, metavar="S", help="open, fixed, flaky or expected.")
+@click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
+@click.option("--note", default="", metavar="TEXT", help="One line for the next reader; for expected, the rule.")
+@click.option("--remedy", "remedies", multiple=True, metavar="K=V", help="An option under which the bug is gone.")
+@_corpus(None)
+@_json
+def triage(
+    path: Path, status: str, upstream: str, note: str, remedies: Sequence[str], corpus: Path, as_json: bool
+) -> int:
+    """Set the status of a saved case; one that stands in a report is brought into the corpus.
+
+    With --remedy, failures that go away under the same option are from then on taken for this case.
+    """
+    remedy = dict(_pair(text, "--remedy K=V") for text in remedies)
+    result = api.triage(path, status=status, upstream=upstream, note=note, remedy=remedy, root=corpus)
+    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    return 0
+
+
+@driftnet.command(short_help="HTML pages of runs and of saved cases.")
+@click.argument("paths", nargs=-1, type=_PATH, metavar="[RUN|CORPUS]...")
+@click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write index.html and a page a case.")
+@_json
+def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
+    """HTML pages of the findings of runs and of saved cases.  [default: corpus]"""
+    result = api.report(paths or (Path("corpus"),), out=out)
+    result["page"] = str(pages.write_report(result, out))
+    _print(result, as_json, lambda result: tables.report(OUT, result))
+    return 0
+
+
+@driftnet.command(short_help="Write just the graphs, as ONNX tests.")
+@click.option("--cases", type=click.IntRange(min=1), required=True, metavar="N")
+@click.option("--seed", type=int, default=0)
+@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@_seeds
+@click.option("--out", type=_PATH, required=True, metavar="DIR")
+@_json
+def generate(cases: int, seed: int, focus: Sequence[str], seeds: Sequence[Path], out: Path, as_json: bool) -> int:
+    """Write just the graphs, as ONNX backend-test folders DIR/test_<index>."""
+    result = api.generate(cases=cases, seed=seed, focus=focus, seeds=seeds, out=out)
+    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    return 0
+
+
+@driftnet.command(short_help="Systems under test and their options.")
+@click.option("--prune", is_flag=True, help="Delete the environments made for other releases.")
+@_json
+def targets(prune: bool, as_json: bool) -> int:
+    """What can be examined: targets, their releases and their options."""
+    result = api.targets(prune=prune)
+    _print(result, as_json, lambda result: tables.targets(OUT, result))
+    return 0
+
+
+@driftnet.command(short_help="Plant bugs: does the oracle see them?")
+@click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
+@click.option("--seed", type=int, default=0, help="Same seed: same cases.")
+@click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
+@click.option("--workers", default="1", metavar="N|auto", help="Processes; auto is one a core.")
+@_corpus(_there)
+@_json
+def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: str, corpus: Path, as_json: bool) -> int:
+    """Prove that the oracle bites: plant bugs into real targets, and count which are detected.
+
+    Exit status: 0; 1 when less than 80 % of a kind or 97 % of all are detected, a clean target is blamed, the oracle
+    raises an error, or a kind changed an output in none of the cases tried: then it was not tested.
+    """
+    result = api.selfcheck(
+        cases=cases,
+        seed=seed,
+        kinds=kinds,
+        workers=_workers(workers),
+        corpus_folder=corpus,
+        listener=lambda kind, count: ERR.print(f"{kind}: {count.detected} of {count.effective}", markup=False),
+    )
+    _print(result, as_json, lambda result: tables.selfcheck(OUT, result))
+    return api.selfcheck_status(result)
+
+
+@driftnet.command(short_help="Measure driftnet itself, in CPU time.")
+@click.argument("name", required=False)
+@click.option("--compare", nargs=2, type=_PATH, metavar="A B", help="Two result files instead of a run: B against A.")
+@click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
+@_json
+def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
+    """Measure driftnet itself, in CPU time."""
+    result = api.bench(name or "cases", compare=compare, out=out)
+    _print(result, as_json, lambda result: tables.bench(OUT, result))
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """The console script: run one command and exit with its status; an error is one message and status 2.
+
+    An error of driftnet itself is told with its traceback on stderr.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    as_json = "--json" in words
+    try:
+        default_map = defaults.read(Path("pyproject.toml"), driftnet.commands)
+        with _terminated_like_interrupted():
+            status = driftnet.main(words, prog_name="driftnet", standalone_mode=False, default_map=default_map)
+    except click.exceptions.Exit as e:
+        status = e.exit_code
+    except click.exceptions.NoArgsIsHelpError as e:
+        click.echo(e.format_message(), err=True)
+        status = 2
+    except click.ClickException as e:
+        hint = f"{e.ctx.command_path} --help" if isinstance(e, click.UsageError) and e.ctx else "driftnet --help"
+        status = _fail(UserError(e.format_message(), hint=hint), as_json)
+    except UserError as e:
+        status = _fail(e, as_json)
+    except (KeyboardInterrupt, click.Abort):
+        status = _fail(UserError("interrupted", kind="interrupted"), as_json)
+    except Exception as e:  # whatever it is, it is no finding: the status must not be Python's own, 1
+        traceback.print_exc()
+        hint = "this is an error of driftnet itself; please report it with what stands on stderr"
+        status = _fail(UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal"), as_json)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[None]:
+    """While the block runs, SIGTERM ends it the way Ctrl-C does: workers are ended and temporary folders removed."""
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(
+            number, signal.SIG_IGN
+        )  # timeout(1) sends it twice: the second one would interrupt the cleaning up
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _warn_of_the_network(result: Mapping[str, Any]) -> None:
+    if not result["network_isolated"]:
+        ERR.print(f"warning: {NO_NETWORK_NAMESPACE}")
+
+
+def _fail(error: UserError, as_json: bool) -> int:
+    if as_json:
+        said = {"kind": error.kind, "message": error.message, "hint": error.hint}
+        click.echo(json_text({"error": said}))
+    else:
+        ERR.print(f"driftnet: {error.message}", markup=False)
+        if error.hint:
+            ERR.print(f"  {error.hint}", markup=False)
+    return 2
+
+
+def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str, Any]], None]) -> None:
+    if as_json:
+        click.echo(json_text(result))
+    else:
+        show(result)
+
+
+def _workers(text: str) -> int:
+    if text == "auto":
+        return machine.available_cores()
+    if WHOLE.fullmatch(text) and int(text) > 0:
+        return int(text)
+    raise UserError(f"--workers is a positive number or auto, not {text!r}", hint="driftnet fuzz --help")
+
+
+def _pair(text: str, form: str) -> tuple[str, str]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise UserError(f"{text!r} is not of the form {form}", hint="driftnet check --help", kind="option")
+    return name, value
+
+
+def _dim(text: str) -> tuple[str, int]:
+    name, size = _pair(text, "--dim NAME=N")
+    if not WHOLE.fullmatch(size):
+        raise UserError(f"--dim {name} takes a whole number, not {size!r}", hint="driftnet check --help", kind="option")
+    return name, int(size)
+
+
+def _recipe(text: str | None) -> Mapping[str, Any] | None:
+    if text is None:
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError as e:
+        raise UserError(f"--recipe is not JSON: {e}", hint="driftnet check --help", kind="option") from e
+    if not isinstance(value, dict):
+        raise UserError("--recipe is not a JSON object", hint="driftnet check --help", kind="option")
+    return value
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,144 @@
+"""HTML pages, each a file by itself: one for a checked model, and an index of findings with a page for each."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import onnx
+from driftnet.findings import corpus
+from driftnet.findings.corpus import SavedCase
+from driftnet.model import svg as picture
+from driftnet.model.inspect import Case, Feed, elements, nodes
+from driftnet.util.files import replace_text
+from markupsafe import Markup
+
+MOST_PRINTED = 40_000
+"""Bytes of a model that is shown as text."""
+
+SHOWN_ELEMENTS = 64
+
+
+def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Sequence[str] = ()) -> Path:
+    """Write `out`/check.html from what api.check returned for the file `model`, with the reduced cases it points to.
+
+    given   words of the command line that say what the model was fed
+    """
+    targets = [_target(one, [str(model), *given]) for one in result["targets"]]
+    page = out / "check.html"
+    replace_text(page, _rendered("check.html", {**result, "targets": targets, "model": model.name}))
+    return page
+
+
+def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
+    """What api.check returned without anything that is named, counted or measured in the model itself: verdicts,
+    operators at fault and what cures them are left, and the reduced cases, which are to be anonymous already."""
+    hidden = {"message": "", "outputs": [], "random": [], "worst": [], "culprits": [], "doubtful": {}}
+    targets = []
+    for one in result["targets"]:
+        faults = [
+            {**fault, "message": "", "error": 0.0, "bound": 0.0, "nodes": [{**n, "node": ""} for n in fault["nodes"]]}
+            for fault in one["faults"]
+        ]
+        targets.append({**one, **hidden, "faults": faults})
+    return {**result, "targets": targets}
+
+
+def write_report(result: Mapping[str, Any], out: Path) -> Path:
+    """Write `out`/index.html and a page below `out`/cases for each case that api.report returned."""
+    (out / "cases").mkdir(exist_ok=True)
+    cases = []
+    for row in result["cases"]:
+        saved = corpus.load(Path(row["path"]))
+        page = f"cases/{saved.target}-{saved.id}.html"
+        replace_text(out / page, _rendered("case.html", _case(saved)))
+        cases.append({**row, "page": page, "seen": _span(saved.seen), "operators": _operators(saved)})
+    by_target = Counter(row["target"] for row in cases)
+    index = out / "index.html"
+    replace_text(index, _rendered("index.html", {**result, "cases": cases, "by_target": by_target}))
+    return index
+
+
+def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
+    recipe = ", ".join(f"{k} = {v}" for k, v in one["recipe"].items()) or "default recipe"
+    options = [word for k, v in one["recipe"].items() for word in ("--option", f"{k}={v}")]
+    again = shlex.join(["driftnet", "check", *given, "--target", f"{one['target']}=={one['release']}", *options])
+    worst = sorted(one["outputs"], key=lambda o: -o["error"] / (o["largest"] or 1))
+    return {
+        **one,
+        "recipe_text": recipe,
+        "again": again,
+        "outputs": worst,
+        "faults": [_fault(fault) for fault in one["faults"]],
+    }
+
+
+def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
+    path = (fault["reduced"] or {}).get("path", "") or fault["known_path"]
+    if not path:
+        return {**fault, "shown": None}
+    saved = corpus.load(Path(path))
+    return {**fault, "shown": _shown(saved.case, saved.expected), "commands": _commands(saved)}
+
+
+def _case(saved: SavedCase) -> dict[str, Any]:
+    return {
+        "saved": saved,
+        "title": saved.note or saved.verdict.get("message", "") or saved.id,
+        "recipe": ", ".join(f"{k} = {v}" for k, v in saved.recipe.items()) or "defaults",
+        "shown": _shown(saved.case, saved.expected),
+        "commands": _commands(saved),
+    }
+
+
+def _commands(saved: SavedCase) -> list[str]:
+    path = str(saved.path)
+    script = Path(path, "reproduce.py")
+    return [shlex.join(["driftnet", "replay", path])] + (
+        [shlex.join(["python", str(script)])] if script.exists() else []
+    )
+
+
+def _shown(case: Case, expected: Sequence[Feed]) -> dict[str, Any]:
+    drawn = picture.picture(case.proto)
+    printed = len(case.model) <= MOST_PRINTED
+    return {
+        "picture": Markup(picture.svg(drawn, "The graph of the model")) if drawn else "",
+        "text": onnx.printer.to_text(case.proto) if printed else f"not shown: {len(case.model)} bytes",
+        "nodes": nodes(case),
+        "elements": elements(case),
+        "values": "\n".join(_values(case.feeds, "input") + _values(expected, "expected")),
+    }
+
+
+def _values(feeds: Sequence[Feed], what: str) -> list[str]:
+    with np.printoptions(threshold=SHOWN_ELEMENTS, linewidth=110):
+        return [
+            f"{what} {name}{f' of feed {k}' if len(feeds) > 1 else ''}: {x.dtype}{list(x.shape)}\n{x}"
+            for k, feed in enumerate(feeds)
+            for name, x in feed.items()
+        ]
+
+
+def _span(releases: Sequence[str]) -> str:
+    return releases[0] if len(releases) == 1 else f"{releases[0]} to {releases[-1]}" if releases else ""
+
+
+def _operators(saved: SavedCase) -> str:
+    return " ".join(dict.fromkeys(node.op_type for node in saved.case.proto.graph.node))
+
+
+def _rendered(name: str, values: Mapping[str, Any]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("driftnet.cli.report", ""),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(name).render(values)

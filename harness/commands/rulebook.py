@@ -1,0 +1,85 @@
+"""Rulebook: which tier judges which operator, and which behaviour is documented and so no bug.
+
+`python -m driftnet.commands.rulebook` writes docs/judgement.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from driftnet.generators.ops.table import families
+from driftnet.model.operators import WEIGHTED
+from driftnet.oracle.ball_arithmetic import evaluate  # noqa: F401  (it registers the rules)
+from driftnet.oracle.ball_arithmetic.random import RANDOM
+from driftnet.oracle.ball_arithmetic.rules import RULES
+from driftnet.oracle.exact import rules as dyadic
+from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.scheme import formulas as grid
+from driftnet.targets.environments import registered, resolve
+from driftnet.targets.interface import Rule, Target
+
+
+def page() -> str:
+    """The rulebook as Markdown."""
+    targets = [resolve(name).target for name in sorted(registered())]
+    return "\n".join(
+        [
+            "# What judges what",
+            "",
+            "[oracle.md](oracle.md) says what the tiers ask. The first that can tell, on the data at hand, judges.",
+            "Budget, the last of all, is asked of whatever is quantised, and sampling of any float.",
+            "",
+            *_operators(),
+            "## What is documented, and so no bug",
+            "",
+            *_refusals(targets),
+            "",
+            "Numerical behaviour that a target documents, tolerated where the oracle predicts it, and counted by name:",
+            "",
+            "| target | rule | source |",
+            "|---|---|---|",
+            *[f"| {t.name} | {rule.name} | {rule.source} |" for t in targets for rule in t.exceptions],
+            "",
+            "What the standard leaves open; a failure there abstains, by the name of the rule:",
+            "",
+            "| rule | source |",
+            "|---|---|",
+            *[f"| {rule.name} | {rule.source} |" for rule in contested.RULES],
+            "",
+        ]
+    )
+
+
+def tiers(operator: str) -> list[str]:
+    """The tiers that have an answer for `operator`, in the order in which they are asked."""
+    if operator in RANDOM:
+        return ["structure", "running error (the range)"]
+    answers = {
+        "exact": operator in dyadic.RULES,
+        "running error": operator in RULES,
+        "sampling": True,
+        "lossless": operator in WEIGHTED | grid.PLAIN,
+        "artifact": operator in RULES,
+    }
+    return [tier for tier, answered in answers.items() if answered]
+
+
+def _operators() -> Iterator[str]:
+    for family, names in families().items():
+        yield from (f"## {family}", "", "| operator | tiers |", "|---|---|")
+        yield from (f"| {name} | {', '.join(tiers(name))} |" for name in names)
+        yield ""
+
+
+def _refusals(targets: list[Target]) -> Iterator[str]:
+    yield from ('"Not supported" (verdict `rejects`):', "", "| target | rule | stage | source |", "|---|---|---|---|")
+    yield from (_refusal(target, rule) for target in targets for rule in target.refusals)
+
+
+def _refusal(target: Target, rule: Rule) -> str:
+    return f"| {target.name} | {rule.name} | {rule.stage} | {rule.source} |"
+
+
+if __name__ == "__main__":
+    Path("docs/judgement.md").write_text(page())

@@ -1,0 +1,341 @@
+"""Saved cases: folders in the layout of ONNX's backend tests, with a case.json beside the model.
+
+    <target>/test_<slug>_<hash8>/
+        model.onnx
+        test_data_set_<k>/input_<i>.pb, output_<i>.pb     one a feed; outputs are the reference's
+        calibration_<k>/input_<i>.pb
+        case.json
+
+Cases are data: nothing in them is executed or unpickled. A folder appears whole or not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from driftnet.model import external_data as external
+from driftnet.model.inspect import Case, Feed, graph_inputs, validate_feed
+from driftnet.model.verdict import Word
+from driftnet.targets.environments import NAME
+from driftnet.util.errors import UserError
+from driftnet.util.files import json_number, json_text, replace_text
+from driftnet.util.schema import EACH, NUMBER, misformed
+from onnx import numpy_helper
+
+SCHEMA = 1
+COMMITTED = next(
+    folder for folder in (parent / "corpus" for parent in Path(__file__).resolve().parents[1:]) if folder.is_dir()
+)
+"""The cases that come with this code: in the package where it was installed, beside it in a clone."""
+STATUSES = ("open", "fixed", "flaky", "expected")
+_HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
+
+
+@dataclass(frozen=True, eq=False)
+class SavedCase:
+    """One folder of the corpus.
+
+    id         the folder's name
+    coarse, fine   its signature
+    verdict    the verdict when it was saved, as JSON (word, tier, stage, kind, message, error, bound, ...)
+    expected   the reference's outputs, one {name: array} a feed
+    seen, not_seen   releases of the target that showed it and that did not
+    machine    {"arch": ..., "cpu_features": [...]} where it was seen; whatever else it holds is kept
+    runs, reproduced   how often the saved case was run in fresh workers, and failed
+    answer     digest of what the target answered when it was saved (`Observation.digest`); "" where that is not known
+    rule       for status "expected": the documented rule that explains it
+    remedy     options under which the bug is gone, found by hand: what goes away under them is this bug (`known`)
+    unfinished   its reduction was ended before it was done: it may get smaller, and show to be a case that is saved
+    """
+
+    id: str
+    case: Case
+    expected: tuple[Feed, ...]
+    target: str
+    recipe: Mapping[str, Any]
+    coarse: str
+    fine: str
+    verdict: Mapping[str, Any]
+    status: str = "open"
+    seen: tuple[str, ...] = ()
+    not_seen: tuple[str, ...] = ()
+    machine: Mapping[str, Any] = field(default_factory=dict)
+    runs: int = 5
+    reproduced: int = 5
+    answer: str = ""
+    upstream: str = ""
+    note: str = ""
+    rule: str = ""
+    remedy: Mapping[str, Any] = field(default_factory=dict)
+    unfinished: bool = False
+    path: Path | None = None
+
+    @property
+    def stage(self) -> str:
+        return str(self.verdict.get("stage", ""))
+
+    @property
+    def kind(self) -> str:
+        return str(self.verdict.get("kind", ""))
+
+
+_VERDICT = {
+    "word": str,
+    **dict.fromkeys(("tier?", "stage?", "kind?", "message?", "output?", "rule?", "blame?"), str),
+    "error?": NUMBER,
+    "bound?": NUMBER,
+    "feed?": int,
+    "culprits?": [[str]],
+    "abstained?": [str],
+    EACH: object,
+}
+_VALUE = (str, int, float, bool, type(None))
+_OPTIONS = {EACH: (*_VALUE, [_VALUE])}
+_FORM: Mapping[str, object] = {
+    **dict.fromkeys(("target", "coarse", "fine", "status", "answer", "upstream", "note", "rule"), str),
+    **dict.fromkeys(("schema", "runs", "reproduced"), int),
+    "recipe": _OPTIONS,
+    "remedy": _OPTIONS,
+    "unfinished": bool,
+    "machine": {EACH: object},
+    "origin": {EACH: object},
+    "seen": [str],
+    "not_seen": [str],
+    "verdict": _VERDICT,
+    EACH: object,
+}
+_UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": "", "unfinished": False}
+_IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name in _FORM)
+
+
+def save(saved: SavedCase, root: Path) -> Path:
+    """Write `saved` below `root`, whole or not at all; a case that already stands there is left alone.
+
+    Returns its folder. Raises UserError: kind "disk" when the folder cannot be written, "case" when its target or id
+    cannot be the name of one.
+    """
+    for name in (saved.target, saved.id):
+        if not NAME.fullmatch(name):
+            raise UserError(
+                f"{name!r} cannot name a folder of saved cases",
+                hint="names of targets and cases are letters, digits, '_', '-' and single dots",
+                kind="case",
+            )
+    if not saved.id.startswith("test_"):
+        raise UserError(
+            f"{saved.id!r} would not be found again: a folder of a saved case is called test_...",
+            hint=f"rename it: test_{saved.id}",
+            kind="case",
+        )
+    folder = Path(root) / saved.target / saved.id
+    if not folder.exists():
+        with whole(folder) as draft:
+            write_model(saved.case, saved.expected, draft)
+            (draft / "case.json").write_text(_as_json(saved))
+    return folder
+
+
+@contextmanager
+def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
+    """A draft to write into: it becomes `folder` when the block ends, and is gone when the block fails.
+
+    replace  put it in the place of what stands there; otherwise a folder that another process made meanwhile stays
+    Raises UserError (kind "disk") when the draft cannot be written.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(
+            prefix=f".{folder.name}.", dir=folder.parent, ignore_cleanup_errors=True
+        ) as scratch:
+            draft = Path(scratch) / "new"
+            draft.mkdir()
+            yield draft
+            if replace and folder.exists():
+                folder.rename(Path(scratch) / "old")
+            try:
+                draft.rename(folder)
+            except OSError as e:
+                if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+    except OSError as e:
+        raise UserError(
+            f"cannot write {folder}: {e.strerror or e}; what was saved before is untouched",
+            hint="free some space, or name another folder",
+            kind="disk",
+        ) from e
+
+
+def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:
+    """model.onnx with its feeds, expected outputs and calibration feeds, as an ONNX backend test in `folder`."""
+    external.write(case, folder / "model.onnx")
+    inputs = [v.name for v in graph_inputs(case.proto)]
+    outputs = [v.name for v in case.proto.graph.output]
+    for k, feed in enumerate(case.feeds):
+        _write_arrays(folder / f"test_data_set_{k}", "input", inputs, feed)
+        if expected:
+            _write_arrays(folder / f"test_data_set_{k}", "output", outputs, expected[k])
+    for k, feed in enumerate(case.calibration):
+        _write_arrays(folder / f"calibration_{k}", "input", inputs, feed)
+
+
+def update(saved: SavedCase, **changes: Any) -> SavedCase:
+    """Change fields of case.json in place, atomically, and return the case as it now stands."""
+    if saved.path is None:
+        raise ValueError("only a case that was loaded from a folder can be updated")
+    changed = dataclasses.replace(saved, **changes)
+    replace_text(saved.path / "case.json", _as_json(changed))
+    return changed
+
+
+def load(folder: Path) -> SavedCase:
+    """The case saved in `folder`. Raises UserError (kind "case") that says what is wrong with it."""
+    folder = Path(folder)
+    path = folder / "case.json"
+    try:
+        fields = json.loads(path.read_text(), parse_float=json_number)
+        if isinstance(fields, dict):
+            fields = {**_UNLESS_SAID, **fields}
+        _check_form(fields, path)
+    except FileNotFoundError:
+        raise _no_case_json(folder) from None
+    except OSError as e:
+        raise UserError(f"cannot read {path}: {e.strerror}", hint=_HINT, kind="case") from None
+    except (ValueError, RecursionError) as e:
+        raise UserError(f"{path}: not a whole case.json: {e}", hint=_HINT, kind="case") from None
+    case, expected = read_model(folder)
+    case = dataclasses.replace(case, origin=fields["origin"])
+    known: dict[str, Any] = {name: tuple(v) if isinstance(v := fields[name], list) else v for name in _IN_JSON}
+    return SavedCase(id=folder.resolve().name, case=case, expected=expected, path=folder, **known)
+
+
+def _check_form(fields: Any, path: Path) -> None:
+    """Raise ValueError unless `fields` is what `save` writes. A case is anybody's file, so its target must be a plain
+    name: a path would lead out of the corpus, and "module:attribute" would import, that is run, code of its choice."""
+    if isinstance(fields, dict) and fields.get("schema", SCHEMA) != SCHEMA:
+        raise UserError(
+            f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}",
+            hint="use the driftnet release that wrote it",
+            kind="case",
+        )
+    if wrong := misformed(fields, _FORM, "case"):
+        raise ValueError(wrong)
+    if not NAME.fullmatch(fields["target"]):
+        raise ValueError(f"target {fields['target']!r:.80} is not the plain name of a registered target")
+    if fields["status"] not in STATUSES:
+        raise ValueError(f"status {fields['status']!r:.80} is none of {', '.join(STATUSES)}")
+    if fields["verdict"]["word"] not in list(Word):
+        raise ValueError(f"the verdict's word {fields['verdict']['word']!r:.80} is none of {', '.join(Word)}")
+    if any(len(pair) != 2 for pair in fields["verdict"].get("culprits", ())) or fields["verdict"].get("feed", 0) < 0:
+        raise ValueError("a culprit is [name, operator], and feeds are counted from 0")
+    if not 0 <= fields["reproduced"] <= fields["runs"]:
+        raise ValueError(f"{fields['reproduced']} of {fields['runs']} runs cannot have reproduced it")
+
+
+def _no_case_json(folder: Path) -> UserError:
+    if not (folder / "model.onnx").exists():
+        return UserError(f"{folder}: no case.json", hint=_HINT, kind="case")
+    return UserError(
+        f"{folder} is a generated or foreign backend test, not a saved case: it has no case.json",
+        hint=f"check its model: driftnet check {folder}/model.onnx --inputs {folder}/test_data_set_0",
+        kind="case",
+    )
+
+
+def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
+    """The model, feeds and expected outputs of an ONNX backend-test folder. Raises UserError (kind "case")."""
+    path = folder / "model.onnx"
+    model = read_onnx(path, entire=False)
+    inputs = [v.name for v in graph_inputs(model)]
+    feeds, expected, calibration = [], [], []
+    for data_set in _numbered(folder, "test_data_set_"):
+        feeds.append(_read_arrays(data_set, "input", inputs))
+        expected.append(_read_arrays(data_set, "output", [v.name for v in model.graph.output]))
+        validate_feed(model, feeds[-1], str(data_set))
+    calibration = [_read_arrays(data_set, "input", inputs) for data_set in _numbered(folder, "calibration_")]
+    if not feeds:
+        raise UserError(f"{folder}: no test_data_set_0 with the inputs", hint=_HINT, kind="case")
+    case = external.case(model, path, feeds, calibration, {"folder": folder.name})
+    return case, tuple(expected)
+
+
+def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
+    """The model in `path`, external data of its own folder included, those of a large model only if it is to be
+    `entire`. Raises UserError (kind "model")."""
+    if path.exists() and not path.is_file() and not path.is_dir():  # reading a pipe may never end
+        raise UserError(f"{path} is no regular file", hint="give the path of an .onnx file", kind="model")
+    try:
+        model = onnx.load(path, load_external_data=False)
+        if not model.graph.node and not model.graph.output:
+            raise ValueError("no graph in it")
+    except FileNotFoundError as e:
+        raise UserError(f"no such file: {path}", hint="give the path of an .onnx file", kind="model") from e
+    except IsADirectoryError as e:
+        raise UserError(f"{path} is a folder", hint="give the path of an .onnx file", kind="model") from e
+    except Exception as e:  # protobuf and onnx raise many types for bytes that are no model
+        raise UserError(
+            f"{path} is not an ONNX model: {str(e).splitlines()[0] if str(e) else type(e).__name__}",
+            hint="python -m onnx.checker or netron show what the file holds; was the download or export complete?",
+            kind="model",
+        ) from e
+    external.settle(model, path, entire=entire)
+    return model
+
+
+def folders(paths: Sequence[Path]) -> list[Path]:
+    """Every case folder at or below `paths`, in name order. Raises UserError when a path holds none."""
+    found = []
+    for path in map(Path, paths):
+        here = [path] if (path / "model.onnx").exists() else sorted(p.parent for p in path.rglob("test_*/case.json"))
+        here += sorted({p.parent for p in path.rglob("test_*/model.onnx")} - {*here}) if here != [path] else []
+        if not here and not path.is_dir():
+            raise UserError(
+                f"{path} is no case and no folder of cases", hint="name a case, a run or a corpus", kind="case"
+            )
+        found += [p for p in here if not p.name.startswith(".")]
+    return found
+
+
+def load_all(root: Path) -> list[SavedCase]:
+    """Every case below `root`; none where `root` does not exist."""
+    return [load(folder) for folder in folders([root])] if Path(root).is_dir() else []
+
+
+def _numbered(folder: Path, prefix: str) -> list[Path]:
+    found = [p for p in folder.glob(f"{prefix}*") if p.name[len(prefix) :].isdigit()]
+    return sorted(found, key=lambda p: int(p.name[len(prefix) :]))
+
+
+def _write_arrays(folder: Path, stem: str, names: Sequence[str], arrays: Feed) -> None:
+    folder.mkdir(exist_ok=True)
+    for i, name in enumerate(names):
+        tensor = numpy_helper.from_array(np.asarray(arrays[name]), name)
+        (folder / f"{stem}_{i}.pb").write_bytes(tensor.SerializeToString())
+
+
+def _read_arrays(folder: Path, stem: str, names: Sequence[str]) -> Feed:
+    arrays = {}
+    for i, name in enumerate(names):
+        path = folder / f"{stem}_{i}.pb"
+        try:
+            arrays[name] = numpy_helper.to_array(onnx.TensorProto.FromString(path.read_bytes()))
+        except FileNotFoundError:
+            raise UserError(f"{path} is missing: the {stem} {name!r} of the model", hint=_HINT, kind="case") from None
+        except Exception as e:  # protobuf's DecodeError, numpy's ValueError
+            raise UserError(f"{path} is not a whole tensor: {e}", hint=_HINT, kind="case") from e
+    return arrays
+
+
+def _as_json(saved: SavedCase) -> str:
+    said = {name: value for name in _IN_JSON if (value := getattr(saved, name)) != _UNLESS_SAID.get(name)}
+    fields = {"schema": SCHEMA, **said, "origin": saved.case.origin}
+    return json_text(fields, indent=1) + "\n"

@@ -1,0 +1,276 @@
+"""Known issues: masks of saved open cases, and whether one of them explains a failure.
+
+Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw failures were the same one. A mask is the
+reduced case of a known bug read as a pattern (`pattern`): reduction leaves only what the failure needs, so it is a
+lower bound. Three things say where in the pattern the bug is, so that the other nodes may be any:
+
+    the verdict names the node at fault   an activation that a quantiser drops, whatever made its operand
+    the result is a step off       the nodes that nothing else reads: one such finding an operator is enough
+    the system says at length why it failed   the nodes that nothing else reads; its words are compared in the place of
+        classes, and they are the pattern of any one node too (a quantiser that refuses float16 does so everywhere)
+
+A lone Identity does nothing that could go wrong but pass a tensor on: it is the pattern of whatever reads or makes
+a tensor of that class (a quantiser that takes integers for floats crashes at every operator that has any).
+
+That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
+fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
+kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be of any kind.
+
+Some bugs have no place: a graph optimiser moves a rounding through whatever stands there. Where a saved case names a
+remedy, options under which its bug is gone (the optimiser switched off), no pattern is asked: a failure of that kind,
+or with those words, that goes away under the same options is the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, cached_property
+from typing import Any
+
+from driftnet.findings.corpus import SavedCase
+from driftnet.findings.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
+from driftnet.model.constants import with_constants
+from driftnet.model.inspect import Case, graph_inputs
+from driftnet.model.signature import operand_class
+from driftnet.model.submodel import Record, Recording, UnrecordedError, reads, recording, submodel
+from driftnet.model.verdict import Kind
+from driftnet.reduce.passes import copied, operators
+from onnx import helper, numpy_helper
+
+TELLING = 5
+"""Words of an error message that tell its cause, whatever the operator; MNN's "Compute Shape Error" does not. A Python
+exception, which has a type, does in fewer."""
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """How a case fails: the coarse signature, "" when it does not; the node that the verdict names as at fault, and its
+    operator, "" when it names none; the output that is wrong, "" when it is not one."""
+
+    coarse: str = ""
+    node: str = ""
+    culprit: str = ""
+    output: str = ""
+
+    @property
+    def stage(self) -> str:
+        """The stage that failed."""
+        return (*self.coarse.split("/"), "")[1]
+
+    @property
+    def sort(self) -> str:
+        """The coarse signature, in which how far a wrong value is off does not count."""
+        place, _, kind = self.coarse.rpartition("/")
+        return f"{place}/{Kind.WRONG_VALUES}" if kind in VALUES else self.coarse
+
+
+Failure = Callable[[Case], Symptom]
+Cured = Callable[[Case, Mapping[str, Any]], bool]
+"""Whether a case does not fail when these options are changed too."""
+
+VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN})
+"""Kinds that only tell how far a wrong value is off."""
+
+
+def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "") -> Symptom:
+    """The symptom of a verdict with these (name, operator) pairs for culprits."""
+    node, culprit = culprits[0] if culprits else ("", "")
+    return Symptom(coarse, node, culprit, output)
+
+
+@dataclass(frozen=True, eq=False)
+class Mask:
+    """A known bug of `target`, to be found in other models.
+
+    id names the saved case;   rule  the documented behaviour that it shows, "" where it is a bug
+    remedy  options under which it is gone
+    is_flaky  it does not always show: a place that failed in this way is not asked to do so again
+    """
+
+    id: str
+    target: str
+    kind: str
+    symptom: Symptom
+    nodes: tuple[PatternNode, ...]
+    rule: str = ""
+    remedy: Mapping[str, Any] = field(default_factory=dict)
+    is_flaky: bool = False
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the words of the error are pattern enough."""
+        words = self.symptom.coarse.rpartition("/")[2].split()
+        told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
+        return self.kind == Kind.ERROR and told
+
+    @property
+    def passes_on(self) -> str:
+        """The class of the tensor that is pattern enough, "" where the operators count."""
+        lone = self.nodes[0] if len(self.nodes) == 1 and self.nodes[0].op_type == "Identity" else None
+        return lone.operands[0].leaf if lone and lone.operands[0] else ""
+
+    @property
+    def op_types(self) -> frozenset[str]:
+        """The operators of the pattern."""
+        return frozenset(node.op_type for node in self.nodes)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """What a place has to have."""
+        if self.is_told:
+            return Pattern(self.nodes, sinks(self.nodes), classless=True)
+        blamed = frozenset(i for i, node in enumerate(self.nodes) if node.name == self.symptom.node)
+        if not blamed and self.kind == Kind.OFF_BY_ONE_STEP:
+            blamed = sinks(self.nodes)
+        rankless = self.symptom.stage == "quantize"
+        return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
+
+
+def mask_of(saved: SavedCase) -> Mask:
+    """The mask of a saved case."""
+    kind, shown = str(saved.verdict.get("kind", "")), symptom_of(saved.coarse, saved.verdict.get("culprits", ()))
+    is_flaky = saved.status == "flaky"
+    return Mask(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule, saved.remedy, is_flaky)
+
+
+@dataclass(frozen=True, eq=False)
+class Explanation:
+    """masks: the known bugs that show in a case. rest: what still fails when their places are replaced by recorded
+    values (the case itself where there are none), None when nothing does: then they explain the failure."""
+
+    masks: tuple[Mask, ...]
+    rest: Case | None
+
+
+def explain(
+    masks: Sequence[Mask], case: Case, failure: Failure, record: Record, cured: Cured = lambda case, remedy: False
+) -> Explanation:
+    """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
+    a new one, which is then all that is left in the rest.
+
+    masks     of the target that failed
+    failure   how a case fails
+    Raises what `record` raises for `case` itself.
+    """
+    remedies = {f"{mask.symptom.sort} {mask.remedy}": mask for mask in masks if mask.remedy}
+    masks = [mask for mask in masks if not mask.remedy]
+    possible = [mask for mask in masks if mask.passes_on or may_occur(mask.pattern, case)]
+    told = {mask.symptom.coarse: mask for mask in masks if mask.is_told}
+    found: list[Mask] = []
+    places: set[int] = set()
+    rest, failed = case, failure(case) if possible or told or remedies else Symptom()
+    recorded = recording(case, record) if failed.coarse and (possible or told) else Recording((), ())
+
+    @cache
+    def fails_alone(mask: Mask, place: Occurrence) -> bool:
+        return _fails_alone(mask, case, place, failure, recorded)
+
+    def fails(mask: Mask, place: Occurrence) -> bool:
+        return (mask.is_flaky and mask.symptom.coarse == failed.coarse) or fails_alone(mask, place)
+
+    # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
+    left = list(possible)
+    while failed.coarse:
+        if mask := next((m for m in left if m.symptom.stage == failed.stage), None):
+            left.remove(mask)
+            there = _places(mask, case, recorded)
+        elif mask := told.pop(failed.coarse, None):
+            there = _inseparable(case, recorded)
+        else:
+            break
+        there, near = [place for place in there if places.isdisjoint(place)], _near(case, failed)
+        if any(fails(mask, place) for place in there if not near.isdisjoint(place)):
+            found.append(mask)
+            places.update(*(place for place in there if fails(mask, place)))
+            without = _without(case, places, recorded)
+            if without is None or not (failed := failure(without)).coarse:
+                return Explanation(tuple(found), None)
+            rest, left = without, [mask for mask in possible if mask not in found]
+    for mask in remedies.values():
+        if mask.symptom.sort == failed.sort and cured(rest, mask.remedy):
+            return Explanation((*found, mask), None)
+    return Explanation(tuple(found), rest)
+
+
+def _near(case: Case, failed: Symptom) -> frozenset[int]:
+    """The nodes of `case` of which one has to be in the place of the bug: the one that is named as at fault, or those
+    that the wrong output hangs on."""
+    nodes = case.proto.graph.node
+    if named := [i for i, node in enumerate(nodes) if failed.node and failed.node in (node.name, *node.output)]:
+        return frozenset(named)
+    if not any(failed.output in node.output for node in nodes if failed.output):
+        return frozenset(range(len(nodes)))
+    found, wanted = set[int](), {failed.output}
+    for i in reversed(range(len(nodes))):
+        if not wanted.isdisjoint(nodes[i].output):
+            found.add(i)
+            wanted.update(reads(nodes[i]))
+    return frozenset(found)
+
+
+def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:
+    """The nodes of `case` one by one; those together that pass on what cannot be recorded, a sequence for one."""
+    graph, groups = case.proto.graph, list[set[int]]()
+    made = {name: i for i in operators(case) for name in graph.node[i].output}
+    for i in operators(case):
+        makers = {made[name] for name in reads(graph.node[i]) if name in made and name not in recorded.runs[0]}
+        joined = [group for group in groups if not group.isdisjoint(makers)]
+        groups = [group for group in groups if group not in joined] + [{i}.union(*joined)]
+    return [tuple(sorted(group)) for group in groups]
+
+
+def _places(mask: Mask, case: Case, recorded: Recording) -> list[Occurrence]:
+    """Where the bug of `mask` may be at work."""
+    if not mask.passes_on:
+        return occurrences(mask.pattern, case, recorded.runs[0])
+    tensors, nodes = with_constants(case, recorded.runs[0]), case.proto.graph.node
+
+    def has(i: int) -> bool:
+        arrays = [tensors[name] for name in (*nodes[i].input, *nodes[i].output) if name in tensors]
+        return any(operand_class(x, "Identity") == mask.passes_on for x in arrays)
+
+    return [group for group in _inseparable(case, recorded) if any(map(has, group))]
+
+
+def _fails_alone(mask: Mask, case: Case, occurrence: Occurrence, failure: Failure, recorded: Recording) -> bool:
+    whole = len(occurrence) == len(operators(case))
+    try:
+        part = case if whole else submodel(case, occurrence, recorded)
+    except UnrecordedError:
+        return False
+    # What is computed from constants alone is another case: quantisers want an input.
+    return any(_shows(mask, failure(x)) for x in (part, *_fed(part)))
+
+
+def _shows(mask: Mask, found: Symptom) -> bool:
+    # These kinds take several runs to tell; one run shows them as something else.
+    if mask.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
+        return found.coarse != ""
+    alike = family(found.culprit) == family(mask.symptom.culprit)
+    return found.coarse == mask.symptom.coarse and (alike or not mask.pattern.is_loose)
+
+
+def _fed(part: Case) -> list[Case]:
+    """`part`, where it has no input, with the first float constant that is read for one."""
+    graph = part.proto.graph
+    constants = {t.name: t for t in graph.initializer if numpy_helper.to_array(t).dtype.kind == "f"}
+    first = next((name for node in graph.node for name in node.input if name in constants), "")
+    if graph_inputs(part.proto) or not first:
+        return []
+    model, fed = copied(part), constants[first]
+    model.graph.initializer.remove(fed)
+    del model.graph.input[:]
+    model.graph.input.append(helper.make_tensor_value_info(fed.name, fed.data_type, fed.dims))
+    given = {fed.name: numpy_helper.to_array(fed)}
+    calibration = tuple(given for _ in part.calibration)
+    return [replace(part, model=model.SerializeToString(), feeds=(given,) * len(part.feeds), calibration=calibration)]
+
+
+def _without(case: Case, places: set[int], recorded: Recording) -> Case | None:
+    """`case` without these nodes, None when none is left; `case` itself when it cannot be cut there."""
+    kept = [i for i in operators(case) if i not in places]
+    try:
+        return submodel(case, kept, recorded) if kept else None
+    except UnrecordedError:
+        return case

@@ -1,0 +1,227 @@
+"""Hand-over: what a maintainer needs to see a saved case fail, written into its folder.
+
+reproduce.py   a script that needs the target's own package, onnx, numpy and onnxruntime, and nothing of driftnet
+ISSUE.md       the report: versions, the graph, expected and actual, releases, what makes it go away
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import platform
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from importlib import metadata, resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import onnx
+from driftnet.findings import corpus
+from driftnet.findings.corpus import SavedCase
+from driftnet.model import svg as picture
+from driftnet.model.inspect import Feed, all_nodes, elements, nodes
+from driftnet.model.signature import DAMAGE
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun
+from driftnet.oracle import lossless, running_error
+from driftnet.oracle.artifact.verified import tier as artifact
+from driftnet.oracle.exact import tier as exact
+from driftnet.oracle.noise import tier as budget
+from driftnet.oracle.question import distance
+from driftnet.oracle.sampling import tier as sampling
+from driftnet.oracle.second_opinion import Blame
+from driftnet.run.runner import Laboratory
+from driftnet.targets.environments import Installed
+from driftnet.targets.recipe import effective, validated
+from driftnet.util.files import replace_text
+
+SECONDS, HANGING_SECONDS = 60, 5
+SURE = 0.999
+"""The probability with which reproduce.py shows a flaky case, by trying as often as its rate asks for."""
+
+DAMAGE_TRIES = 20
+"""A damaged heap ends a process or not by how it is laid out: of the first case met, half of all layouts did."""
+
+NEEDED = ("onnx", "numpy", "onnxruntime")
+LOG_LINES, SHOWN_ELEMENTS, TITLE = 20, 64, 120
+MOST_PRINTED = 20_000
+"""Bytes of a model that is printed as text: GitHub takes 65536 characters in all."""
+
+HOW_JUDGED: Mapping[str, str] = {
+    "structure": "whether every stage ran, and the shapes, types and finiteness of the outputs",
+    exact.TIER: "on data for which every partial sum can be represented exactly, so any differing bit is an error",
+    lossless.TIER: "on data on the quantiser's own grid, so that quantising loses nothing before the last rounding",
+    running_error.TIER: "against the bound that running-error analysis in float64 gives for each element",
+    sampling.TIER: "against the spread of results when every tensor is perturbed in its last bits",
+    artifact.TIER: "by the quantised model itself: whether it runs as written, and is the float model with roundings",
+    budget.TIER: "against the spread of results under the noise that this quantisation makes",
+}
+OF_VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NONDETERMINISTIC, Kind.STALE_STATE})
+OPINIONS: Mapping[str, str] = {
+    Blame.TARGET: "Second opinions (float64, onnx.reference) do not contradict the expected values",
+    Blame.UNDECIDED: "Second opinions (float64, onnx.reference) contradict each other: who is wrong is open",
+    Blame.REFERENCE: "Second opinions (float64, onnx.reference) say that onnxruntime's values are wrong",
+}
+
+
+def write(folder: Path, installed: Installed, lab: Laboratory, *, remedies: Sequence[str] = ()) -> None:
+    """Write ISSUE.md and, where the target declares a snippet, reproduce.py into the saved case `folder`.
+
+    The target is run once more, to show what it does, unless it hangs. remedies: what makes the failure go away, in
+    words. Raises UserError when the case is not whole or the folder cannot be written.
+    """
+    saved = corpus.load(folder)
+    observation = Observation((StageRun(saved.stage, Outcome.HANG),))
+    if saved.kind != Kind.HANG:
+        observation = lab.observe(saved.case, installed, saved.recipe, fresh=True)
+    if as_written(saved, observation):
+        quantised = replace(saved.case, model=(observation.artifact or {})["model"])
+        saved = replace(saved, expected=lab.reference.run(quantised).outputs)
+    if installed.target.snippet:
+        replace_text(folder / "reproduce.py", script(saved, installed, observation))
+    replace_text(folder / "ISSUE.md", issue(saved, installed, observation, remedies))
+
+
+def script(saved: SavedCase, installed: Installed, observation: Observation) -> str:
+    """The text of reproduce.py. Nothing of the case's own text is in it but as Python literals."""
+    tries = DAMAGE_TRIES if saved.kind in DAMAGE else 1
+    if saved.status == "flaky":
+        rate = max(saved.reproduced, 1) / max(saved.runs, 1)
+        tries = max(tries, math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE))))
+    return _rendered(
+        "reproduce.py.jinja",
+        {
+            "distribution": installed.target.distribution,
+            "packages": _packages(installed),
+            "snippet": _snippet(saved, installed),
+            "what": _first_line(saved),
+            "seen": ", ".join(saved.seen),
+            "tolerance": tolerance(saved, observation),
+            "of_values": saved.kind in OF_VALUES,
+            "as_written": as_written(saved, observation),
+            "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS,
+            "tries": tries,
+            "runs": saved.runs,
+            "reproduced": saved.reproduced,
+        },
+    )
+
+
+def issue(saved: SavedCase, installed: Installed, observation: Observation, remedies: Sequence[str] = ()) -> str:
+    """The text of ISSUE.md."""
+    proto, printed = saved.case.proto, len(saved.case.model) <= MOST_PRINTED
+    text, drawn = onnx.printer.to_text(proto) if printed else "", picture.picture(proto)
+    last = observation.last
+    return _rendered(
+        "ISSUE.md.jinja",
+        {
+            "saved": saved,
+            "target": installed.target.name,
+            "distribution": installed.target.distribution,
+            "release": installed.release,
+            "packages": _packages(installed),
+            "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
+            "message": saved.verdict.get("message", ""),
+            "versions": {name: metadata.version(name) for name in NEEDED},
+            "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
+            "python": platform.python_version(),
+            "features": saved.machine.get("cpu_features", []),
+            "nodes": nodes(saved.case),
+            "elements": elements(saved.case),
+            "text": text,
+            "mermaid": picture.mermaid(drawn) if drawn else "",
+            "calls": _snippet(saved, installed) if installed.target.snippet else "",
+            "inputs": [_values(feed) for feed in saved.case.feeds],
+            "expected": [_values(outputs) for outputs in saved.expected],
+            "actual": [_values(outputs) for outputs in observation.outputs],
+            "ended": "" if last.outcome is Outcome.OK else _ending(observation),
+            "log": last.log.splitlines()[-LOG_LINES:],
+            "how": HOW_JUDGED.get(str(saved.verdict.get("tier", "")), ""),
+            "as_written": as_written(saved, observation),
+            "opinion": OPINIONS.get(str(saved.verdict.get("blame", "")), ""),
+            "remedies": remedies,
+        },
+    )
+
+
+def as_written(saved: SavedCase, observation: Observation) -> bool:
+    """Whether what is wrong is how the quantised model runs: that one is the reference then, not the float model."""
+    executed = saved.verdict.get("tier") == artifact.TIER and saved.stage == "execute"
+    return executed and isinstance((observation.artifact or {}).get("model"), bytes)
+
+
+def tolerance(saved: SavedCase, observation: Observation) -> float:
+    """How far an element may be from the reference's in reproduce.py. Where values are the question, the geometric mean
+    of what is wrong and what would be right: rounding elsewhere does not count, nor does a failure that is a little
+    smaller. 0: bit for bit. Where they are not, anything finite."""
+    if saved.kind not in OF_VALUES:
+        return sys.float_info.max
+    error, bound = float(saved.verdict.get("error", 0.0)), float(saved.verdict.get("bound", 0.0))
+    if not (0 < bound < error < math.inf):
+        return 0.0
+    feed, name = int(saved.verdict.get("feed", 0)), str(saved.verdict.get("output", ""))
+    if len(observation.outputs) > feed and name in observation.outputs[feed]:
+        seen, expected = observation.outputs[feed][name], saved.expected[feed][name]
+        if seen.shape == expected.shape and math.isfinite(worst := float(distance(seen, expected).max(initial=0.0))):
+            error, bound = worst, worst * bound / error  # the tier may have counted in steps
+    return float(f"{math.sqrt(error * bound):.3g}")
+
+
+def _packages(installed: Installed) -> str:
+    """What pip has to install for reproduce.py."""
+    held = installed.target.distribution
+    return " ".join([*(name for name in NEEDED if name != held), f"{held}=={installed.release}"])
+
+
+def _snippet(saved: SavedCase, installed: Installed) -> str:
+    options = effective(installed.target, validated(installed.target, saved.recipe))
+    return _template(installed.target.snippet).render(options)
+
+
+def _first_line(saved: SavedCase) -> str:
+    """The cause, where somebody has found it; else the operators and what they show."""
+    if saved.note:
+        return saved.note.splitlines()[0]
+    operators = " + ".join(dict.fromkeys(node.op_type for node in all_nodes(saved.case.proto.graph)))
+    return f"{operators}: {str(saved.verdict.get('message', '') or saved.coarse).splitlines()[0]}"
+
+
+def _ending(observation: Observation) -> str:
+    last = observation.last
+    what = {
+        Outcome.CRASH: f"ended by {last.signal}",
+        Outcome.HANG: "did not come back",
+        Outcome.MEMORY: f"went over its memory limit ({last.peak_mib:.0f} MiB)",
+    }.get(last.outcome, "failed")
+    return f"{last.stage} {what}" + (f": {last.message}" if last.message not in ("", what) else "")
+
+
+def _values(arrays: Feed) -> dict[str, str]:
+    """Arrays in words: dtype, shape, and the values of small ones."""
+    return {name: _array(np.asarray(x)) for name, x in arrays.items()}
+
+
+def _array(x: np.ndarray) -> str:
+    said = f"{x.dtype}{list(x.shape)}"
+    if x.size == 0:
+        return said
+    if x.size > 1 and (x.ravel() == x.ravel()[0]).all():
+        return f"{said} all {x.ravel()[0]}"
+    with np.printoptions(threshold=SHOWN_ELEMENTS, linewidth=110, floatmode="unique"):
+        return f"{said}\n{x}" if x.ndim > 1 else f"{said} {x}"
+
+
+def _rendered(name: str, values: Mapping[str, Any]) -> str:
+    return _template(resources.files("driftnet.handover").joinpath("templates", name).read_text()).render(values)
+
+
+@functools.cache  # compiling costs 80 ms a case, the rest 15
+def _template(text: str) -> jinja2.Template:
+    environment = jinja2.Environment(
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
+    )
+    environment.filters["repr"] = repr
+    return environment.from_string(text)

@@ -1,0 +1,108 @@
+"""Feeds from outside: NPZ files, folders of them, ONNX test data sets, or made up where there are none."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import onnx
+from driftnet.model.index_ranges import ranges
+from driftnet.model.inspect import Feed, graph_inputs, input_dtype, validate_feed
+from driftnet.util.errors import UserError
+from onnx import numpy_helper
+
+_HINT = "give an .npz with one array per graph input, a folder of them, or an ONNX test_data_set folder"
+
+NPY = b"\x93NUMPY"
+
+MOST_ELEMENTS = 2**28
+"""Elements of all inputs together that are made up: 1 GiB of float32, more than a worker's memory lets a model use."""
+
+
+def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...]:
+    """Every feed at `path`: an .npz file, a test_data_set folder (input_<i>.pb), or a folder of either.
+
+    what names them in messages ("inputs", "calibration"). Raises UserError (kind "feed") for files that cannot be read
+    and for a feed that contradicts the model, naming the input, what was expected and what was given.
+    """
+    if not (path.is_file() or path.is_dir()):
+        raise UserError(f"{what}: no such file or folder: {path}", hint=_HINT, kind="feed")
+    if path.is_file() or any(path.glob("input_*.pb")):
+        sources = [path]
+    else:
+        sources = sorted(p for p in path.iterdir() if p.suffix == ".npz" or any(p.glob("input_*.pb")))
+    if not sources:
+        raise UserError(f"{what}: no .npz and no input_<i>.pb in {path}", hint=_HINT, kind="feed")
+    feeds = []
+    for source in sources:
+        feed = _read_npz(source, what) if source.is_file() else _read_data_set(source, model, what)
+        validate_feed(model, feed, f"{what} {source}")
+        feeds.append(feed)
+    return tuple(feeds)
+
+
+def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:
+    """A feed: floats uniform in [-1, 1), integers that what reads them accepts (else 0 or 1), bools at random; symbolic
+    dims as `sizes` says, else 2.
+
+    Raises UserError (kind "feed") for an input that is no tensor of these or has an unknown rank, for a negative dim,
+    and for more than MOST_ELEMENTS elements in all.
+    """
+    rng = np.random.default_rng(seed)
+    inputs = {value.name: (_shape(value, sizes), input_dtype(value)) for value in graph_inputs(model)}
+    if (total := sum(math.prod(shape) for shape, _ in inputs.values())) > MOST_ELEMENTS:
+        shapes = ", ".join(f"{name} {list(shape)}" for name, (shape, _) in inputs.items())
+        raise _nothing_made_up(f"the inputs have {total} elements ({shapes:.200}), more than {MOST_ELEMENTS}")
+    feed, accepted = {}, ranges(model)
+    for name, (shape, dtype) in inputs.items():
+        if dtype.kind not in "fiub":
+            raise _nothing_made_up(f"input {name!r} holds {'strings' if dtype.kind == 'O' else dtype}")
+        low, end = accepted[name] if dtype.kind != "b" else (0, 2)
+        values = rng.uniform(-1, 1, shape) if dtype.kind == "f" else rng.integers(low, end, shape)
+        feed[name] = np.asarray(values).astype(dtype)
+    return feed
+
+
+def _shape(value: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        raise _nothing_made_up(f"input {value.name!r} has no tensor shape")
+    shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, 2) for d in tensor.shape.dim]
+    if any(n < 0 for n in shape):
+        raise _nothing_made_up(f"input {value.name!r} has a negative dimension: {shape}")
+    return tuple(shape)
+
+
+def _nothing_made_up(why: str) -> UserError:
+    return UserError(f"{why}: no data can be made up", hint=_HINT, kind="feed")
+
+
+def _read_npz(path: Path, what: str) -> Feed:
+    try:
+        with open(path, "rb") as file:
+            if file.read(len(NPY)) == NPY:
+                raise ValueError("it holds a single array without a name, as .npy files do")
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is no zip archive")
+            file.seek(0)
+            archive = np.load(file, allow_pickle=False)
+            return {name: archive[name] for name in archive.files}
+    except Exception as e:  # zipfile, zlib and numpy raise a dozen types for bytes that are no archive of arrays
+        raise UserError(f"{what}: {path} is not a whole .npz file: {e}", hint=_HINT, kind="feed") from e
+
+
+def _read_data_set(folder: Path, model: onnx.ModelProto, what: str) -> Feed:
+    feed = {}
+    for i, value in enumerate(graph_inputs(model)):
+        path = folder / f"input_{i}.pb"
+        try:
+            tensor = onnx.TensorProto.FromString(path.read_bytes())
+            feed[tensor.name or value.name] = numpy_helper.to_array(tensor)
+        except FileNotFoundError:
+            raise UserError(f"{what}: {path} is missing: the input {value.name!r}", hint=_HINT, kind="feed") from None
+        except Exception as e:  # protobuf's DecodeError and numpy's ValueError share no nearer type
+            raise UserError(f"{what}: {path} is not a whole tensor: {e}", hint=_HINT, kind="feed") from e
+    return feed

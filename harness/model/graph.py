@@ -1,0 +1,158 @@
+"""The model as the tiers look at it: nodes in order, constants, attributes, and what an output depends on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from driftnet.model import external_data as external
+from driftnet.model.inspect import all_nodes
+from onnx import helper, numpy_helper
+
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node with its attributes as Python values (tensors as arrays). Absent optional inputs are "", as is no name."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Any]
+    name: str = ""
+
+    def input(self, k: int) -> str:
+        return self.inputs[k] if k < len(self.inputs) else ""
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The main graph of a model, or a subgraph.
+
+    nodes      in topological order, without Constant
+    constants  initializers and the results of Constant nodes
+    initializers, inputs, outputs   names: of the former, of what a feed gives, of the graph outputs
+    opset      version of the default domain
+    """
+
+    nodes: tuple[Node, ...]
+    constants: Values
+    initializers: frozenset[str]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    opset: int
+
+    @cached_property
+    def producers(self) -> Mapping[str, Node]:
+        return {name: node for node in self.nodes for name in node.outputs if name}
+
+    def ancestors(self, *outputs: str) -> list[Node]:
+        """The nodes that any of `outputs` depends on, through subgraphs too, in topological order."""
+        needed, found = set(outputs), []
+        for node in reversed(self.nodes):
+            if needed.intersection(node.outputs):
+                found.append(node)
+                needed.update(name for name in (*node.inputs, *captured(node)) if name)
+        return found[::-1]
+
+
+def nested(nodes: Iterable[Node], opset: int) -> Iterator[Node]:
+    """`nodes` and those of their subgraphs, at every depth."""
+    for node in nodes:
+        yield node
+        for value in node.attributes.values():
+            if isinstance(value, onnx.GraphProto):
+                yield from nested(read_graph(value, opset).nodes, opset)
+
+
+def captured(node: Node) -> Iterator[str]:
+    """Names that the subgraphs of a node read, their own among them."""
+    for value in node.attributes.values():
+        if isinstance(value, onnx.GraphProto):
+            for inner in all_nodes(value):
+                yield from inner.input
+
+
+def read(model: onnx.ModelProto, file: Path | None = None) -> Graph:
+    """The Graph of `model`, of a case whose file is `file`. Subgraphs stay attributes of their node."""
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    return read_graph(model.graph, opset, file)
+
+
+def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> Graph:
+    """The Graph of a main graph or subgraph."""
+    constants = {t.name: external.array(t, file) for t in graph.initializer}
+    nodes = []
+    for proto in graph.node:
+        attributes = {a.name: _value(a) for a in proto.attribute}
+        if proto.op_type == "Constant" and proto.domain == "" and "sparse_value" not in attributes:
+            ((name, value),) = attributes.items()
+            constants[proto.output[0]] = _constant(name, value)
+        else:
+            op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+            nodes.append(Node(op, tuple(proto.input), tuple(proto.output), attributes, proto.name))
+    return Graph(
+        tuple(nodes),
+        constants,
+        frozenset(t.name for t in graph.initializer),
+        tuple(v.name for v in graph.input if v.name not in constants),
+        tuple(v.name for v in graph.output),
+        opset,
+    )
+
+
+def in_order(graph: Graph) -> Graph:
+    """`graph` with its nodes in topological order, of what their subgraphs read too; quantisers forget that."""
+    made = {name for node in graph.nodes for name in node.outputs if name}
+    done: set[str] = set()
+    nodes: list[Node] = []
+    waiting = list(graph.nodes)
+    while waiting:
+        later = []
+        for node in waiting:
+            if all(name in done or name not in made for name in (*node.inputs, *captured(node))):
+                nodes.append(node)
+                done.update(node.outputs)
+            else:
+                later.append(node)
+        if len(later) == len(waiting):
+            return graph
+        waiting = later
+    return replace(graph, nodes=tuple(nodes))
+
+
+def with_values(model: onnx.ModelProto, values: Values) -> onnx.ModelProto:
+    """`model` with other values in the initializers, and as results of the Constant nodes, that `values` names."""
+    changed = onnx.ModelProto()
+    changed.CopyFrom(model)
+    for tensor in changed.graph.initializer:
+        if tensor.name in values:
+            tensor.CopyFrom(numpy_helper.from_array(values[tensor.name], tensor.name))
+    for node in changed.graph.node:
+        if node.op_type == "Constant" and node.output[0] in values:
+            value = helper.make_attribute("value", numpy_helper.from_array(values[node.output[0]]))
+            node.attribute[0].CopyFrom(value)
+    return changed
+
+
+def _value(attribute: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(attribute)
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, list) and value and isinstance(value[0], bytes):
+        return [item.decode(errors="replace") for item in value]
+    return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def _constant(name: str, value: Any) -> np.ndarray:
+    if name == "value":
+        return np.asarray(value)
+    if name.startswith("value_string"):
+        return np.asarray(value, dtype=object)
+    return np.asarray(value, dtype=np.float32 if name.startswith("value_float") else np.int64)

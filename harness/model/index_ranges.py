@@ -1,0 +1,92 @@
+"""Which values an integer input may have: what indexes a table has to lie in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from driftnet.model.constants import constant
+from driftnet.model.inspect import all_nodes, graph_inputs
+
+PASSING = frozenset(
+    {"Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Concat", "Expand"}
+    | {"Tile", "Gather", "Split", "Clip", "Pad"}
+)
+"""Operators whose first input's values come out again."""
+
+UNKNOWN = (0, 2)
+"""The range, upper end not included, of integers that nothing is known of: masks, counts, flags."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """Shapes and constants of a model, as far as it states them itself."""
+
+    shapes: Mapping[str, Sequence[int]]
+    constants: Mapping[str, np.ndarray]
+
+    def dim(self, name: str, axis: int) -> int | None:
+        """That dimension of a tensor, None where it is symbolic or not stated."""
+        shape = self.shapes.get(name, ())
+        return shape[axis] if -len(shape) <= axis < len(shape) and shape[axis] > 0 else None
+
+
+def ranges(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
+    """(lowest, end) for each integer input of `model`, so that every operator that reads it, or what data movement
+    makes of it, accepts it: Gather and its like, OneHot, lengths of sequences, divisors. UNKNOWN where none says."""
+    graph = model.graph
+    nodes = list(all_nodes(graph))
+    known = _known(graph, nodes)
+    return {value.name: _range(value.name, nodes, known) for value in graph_inputs(model)}
+
+
+def _range(name: str, nodes: Sequence[onnx.NodeProto], known: Known) -> tuple[int, int]:
+    carried, found = {name}, list[tuple[int, int]]()
+    for node in nodes:
+        for slot, operand in enumerate(node.input):
+            if operand not in carried:
+                continue
+            found += _accepted(node, slot, known)
+            if node.op_type in PASSING and (slot == 0 or node.op_type == "Concat"):
+                carried.update(node.output)
+    if not found:
+        return UNKNOWN
+    low, end = max(low for low, _ in found), min(end for _, end in found)
+    return low, max(end, low + 1)
+
+
+def _accepted(node: onnx.NodeProto, slot: int, known: Known) -> Iterator[tuple[int, int]]:
+    data, axis = node.input[0], next((a.i for a in node.attribute if a.name == "axis"), 0)
+    ends: list[int | None] = []
+    match node.op_type, slot:
+        case ("Gather" | "GatherElements" | "ScatterElements" | "Scatter", 1):
+            ends = [known.dim(data, axis)]
+        case ("GatherND" | "ScatterND", 1):
+            ends = [known.dim(data, k) for k in range(len(known.shapes.get(data, ())))]
+        case ("OneHot", 0):
+            depth = known.constants.get(node.input[1])
+            ends = [None if depth is None else int(depth.reshape(-1)[0])]
+        case ("GRU" | "LSTM" | "RNN", 4):
+            steps = known.dim(data, 0)
+            yield (1, steps + 1) if steps else (1, 2)
+        case ("Div" | "Mod", 1) | ("TopK", 1):
+            yield 1, 2
+    yield from ((0, end) for end in ends if end)
+
+
+def _known(graph: onnx.GraphProto, nodes: Sequence[onnx.NodeProto]) -> Known:
+    constants = {node.output[0]: x for node in nodes if (x := constant(node)) is not None}
+    shapes: dict[str, Sequence[int]] = {name: x.shape for name, x in constants.items()}
+    for value in (*graph.value_info, *graph.input):
+        shapes[value.name] = [d.dim_value for d in value.type.tensor_type.shape.dim]
+    for tensor in graph.initializer:
+        shapes[tensor.name] = tuple(tensor.dims)
+        if tensor.name in _depths(nodes):
+            constants[tensor.name] = onnx.numpy_helper.to_array(tensor)
+    return Known(shapes, constants)
+
+
+def _depths(nodes: Sequence[onnx.NodeProto]) -> set[str]:
+    return {node.input[1] for node in nodes if node.op_type == "OneHot"}

@@ -1,0 +1,151 @@
+"""Case, as the harness sees it: size, feeds that fit, and a digest to remember it by."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import onnx
+from driftnet.model.case import Case, Feed
+from driftnet.util.errors import UserError
+from onnx import helper
+
+__all__ = [
+    "Case",
+    "Feed",
+    "all_nodes",
+    "custom_operators",
+    "digest",
+    "elements",
+    "graph_inputs",
+    "input_dtype",
+    "nodes",
+    "validate_feed",
+]
+
+
+def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
+    """The inputs that a feed must give: graph inputs without an initializer."""
+    given = {t.name for t in model.graph.initializer}
+    return [v for v in model.graph.input if v.name not in given]
+
+
+def input_dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
+    """The dtype of an array for the graph input `value`. Raises UserError (kind "feed") where there is none: no tensor,
+    no element type, or one that numpy lacks (bfloat16, float8, int4, ...) and a feed cannot carry."""
+    number = value.type.tensor_type.elem_type
+    try:
+        dtype = helper.tensor_dtype_to_np_dtype(number)
+    except KeyError:
+        said = f"element type {number}" if number else "no element type"
+    else:
+        if dtype.isbuiltin == 1:
+            return dtype
+        said = f"element type {dtype.name}"
+    what = said if value.type.HasField("tensor_type") else "a type that is no tensor"
+    raise UserError(
+        f"input {value.name!r} has {what}: driftnet cannot feed it",
+        hint="give the model inputs of a type that numpy has, with a Cast behind each where it needs another",
+        kind="feed",
+    )
+
+
+def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Every node, those of subgraphs included."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from all_nodes(attribute.g)
+            for subgraph in attribute.graphs:
+                yield from all_nodes(subgraph)
+
+
+def nodes(case: Case) -> int:
+    """Number of nodes without Constant, subgraphs included."""
+    return sum(node.op_type != "Constant" for node in all_nodes(case.proto.graph))
+
+
+def elements(case: Case) -> int:
+    """Elements of the first feed's inputs, of initializers and of Constant nodes."""
+    total = sum(int(np.prod(t.dims)) for t in case.proto.graph.initializer)
+    for node in all_nodes(case.proto.graph):
+        if node.op_type == "Constant":
+            for a in node.attribute:
+                total += int(np.prod(a.t.dims)) if a.HasField("t") else max(1, len(a.floats) + len(a.ints))
+    return total + sum(int(x.size) for x in (case.feeds[0] if case.feeds else {}).values())
+
+
+def digest(case: Case) -> str:
+    """A stable hexadecimal name for the model and everything it is fed."""
+    h = hashlib.sha256(case.model)
+    h.update(str(case.file or "").encode())
+    for feed in (*case.feeds, *case.calibration):
+        for name in sorted(feed):
+            x = np.asarray(feed[name])
+            h.update(f"{name}:{x.dtype.str}:{x.shape}".encode())
+            h.update(x.tobytes() if x.dtype.kind != "O" else repr(x.tolist()).encode())
+    return h.hexdigest()
+
+
+def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:
+    """Raise UserError unless `feed` gives every graph input of `model` with the declared dtype and shape.
+
+    what names the feed for the reader ("calibration feed 2 of DIR"). A symbolic dim takes one size throughout a feed.
+    """
+    expected = {v.name: v for v in graph_inputs(model)}
+    hint = "each feed needs one array for every graph input, with the declared dtype and shape"
+    if missing := [name for name in expected if name not in feed]:
+        raise UserError(
+            f"{what} lacks input {missing[0]!r}; the model's inputs are {', '.join(expected)}", hint=hint, kind="feed"
+        )
+    if unknown := [name for name in feed if name not in expected]:
+        raise UserError(
+            f"{what} gives {unknown[0]!r}, which is no input of the model; its inputs are {', '.join(expected)}",
+            hint=hint,
+            kind="feed",
+        )
+    symbols: dict[str, tuple[int, str]] = {}
+    for name, value in expected.items():
+        x, tensor = np.asarray(feed[name]), value.type.tensor_type
+        dtype = input_dtype(value)
+        declared = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in tensor.shape.dim]
+        said = "[" + ", ".join(map(str, declared)) + "]"
+        if x.dtype != dtype:
+            raise UserError(
+                f"{what}: input {name!r} has dtype {x.dtype}, the model expects {dtype}", hint=hint, kind="feed"
+            )
+        if not tensor.HasField("shape"):
+            continue
+        given = "[" + ", ".join(map(str, x.shape)) + "]"
+        if len(declared) != x.ndim or any(isinstance(d, int) and d != n for d, n in zip(declared, x.shape)):
+            raise UserError(
+                f"{what}: input {name!r} has shape {given}, the model expects {said}", hint=hint, kind="feed"
+            )
+        for dim, n in zip(declared, x.shape):
+            if isinstance(dim, str) and dim != "?":
+                before = symbols.setdefault(dim, (n, name))
+                if before[0] != n:
+                    raise UserError(
+                        f"{what}: dimension {dim!r} is {before[0]} in input {before[1]!r} but {n} in input {name!r} "
+                        f"(shape {given}, the model expects {said})",
+                        hint=hint,
+                        kind="feed",
+                    )
+
+
+def custom_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:
+    """(node name, domain::operator) of every node whose operator no ONNX schema, no function of the model and no
+    contributed domain of onnxruntime defines: for these nobody can know even the output's shape."""
+    functions = {(f.domain, f.name) for f in model.functions}
+    known_domains = {"", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "com.microsoft.nchwc"}
+    return [
+        (node.name or ", ".join(node.output), f"{node.domain}::{node.op_type}" if node.domain else node.op_type)
+        for node in all_nodes(model.graph)
+        if (node.domain, node.op_type) not in functions
+        and not (
+            onnx.defs.has(node.op_type, node.domain) if node.domain in ("", "ai.onnx") else node.domain in known_domains
+        )
+    ]

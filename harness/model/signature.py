@@ -1,0 +1,162 @@
+"""Signatures: when two failures are the same.
+
+coarse   target/stage/kind, and for errors the system's words without what varies from model to model. It stays what it
+         is while a case shrinks, so a case reproduces a failure when its coarse signature comes back.
+fine     coarse + the operators of the *reduced* case, how they hang together, and classes of their attributes and
+         operands. Two findings with equal fine signatures are one bug, as far as can be told.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+import onnx
+from driftnet.model.constants import with_constants
+from driftnet.model.inspect import Case
+from driftnet.model.verdict import Kind, Verdict
+from onnx import helper
+
+RANKED = ("Conv", "Pool", "Resize", "Upsample", "RNN", "GRU", "LSTM", "GridSample", "RoiAlign", "Col2Im", "Space")
+WORDS = 8
+"""Words of an error message that count, its last ones: what a system says first of an error is which of its layers
+speak."""
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Both signatures of a finding. fine is `coarse | operator>operator | classes`, see `fine`."""
+
+    coarse: str
+    fine: str
+
+    @property
+    def operators(self) -> str:
+        """The operators of the reduced case, each after those it reads from."""
+        return self.fine.split(" | ")[1]
+
+
+DAMAGE = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL"})
+"""Signals by which a process with a damaged heap may end: which of them it is depends on chance."""
+
+
+def coarse(target: str, verdict: Verdict) -> str:
+    """target/stage/kind[/words of the error]; the signals of DAMAGE are one kind, `crash`."""
+    kind = "crash" if verdict.kind in DAMAGE else verdict.kind
+    words = normalised(verdict.message) if kind == Kind.ERROR else ""
+    return "/".join(part for part in (target, verdict.stage, kind, words) if part)
+
+
+def fine(coarse: str, case: Case) -> str:
+    """`coarse | operators | classes`, independent of names, of sizes, and of node order."""
+    graph = case.proto.graph
+    labels = node_labels(case)
+    depths = _depths(graph)
+    order = sorted(
+        (i for i, node in enumerate(graph.node) if node.op_type != "Constant"), key=lambda i: (depths[i], labels[i])
+    )
+    operators = ">".join(graph.node[i].op_type for i in order)
+    return f"{coarse} | {operators} | {' '.join(labels[i] for i in order)}"
+
+
+def slug(signature: Signature) -> str:
+    """A short name for people and folders: mnn_execute_wrong-values_convtranspose-batchnormalization."""
+    target, *rest = signature.coarse.split("/")[:3]
+    operators = "-".join(signature.operators.split(">")[:4])
+    return re.sub(r"[^a-z0-9_-]+", "-", "_".join([target, *rest, operators]).lower())
+
+
+def hash8(fine: str) -> str:
+    """Eight hexadecimal digits that stand for a fine signature."""
+    return hashlib.sha256(fine.encode()).hexdigest()[:8]
+
+
+def folder_name(signature: Signature) -> str:
+    """The corpus folder of a finding; ONNX's own test loader wants the prefix."""
+    return f"test_{slug(signature)}_{hash8(signature.fine)}"
+
+
+def normalised(message: str) -> str:
+    """The words of an error message that do not depend on the model: no numbers, names, addresses, paths, shapes, nor
+    what implements an operator (QLinearMul), but for types of errors (ValueError)."""
+    text = message.splitlines()[0] if message else ""
+    text = re.sub(r"^\S+ failed in \w+: ", "", text)  # our own words
+    text = re.sub(r"(?<!\w)'[^']*'(?!\w)|\"[^\"]*\"|`[^`]*`", " ", text)
+    text = re.sub(r"\(\w+\)|\S*[\d_/\\]\S*", " ", text)
+    words = [word for word in re.findall(r"[A-Za-z]{3,}", text) if not _names_code(word)]
+    once = [word for word, _ in groupby(words)]  # of operands there may be any number
+    return " ".join(once[-WORDS:]).lower()
+
+
+def _names_code(word: str) -> bool:
+    return re.search("[a-z][A-Z]", word) is not None and not word.endswith("Error")
+
+
+def node_labels(case: Case) -> list[str]:
+    """One label a node: operator, attribute classes, and for each operand its maker's label or its own class."""
+    graph = case.proto.graph
+    known = with_constants(case, case.feeds[0])
+    labels: list[str] = []
+    made: dict[str, str] = {}
+
+    def operand(name: str, op_type: str) -> str:
+        if name in known:
+            return operand_class(known[name], op_type)
+        return made.get(name) or (name and "outer")
+
+    for node in graph.node:
+        operands = ",".join(operand(name, node.op_type) for name in node.input)
+        labels.append(f"{node.op_type}{_joined(attribute_classes(node))}({operands})")
+        for slot, name in enumerate(node.output):
+            # The digest keeps the labels of deep graphs short.
+            made[name] = f"{hash8(labels[-1])}.{slot}"
+    return labels
+
+
+def is_ranked(op_type: str) -> bool:
+    """Whether a tensor of another rank is something else to the operator: a 1-D for a 2-D convolution, say."""
+    return any(part in op_type for part in RANKED)
+
+
+def operand_class(x: np.ndarray, op_type: str) -> str:
+    """What counts of an operand of `op_type` that no node makes: floating point, signed, unsigned or bool (f, i, u, b);
+    the rank where it makes another operator; whether it is empty. Not: its width, its sizes, and whether it is an input
+    or a constant, which reduction leaves to what was smaller."""
+    return f"{x.dtype.kind}{np.ndim(x) if is_ranked(op_type) else ''}{'' if x.size else '[0]'}"
+
+
+def attribute_classes(node: onnx.NodeProto) -> dict[str, str]:
+    """Attribute name -> class of its value. Attributes at their default have been dropped by the reduction."""
+    if node.op_type == "Constant":
+        return {}
+    values = {a.name: helper.get_attribute_value(a) for a in sorted(node.attribute, key=lambda a: a.name)}
+    return {name: str(v) if name in ("to", "perm") else _attribute_class(v) for name, v in values.items()}
+
+
+def _joined(classes: Mapping[str, str]) -> str:
+    return "{" + ",".join(f"{k}={v}" for k, v in classes.items()) + "}" if classes else ""
+
+
+def _attribute_class(value: object) -> str:
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, onnx.GraphProto):
+        return ">".join(node.op_type for node in value.node)
+    if isinstance(value, int | float):
+        return str(int(value)) if value in (-1, 0, 1) else "n" if value > 0 else "-n"
+    if isinstance(value, list):
+        return "[" + "".join(sorted({_attribute_class(v) for v in value})) + "]"
+    return type(value).__name__
+
+
+def _depths(graph: onnx.GraphProto) -> list[int]:
+    depths: list[int] = []
+    made: dict[str, int] = {}
+    for node in graph.node:
+        depths.append(1 + max((made.get(name, 0) for name in node.input), default=0))
+        made.update((name, depths[-1]) for name in node.output)
+    return depths

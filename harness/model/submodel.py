@@ -1,0 +1,237 @@
+"""Any subset of a model's nodes as a model of its own.
+
+Every tensor of the failing model is recorded once; then a set of nodes that is cut out stays legal, because each cut
+edge becomes a graph input that is fed the recorded value, or an initializer that holds it.
+
+Plain protobuf, not onnx_ir: parsing and copying cost .01 ms against 1.5 ms for the way through onnx_ir and back (40
+nodes, 186 kB), and `onnx_ir.convenience.extract` takes what lies between given values, not a given set of nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import onnx
+from driftnet.model import external_data as external
+from driftnet.model.constants import Tensors
+from driftnet.model.inspect import Case, Feed, graph_inputs
+from onnx import helper, numpy_helper
+
+Record = Callable[[Case], Sequence[Tensors]]
+"""Every tensor of a case's main graph, one mapping a feed. Raises ReferenceError for a case that does not run."""
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """The tensors of a case's main graph under each of its feeds and calibration feeds."""
+
+    feeds: tuple[Tensors, ...]
+    calibration: tuple[Tensors, ...]
+
+    @property
+    def runs(self) -> tuple[Tensors, ...]:
+        return self.feeds + self.calibration
+
+
+class UnrecordedError(LookupError):
+    """A tensor at the cut cannot become an input: it is a sequence, a map or an optional, or its rank varies."""
+
+
+def recording(case: Case, record: Record) -> Recording:
+    """Run `case` on all it is fed. Raises what `record` raises."""
+    calibration = record(replace(case, feeds=case.calibration, calibration=())) if case.calibration else ()
+    return Recording(tuple(record(case)), tuple(calibration))
+
+
+def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Sequence[str] = ()) -> Case:
+    """The model of the nodes of `case` whose indices are in `keep`.
+
+    Constant nodes come along with the nodes that read them, whether named in `keep` or not. A cut edge becomes an
+    initializer when its value does not depend on the feed (it derives from constants only, or it is an integer vector,
+    such as a computed shape, that is equal in all feeds); else a graph input.
+
+    outputs   by default the graph outputs among the kept values and whatever only dropped nodes read
+    Raises UnrecordedError where a cut edge or an output has no recorded value; ValueError when nothing is kept.
+    """
+    graph = case.proto.graph
+    operators = [i for i in keep if graph.node[i].op_type != "Constant"]
+    if not operators:
+        raise ValueError("a submodel needs at least one node that is no Constant")
+    read = {name for i in operators for name in reads(graph.node[i])}
+    constants = {i for i, node in enumerate(graph.node) if node.op_type == "Constant" and node.output[0] in read}
+    kept = [graph.node[i] for i in sorted(constants.union(operators))]
+    outputs = outputs or _exposed(graph, set(operators))
+
+    there = {name for node in kept for name in node.output}
+    there.update(v.name for v in graph.input)
+    there.update(t.name for t in graph.initializer)
+    there.update(s.values.name for s in graph.sparse_initializer)
+    cut = list(dict.fromkeys(name for node in kept for name in reads(node) if name not in there))
+    if missing := [name for name in cut if any(name not in run for run in recorded.runs)]:
+        raise UnrecordedError(f"no recorded value for {missing[0]!r}")
+    fixed = constant_values(graph)
+    frozen = [name for name in cut if name in fixed or _is_parameter([run[name] for run in recorded.runs])]
+    fed = [name for name in cut if name not in frozen]
+
+    # Only what is read is copied: a window of ten nodes of a model of 100 MB would cost .1 s otherwise.
+    model = onnx.ModelProto(ir_version=case.proto.ir_version, opset_import=case.proto.opset_import)
+    model.functions.extend(case.proto.functions)
+    model.graph.node.extend(kept)
+    model.graph.input.extend(graph.input)
+    model.graph.initializer.extend(t for t in graph.initializer if t.name in read)
+    model.graph.sparse_initializer.extend(s for s in graph.sparse_initializer if s.values.name in read)
+    model.graph.initializer.extend(numpy_helper.from_array(recorded.feeds[0][name], name) for name in frozen)
+    model.graph.value_info.extend(graph.value_info)
+    declare = _declarer(case, recorded)
+    model.graph.input.extend(declare(name) for name in fed)
+    known = {v.name: v for v in (*graph.value_info, *graph.output)}
+    model.graph.output.extend(known[name] if name in known else declare(name) for name in outputs)
+
+    def feed(given: Feed, run: Tensors) -> Feed:
+        return {**given, **{name: run[name] for name in fed}}
+
+    feeds = tuple(map(feed, case.feeds, recorded.feeds))
+    return rebuilt(
+        replace(case, feeds=feeds, calibration=tuple(map(feed, case.calibration, recorded.calibration))), model
+    )
+
+
+def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
+    """`case` with `model`, of which only what the outputs need is left, and nothing that is for people.
+
+    Dead nodes, unread initializers, unread inputs with their feeds, doc strings and metadata go, and value_info but for
+    that of initializers: a tool that changes one and leaves its declaration has a bug that shows only with it.
+    """
+    graph = model.graph
+    live = ancestors(graph, [v.name for v in graph.output])
+    read = {name for i in live for name in reads(graph.node[i])} | {v.name for v in graph.output}
+    body = helper.make_graph(
+        [_bare(graph.node[i]) for i in sorted(live)],
+        "graph",
+        [v for v in graph.input if v.name in read],
+        graph.output,
+        [t for t in graph.initializer if t.name in read],
+        sparse_initializer=[s for s in graph.sparse_initializer if s.values.name in read],
+        value_info=_declared(graph, read),
+    )
+    # An initializer that is no graph input needs IR version 4.
+    slim = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import, graph=body)
+    slim.functions.extend(model.functions)
+    names = [v.name for v in graph_inputs(slim)]
+    feeds, calibration = (
+        tuple({name: feed[name] for name in names} for feed in given) for given in (case.feeds, case.calibration)
+    )
+    part = replace(case, model=slim.SerializeToString(deterministic=True), feeds=feeds, calibration=calibration)
+    return external.loaded(part)
+
+
+def reads(node: onnx.NodeProto) -> list[str]:
+    """The values a node takes from its graph: its inputs and what its subgraphs capture."""
+    names = [name for name in node.input if name]
+    for body in bodies(node):
+        inner = {v.name for v in body.input} | {t.name for t in body.initializer}
+        inner.update(name for n in body.node for name in n.output)
+        names += [name for n in body.node for name in reads(n) if name not in inner]
+        names += [v.name for v in body.output if v.name not in inner]
+    return names
+
+
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The subgraphs a node holds."""
+    return [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
+
+
+def ancestors(graph: onnx.GraphProto, names: Iterable[str]) -> set[int]:
+    """Indices of the nodes that the values `names` are computed by."""
+    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    found: set[int] = set()
+    waiting = [makers[name] for name in names if name in makers]
+    while waiting:
+        i = waiting.pop()
+        if i not in found:
+            found.add(i)
+            waiting += [makers[name] for name in reads(graph.node[i]) if name in makers]
+    return found
+
+
+def constant_values(graph: onnx.GraphProto) -> set[str]:
+    """The values that do not depend on what the graph is fed, nor on chance."""
+    constant = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    random = ("RandomNormal", "RandomUniform", "Bernoulli", "Multinomial")
+    for node in graph.node:
+        if constant.issuperset(reads(node)) and not node.op_type.startswith(random):
+            constant.update(node.output)
+    return constant
+
+
+def _declared(graph: onnx.GraphProto, read: Container[str]) -> list[onnx.ValueInfoProto]:
+    """The declarations of initializers that are read, with the shapes that these have."""
+    declared = {v.name for v in graph.value_info}
+    stored = [t for t in graph.initializer if t.name in read and t.name in declared]
+    return [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in stored]
+
+
+def _exposed(graph: onnx.GraphProto, keep: set[int]) -> list[str]:
+    # A value that kept nodes read stays inside: as an output it would forbid the fusion that may be the failure.
+    readers: dict[str, set[int]] = {}
+    for i, node in enumerate(graph.node):
+        for name in reads(node):
+            readers.setdefault(name, set()).add(i)
+    final = {v.name for v in graph.output}
+    made = [name for i in sorted(keep) for name in graph.node[i].output if name]
+    unread = [name for name in made if not readers.get(name, set()) & keep]
+    # A node that nothing reads was dead before; it is shown only where nothing else is.
+    return [name for name in made if name in final or (name in readers and name in unread)] or unread
+
+
+def _is_parameter(arrays: list[np.ndarray]) -> bool:
+    first = arrays[0]
+    return first.dtype.kind in "iub" and first.ndim <= 1 and all(np.array_equal(first, x) for x in arrays)
+
+
+def _declarer(case: Case, recorded: Recording) -> Callable[[str], onnx.ValueInfoProto]:
+    """name -> its declaration from the recorded arrays.
+
+    A dim is symbolic where its size differs between feeds, or where a declared symbolic dim at the same place in its
+    shape has the same sizes.
+    """
+    names: dict[tuple[int, ...], str] = {}
+    placed: dict[tuple[int, tuple[int, ...]], str] = {}
+    for value in graph_inputs(case.proto):
+        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
+            if dim.dim_param:
+                sizes = tuple(run[value.name].shape[axis] for run in recorded.runs)
+                names.setdefault(sizes, dim.dim_param)
+                placed.setdefault((axis, sizes), dim.dim_param)
+
+    def declare(name: str) -> onnx.ValueInfoProto:
+        arrays = [run[name] for run in recorded.runs if name in run]
+        if len(arrays) < len(recorded.runs):
+            raise UnrecordedError(f"no recorded value for {name!r}")
+        if len({x.ndim for x in arrays}) > 1:
+            raise UnrecordedError(f"{name!r} has no one rank that could be declared")
+        shape: list[int | str] = []
+        for axis, sizes in enumerate(zip(*(x.shape for x in arrays))):
+            if len(set(sizes)) > 1:
+                shape.append(names.setdefault(sizes, f"dim_{len(names)}"))
+            else:
+                shape.append(placed.get((axis, sizes), sizes[0]))
+        return helper.make_tensor_value_info(name, _element_type(arrays[0]), shape)
+
+    return declare
+
+
+def _element_type(x: np.ndarray) -> int:
+    if x.dtype.kind in "OUS":
+        return onnx.TensorProto.STRING
+    return helper.np_dtype_to_tensor_dtype(x.dtype)
+
+
+def _bare(node: onnx.NodeProto) -> onnx.NodeProto:
+    bare = onnx.NodeProto()
+    bare.CopyFrom(node)
+    bare.ClearField("doc_string")
+    bare.ClearField("metadata_props")
+    return bare

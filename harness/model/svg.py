@@ -1,0 +1,203 @@
+"""A small graph as a picture: boxes and arrows, written as Mermaid (GitHub renders it) or as SVG."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+
+import jinja2
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+MOST_BOXES = 80
+"""Beyond that a picture says less than a list."""
+
+WIDTH, LINE, GAP_X, GAP_Y = 7.0, 17, 26, 52  # pixels: of a character, of a line, between boxes, between layers
+SHOWN_ELEMENTS = 4
+DTYPES = TensorProto.DataType
+
+
+@dataclass(frozen=True)
+class Box:
+    """A graph input, constant, node or output; `kind` is that word."""
+
+    kind: str
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """A tensor on its way between two boxes, by their index; its name is the label where neither box says it."""
+
+    source: int
+    target: int
+    label: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """Boxes in an order in which every arrow goes forward, and the arrows."""
+
+    boxes: tuple[Box, ...]
+    arrows: tuple[Arrow, ...]
+
+
+def picture(model: onnx.ModelProto) -> Picture | None:
+    """The main graph of `model`, a body in a line; None when there are more than MOST_BOXES boxes."""
+    graph = model.graph
+    constants = {t.name: t for t in graph.initializer}
+    boxes: list[Box] = []
+    arrows: list[Arrow] = []
+    made: dict[str, int] = {}
+
+    def add(box: Box, reads: Sequence[str], makes: Sequence[str]) -> None:
+        for name in dict.fromkeys(name for name in reads if name in made):
+            said = {*box.lines, *boxes[made[name]].lines}
+            arrows.append(Arrow(made[name], len(boxes), "" if name in said else name))
+        made.update(dict.fromkeys(filter(None, makes), len(boxes)))
+        boxes.append(box)
+
+    for value in graph.input:
+        if value.name not in constants:
+            add(Box("input", (value.name, _type(value))), (), (value.name,))
+    for name, tensor in constants.items():
+        add(Box("constant", (name, *_constant(tensor))), (), (name,))
+    for node in graph.node:
+        add(Box("node", (node.op_type, *_attributes(node))), [*node.input, *_outer(node)], node.output)
+    for value in graph.output:
+        add(Box("output", (value.name, _type(value))), (value.name,), ())
+    return Picture(tuple(boxes), tuple(arrows)) if len(boxes) <= MOST_BOXES else None
+
+
+def mermaid(drawn: Picture) -> str:
+    """The picture as a Mermaid flowchart."""
+    shapes = {"input": '(["{}"])', "output": '(["{}"])', "constant": '[/"{}"/]', "node": '["{}"]'}
+    lines = ["flowchart TD"]
+    for i, box in enumerate(drawn.boxes):
+        lines.append(f"  b{i}" + shapes[box.kind].format("<br/>".join(map(_entities, box.lines))))
+    for arrow in drawn.arrows:
+        label = f'|"{_entities(arrow.label)}"|' if arrow.label else ""
+        lines.append(f"  b{arrow.source} -->{label} b{arrow.target}")
+    return "\n".join(lines)
+
+
+def svg(drawn: Picture, title: str) -> str:
+    """The picture as an SVG element for an HTML page: layers from the inputs down, colours from the page's style."""
+    layers = _layers(drawn)
+    sizes = [_size(box) for box in drawn.boxes]
+    tops: list[float] = []
+    y = 0.0
+    for layer in layers:
+        tops.append(y)
+        y += max((sizes[i][1] for i in layer if i >= 0), default=0) + GAP_Y
+    width = max(sum(sizes[i][0] + GAP_X for i in layer) for layer in layers)
+    placed: dict[int, tuple[float, float]] = {}
+    for top, layer in zip(tops, layers):
+        x = (width - sum(sizes[i][0] + GAP_X for i in layer)) / 2 + GAP_X / 2
+        for i in layer:
+            placed[i] = (x, top)
+            x += sizes[i][0] + GAP_X
+    boxes = [
+        {"kind": box.kind, "lines": box.lines, "x": placed[i][0], "y": placed[i][1], "w": sizes[i][0], "h": sizes[i][1]}
+        for i, box in enumerate(drawn.boxes)
+    ]
+    template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
+        resources.files("driftnet.model").joinpath("graph.svg.jinja").read_text()
+    )
+    arrows = [_curve(arrow, placed, sizes) | {"label": _tail(arrow.label)} for arrow in drawn.arrows]
+    size = {"width": width, "height": y - GAP_Y}
+    return template.render(boxes=boxes, arrows=arrows, title=title, line=LINE, **size)
+
+
+def _layers(drawn: Picture) -> list[list[int]]:
+    """Indices of boxes, layer by layer; a box stands as low as those that read from it allow, an output at the end."""
+    readers: Mapping[int, list[int]] = defaultdict(list)
+    for arrow in drawn.arrows:
+        readers[arrow.source].append(arrow.target)
+    height: dict[int, int] = {}  # layers below
+    for i in reversed(range(len(drawn.boxes))):
+        height[i] = 1 + max((height[j] for j in readers[i]), default=-1)
+    layers: list[list[int]] = [[] for _ in range(max(height.values(), default=0) + 1)]
+    for i in range(len(drawn.boxes)):
+        layers[-1 - height[i]].append(i)
+    for upper, lower in itertools.pairwise(layers):
+        at = {i: place for place, i in enumerate(upper)}
+        sources = {i: [at[a.source] for a in drawn.arrows if a.target == i and a.source in at] for i in lower}
+        lower.sort(key=lambda i: sum(sources[i]) / len(sources[i]) if sources[i] else len(upper))
+    return layers
+
+
+def _curve(
+    arrow: Arrow, placed: Mapping[int, tuple[float, float]], sizes: Sequence[tuple[float, float]]
+) -> dict[str, object]:
+    (x0, y0), (w0, h0) = placed[arrow.source], sizes[arrow.source]
+    (x1, y1), (w1, _) = placed[arrow.target], sizes[arrow.target]
+    x0, y0, x1 = x0 + w0 / 2, y0 + h0, x1 + w1 / 2
+    bend = (y1 - y0) / 2
+    path = f"M{x0:.0f},{y0:.0f} C{x0:.0f},{y0 + bend:.0f} {x1:.0f},{y1 - bend:.0f} {x1:.0f},{y1 - 6:.0f}"
+    return {"path": path, "x": (x0 + x1) / 2, "y": (y0 + y1) / 2}
+
+
+def _size(box: Box) -> tuple[float, float]:
+    return max(map(len, box.lines)) * WIDTH + 22, len(box.lines) * LINE + 12
+
+
+def _type(value: onnx.ValueInfoProto) -> str:
+    tensor = value.type.tensor_type
+    if not value.type.HasField("tensor_type"):
+        return value.type.WhichOneof("value") or "?"
+    dims = [d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in tensor.shape.dim]
+    return f"{_dtype(tensor.elem_type)}[{', '.join(dims) if tensor.HasField('shape') else '...'}]"
+
+
+def _dtype(number: int) -> str:
+    return DTYPES.Name(number).lower() if number in DTYPES.values() else str(number)
+
+
+def _constant(tensor: TensorProto) -> Iterator[str]:
+    yield f"{_dtype(tensor.data_type)}[{', '.join(map(str, tensor.dims))}]"
+    if math.prod(tensor.dims) <= SHOWN_ELEMENTS:
+        yield ", ".join(_short(v) for v in numpy_helper.to_array(tensor).ravel().tolist())
+
+
+def _attributes(node: onnx.NodeProto) -> Iterator[str]:
+    for attribute in node.attribute:
+        value = helper.get_attribute_value(attribute)
+        if isinstance(value, onnx.GraphProto):
+            text = " ".join(inner.op_type for inner in value.node) or "no node"
+        elif isinstance(value, TensorProto):
+            text = " = ".join(_constant(value))
+        elif isinstance(value, bytes):
+            text = value.decode(errors="replace")
+        elif isinstance(value, list):
+            text = "[" + ", ".join(map(_short, value)) + "]"
+        else:
+            text = _short(value)
+        yield _short(f"{attribute.name} {text}", 40)
+
+
+def _outer(node: onnx.NodeProto) -> Iterator[str]:
+    """What the bodies of `node` read of the graph around them; names of their own are unknown there, and left out."""
+    for attribute in node.attribute:
+        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
+            for inner in body.node:
+                yield from (name for name in (*inner.input, *_outer(inner)) if name)
+
+
+def _short(value: object, most: int = 24) -> str:
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _tail(name: str, most: int = 18) -> str:
+    """The end of a long name: exporters put the scope first."""
+    return name if len(name) <= most else "…" + name[1 - most :]
+
+
+def _entities(text: str) -> str:
+    """`text` for a Mermaid label: what could end it or mean something in it becomes an entity of Mermaid's own."""
+    return "".join(c if c.isalnum() or c in " _.,:=+-/[](){}*" else f"#{ord(c)};" for c in text)

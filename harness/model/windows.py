@@ -1,0 +1,202 @@
+"""Windows: a deep model in pieces shallow enough for the oracle to tell right from wrong.
+
+Bounds grow with depth, and beyond a few layers they allow anything. So every tensor is recorded once in the reference,
+the model is cut into small connected pieces, and each piece is fed what was recorded and judged as a model of its own:
+errors cannot add up, and what diverges is where it is. Pieces that reach across each cut (seams) show what goes wrong
+only where nodes meet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from driftnet.model.inspect import Case
+from driftnet.model.submodel import Recording, UnrecordedError, ancestors, constant_values, reads, submodel
+from driftnet.model.verdict import Verdict, Word
+
+LAYERS, NODES = 3, 8
+"""What a window holds at most: three layers that sum products, of which the running-error ball is narrow up to width
+576; and nodes with floating-point results, without DequantizeLinear."""
+
+SUMMING = frozenset(
+    {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "GRU", "LSTM", "RNN", "Attention", "Loop", "Scan", "If"}
+    | {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DeformConv"}
+)
+
+Unit = tuple[int, ...]
+"""Nodes, by their indices, between which nothing is cut."""
+
+Window = tuple[Unit, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A window as a model of its own, and the verdict on it."""
+
+    window: Window
+    verdict: Verdict
+
+    @property
+    def nodes(self) -> list[int]:
+        return nodes_of(self.window)
+
+
+def nodes_of(window: Iterable[Unit]) -> list[int]:
+    """The nodes of a window in topological order, each once."""
+    return sorted({node for unit in window for node in unit})
+
+
+def live_nodes(case: Case) -> list[int]:
+    """Indices of the nodes that an output depends on, without Constant."""
+    graph = case.proto.graph
+    return sorted(i for i in ancestors(graph, [v.name for v in graph.output]) if graph.node[i].op_type != "Constant")
+
+
+def split(case: Case, recorded: Recording) -> list[Window]:
+    """Connected windows of at most LAYERS and NODES (of floating-point results) that cover every live node once.
+
+    A node joins the window of what it reads, the latest first, while that has room.
+    """
+    units = _units(case, recorded)
+    home = {node: k for k, unit in enumerate(units) for node in unit}
+    makers = _makers(case)
+    windows: list[list[int]] = []
+    placed: dict[int, int] = {}
+    for k, unit in enumerate(units):
+        before = {home[m] for m in _producers(case, makers, unit) if m in home} - {k}
+        for w in sorted({placed[b] for b in before if b in placed}, reverse=True):
+            if _fits(case, recorded, [units[u] for u in (*windows[w], k)]):
+                windows[w].append(k)
+                placed[k] = w
+                break
+        else:
+            placed[k] = len(windows)
+            windows.append([k])
+    return [_with_pairs(case, tuple(units[k] for k in window), units, home) for window in windows]
+
+
+def seams(case: Case, windows: Sequence[Window]) -> list[Window]:
+    """For each node that reads across a cut: it, what it reads there, and what reads it first."""
+    makers = _makers(case)
+    unit_of = {node: unit for window in windows for unit in window for node in unit}
+    readers: dict[int, int] = {}
+    for node in sorted(unit_of, reverse=True):
+        for maker in _producers(case, makers, unit_of[node]):
+            readers[maker] = node
+    found: dict[Window, None] = {}
+    for window in windows:
+        inside = set(nodes_of(window))
+        for unit in window:
+            across = [m for m in _producers(case, makers, unit) if m in unit_of and m not in inside]
+            if across:
+                after = [readers[node] for node in unit[-1:] if node in readers]
+                pieces = {unit_of[node] for node in across} | {unit} | {unit_of[node] for node in after}
+                found[tuple(sorted(pieces))] = None
+    return list(found)
+
+
+def survey(
+    case: Case, recorded: Recording, look: Callable[[Case], Verdict], wrong: Callable[[Verdict], bool]
+) -> Iterator[Judged]:
+    """Judge every window and seam; then, while no verdict is `wrong`, halves of what nobody could judge."""
+    windows = split(case, recorded)
+    waiting, asked, affirmed, clean = [*windows, *seams(case, windows)], set[Window](), set[int](), True
+    while waiting and clean:
+        undecided: list[Window] = []
+        for window in waiting:
+            judged = None if window in asked else _judged(case, recorded, window, look)
+            asked.add(window)
+            if judged is None:
+                continue
+            yield judged
+            if judged.verdict.word is Word.AGREES:
+                affirmed.update(judged.nodes)
+            else:
+                undecided.append(window)
+                clean = clean and not wrong(judged.verdict)
+        halves = [half for window in undecided if len(window) > 1 for half in _halves(window)]
+        waiting = [half for half in halves if not affirmed.issuperset(nodes_of(half))]
+
+
+def _judged(case: Case, recorded: Recording, window: Window, look: Callable[[Case], Verdict]) -> Judged | None:
+    try:
+        return Judged(window, look(submodel(case, nodes_of(window), recorded)))
+    except UnrecordedError:
+        return None
+
+
+def _halves(window: Window) -> tuple[Window, Window]:
+    middle = len(window) // 2
+    return window[:middle], window[middle:]
+
+
+def _units(case: Case, recorded: Recording) -> list[Unit]:
+    """The live nodes in units, in the order of their last nodes.
+
+    With the node that reads it first stands what is computed from constants alone and what makes integer vectors
+    (shapes): a model of these alone has no inputs, and a target folds it. Nor is a Q/DQ pair cut, nor a tensor that
+    could not be recorded.
+    """
+    graph = case.proto.graph
+    live = live_nodes(case)
+    unit = {node: node for node in live}
+
+    def root(node: int) -> int:
+        while unit[node] != node:
+            node = unit[node]
+        return node
+
+    readers: dict[str, list[int]] = {}
+    for node in live:
+        for name in reads(graph.node[node]):
+            readers.setdefault(name, []).append(node)
+    fixed, known = constant_values(graph), recorded.feeds[0]
+    for node in reversed(live):
+        made = [name for name in graph.node[node].output if name]
+        following = [reader for name in made for reader in readers.get(name, ())]
+        if graph.node[node].op_type == "QuantizeLinear":
+            joined = [reader for reader in following if graph.node[reader].op_type == "DequantizeLinear"]
+        elif all(name in known for name in made):
+            joined = following[:1] if fixed.issuperset(made) or all(_serves(known[name]) for name in made) else []
+        else:
+            joined = following
+        for reader in joined:
+            unit[root(node)] = root(reader)
+    units: dict[int, list[int]] = {}
+    for node in live:
+        units.setdefault(root(node), []).append(node)
+    return sorted((tuple(nodes) for nodes in units.values()), key=lambda nodes: nodes[-1])
+
+
+def _serves(x: np.ndarray) -> bool:
+    return x.dtype.kind in "iub" and x.ndim <= 1
+
+
+def _makers(case: Case) -> dict[str, int]:
+    return {name: i for i, node in enumerate(case.proto.graph.node) for name in node.output if name}
+
+
+def _producers(case: Case, makers: dict[str, int], unit: Unit) -> list[int]:
+    names = [name for node in unit for name in reads(case.proto.graph.node[node])]
+    return [makers[name] for name in dict.fromkeys(names) if name in makers and makers[name] not in unit]
+
+
+def _fits(case: Case, recorded: Recording, units: Sequence[Unit]) -> bool:
+    nodes = [case.proto.graph.node[i] for unit in units for i in unit]
+    computing = [n for n in nodes if n.op_type != "DequantizeLinear"]
+    floating = [n for n in computing if any(_is_float(recorded, name) for name in n.output)]
+    return len(floating) <= NODES and sum(n.op_type in SUMMING for n in nodes) <= LAYERS
+
+
+def _is_float(recorded: Recording, name: str) -> bool:
+    return name not in recorded.feeds[0] or recorded.feeds[0][name].dtype.kind == "f"
+
+
+def _with_pairs(case: Case, window: Window, units: Sequence[Unit], home: dict[int, int]) -> Window:
+    """`window` and the Q/DQ pairs before it, which are fused into what reads them."""
+    graph, makers = case.proto.graph, _makers(case)
+    before = {m for unit in window for m in _producers(case, makers, unit) if m in home}
+    pairs = {units[home[m]] for m in before if graph.node[m].op_type == "DequantizeLinear"}
+    return tuple(sorted(set(window) | {pair for pair in pairs if len(pair) == 2}))

@@ -1,0 +1,136 @@
+"""Told: the operations and grids of tensors that an artifact which is no ONNX tells, see targets.interface.Artifact.
+
+What is only moved keeps its codes where the grids are the same. Where a grid is told for one end of a move alone, the
+executor may take it for the other end too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Codes clip(round(x / scale) + zero_point, low, high). sure: whether a tensor surely is on it, or may be."""
+
+    scale: float
+    zero_point: float
+    low: float
+    high: float
+    sure: bool = True
+
+    def value(self, code: float) -> float:
+        """What a code stands for."""
+        return (code - self.zero_point) * self.scale
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One operation of an artifact, see driftnet.targets.interface.Artifact."""
+
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    runs: str
+    steps: float = 0
+    in_order: bool = False
+    whole_bias: bool = False
+    layer: str = ""
+    computes: str = ""
+    then: str = ""
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    values: np.ndarray | None = None
+
+
+NOT_TOLD = Grid(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The operations of an artifact by the tensors that they give, the grids of tensors, and the tensors of the model
+    that are held in another order."""
+
+    makers: Mapping[str, Operation]
+    grids: Mapping[str, Grid]
+    reordered: Mapping[str, str] = field(default_factory=dict)
+
+    def name(self, tensor: str) -> str:
+        """What the model calls the artifact's `tensor`, if it has it."""
+        return self.reordered.get(tensor, tensor)
+
+    def start(self, name: str) -> str:
+        """What the artifact calls tensor `name` of the model, as it is or in another order; "" where it has neither."""
+        held = (tensor for tensor, of in self.reordered.items() if of == name)
+        return next((tensor for tensor in (name, *held) if tensor in self.makers), "")
+
+    def grid(self, tensor: str) -> Grid:
+        """The grid that an operation in codes has for an operand or result: data that are moved keep theirs."""
+        found = {self.grids.get(name) for name in ([tensor] if tensor in self.grids else self._origins(tensor))}
+        return (found.pop() if len(found) == 1 else None) or NOT_TOLD
+
+    def moved_on(self, tensor: str) -> Grid | None:
+        """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved.
+
+        Surely where all are told and the same, and not from one other grid. From several, perhaps: only some may be
+        picked, or all joined first. Where the grid is told for the result only, an executor may take it for what is
+        moved too.
+        """
+        if tensor not in self.grids:
+            return self.taken(tensor)
+        grid, origins = self.grids[tensor], list(self._origins(tensor))
+        told = {self.grids.get(name) for name in origins}
+        if not origins or (len(origins) == 1 and told.isdisjoint((grid, None))):
+            return None
+        return replace(grid, sure=told == {grid} and all(self._is_held(name) for name in origins))
+
+    def _is_held(self, tensor: str) -> bool:
+        """Whether a tensor that has a grid is on it: data moved from another grid are not."""
+        op = self.makers.get(tensor)
+        moved = self.moved_on(tensor) if op and op.runs == "moves" else None
+        return moved.sure if moved else not (op and op.runs == "moves")
+
+    def taken(self, tensor: str) -> Grid | None:
+        """The grid that an executor may take for a `tensor` made without one: that of what it is moved into."""
+        if tensor in self.grids or tensor not in self.makers or not self.makers[tensor].inputs:
+            return None
+        moved = set(self._moved_into(tensor))
+        return None if not moved else replace(moved.pop(), sure=False) if len(moved) == 1 else NOT_TOLD
+
+    def copies(self, name: str) -> list[Grid]:
+        """The grids of tensor `name` of the model, and of its data in another order or place, as far as they have some.
+
+        Its own is the first.
+        """
+        held = (name, *(tensor for tensor, of in self.reordered.items() if of == name))
+        return [*(self.grids[x] for x in held if x in self.grids), *(g for x in held for g in self._moved_into(x))]
+
+    def _moved_into(self, tensor: str) -> Iterator[Grid]:
+        """The grids that the data in `tensor` are moved into."""
+        for name, op in self.makers.items():
+            if op.runs == "moves" and tensor in op.inputs:
+                yield from (self.grids[name],) if name in self.grids else self._moved_into(name)
+
+    def _origins(self, tensor: str) -> Iterator[str]:
+        """The tensors that the data in `tensor` are moved from; only what has memory of its own has a grid."""
+        op = self.makers.get(tensor)
+        for name in op.inputs if op and op.runs == "moves" else ():
+            moved = list(self._origins(name)) if name not in self.grids else []
+            yield from moved or [name]
+
+
+def read(artifact: Mapping[str, Any]) -> Trace:
+    """The Trace of an artifact that tells its operations; one that reads what only a later one gives is left out."""
+    grids = {
+        name: Grid(t["scale"], t["zero_point"], t["low"], t["high"]) for name, t in artifact.get("tensors", {}).items()
+    }
+    makers: dict[str, Operation] = {}
+    given = {name for said in artifact["operations"] for name in said["outputs"]}
+    for said in artifact["operations"]:
+        if all(name in makers or name not in given for name in said["inputs"]):
+            op = Operation(**{**said, "inputs": tuple(said["inputs"]), "outputs": tuple(said["outputs"])})
+            makers |= dict.fromkeys(op.outputs, op)
+    return Trace(makers, grids, artifact.get("reordered", {}))

@@ -1,0 +1,262 @@
+"""The artifact tier for artifacts that are no ONNX but tell their operations: is it executed as it says?
+
+The float model is evaluated in ball arithmetic as the artifact computes it: with the artifact's weights, and with every
+tensor that an operation reads or gives in codes on the grid that the artifact tells for it,
+
+    y = (clip(round(x / scale) + zero_point, low, high) - zero_point) scale
+
+Where x is clear of a tie between two codes y is a point, at a tie it is both, so what is behind is known to rounding
+and nothing drowns in quantisation noise. Which operations run in codes, and which of them do not take the nearest code,
+the target declares; which of them compute a tensor of the model, `tracing` finds out. Of a tensor of which that is not
+known nothing is said, nor of what depends on it, unless it was handed out: then the rest has to follow from what it was
+seen to be. Nor is anything said where a ball is too wide.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from driftnet.model.graph import Graph, Node
+from driftnet.model.verdict import Kind, Verdict
+from driftnet.oracle.artifact.simulated import artifact as told
+from driftnet.oracle.artifact.simulated import histogram_scales as thresholds
+from driftnet.oracle.artifact.simulated import trace as tracing
+from driftnet.oracle.artifact.simulated import weights as layers
+from driftnet.oracle.artifact.simulated.artifact import Grid, Trace
+from driftnet.oracle.artifact.simulated.expand import ROUNDED, expand, rounding
+from driftnet.oracle.artifact.simulated.histogram_scales import Histogram
+from driftnet.oracle.artifact.simulated.trace import Grids, Region
+from driftnet.oracle.artifact.simulated.weights import Layer, Weights
+from driftnet.oracle.ball_arithmetic.ball import Ball, between, format_of, hull, is_float, undecided_where, widened
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
+from driftnet.oracle.exact import rules as dyadic
+from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
+from driftnet.oracle.running_error import is_ill, outside
+
+TIER = "artifact"
+UNKNOWN = "artifact.Unknown."
+"""before the name of an operator: what becomes of its result is not known"""
+SHOWN = "artifact.Shown"
+"""The operator that gives the attribute `tensor` as the artifact handed it out."""
+
+ACTIVATIONS = frozenset({"BatchNormalization", "Clip", "LeakyRelu", "PRelu", "Relu"})
+FLOAT = np.dtype(np.float32)
+ROUNDINGS = 4.0  # of a division by a scale, or a multiplication by its reciprocal
+ONE_STEP = 1.001
+
+
+@dataclass(frozen=True)
+class Simulation:
+    """A float model as an artifact computes it.
+
+    steps         of each tensor that has a grid
+    misquantised  the verdict on the first layer or scale that is not what the model and its calibration ask for
+    """
+
+    graph: Graph
+    steps: Mapping[str, float]
+    misquantised: Verdict | None
+
+
+def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
+    """Each feed is evaluated once. Abstains everywhere unless the artifact tells its operations."""
+    simulation = simulated(question)
+    if simulation is None:
+        return {place: abstains(TIER, place, "the artifact tells no operations", ()) for place in places}
+    if simulation.misquantised:
+        return dict.fromkeys(places, simulation.misquantised)
+    evaluations = {
+        feed: evaluate(
+            simulation.graph, question.case.feeds[feed], observed=question.observed[feed], inexact=question.inexact
+        )
+        for feed in {feed for feed, _ in places}
+    }
+    return {place: _judge(question, place, evaluations[place[0]], simulation) for place in places}
+
+
+def simulated(question: Question) -> Simulation | None:
+    """The simulation of what the artifact says, if it tells its operations and has quantised activations."""
+    artifact, scheme = question.artifact or {}, question.scheme
+    if scheme is None or scheme.activation_codes is None or "operations" not in artifact:
+        return None
+    model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
+    trace = told.read(artifact)
+    regions = tracing.regions(model, trace, runs)
+    steps = {name: trace.grids[r.start].scale for name, r in regions.items() if r.start in trace.grids}
+    kept = _held(model, regions, layers.read(question))
+    problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in kept if weights}
+    doubtful = {name for layer, weights, name in kept if weights is None or problems[layer.name]}
+    doubtful |= {name for name, region in regions.items() if _passes_over(model, region, regions)}
+    sure = [layer.name for layer, weights, name in kept if weights and _is_alone(weights.node, model, regions[name])]
+    regions |= {name: dataclasses.replace(regions[name], known=False, told=False) for name in doubtful}
+    slack = {name: _of_bias(layer, regions[name]) for layer, _, name in kept}
+    graph = _rewritten(_with_weights(model, kept), regions, trace, slack)
+    found = next((problems[name] for name in sure if problems[name]), None)
+    if found is None and "histogram" in artifact:
+        found = thresholds.problem(question, trace, regions, Histogram(**artifact["histogram"]))
+    return Simulation(graph, steps, found)
+
+
+def _judge(question: Question, place: Place, evaluation: Evaluation, simulation: Simulation) -> Verdict:
+    name = place[1]
+    if name in evaluation.undecided:
+        operator = evaluation.undecided[name].removeprefix(UNKNOWN)
+        return abstains(TIER, place, "what is rounded on the way is not known", [operator])
+    got, ball = question.pair(place)[0], evaluation.balls[name]
+    if ball.shape != got.shape:
+        return abstains(TIER, place, "rounding changes the shape", [simulation.graph.producers[name].op])
+    wrong, error = outside(ball, got), distance(got, ball.middle)
+    if wrong.any():
+        verdict = diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
+        step = simulation.steps.get(name, 0.0) if is_float(ball.dtype) else 0.0
+        if verdict.kind is Kind.WRONG_VALUES and error[wrong].max() <= ONE_STEP * step:
+            return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
+        return verdict
+    if is_ill(ball):
+        operators = {node.op for node in question.graph.ancestors(name)}
+        return abstains(TIER, place, "roundings to another code move it too far", sorted(operators))
+    if not got.size:
+        return agrees(TIER, place)
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    return agrees(TIER, place, error=float(error[worst]), bound=float(np.broadcast_to(ball.error, error.shape)[worst]))
+
+
+@rule(ROUNDED)
+def rounded(node: Node, operands: Operands, context: Context) -> Results:
+    """x, known to `slack` only, on the attribute `grids`, at most `steps` beyond the nearest code."""
+    x, grids, steps = operands[0], node.attributes["grids"], node.attributes["steps"]
+    if not is_float(x.dtype):
+        return [x]
+    if slack := node.attributes["slack"]:
+        x = Ball(x.numbers, np.broadcast_to(x.error + slack, x.shape), x.dtype)
+    if len(grids) == 1:
+        return [_on_grid(x, grids[0], steps)]
+    middles, errors = (np.split(part, len(grids), axis=1) for part in (x.numbers, np.broadcast_to(x.error, x.shape)))
+    pieces = [_on_grid(Ball(m, e, x.dtype), grid, steps) for m, e, grid in zip(middles, errors, grids)]
+    middle, error = (
+        np.concatenate([np.broadcast_to(part, p.shape) for p, part in zip(pieces, parts)], axis=1)
+        for parts in ([p.numbers for p in pieces], [p.error for p in pieces])
+    )
+    return [Ball(middle, error, x.dtype)]
+
+
+@rule(SHOWN)
+def shown(node: Node, operands: Operands, context: Context) -> Results:
+    """The tensor, to the rounding of the type that it was handed out in."""
+    x = context.observed[node.attributes["tensor"]]
+    lost = np.abs(x) * format_of(x.dtype).unit if x.dtype == np.float16 else np.zeros(())
+    return [widened(x, lost, x.dtype)]
+
+
+def _on_grid(x: Ball, grid: Grid | None, steps: float) -> Ball:
+    if grid is None:
+        return x
+    v, r = x.numbers / grid.scale, x.error / grid.scale
+    d = r + ROUNDINGS * format_of(FLOAT).unit * (np.abs(v) + r) + steps
+    codes = [np.clip(np.rint(end) + grid.zero_point, grid.low, grid.high) for end in (v - d, v + d)]
+    low, high = ((code - grid.zero_point) * grid.scale for code in codes)
+    u = ROUNDINGS * format_of(x.dtype).unit
+    y = undecided_where(x.undecided, between(low - u * np.abs(low), high + u * np.abs(high), x.dtype))
+    return y if grid.sure else hull([x, y])
+
+
+Held = tuple[Layer, Weights | None, str]
+"""A layer, the weights of the model that it holds, if any has its form, and the result of its region."""
+
+
+def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -> list[Held]:
+    candidates, kept = list(layers.weights_of(model)), []
+    for name, region in regions.items():
+        names = {op.layer for op in region.operations}
+        within = [model.nodes[k] for k in tracing.inside(model, region)]
+        for layer in (layer for layer in found if layer.name in names):
+            fitting = [w for w in candidates if w.node in within and w.matrix.shape == layer.weights.shape]
+            best = min(fitting, key=lambda w: layers.distance(layer, w).max(initial=0.0), default=None)
+            finite = all(np.isfinite(w.factors).all() for w in fitting)  # else they may have become anything
+            kept.append((layer, best if finite else None, name))
+    return kept
+
+
+def _is_alone(node: Node, model: Graph, region: Region) -> bool:
+    """Whether nothing in the region of `node` changes its weights but a BatchNormalization."""
+    others = {model.nodes[k].op for k in tracing.inside(model, region)} - {node.op}
+    return all(op in ACTIVATIONS or dyadic.moves(op) for op in others)
+
+
+def _with_weights(model: Graph, kept: Sequence[Held]) -> Graph:
+    """`model` with the weights that the artifact holds in place of those that they were."""
+    nodes, constants = list(model.nodes), dict(model.constants)
+    for layer, best, name in kept:
+        if best is not None:
+            weights = np.where(best.factors == 0, best.matrix, layer.weights / np.where(best.factors, best.factors, 1))
+            replaced, at = f"{best.node.inputs[1]}~{name}", model.nodes.index(best.node)
+            constants[replaced] = layers.in_place(best.node, weights, model.constants[best.node.inputs[1]].shape)
+            nodes[at] = dataclasses.replace(best.node, inputs=(best.node.inputs[0], replaced, *best.node.inputs[2:]))
+    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
+
+
+def _passes_over(model: Graph, region: Region, regions: Mapping[str, Region]) -> bool:
+    """Whether a tensor on a grid of its own lies inside: the artifact computes it, but the result without it."""
+    within = {name for k in tracing.inside(model, region) for name in model.nodes[k].outputs} - {region.result}
+    return any(any(regions[name].grids) and regions[name].grids != region.grids for name in within & regions.keys())
+
+
+def _of_bias(layer: Layer, region: Region) -> float:
+    """How far off the region's result may be where its bias is cut to whole steps of operand times weights."""
+    if not any(op.whole_bias for op in region.operations):
+        return 0.0
+    read = [grid.scale for grids in region.sources.values() for grid in grids if grid]
+    return max(read, default=0.0) * float(layer.scales.max(initial=0.0))
+
+
+def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace, slack: Mapping[str, float]) -> Graph:
+    """`model` with a rounding wherever a region says so, and what is not known marked so.
+
+    slack   how far off results may be before they are rounded
+    """
+    inside = {name: f"{name}~held" for name in model.outputs if name in regions and any(regions[name].handed_out)}
+    reads, unknown = _reads(model, regions)
+    nodes: list[Node] = []
+    constants = dict(model.constants)
+    for k, node in enumerate(model.nodes):
+        given = [inside.get(name, name) for name in node.inputs]
+        for j, name in enumerate(node.inputs):
+            if (k, name) in reads:
+                nodes.append(rounding(given[j], f"{name}~{k}~{j}", reads[k, name]))
+                given[j] = f"{name}~{k}~{j}"
+        results = [f"{name}~computed" if name in regions else name for name in node.outputs]
+        nodes.append(dataclasses.replace(node, inputs=tuple(given), outputs=tuple(results)))
+        for name in (name for name in node.outputs if name in regions):
+            region, inner, made = regions[name], inside.get(name, name), f"{name}~computed"
+            if name in unknown:
+                expansion = expand(model, region, trace, inside, made, f"{name}~expanded") if region.told else None
+                if expansion is None:
+                    nodes.append(Node(UNKNOWN + node.op, (), tuple({inner, name}), {}))
+                    if region.is_shown and name in model.outputs:
+                        inside[name] = f"{name}~shown"
+                        nodes.append(Node(SHOWN, (), (inside[name],), {"tensor": name}))
+                    continue
+                nodes += [*expansion.nodes, rounding(f"{name}~expanded", inner, expansion.grids, expansion.steps)]
+                constants |= expansion.constants
+            else:
+                nodes.append(rounding(made, inner, region.grids, region.steps, slack.get(name, 0.0)))
+            if inner != name:
+                nodes.append(rounding(inner, name, region.handed_out))
+    return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
+
+
+def _reads(model: Graph, regions: Mapping[str, Region]) -> tuple[dict[tuple[int, str], Grids], set[str]]:
+    """({(number of a node, operand): the grids it is read on}, results of which it is not known what is rounded)"""
+    reads: dict[tuple[int, str], Grids] = {}
+    unknown = {region.result for region in regions.values() if not region.known}
+    for region in regions.values():
+        if region.result not in unknown:
+            for k in tracing.inside(model, region):
+                for name in region.sources.keys() & set(model.nodes[k].inputs):
+                    if reads.setdefault((k, name), region.sources[name]) != region.sources[name]:
+                        unknown.add(region.result)
+    return reads, unknown

@@ -1,0 +1,90 @@
+"""Bias correction: quantisers may move biases by what rounding makes of the mean of a layer's results.
+
+    |b' - b| <= sum |W' - W| max |x| + sum |W| s_x / 2      for each output channel
+
+(https://arxiv.org/abs/1906.04721, section 4.2; NNCF does so unless told otherwise: on eleven models its biases moved by
+a twentieth of that in the median). It is a habit of a quantiser, not of a layer: where few biases of a model have
+moved, they are wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+import numpy as np
+from driftnet.model.graph import Graph
+from driftnet.model.operators import WEIGHTED
+from driftnet.oracle.artifact.verified.dequantized import Numbers
+from driftnet.oracle.artifact.verified.folding import output_axis
+from driftnet.oracle.artifact.verified.format import MOVEMENT, Artifact, Format, Use
+from driftnet.oracle.artifact.verified.match import How, Matching, Pair
+from driftnet.oracle.ball_arithmetic.ball import Undecided
+
+HABIT = 0.5
+"""share of a model's biases that a quantiser moves at least, if it moves any"""
+
+
+def corrected(
+    model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers, wrong: Collection[str]
+) -> frozenset[str]:
+    """Those of the constants `wrong` that are biases, moved by no more than correction may move them."""
+    biases = dict(_biases(model, constants, matching, numbers))
+    moved = biases.keys() & set(wrong)
+    if len(moved) < max(2, HABIT * len(biases)):
+        return frozenset()
+    return frozenset(name for name in moved if biases[name])
+
+
+def _biases(
+    model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers
+) -> Iterator[tuple[str, bool]]:
+    """The biases of linear operators by name, and whether correction explains what the artifact has there."""
+    pairs = {name: pair for pair in matching.pairs for name in pair.node.outputs if pair.how is How.SAME}
+    for pair in pairs.values():
+        if pair.node.op in WEIGHTED:
+            linear, position = pair, 2
+        else:
+            position = next((k for k, name in enumerate(pair.node.inputs) if name in constants), 2)
+            other = pairs.get(pair.node.input(1 - position)) if pair.node.op == "Add" and position < 2 else None
+            if other is None or other.node.op != "MatMul":
+                continue
+            linear = other
+        name = pair.node.input(position)
+        use = pair.operands[position] if position < len(pair.operands) else None
+        if name not in constants or linear.node.input(1) not in constants or use is None:
+            continue
+        try:
+            with np.errstate(invalid="ignore"):  # of infinity
+                error = np.abs(numbers.real(use).numbers.ravel() - constants[name].astype(np.float64).ravel())
+            yield name, bool((error <= _most(linear, constants, numbers)).all())
+        except (Undecided, ValueError):
+            yield name, False
+
+
+def _most(linear: Pair, constants: Mapping[str, np.ndarray], numbers: Numbers) -> np.ndarray:
+    """By how much correction may move the bias behind a linear operator, one number an output channel."""
+    x, w = (_present(use) for use in linear.operands[:2])
+    wanted = constants[linear.node.inputs[1]].astype(np.float64)
+    found = numbers.real(w).numbers
+    channel, _ = output_axis(linear.node, wanted)
+    rest = tuple(k for k in range(wanted.ndim) if k != channel)
+    format = _format(numbers.artifact, x.tensor)
+    half = float(np.max(numbers.scale(format))) / 2 if format else 0.0
+    largest = float(np.abs(numbers.real(x).numbers).max(initial=0.0))
+    return np.asarray(np.abs(found - wanted).sum(rest) * largest + np.abs(wanted).sum(rest) * half)
+
+
+def _format(artifact: Artifact, tensor: str) -> Format | None:
+    """That of what `tensor` is a part of, or moved from."""
+    while tensor not in artifact.formats:
+        maker = artifact.graph.producers.get(tensor)
+        if maker is None or maker.op not in MOVEMENT:
+            return None
+        tensor = maker.inputs[0]
+    return artifact.formats[tensor]
+
+
+def _present(use: Use | None) -> Use:
+    if use is None:
+        raise Undecided("an operand is missing")
+    return use

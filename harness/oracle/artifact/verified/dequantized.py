@@ -1,0 +1,251 @@
+"""The real numbers that tensors of a quantised model stand for, and how a problem with them is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from driftnet.model import graph as graphs
+from driftnet.model.graph import Graph, Node
+from driftnet.oracle.artifact.verified.format import MOVEMENT, Artifact, Format, Use, is_constant, spread
+from driftnet.oracle.ball_arithmetic.ball import NARROW, Ball, Undecided, exact, format_of, is_float, value, widened
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.ball_arithmetic.operands import moved
+from driftnet.oracle.ball_arithmetic.quantized import code_range
+from driftnet.oracle.ball_arithmetic.rules import RULES, Context
+
+COPY = "/duplicated"
+PREFIXES = ("", "InsertedPrecisionFreeCast_")
+SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
+"""what quantisers, and optimisers before them, add to the name of a tensor"""
+FLOAT = np.dtype(np.float32)
+FOLDING_ERROR = 1e-5
+"""of the largest element, or of 1: what folding may make of a constant"""
+
+
+def spellings(name: str) -> Iterator[str]:
+    """What tensor `name` of a float model may be called in an artifact, the likeliest first."""
+    return (start + name + end for start in PREFIXES for end in SUFFIXES)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something wrong with an artifact.
+
+    question  "execution", "topology" or "parameter";   where  the tensor, node or parameter
+    error, bound   how far off, and what was allowed, in the unit of the message
+    culprit   (name, operator) of the node it belongs to;   mild  within one quantisation step
+    """
+
+    question: str
+    where: str
+    error: float
+    bound: float
+    message: str
+    culprit: tuple[str, str] = ("", "")
+    mild: bool = False
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the tensors of `artifact` are under one feed; balls are those of its evaluation."""
+
+    artifact: Artifact
+    balls: Mapping[str, Any]
+
+    def real(self, use: Use) -> Ball:
+        """The real numbers that a tensor stands for. Raises Undecided where they are not known."""
+        ball = self.ball(use.tensor)
+        if not use.integer or use.format is None:
+            return ball
+        if use.format.packed:
+            codes, zero, step = self.unpacked(use)
+            return exact(((codes - zero) * step).astype(FLOAT))
+        step = self.spread_scale(use.format, ball.shape)
+        zero = self.zero_point(use.format, ball.shape)
+        with np.errstate(invalid="ignore"):  # an infinite scale is a problem of its own
+            whole = widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
+        return moved(whole, _flip) if use.format.flipped else whole
+
+    def ball(self, tensor: str) -> Ball:
+        """The ball of a tensor. Raises Undecided where there is none."""
+        found = self.balls.get(tensor)
+        if not isinstance(found, Ball):
+            raise Undecided(f"tensor {tensor!r} has no answer")
+        return found
+
+    def scale(self, format: Format) -> np.ndarray:
+        """The scales of a format in float64, as they are stored; of one computed from data, the likeliest."""
+        if format.unit:
+            a, b = (self.ball(name).numbers for name in format.unit)
+            return format.factor * np.asarray(a.ravel() * b.ravel() if a.size > 1 and b.size > 1 else a * b)
+        return self.ball(format.scale).numbers
+
+    def spread_scale(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
+        """The scales in a shape that broadcasts to that of the integers."""
+        return spread(self.scale(format), format, shape)
+
+    def zero_point(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
+        """The zero points, in a shape that broadcasts to that of the integers."""
+        if not format.zero_point:
+            return np.zeros(())
+        return spread(self.ball(format.zero_point).numbers, format, shape)
+
+    def unpacked(self, use: Use) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(codes, zero points, scales) of the weights of a MatMulNBits, each [K, N]."""
+        format = use.format
+        if format is None or format.packed is None:
+            raise Undecided(f"{use.tensor!r} is not packed")
+        bits, rows, columns = format.packed
+        blocks = -(-rows // format.block)
+        scale = value(self.ball(format.scale)).astype(np.float64).reshape(columns, blocks)
+        zero = np.full((columns, blocks), 2.0 ** (bits - 1))
+        if format.zero_point:
+            stored = value(self.ball(format.zero_point))
+            zero = _bits(stored.reshape(columns, -1), bits)[:, :blocks] if stored.dtype == np.uint8 else stored
+        codes = _bits(value(self.ball(use.tensor)).reshape(columns, -1), bits)
+        wide = [np.repeat(x.reshape(columns, blocks), format.block, axis=1)[:, :rows].T for x in (zero, scale)]
+        return codes[:, :rows].T, wide[0], wide[1]
+
+    def limits(self, format: Format) -> tuple[np.ndarray, np.ndarray]:
+        """The ends of a range, of one scale for the whole tensor."""
+        dtype = self.ball(format.zero_point).dtype if format.zero_point else np.dtype(np.uint8)
+        scale, zero = self.scale(format), self.zero_point(format, (1,))
+        if scale.size != 1:
+            raise Undecided("a range for each channel")
+        low, high = code_range(dtype)
+        with np.errstate(invalid="ignore"):  # a scale may be infinite
+            return np.ravel((low - zero) * scale), np.ravel((high - zero) * scale)
+
+    def step(self, tensor: str) -> np.ndarray | None:
+        """The distance of neighbouring values for each element of a constant, summed where it is rounded several times;
+        None where it is no quantised one."""
+        format = self.artifact.formats.get(tensor)
+        if format and format.packed:
+            codes, _, scale = self.unpacked(self.artifact.use(tensor))
+            # The scale may be that of the largest element with its sign: as large an opposite one has no code.
+            ends = (codes == 0) | (codes == 2 ** format.packed[0] - 1)
+            return np.asarray(np.where(ends, 2 * np.abs(scale), np.abs(scale)))
+        if format:
+            written = self.artifact.codes_of(tensor)
+            ball = self.ball(written)
+            steps = _spacing(ball, format.block > 0) * np.abs(self.spread_scale(format, ball.shape))
+            maker = self.artifact.graph.producers.get(written)
+            if maker and maker.op == "QuantizeLinear" and (before := self.step(maker.inputs[0])) is not None:
+                steps = steps + before  # what an optimiser rounded, and the quantiser again
+            return _flip(steps) if format.flipped else steps
+        node = self.artifact.graph.producers.get(tensor)
+        if node is None or node.op not in MOVEMENT or node.op == "MaxPool":
+            return None
+        step = self.step(node.inputs[0])
+        if step is None:
+            return None
+        rest = [self.ball(name) if name else None for name in node.inputs[1:]]
+        return np.asarray(apply(node, [exact(step.astype(np.float64)), *rest], self.artifact.graph.opset)[0].numbers)
+
+    def stored(self, name: str, wanted: np.ndarray) -> tuple[str, np.ndarray, np.ndarray] | None:
+        """The constant called like `name`: (tensor, its values, its steps) in the shape of `wanted`, transposed if that
+        is nearer. None when there is none; steps are 0 for a float."""
+        for tensor in spellings(name):
+            found = self.constants.get(tensor)
+            if found is None or found.ndim != wanted.ndim:
+                continue
+            step = self.step(tensor)
+            steps = np.zeros(found.shape) if step is None else step
+            sides = [(found, steps)]
+            if found.ndim > 1:
+                sides.append((found.swapaxes(-1, -2), steps.swapaxes(-1, -2)))
+            fitting = [side for side in sides if side[0].shape == wanted.shape]
+            if fitting:
+                return (tensor, *min(fitting, key=lambda side: float(np.abs(side[0] - wanted).sum())))
+        return None
+
+    @cached_property
+    def constants(self) -> Mapping[str, np.ndarray]:
+        """Constants of the artifact that are floats, by name, as what they stand for; quantised ones among them."""
+        found = {}
+        for piece in self.artifact.pieces:
+            for use in piece.uses:
+                if use and use.tensor in self.artifact.constant and use.tensor not in found:
+                    found[use.tensor] = self.real(use).middle
+        return found
+
+
+def _spacing(codes: Ball, blocks: bool) -> np.ndarray:
+    """How far apart neighbouring codes are; twice that at both ends of blocks of 4 bits, as for packed ones, and at the
+    highest of signed codes where the lowest one stands for the largest element."""
+    if is_float(codes.dtype):
+        format = format_of(codes.dtype)
+        _, exponent = np.frexp(codes.numbers)
+        return np.asarray(np.maximum(np.ldexp(format.unit, exponent), format.tiny))
+    low, high = code_range(codes.dtype)
+    ends = (
+        [low, high] if blocks and codes.dtype in NARROW else [high] if low < 0 and (codes.numbers == low).any() else []
+    )
+    return np.where(np.isin(codes.numbers, ends), 2.0, 1.0)
+
+
+def _flip(x: np.ndarray) -> np.ndarray:
+    return x.swapaxes(-1, -2)
+
+
+def _bits(packed: np.ndarray, bits: int) -> np.ndarray:
+    """[n, bytes] -> [n, 8 / bits codes a byte], the low bits first, in float64."""
+    parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, axis=-1).reshape(len(packed), -1).astype(np.float64)
+
+
+def apply(node: Node, operands: list[Ball | None], opset: int) -> list[Any]:
+    """What `node` makes of `operands`. Raises Undecided where that is not known; subgraphs are not entered."""
+    rule = RULES.get(node.op)
+    if rule is None:
+        raise Undecided(f"{node.op} has no rule")
+    try:
+        with np.errstate(all="ignore"):
+            results = list(rule(node, operands, Context(opset, False, _no_subgraph)))
+    except (ValueError, IndexError) as e:  # the operands that the artifact has there do not fit the float model's node
+        raise Undecided(f"{node.op}: {e}") from None
+    if not results or not isinstance(results[0], Ball):
+        raise Undecided(f"{node.op} has no answer")
+    return results
+
+
+def _no_subgraph(proto: Any, operands: Any) -> Any:
+    raise Undecided("subgraphs are not entered")
+
+
+def folded(graph: Graph) -> dict[str, np.ndarray]:
+    """The constants of `graph`, and what is computed from nothing but constants: not what hangs on a rounding there."""
+    constants = dict(graph.constants)
+    known, nodes = set(constants), []
+    for node in graph.nodes:
+        if is_constant(node, known):
+            nodes.append(node)
+            known.update(node.outputs)
+    if nodes:
+        part = graphs.Graph(tuple(nodes), graph.constants, graph.initializers, (), (), graph.opset)
+        balls = evaluate(part, {}).balls
+        vague: set[str] = set()
+        for node in reversed(nodes):
+            made = {name: ball for name in node.outputs if isinstance(ball := balls.get(name), Ball)}
+            if not vague.isdisjoint(made) or not all(_is_sharp(ball) for ball in made.values()):
+                vague.update(node.inputs)
+            else:
+                constants |= {name: _own(ball) for name, ball in made.items()}
+    return constants
+
+
+def _is_sharp(ball: Ball) -> bool:
+    """Whether two ways of computing a constant give the same: not Floor of what is nearly a whole number."""
+    if ball.radius is None:
+        return True
+    share = max(FOLDING_ERROR, 64 * format_of(ball.dtype).unit) if is_float(ball.dtype) else 0.0
+    size = np.abs(ball.numbers).max(initial=1.0, where=np.isfinite(ball.numbers))
+    return bool((ball.error <= share * size).all())
+
+
+def _own(ball: Ball) -> np.ndarray:
+    return np.asarray(ball.middle.astype(ball.dtype))

@@ -1,0 +1,150 @@
+"""D1, execution: is a quantised ONNX model executed as it is written?
+
+The artifact is evaluated in ball arithmetic. A rounding to integers makes its ball a single code, or two at a tie, so
+what is behind it is known exactly and nothing of a wrong kernel hides in quantisation noise. Fused integer kernels
+round once where the written model rounds twice; what is outside only until each rounding is allowed one step more is
+of a milder kind, off-by-one-step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from driftnet.model.graph import Graph, Values, captured
+from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
+from driftnet.oracle.artifact.verified.format import DEQUANTIZE, Artifact, Piece, Use
+from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, format_of
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.exemptions import saturation
+from driftnet.oracle.question import distance
+from driftnet.oracle.running_error import is_ill, outside
+
+SATURATING = frozenset({"Conv", "Gemm", "MatMul"})
+
+
+@dataclass(frozen=True)
+class Execution:
+    """What came of one feed: problems by output, and for outputs that cannot be judged the operator that is why."""
+
+    problems: Mapping[str, Problem]
+    undecided: Mapping[str, str]
+
+
+def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Values) -> Execution:
+    """Whether the `observed` outputs are what `graph`, evaluated as `evaluation` on `feed`, makes."""
+    problems, undecided = {}, {}
+    lenient: Evaluation | None = None
+    for name in graph.outputs:
+        if name not in observed:
+            continue
+        ball = evaluation.balls.get(name)
+        if not isinstance(ball, Ball):
+            undecided[name] = evaluation.undecided.get(name, "")
+            continue
+        problem = difference(ball, observed[name], name)
+        if problem is None:
+            if between := between_steps(graph, evaluation, name, observed[name]):
+                problems[name] = between
+                continue
+            if is_ill(ball) or ball.undecided.any():
+                undecided[name] = graph.producers[name].op if name in graph.producers else ""
+            continue
+        lenient = lenient or evaluate(graph, feed, lenient=True)
+        wider = lenient.balls.get(name)
+        if not isinstance(wider, Ball):
+            undecided[name] = lenient.undecided.get(name, "")
+            continue
+        problems[name] = difference(wider, observed[name], name) or replace(problem, mild=True)
+    return Execution(problems, undecided)
+
+
+def nodes_as_written(graph: Graph, tensors: Values) -> list[Problem]:
+    """The nodes of `graph` whose recorded results are not what they make of their recorded operands.
+
+    tensors   the constants, and whatever else was recorded; a node that reads another is not judged
+    """
+    problems = []
+    for node in graph.nodes:
+        given = {name: tensors[name] for name in (*node.inputs, *captured(node)) if name in tensors}
+        if any(name and name not in given for name in node.inputs):
+            continue
+        part = Graph((node,), {}, frozenset(), tuple(given), node.outputs, graph.opset)
+        made = {name: tensors[name] for name in node.outputs if name in tensors}
+        run = execution(part, evaluate(part, given), given, made)
+        for problem in run.problems.values():
+            message = f"{node.op} is not computed as written, even without optimisations: {problem.message}"
+            where = node.name or node.outputs[0]
+            problems.append(replace(problem, where=where, message=message, culprit=(where, node.op)))
+    return problems
+
+
+def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
+    """The problem of `x`, called `name`, with where it is farthest outside its ball; None when it is inside."""
+    if ball.shape != x.shape:
+        message = f"{name!r} has shape {list(x.shape)}, as written {list(ball.shape)}"
+        return Problem("execution", name, np.inf, 0.0, message)
+    wrong = outside(ball, x)
+    if not wrong.any():
+        return None
+    error = np.asarray(distance(x, ball.middle))
+    bound = np.broadcast_to(ball.error, error.shape)
+    where = np.unravel_index(
+        int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, posinf=1e300), -1))), error.shape
+    )
+    message = (
+        f"{name!r} is {x[where]}{_at(where)}, as written {ball.middle[where]:.9g}: error {error[where]:.3g}, "
+        f"bound {bound[where]:.3g}; {int(wrong.sum())} of {wrong.size} elements"
+    )
+    return Problem("execution", name, float(error[where]), float(bound[where]), message)
+
+
+def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray) -> Problem | None:
+    """The problem of `x`, where a DequantizeLinear with one scale makes it of integers and it is no multiple of that.
+
+    At a tie the ball takes in whatever lies between two codes, though there is nothing.
+    """
+    node = graph.producers.get(name)
+    if node is None or node.op not in DEQUANTIZE or not x.size or not np.isfinite(x).all():
+        return None
+    codes, scale = evaluation.balls.get(node.inputs[0]), graph.constants.get(node.inputs[1])
+    if scale is None or scale.size != 1 or not scale.all():
+        return None
+    if not isinstance(codes, Ball) or codes.dtype.kind not in "iu":
+        return None
+    real, step = x.astype(np.float64), float(scale.flat[0])
+    worst = float(np.abs(real - np.rint(real / step) * step).max())
+    bound = 4 * format_of(x.dtype).unit * float(np.abs(real).max())
+    if worst <= bound:
+        return None
+    message = f"{name!r} lies up to {worst / step:.3g} steps beside what a DequantizeLinear with scale {step:.6g} makes"
+    return Problem("execution", name, worst, bound, message)
+
+
+def saturates(artifact: Artifact, numbers: Numbers) -> bool:
+    """Whether the machine may cut a pair of products of u8 activations and s8 weights."""
+    return any(_saturates(piece, numbers) for piece in artifact.pieces if piece.node.op in SATURATING)
+
+
+def _saturates(piece: Piece, numbers: Numbers) -> bool:
+    """With the largest code of all for any."""
+    try:
+        a, w = (_codes(use, numbers) for use in piece.uses[:2])
+    except (Undecided, ValueError):
+        return False
+    if a is None or w is None or a.dtype != np.uint8 or w.dtype != np.int8:
+        return False
+    return saturation.saturates(a.high.max(initial=0), np.abs(w.numbers).max(initial=0))
+
+
+def _codes(use: Use | None, numbers: Numbers) -> Ball | None:
+    if use is None or use.format is None:
+        return None
+    maker = numbers.artifact.graph.producers.get(use.tensor)
+    return numbers.ball(use.tensor if use.integer or maker is None else maker.inputs[0])
+
+
+def _at(where: Sequence[Any]) -> str:
+    return f" at [{', '.join(map(str, where))}]" if len(where) else ""

@@ -1,0 +1,75 @@
+"""What differs from the float model, told for a person: by how much, where, and who is to blame."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from driftnet.model.graph import Node
+from driftnet.oracle.artifact.verified.dequantized import Problem
+from driftnet.oracle.artifact.verified.match import How, Pair
+from driftnet.oracle.ball_arithmetic.ball import Ball
+from onnx import GraphProto
+
+
+def blaming(node: Node, what: str, problem: Problem) -> Problem:
+    """`problem`, of which `node` is the cause."""
+    where = node.name or node.outputs[0]
+    message = f"{node.op} {where!r} {what}: {problem.message}"
+    return replace(problem, where=where, culprit=(where, node.op), message=message)
+
+
+def disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> Problem | None:
+    """The problem where the balls that the float model and the artifact make of tensor `name` have no point in common,
+    with where they are farthest apart; slack: by how much besides they may be."""
+    node = pair.node
+    where, culprit = node.name or name, (node.name or name, node.op)
+    if wanted.shape != found.shape:
+        message = f"{node.op} makes {name!r} of shape {list(found.shape)}, the float model of {list(wanted.shape)}"
+        return Problem("topology", where, np.inf, 0.0, message + differences(pair), culprit)
+    with np.errstate(invalid="ignore"):
+        error = np.abs(wanted.numbers - found.numbers)
+    bound = np.broadcast_to(wanted.error + found.error + slack, error.shape)
+    same = (wanted.numbers == found.numbers) | (np.isnan(wanted.numbers) & np.isnan(found.numbers)) | np.isinf(bound)
+    wrong = ~same & ~(error <= bound * (1 + 1e-6))
+    if not wrong.any():
+        return None
+    worst = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, nan=np.inf), -1))), error.shape)
+    have, should = found.numbers[worst], wanted.numbers[worst]
+    if pair.how is How.ABSORBED:
+        said = (
+            f"{node.op} is gone, and no range does what it did: {name!r} holds {have:.6g}, {node.op} makes {should:.6g}"
+        )
+    elif pair.how is How.SAME:
+        said = f"{node.op} is not the float model's{differences(pair)}: {name!r} is {have:.6g}, should be {should:.6g}"
+    else:
+        said = f"{name!r} is {have:.6g}, the float model's {node.op} on the same operands makes {should:.6g}"
+    message = f"{said}; {int(wrong.sum())} of {wrong.size} elements"
+    return Problem("topology", where, float(error[worst]), float(bound[worst]), message, culprit)
+
+
+def differences(pair: Pair) -> str:
+    """Which attributes differ, for a person."""
+    if pair.piece is None:
+        return ""
+    a, b = pair.node.attributes, pair.piece.node.attributes
+    names = [k for k in {**a, **b} if str(a.get(k)) != str(b.get(k))]
+    told = [
+        f"another {k}" if isinstance(a.get(k), GraphProto) else f"{k} {b.get(k)} instead of {a.get(k)}" for k in names
+    ]
+    return f" ({', '.join(told)})" if told else ""
+
+
+def distance_told(error: float, step: float) -> str:
+    """How far off a constant is, in steps where it has any."""
+    return f"{error / step:.3g} steps off" if step > 0 else f"off by {error:.3g}"
+
+
+def channels_told(wrong: np.ndarray) -> str:
+    """Where the wrong elements are, if they fill some indices of one axis only."""
+    for axis in range(wrong.ndim):
+        others = tuple(k for k in range(wrong.ndim) if k != axis)
+        hit = np.flatnonzero(wrong.any(axis=others))
+        if len(hit) <= max(2, wrong.shape[axis] // 4):
+            return f", all in {', '.join(map(str, hit[:4]))} of axis {axis}"
+    return ""

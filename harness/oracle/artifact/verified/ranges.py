@@ -1,0 +1,272 @@
+"""D3, ranges of activations: do they cover what calibration saw, [min, 0, max] within 1.01 steps, and no more?
+
+Where calibration clips (Entropy, Percentile), a range only has to be a part of the data's. A tensor may have the range
+of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from driftnet.model.graph import Graph, Node, Values, captured
+from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
+from driftnet.oracle.artifact.verified.format import MOVEMENT, SHAPES, Format, Rounding
+from driftnet.oracle.artifact.verified.match import RANGES, Matching
+from driftnet.oracle.artifact.verified.range_outliers import (
+    ABSURD,
+    BOUNDS,
+    ROOM,
+    Proportion,
+    Range,
+    bounds,
+    moved_from,
+    outliers,
+)
+from driftnet.oracle.artifact.verified.reader import read_artifact
+from driftnet.oracle.ball_arithmetic.ball import Undecided, exact, format_of
+
+COVER = 1.01
+CODES = 255
+WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
+"""operators that give nothing beyond what they read; onnxruntime's quantiser gives their results the scale of that"""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of how ranges were chosen.
+
+    ranges    [min, max] of each float tensor
+    clips     calibration may choose a narrower range
+    errors    how far these tensors may be off by what is rounded to float16 before
+    sampled   these are not the data of calibration: only an absurd range is wrong
+    records   the float tensors, where sampled: an outlier is wrong too
+    alike     these inputs are like those of calibration; of others an outlier has to be ABSURD
+    """
+
+    ranges: Mapping[str, Range]
+    clips: bool = False
+    errors: Mapping[str, float] = field(default_factory=dict)
+    sampled: bool = False
+    records: Sequence[Values] = ()
+    alike: bool = False
+
+
+def ranges_of(records: Sequence[Values]) -> dict[str, tuple[float, float]]:
+    """[min, max] of each float tensor over several feeds; an empty tensor has none."""
+    ranges: dict[str, tuple[float, float]] = {}
+    for record in records:
+        for name, x in record.items():
+            if x.dtype.kind == "f" and x.size:
+                low, high = ranges.get(name, (np.inf, -np.inf))
+                ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
+    return ranges
+
+
+def stated_ranges(graph: Graph) -> dict[str, Range]:
+    """The ranges that an artifact rounds its tensors within, and those that data movement makes these of."""
+    artifact = read_artifact(graph)
+    numbers = Numbers(artifact, {name: exact(x) for name, x in graph.constants.items()})
+    ranges: dict[str, Range] = {}
+    for rounding in artifact.roundings:
+        try:
+            low, high = (float(end[0]) for end in numbers.limits(rounding.format))
+        except Undecided:
+            continue
+        if np.isfinite([low, high]).all() and low < high:
+            ranges |= dict.fromkeys((rounding.real, moved_from(graph, rounding.real)), (low, high))
+    return ranges | {name: ranges[real] for name, real in artifact.real.items() if real in ranges}
+
+
+def check_ranges(model: Graph, matching: Matching, numbers: Numbers, calibration: Calibration) -> tuple[Problem, ...]:
+    """The problems with ranges, given what is known of their data."""
+    checker = _Checker(model, matching, numbers, calibration)
+    checker.judge()
+    return tuple(checker.problems)
+
+
+@dataclass
+class _Checker:
+    model: Graph
+    matching: Matching
+    numbers: Numbers
+    calibration: Calibration
+    problems: list[Problem] = field(default_factory=list)
+    proportions: list[Proportion] = field(default_factory=list)
+
+    def judge(self) -> None:
+        """Every static rounding of a tensor that the float model has."""
+        tensors: dict[str, list[str]] = {}
+        for name, real in self.matching.at.items():
+            tensors.setdefault(real, []).append(name)
+        shared: dict[tuple[object, ...], list[str]] = {}
+        judged = []
+        unknown = set()  # formats of tensors that the float model has not, of weights, or that stand in the float model
+        formats = self.numbers.artifact.formats
+        own = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
+        own |= self.model.constants.keys()  # an optimiser moved a pair of the float model
+        for rounding in self.numbers.artifact.roundings:
+            if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
+                continue
+            try:
+                key = self.key(rounding.format)
+            except Undecided:
+                continue
+            if rounding.real not in tensors or rounding.format.scale in own:
+                unknown.add(key)
+                continue
+            shared.setdefault(key, []).extend(tensors[rounding.real])
+            judged.append((rounding, key))
+        for rounding, key in judged:
+            if key in unknown:
+                continue
+            self.range(rounding, shared[key], tensors[rounding.real])
+        records, alike = self.calibration.records, self.calibration.alike
+        for proportion, log2, least in outliers(self.model, self.proportions, records, alike):
+            said = self.told(proportion.rounding, proportion.found, proportion.seen)
+            message = f"{said}: {2**log2:.3g} times the proportion of the other tensors"
+            self.add(proportion.rounding, proportion.rounding.node, 2 ** abs(log2), 2**least, message)
+
+    def add(self, rounding: Rounding, node: Node, error: float, bound: float, message: str) -> None:
+        culprit = (node.name or node.outputs[0], node.op)
+        self.problems.append(Problem("parameter", rounding.format.scale, error, bound, message, culprit))
+
+    def told(self, rounding: Rounding, found: Range, data: Range) -> str:
+        seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
+        return f"{_rounded(rounding, found)}, but {seen} [{data[0]:.6g}, {data[1]:.6g}]"
+
+    def key(self, format: Format) -> tuple[object, ...]:
+        """What tensors that are rounded alike have in common; a quantiser of which nothing is known may write that
+        anew for each."""
+        values = (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
+        return values if self.calibration.sampled else (format.scale, format.zero_point)
+
+    def range(self, rounding: Rounding, shared: Sequence[str], own: Sequence[str]) -> None:
+        try:
+            low, high = (float(end[0]) for end in self.numbers.limits(rounding.format))
+        except Undecided:
+            return
+        scale = self.numbers.scale(rounding.format).item()
+        if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
+            return
+        if self.calibration.sampled and (most := self.beyond(own, (low, high))):
+            message = f"{_rounded(rounding, (low, high))}, but cannot leave [{most[0]:g}, {most[1]:g}]"
+            self.add(rounding, rounding.node, (high - low) / (most[1] - most[0]), ROOM, message)
+            return
+        reached, lent = self.neighbours(own)
+        names = [name for name in dict.fromkeys([*own, *self.linked(reached, shared), *reached]) if name not in lent]
+        known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
+        if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
+            return
+        known_as = [*_candidates(known), *self.by_definition(names)]
+        sizes = [np.log2(max(-low, high) / max(-a, b)) for a, b in known_as if b > a] if high > low else []
+        vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
+        unit = format_of(self.numbers.ball(rounding.format.scale).dtype).unit  # the scale is rounded to it
+        vague += unit * max(-low, high)
+
+        def fits(candidates: Iterable[Range]) -> bool:
+            return any(self.fits(candidate, (low, high), scale, vague) for candidate in candidates)
+
+        if fits(known_as):
+            recorded = [name for name in own if name in self.calibration.ranges]
+            # What calibration saw is held to that alone: how far it clips is its own affair. The last is behind a Relu
+            # or Clip that the range has absorbed.
+            if self.calibration.sampled and sizes and recorded:
+                data, log2 = self.calibration.ranges[recorded[-1]], min(sizes, key=abs)
+                self.proportions.append(Proportion(rounding, recorded[-1], log2, (low, high), data))
+            return
+        error = max(abs(min(known[0][0], 0) - low), abs(max(known[0][1], 0) - high)) / scale
+        message = f"{self.told(rounding, (low, high), known[0])}: {error:.3g} steps off"
+        ranges = {name: self.calibration.ranges[name] for name in lent if name in self.calibration.ranges}
+        found = [name for name, x in ranges.items() if fits(_candidates([x])) or self.has_no_scale([x], rounding)]
+        lenders = [lent[name] for name in found]
+        if lenders:
+            message += f"; that is the range of what {lenders[0].op} makes of it, which is not all that is read of it"
+        self.add(rounding, [*lenders, rounding.node][0], error, COVER, message)
+
+    def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
+        """Whether data are so small that their scale would be no normal number: quantisers then take 1."""
+        dtype = self.numbers.ball(rounding.format.scale).dtype
+        largest = min(max(-low, high) for low, high in known)
+        return (
+            dtype.kind == "f"
+            and self.numbers.scale(rounding.format).item() == 1
+            and largest < 2 * CODES * float(np.finfo(dtype).tiny)
+        )
+
+    def fits(self, wanted: Range, found: Range, scale: float, vague: float) -> bool:
+        slack = COVER * scale + vague
+        if self.calibration.sampled:
+            return not self.calibration.alike or wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
+        if self.calibration.clips:
+            return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
+        return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
+
+    def by_definition(self, names: Iterable[str]) -> Iterator[Range]:
+        """The ranges that the results of an operator may be given, whatever the data."""
+        for name in names:
+            if (node := self.model.producers.get(name)) and node.op in BOUNDS:
+                yield from ((0.0, 1.0), (-1.0, 1.0))
+            elif known := bounds(self.model, name):
+                yield known
+
+    def beyond(self, names: Iterable[str], found: Range) -> Range | None:
+        """What one of `names` may hold by definition, where `found` goes far beyond that."""
+        known = [bounds(self.model, moved_from(self.model, name)) for name in names]
+        largest = max(-found[0], found[1])
+        return next((x for x in known if x and largest > ROOM * COVER * max(-x[0], x[1]) > 0), None)
+
+    def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
+        """Those of `shared` that nodes link with `near`: quantisers give no others one scale, and the one that is known
+        to have written it gives it only to what its operators of WITHIN read and make."""
+        reached, waiting = set(near), set(shared) - set(near)
+        while found := {
+            name
+            for node in self.model.nodes
+            if self.calibration.sampled or node.op in WITHIN
+            if not reached.isdisjoint(ends := {*node.inputs, *node.outputs})
+            for name in ends & waiting
+        }:
+            reached |= found
+            waiting -= found
+        return (name for name in shared if name in reached)
+
+    def neighbours(self, own: Sequence[str]) -> tuple[set[str], dict[str, Node]]:
+        """Tensors whose range the one called `own` may have, through data movement and of a Relu or Clip; and those
+        whose range it may not have, because the Relu or Clip is not all that reads it."""
+        reached, lent = set(own), dict[str, Node]()
+        for node in self.model.nodes:  # forward
+            name = node.input(0)
+            if name in lent and node.op in MOVEMENT | RANGES:
+                lent.update(dict.fromkeys(node.outputs, lent[name]))
+            elif name in reached and node.op in RANGES and not self.sees_all(node):
+                lent[node.outputs[0]] = node
+            elif name in reached and node.op in MOVEMENT | RANGES:
+                reached.update(node.outputs)
+        for node in reversed(self.model.nodes):
+            if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):
+                reached.add(node.inputs[0])
+        return reached, lent
+
+    def sees_all(self, node: Node) -> bool:
+        """Whether nothing of the operand of a Relu or Clip is read but what this, or another one like it, passes on."""
+        name, found = node.inputs[0], self.calibration.ranges.get(node.outputs[0])
+        readers = [other for other in self.model.nodes if name in (*other.inputs, *captured(other))]
+        return name not in self.model.outputs and all(
+            other.op in SHAPES or (other.op in RANGES and self.calibration.ranges.get(other.outputs[0]) == found)
+            for other in readers
+        )
+
+
+def _rounded(rounding: Rounding, found: Range) -> str:
+    return f"{rounding.real!r} is rounded within [{found[0]:.6g}, {found[1]:.6g}]"
+
+
+def _candidates(known: Sequence[Range]) -> Iterator[Range]:
+    """The ranges that data in one of `known`, or in all of them, may give: [min, 0, max], or symmetric."""
+    union = (min(low for low, _ in known), max(high for _, high in known))
+    for low, high in [*known, union]:
+        low, high = min(low, 0.0), max(high, 0.0)
+        yield low, high
+        yield -max(-low, high), max(-low, high)

@@ -1,0 +1,317 @@
+"""D2, topology: is the artifact's graph the float graph, but for roundings?
+
+With every QuantizeLinear taken for a clip to its range, and the float model given the artifact's weights, both compute
+the same up to float rounding. That is asked node by node: a float node and its counterpart, on the very values that the
+artifact has there, so nothing accumulates and a wrong node is named. Counterparts with the same attributes need no
+arithmetic. A Relu or Clip may have been absorbed into a range: then that range has to do what it did, up to 0.51 of a
+step at its bounds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from driftnet.model.graph import Graph, Node, captured
+from driftnet.model.operators import AFFINE
+from driftnet.oracle.artifact.verified.dequantized import FOLDING_ERROR, Numbers, Problem, apply
+from driftnet.oracle.artifact.verified.format import SHAPES, Use
+from driftnet.oracle.artifact.verified.match import RANGES, RESHAPING, How, Matching, Pair
+from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
+from driftnet.oracle.artifact.verified.names import same_attributes, without_bodies
+from driftnet.oracle.artifact.verified.view import MOVED_BOUND, Sight
+from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
+from driftnet.oracle.ball_arithmetic.operands import moved
+from onnx import GraphProto
+
+REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
+"""operators whose attributes mean something else in another opset"""
+
+
+@dataclass(frozen=True)
+class Topology:
+    """problems, and nodes of the float model of which it cannot be told that they are right, of so many."""
+
+    problems: tuple[Problem, ...]
+    doubtful: tuple[Node, ...]
+    nodes: int
+
+
+def compare(model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers) -> Topology:
+    """Whether each node of `model` is in the artifact, on the values that `numbers` has."""
+    walk = _Walk(model, constants, matching, numbers)
+    doubtful = [pair.node for pair in matching.pairs if not walk.step(pair)]
+    walk.ends()
+    return Topology(tuple(walk.problems), tuple(doubtful), len(matching.pairs))
+
+
+def differing_attributes(matching: Matching) -> Iterator[Problem]:
+    """Nodes whose attributes are given other values, for an artifact that cannot be evaluated."""
+    for pair in matching.pairs:
+        if pair.how is How.SAME and pair.piece:
+            theirs = pair.piece.node.attributes
+            stated = {k: x for k, x in pair.node.attributes.items() if k in theirs and not isinstance(x, GraphProto)}
+            if any(str(theirs[k]) != str(x) for k, x in stated.items()):
+                where = pair.node.name or pair.first
+                message = f"{pair.node.op} is not the float model's{differences(pair)}"
+                yield Problem("topology", where, 1.0, 0.0, message, (where, pair.node.op))
+
+
+@dataclass
+class _Walk:
+    model: Graph
+    constants: Mapping[str, np.ndarray]
+    matching: Matching
+    numbers: Numbers
+    problems: list[Problem] = field(default_factory=list)
+    alone: list[Node] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        anchored = {real for name, real in self.matching.at.items() if name not in self.model.producers}
+        self.sight = Sight(self.constants, self.matching, self.numbers, anchored)
+        absorbed = [pair for pair in self.matching.pairs if pair.how is How.ABSORBED and pair.node.op in AFFINE]
+        self.folded = {id(pair.piece) for pair in absorbed if pair.piece}
+        self.opset = self.numbers.artifact.graph.opset
+        self.sources: dict[str, frozenset[str]] = {}
+        self.turns: dict[str, tuple[int, ...]] = {}
+
+    def step(self, pair: Pair) -> bool:
+        """Judge one node; whether it could be told that it is right or wrong."""
+        try:
+            match pair.how:
+                case How.SAME:
+                    return self.is_identical(pair) or self.compared(pair)
+                case How.NAMED:
+                    return self.compared(pair)
+                case How.ABSORBED if not self.is_clipped_later(pair.node):
+                    return self.absorbed(pair)
+            self.carry(pair.node, apply(pair.node, self.sight.operands(pair), self.model.opset))
+        except Undecided:
+            return False
+        finally:
+            self.sight.anchored.update(self.sight.at[name] for name in pair.node.outputs if name in self.sight.at)
+            self.sight.lifted.clear()
+        return True
+
+    def carry(self, node: Node, results: Sequence[Any]) -> None:
+        """Go on with what the float model makes, where the artifact has no counterpart."""
+        self.alone.append(node)
+        self.sight.carried.update(zip(node.outputs, results))
+        self.sources.update(dict.fromkeys(node.outputs, self.sources_of(node)))
+        for name in node.outputs:
+            self.sight.at.pop(name, None)
+        turn = self.turn(node)
+        if turn and isinstance(results[0], Ball) and len(results[0].shape) == len(turn):
+            self.turns.update(dict.fromkeys(node.outputs, turn))
+
+    def sources_of(self, node: Node) -> frozenset[str]:
+        """The tensors of the artifact that the operands of a node are, or that these are computed from."""
+        known = [self.sources.get(name, frozenset((self.sight.at.get(name, ""),))) for name in node.inputs]
+        return frozenset[str]().union(*known)
+
+    def turn(self, node: Node) -> tuple[int, ...]:
+        """How the artifact's axes are to be permuted to give those of a node that stands behind a Transpose which the
+        artifact has further on, or not at all."""
+        before = next((self.turns[name] for name in node.inputs if name in self.turns), ())
+        if node.op != "Transpose":
+            return before
+        ball = self.sight.carried.get(node.outputs[0])
+        own = node.attributes.get("perm") or range(len(ball.shape) if isinstance(ball, Ball) else 0)[::-1]
+        return tuple(before[k] for k in own) if before else tuple(own)
+
+    def is_identical(self, pair: Pair) -> bool:
+        """Whether the counterpart is the same operation by its form."""
+        artifact, node = self.numbers.artifact, pair.node
+        if pair.piece is None or pair.piece.node.op != node.op:
+            return False
+        if not same_attributes(without_bodies(node), without_bodies(pair.piece.node)):
+            return False
+        if node.op in REDEFINED and self.model.opset != artifact.graph.opset:
+            return False
+        names = node.inputs + ("",) * (len(pair.operands) - len(node.inputs))
+        if id(pair.piece) in self.folded:  # D3 looks after the bias that this may have made
+            names = names[:2]
+        return all(self.is_same_operand(name, use) for name, use in zip(names, pair.operands))
+
+    def is_same_operand(self, name: str, use: Use | None) -> bool:
+        if not name or use is None:
+            return not name and use is None
+        if name not in self.constants:
+            return self.sight.at.get(name) == use.real
+        if use.tensor not in self.numbers.artifact.constant:
+            return False
+        constant = self.constants[name]
+        return is_float(constant.dtype) or np.array_equal(constant, self.numbers.ball(use.tensor).middle)
+
+    def compared(self, pair: Pair) -> bool:
+        """Compute the node on the artifact's values, and hold it against what the artifact has."""
+        node, real = self.neutral(pair), self.sight.at[pair.first]
+        self.sight.apart = pair.how is How.NAMED or not self.sight.carried.keys().isdisjoint(node.inputs)
+        operands = self.sight.operands(pair)
+        if pair.how is How.NAMED and any(self.is_behind(self.sight.at.get(name, real), real) for name in node.inputs):
+            self.carry(pair.node, apply(node, operands, self.model.opset))  # `ends` allows for the rounding in between
+            return True
+        if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
+            bias = self.numbers.real(pair.operands[2])
+            operands = [*operands[:2], moved(bias, np.ravel)]
+        wanted = apply(node, operands, self.model.opset)
+        returned = pair.how is How.NAMED and real in self.sources_of(node)  # Transposes that cancel, say
+        found = [self.sight.shown(real)] if returned else self.found(pair, real)
+        both = [
+            x for x in zip(node.outputs, wanted, found) if x[0] and isinstance(x[1], Ball) and isinstance(x[2], Ball)
+        ]
+        if both and all(np.isinf(b.error).all() for _, _, b in both):
+            return False
+        if pair.guessed and any(disagreement(pair, *x, 0.0) for x in both):
+            self.carry(pair.node, wanted)
+            return False
+        for name, a, b in both:
+            if self.is_turned(pair, name, a, b):
+                continue
+            if pair.how is How.NAMED and disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
+                return self.step(replace(pair, how=How.ABSORBED))
+            self.hold(pair, name, a, b, self.sight.of_constant(real))
+        self.sight.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.sight.at)
+        return True
+
+    def is_turned(self, pair: Pair, name: str, wanted: Ball, found: Ball) -> bool:
+        """Whether a result has its axes in another order, because a Transpose before it has travelled behind it."""
+        turn = self.turn(pair.node) if not self.turns.keys().isdisjoint(pair.node.inputs) else ()
+        if not turn or len(turn) != len(found.shape) or not disagreement(pair, name, wanted, found, 0.0):
+            return False
+        if disagreement(pair, name, wanted, moved(found, lambda x: x.transpose(turn)), 0.0):
+            return False
+        self.sight.carried[name] = moved(self.sight.shown(self.sight.at.pop(name)), lambda x: x.transpose(turn))
+        self.turns[name] = turn
+        return True
+
+    def is_behind(self, later: str, real: str) -> bool:
+        """Whether the artifact makes `later` of `real`: of two Transposes that cancel, the operand of its result."""
+        names, seen = [later], {real}
+        while names:
+            piece = self.sight.makers.get(names.pop())
+            read = {use.real for use in piece.uses if use} if piece else set()
+            if real in read:
+                return True
+            names += read - seen
+            seen |= read
+        return False
+
+    def neutral(self, pair: Pair) -> Node:
+        """The node without the factors of a Gemm that have been multiplied into its constants: D3 looks after those."""
+        node = pair.node
+        if node.op == "MatMul" and pair.piece and pair.piece.node.op == "Gemm":
+            return replace(node, op="Gemm", attributes={})
+        if node.op != "Gemm" or pair.piece is None or pair.piece.node.op not in ("Gemm", "MatMul"):
+            return node
+        other = pair.piece.node.attributes
+        factors = {
+            name: other.get(name, 1.0) for k, name in ((1, "alpha"), (2, "beta")) if node.input(k) in self.constants
+        }
+        return replace(node, attributes={**node.attributes, **factors})
+
+    def found(self, pair: Pair, real: str) -> list[Any]:
+        """What the artifact has for each result."""
+        if pair.piece is not None and pair.how is How.SAME and pair.bias is None:
+            read = self.sight.lent if self.sight.apart else self.sight.seen
+            return apply(pair.piece.node, [read(use) if use else None for use in pair.piece.uses], self.opset)
+        if real in self.sight.makers:
+            return [self.sight.unrounded(real)]
+        return [self.sight.shown(real)]
+
+    def absorbed(self, pair: Pair) -> bool:
+        """Whether nothing is missing without the node: for a range, what its readers see passes through unchanged."""
+        node = pair.node
+        if node.op not in RANGES or self.is_only_measured(node):
+            return True
+        real = self.sight.at[pair.first]
+        rest = [self.bound(name) if name else None for name in node.inputs[1:]]
+        found = []
+        for use in {use.tensor: use for use in self.sight.views.get(real, [])}.values() or [self.sight.view(real)]:
+            seen = self.numbers.real(use)
+            wanted = apply(node, [seen, *rest], self.model.opset)[0]
+            found.append(disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.sight.step_of(use)))
+        # Others may rightly read the tensor as it was before the Relu.
+        if all(found):
+            self.problems += [problem for problem in found[:1] if problem]
+        return True
+
+    def is_only_measured(self, node: Node) -> bool:
+        """Whether of the result of a node nothing is read but its shape."""
+        name = node.outputs[0]
+        readers = [other for other in self.model.nodes if name in (*other.inputs, *captured(other))]
+        return name not in self.model.outputs and all(other.op in SHAPES for other in readers)
+
+    def bound(self, name: str) -> Ball:
+        """A bound of a Clip that is gone, which the artifact need not have."""
+        given = self.numbers.balls.get(name) if name in self.model.inputs else None
+        return exact(self.constants[name]) if name in self.constants else given or self.sight.value(name)
+
+    def is_clipped_later(self, node: Node) -> bool:
+        """Whether a Relu has become part of each Clip that reads it: none of them passes on what is below zero."""
+        readers = [pair for pair in self.matching.pairs if node.outputs[0] in pair.node.inputs]
+        bounds = [pair.operands[1] for pair in readers if pair.node.op == "Clip" and len(pair.operands) > 1]
+        if node.op != "Relu" or node.outputs[0] in self.model.outputs or not readers or len(bounds) < len(readers):
+            return False
+        return all(bound is not None and self.numbers.real(bound).numbers.min(initial=0) >= 0 for bound in bounds)
+
+    def ends(self) -> None:
+        """Whether each graph output of the artifact is the counterpart of the float model's."""
+        for name in self.model.outputs:
+            real, at = self.numbers.artifact.stands_for(name), self.sight.at.get(name, "")
+            if at == real or name not in self.model.producers:
+                continue
+            if name in self.constants and real not in self.numbers.artifact.constant:
+                continue  # the artifact computes it, with roundings on the way
+            try:
+                wanted = self.sight.value(name)
+                inside = name in self.sight.carried and real not in self.sight.anchored
+                found = self.sight.unrounded(real) if inside else self.sight.shown(real)
+                slack = sum(self.sight.step_of(self.sight.view(r)) for r in (at, real) if r)
+            except Undecided:
+                continue
+            if name in self.constants:
+                slack += FOLDING_ERROR * float(np.abs(wanted.numbers).max(initial=1.0))
+            self.hold(Pair(self.model.producers[name], How.NAMED), name, wanted, found, slack)
+
+    def passes(self, pair: Pair, name: str, found: Ball, slack: float) -> bool:
+        """Whether a Relu or Clip passes on what it reads."""
+        try:
+            return pair.node.op in RANGES and not disagreement(
+                pair, name, self.sight.value(pair.node.inputs[0]), found, slack
+            )
+        except Undecided:
+            return False
+
+    def hold(self, pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> None:
+        """Add a problem where two balls have no point in common."""
+        # An intermediate of another shape is another tensor of that name; an output is the same for whoever reads it.
+        if wanted.shape != found.shape and pair.how is not How.SAME and name not in self.model.outputs:
+            return
+        problem = disagreement(pair, name, wanted, found, slack)
+        if problem is None:
+            return
+        if self.passes(pair, name, found, slack):
+            problem = disagreement(replace(pair, how=How.ABSORBED), name, wanted, found, slack) or problem
+            self.problems.append(problem)
+            return
+        read, missing = set(pair.node.inputs), None
+        for node in reversed(self.alone):
+            if not read.isdisjoint(node.outputs):
+                # Optimisers move and merge what only reshapes: that one of these is gone says little.
+                missing = missing if missing and node.op in RESHAPING else node
+                read.update(node.inputs)
+        if missing:
+            problem = blaming(missing, "has no counterpart, and is missed", problem)
+        elif extra := self.stranger(pair):
+            problem = blaming(extra, "is no operation of the float model", problem)
+        self.problems.append(problem)
+
+    def stranger(self, pair: Pair) -> Node | None:
+        """What makes an operand of the counterpart, and is nobody's counterpart."""
+        uses = pair.piece.uses if pair.piece and pair.how is How.SAME else ()
+        makers = [self.sight.makers.get(use.real) for use in uses if use and use.real not in {*self.sight.at.values()}]
+        matched = {id(piece) for p in self.matching.pairs for piece in (p.piece, p.bias) if piece}
+        return next((maker.node for maker in makers if maker and id(maker) not in matched), None)

@@ -1,0 +1,188 @@
+"""Where an infinitely small change may change the result: comparisons, logic, rounding, casts, bits.
+
+A ball clear of every tie has one outcome, exactly known. One that straddles a tie gets the hull of the outcomes; a
+truth value then is 0.5 +- 0.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.ball import (
+    NARROW,
+    Array,
+    Ball,
+    Open,
+    between,
+    exact,
+    is_float,
+    rounded,
+    truth,
+    undecided_where,
+    value,
+)
+from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from onnx import helper
+
+Test = Callable[[Array, Array], Array]
+
+ORDERS: dict[str, Test] = {
+    "Greater": np.greater,
+    "GreaterOrEqual": np.greater_equal,
+    "Less": np.less,
+    "LessOrEqual": np.less_equal,
+}
+
+
+@rule(*ORDERS)
+def _order(node: Node, operands: Operands, context: Context) -> Results:
+    x, y = operands
+    test = ORDERS[node.op]
+    if x.radius is None and y.radius is None:
+        return [exact(np.asarray(test(x.middle, y.middle)))]
+    if node.op.startswith("Less"):
+        surely, possibly = test(x.high, y.low), test(x.low, y.high)
+    else:
+        surely, possibly = test(x.low, y.high), test(x.high, y.low)
+    return [_open(surely, possibly, x.undecided | y.undecided)]
+
+
+@rule("Equal")
+def _equal(node: Node, operands: Operands, context: Context) -> Results:
+    x, y = operands
+    if x.radius is None and y.radius is None:
+        return [exact(np.asarray(x.middle == y.middle, bool))]
+    surely = (x.numbers == y.numbers) & (x.error + y.error == 0)
+    return [_open(surely, (x.low <= y.high) & (y.low <= x.high), x.undecided | y.undecided)]
+
+
+def _open(surely: Array, possibly: Array, undecided: Array) -> Ball:
+    return truth(surely & ~undecided, possibly | undecided)
+
+
+@rule("And", "Or", "Xor")
+def _logic(node: Node, operands: Operands, context: Context) -> Results:
+    x, y = operands
+    if node.op == "Xor":
+        differs, open_ = (x.low > 0.5) != (y.low > 0.5), (x.error > 0) | (y.error > 0)
+        return [truth(differs & ~open_, differs | open_)]
+    combine = np.logical_and if node.op == "And" else np.logical_or
+    return [truth(combine(x.low > 0.5, y.low > 0.5), combine(x.high > 0.5, y.high > 0.5))]
+
+
+@rule("Not")
+def _not(node: Node, operands: Operands, context: Context) -> Results:
+    x = operands[0]
+    return [truth(x.high < 0.5, x.low < 0.5)]
+
+
+@rule("IsNaN")
+def _is_nan(node: Node, operands: Operands, context: Context) -> Results:
+    x = operands[0]
+    return [_open(np.isnan(x.numbers), np.isnan(x.numbers), x.undecided)]
+
+
+@rule("IsInf")
+def _is_inf(node: Node, operands: Operands, context: Context) -> Results:
+    x, found = operands[0], np.zeros(operands[0].shape, bool)
+    for name, infinity in (("detect_positive", np.inf), ("detect_negative", -np.inf)):
+        if attribute(node, name, 1):
+            found = found | (x.numbers == infinity)
+    return [_open(found, found, x.undecided)]
+
+
+STEPS: dict[str, Callable[[Array], Array]] = {
+    "Ceil": np.ceil,
+    "Floor": np.floor,
+    "Round": np.rint,
+    "Sign": np.sign,
+}
+
+
+@rule(*STEPS)
+def _step(node: Node, operands: Operands, context: Context) -> Results:
+    """Round takes halves to even"""
+    x = operands[0]
+    return [monotone(STEPS[node.op], x, x.dtype)]
+
+
+def monotone(function: Callable[[Array], Array], x: Ball, dtype: np.dtype) -> Ball:
+    """A monotone function whose results of exact numbers are exact; undecided where x is, or is NaN."""
+    if x.radius is None:
+        values = np.asarray(function(x.middle))
+        if not is_float(x.dtype) or not np.isnan(values).any():
+            return Ball(values, None, dtype)
+    return undecided_where(x.undecided, between(function(x.low), function(x.high), dtype))
+
+
+@rule("Cast", "CastLike")
+def _cast(node: Node, operands: Operands, context: Context) -> Results:
+    to = np.dtype(helper.tensor_dtype_to_np_dtype(node.attributes["to"])) if node.op == "Cast" else operands[1].dtype
+    return [cast(operands[0], to)]
+
+
+def cast(x: Ball, to: np.dtype) -> Ball:
+    """`x` in another dtype: integers towards zero, undecided beyond their range; floats rounded, however an engine
+    does that. Raises Open for strings of floats.
+    """
+    if to == x.dtype:
+        return x
+    if to.kind in "OUST" or x.dtype.kind in "OUST":
+        return _cast_string(x, to)
+    if to.kind == "b":
+        return _open((x.low > 0) | (x.high < 0), (x.numbers != 0) | (x.error > 0), x.undecided | np.isnan(x.numbers))
+    if is_float(to):
+        return _cast_to_float(x, to)
+    if x.radius is None and not is_float(x.dtype):
+        return exact(x.middle.astype(to))
+    ends = [np.trunc(x.low), np.trunc(x.high)]
+    if to in NARROW:  # onnxruntime rounds halves away from zero, onnx.reference cuts
+        ends += [np.trunc(x.low + np.copysign(0.5, x.low)), np.trunc(x.high + np.copysign(0.5, x.high))]
+    result = undecided_where(x.undecided, between(reduce(np.minimum, ends), reduce(np.maximum, ends), to))
+    return result if result.error.any() else exact(value(result))
+
+
+def _cast_to_float(x: Ball, to: np.dtype) -> Ball:
+    held = (x.numbers.astype(to).astype(np.float64) == x.numbers) & (x.error == 0)
+    if held.all():
+        return Ball(x.numbers, None, to)
+    result = rounded(x.numbers, x.error, to, roundings=1)
+    return Ball(result.middle, np.where(held, 0.0, result.error), to)
+
+
+def _cast_string(x: Ball, to: np.dtype) -> Ball:
+    source = value(x)
+    if is_float(x.dtype):
+        raise Open("how a float is written")
+    if to.kind in "OUST":
+        return exact(np.asarray([str(item) for item in source.ravel().tolist()], object).reshape(source.shape))
+    numbers = np.asarray([float(item) for item in source.ravel().tolist()]).reshape(source.shape)
+    return exact(numbers.astype(to))
+
+
+@rule("BitCast")
+def _bit_cast(node: Node, operands: Operands, context: Context) -> Results:
+    to = np.dtype(helper.tensor_dtype_to_np_dtype(node.attributes["to"]))
+    return [exact(value(operands[0]).view(to))]
+
+
+BITS: dict[str, Callable[..., Array]] = {
+    "BitwiseAnd": np.bitwise_and,
+    "BitwiseNot": np.invert,
+    "BitwiseOr": np.bitwise_or,
+    "BitwiseXor": np.bitwise_xor,
+}
+
+
+@rule(*BITS)
+def _bits(node: Node, operands: Operands, context: Context) -> Results:
+    return [exact(np.asarray(BITS[node.op](*(value(x) for x in operands))))]
+
+
+@rule("BitShift")
+def _bit_shift(node: Node, operands: Operands, context: Context) -> Results:
+    x, y = (value(operand) for operand in operands)
+    return [exact(np.asarray(x << y if node.attributes["direction"] == "LEFT" else x >> y))]

@@ -1,0 +1,140 @@
+"""Evaluate a graph in ball arithmetic, node by node, with the rules that the modules named below register."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import onnx
+from driftnet.model import graph as graphs
+from driftnet.model.graph import Graph, Node, Values
+from driftnet.oracle.ball_arithmetic import (  # noqa: F401  (they register their rules)
+    attention,
+    contrib,
+    control,
+    creation,
+    data_movement,
+    decisions,
+    elementwise,
+    functions,
+    image,
+    indexing,
+    linear,
+    normalization,
+    pooling,
+    quantized,
+    random,
+    recurrent,
+    reduction,
+    regions,
+    sequence,
+    signal,
+    softmax,
+    text,
+)
+from driftnet.oracle.ball_arithmetic.ball import Open, Undecided, held, widened
+from driftnet.oracle.ball_arithmetic.rules import RULES, Context
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What is known of the tensors of a graph.
+
+    balls      tensor -> Ball, or a tuple of balls for a sequence
+    undecided  tensor -> operator that has no answer, and the exception where its rule broke
+    open       tensors of which the standard leaves it open what they are, given what they are made of
+    """
+
+    balls: Mapping[str, Any]
+    undecided: Mapping[str, str]
+    open: frozenset[str]
+
+
+def evaluate(
+    graph: Graph,
+    feed: Values,
+    *,
+    lenient: bool = False,
+    observed: Values | None = None,
+    inexact: Mapping[str, float] | None = None,
+) -> Evaluation:
+    """Every tensor of `graph`, given those that `feed` holds: its inputs, or recorded tensors to cut it at.
+
+    What `feed` holds is taken from there and not computed. lenient: allow each QuantizeLinear one step more.
+    observed: tensors as the implementation that is judged gave them. A recurrent layer then need not be right from the
+    first step to the last, which no ball could follow for long, but at every step from the state that it showed.
+    inexact: the radii of constants that are not known exactly.
+    """
+    with np.errstate(all="ignore"):
+        constants = {name: graph.constants[name] for name in inexact or {}}
+        given = {name: widened(x, np.asarray((inexact or {})[name]), x.dtype) for name, x in constants.items()}
+        given |= {name: held(x) for name, x in feed.items()}
+        return _evaluate(graph, given, {}, lenient, observed or {})
+
+
+def applied(node: Node, operands: Values, opset: int) -> Evaluation:
+    """The results of one node, told its operands; one that has subgraphs reads nothing else."""
+    return evaluate(Graph((node,), {}, frozenset(), tuple(operands), node.outputs, opset), operands)
+
+
+def _evaluate(
+    graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool, observed: Values
+) -> Evaluation:
+    """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
+    balls: dict[str, Any] = {**{name: held(x) for name, x in graph.constants.items()}, **given}
+    undecided = dict(unknown)
+    open_: set[str] = set()
+    bodies: dict[int, Graph] = {}
+
+    def subgraph(proto: onnx.GraphProto, operands: Sequence[Any]) -> list[Any]:
+        inner = bodies.get(id(proto)) or bodies.setdefault(id(proto), graphs.read_graph(proto, graph.opset))
+        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient, {})
+        if missing := [found.undecided[name] for name in inner.outputs if name in found.undecided]:
+            raise Undecided(f"{missing[0]} has no answer")
+        return [found.balls[name] for name in inner.outputs]
+
+    context = Context(graph.opset, lenient, subgraph, observed)
+    for node in graph.nodes:
+        if all(name in balls for name in node.outputs if name):
+            continue
+        reason = next((undecided[name] for name in node.inputs if name in undecided), "")
+        results: Sequence[Any] = ()
+        if not reason:
+            operands = [balls[name] if name else None for name in node.inputs]
+            try:
+                results, reason = _apply(node, operands, context)
+            except Open:
+                reason = node.op
+                open_.update(node.outputs)
+        for k, name in enumerate(node.outputs):
+            if name and name not in given:
+                if k < len(results) and results[k] is not None:
+                    balls[name] = results[k]
+                else:
+                    undecided[name] = reason
+    return Evaluation(balls, undecided, frozenset(open_))
+
+
+UNFORESEEN = (ArithmeticError, LookupError, TypeError, ValueError)
+"""What a rule runs into where a model, which may be anybody's, uses an operator as the rule does not expect."""
+
+
+def _apply(node: Node, operands: Sequence[Any], context: Context) -> tuple[Sequence[Any], str]:
+    """The results of `node`, and what there is to say of those that are missing.
+
+    There are none when it has no rule, or its rule no answer. A rule that broke is told apart: those are counted, and a
+    test wants none on generated models. Raises Open.
+    """
+    rule = RULES.get(node.op)
+    if rule is None:
+        return (), node.op
+    try:
+        return rule(node, operands, context), node.op
+    except Open:
+        raise
+    except Undecided:
+        return (), node.op
+    except UNFORESEEN as e:
+        return (), f"{node.op} ({type(e).__name__})"

@@ -1,0 +1,265 @@
+"""Functions of one variable, and powers: what an interval goes to, and how well engines approximate them.
+
+An interval [a, b] goes to the hull of f(a), f(b) and, where f is not monotone, of its values at the turning points and
+jumps between. An engine's own f may be off by the absolute and relative errors of
+driftnet.oracle.ball_arithmetic.approximations, which are stated for float32, and by 4u where that names no operator. In
+a narrower format they are a quarter as many units in the last place: there a function is computed in float32, or has
+few digits to get right.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+
+import numpy as np
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.approximations import APPROXIMATIONS
+from driftnet.oracle.ball_arithmetic.ball import (
+    Array,
+    Ball,
+    between,
+    format_of,
+    is_float,
+    positive,
+    rounded,
+    undecided_where,
+    value,
+    widened,
+)
+from driftnet.oracle.ball_arithmetic.elementwise import add, divide, larger, multiply, smaller
+from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, number, rule
+
+Function = Callable[[Array], Array]
+Turn = tuple[float, ...]
+"""(a point where f turns or jumps, its values or one-sided limits there ...)"""
+
+UNIT = 2.0**-24
+DEFAULT = (0.0, 4 * UNIT, 0.0)
+
+
+def approximated(middle: Array, radius: Array | float, dtype: np.dtype, operator: str, factor: float = 1.0) -> Ball:
+    """The ball around `middle`, known to `radius`, as an engine's `operator` may give it, `factor` times as far off."""
+    absolute, relative, _ = APPROXIMATIONS.get(operator, DEFAULT)
+    size = np.abs(middle) + radius
+    off = (factor * absolute + relative * size) / UNIT
+    return rounded(middle, radius, dtype, roundings=1, size=size + (off if format_of(dtype).unit == UNIT else off / 4))
+
+
+def through(function: Function, x: Ball, operator: str, turns: Sequence[Turn] = (), factor: float = 1.0) -> Ball:
+    """`function` of a float ball, as `operator` approximates it. `function` is monotone but for `turns`.
+
+    factor   what the absolute error of the approximation is multiplied by
+    """
+    if x.radius is None:
+        return approximated(np.asarray(function(x.middle)), 0.0, x.dtype, operator, factor)
+    low, high = x.low, x.high
+    a, b = function(low), function(high)
+    least, most = np.minimum(a, b), np.maximum(a, b)
+    for point, *values in turns:
+        inside = (low <= point) & (point <= high)
+        least = np.where(inside, np.minimum(least, min(values)), least)
+        most = np.where(inside, np.maximum(most, max(values)), most)
+    ends = undecided_where(x.undecided, between(least, most, x.dtype))
+    return approximated(ends.numbers, ends.error, x.dtype, operator, factor)
+
+
+def root(x: Ball) -> Ball:
+    """The square root of what is not negative."""
+    return through(np.sqrt, positive(x), "Sqrt")
+
+
+def sigmoid(x: Array) -> Array:
+    """1 / (1 + exp(-x))"""
+    return np.asarray(1 / (1 + np.exp(-x)))
+
+
+def softplus(x: Array) -> Array:
+    """ln(1 + exp(x))"""
+    return np.asarray(np.logaddexp(0, x))
+
+
+def mish(x: Array) -> Array:
+    """x tanh(softplus(x))"""
+    return np.asarray(x * np.tanh(softplus(x)))
+
+
+def hard_swish(x: Array) -> Array:
+    """x max(0, min(1, x / 6 + 1 / 2))"""
+    return np.asarray(x * np.clip(x / 6 + 0.5, 0, 1))
+
+
+def gelu(x: Array) -> Array:
+    """x / 2 (1 + erf(x / sqrt 2))"""
+    return np.asarray(x / 2 * (1 + erf(x / math.sqrt(2))))
+
+
+def gelu_tanh(x: Array) -> Array:
+    """x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))"""
+    return np.asarray(x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+
+
+_ERF = np.frompyfunc(math.erf, 1, 1)
+
+
+def erf(x: Array) -> Array:
+    """The error function."""
+    return np.asarray(_ERF(x), np.float64)
+
+
+def softsign(x: Array) -> Array:
+    """x / (1 + |x|)"""
+    return np.asarray(x / (1 + np.abs(x)))
+
+
+SIMPLE: dict[str, tuple[Function, tuple[Turn, ...]]] = {
+    "Acos": (np.arccos, ()),
+    "Acosh": (np.arccosh, ()),
+    "Asin": (np.arcsin, ()),
+    "Asinh": (np.arcsinh, ()),
+    "Atan": (np.arctan, ()),
+    "Atanh": (np.arctanh, ()),
+    "Cosh": (np.cosh, ((0.0, 1.0),)),
+    "Erf": (erf, ()),
+    "Exp": (np.exp, ()),
+    "HardSwish": (hard_swish, ((-1.5, -0.375),)),
+    "Log": (np.log, ()),
+    "Mish": (mish, ((-1.1924312, -0.3088434),)),
+    "Sigmoid": (sigmoid, ()),
+    "Sinh": (np.sinh, ()),
+    "Softplus": (softplus, ()),
+    "Softsign": (softsign, ()),
+    "Sqrt": (np.sqrt, ()),
+    "Tanh": (np.tanh, ()),
+}
+"""operator without attributes -> (function, its turns)"""
+
+
+@rule(*SIMPLE)
+def _simple(node: Node, operands: Operands, context: Context) -> Results:
+    function, turns = SIMPLE[node.op]
+    return [through(function, operands[0], node.op, turns)]
+
+
+@rule("Sin", "Cos")
+def _wave(node: Node, operands: Operands, context: Context) -> Results:
+    """Slopes are at most 1."""
+    x = operands[0]
+    return [approximated((np.sin if node.op == "Sin" else np.cos)(x.numbers), x.error, x.dtype, node.op)]
+
+
+@rule("Tan")
+def _tan(node: Node, operands: Operands, context: Context) -> Results:
+    """Undecided where a pole may lie between."""
+    x = operands[0]
+    branch = np.floor(x.low / math.pi + 0.5) != np.floor(x.high / math.pi + 0.5)
+    return [undecided_where(branch, through(np.tan, x, "Tan"))]
+
+
+@rule("Reciprocal")
+def _reciprocal(node: Node, operands: Operands, context: Context) -> Results:
+    x = operands[0]
+    return [divide(Ball(np.ones(()), None, x.dtype), x)]
+
+
+@rule("Gelu", "com.microsoft.Gelu", "com.microsoft.BiasGelu", "com.microsoft.FastGelu")
+def _gelu(node: Node, operands: Operands, context: Context) -> Results:
+    """Of x and a bias, where there is one"""
+    x = reduce(add, [operand for operand in operands if operand is not None])
+    if node.op == "com.microsoft.FastGelu" or attribute(node, "approximate", "none") == "tanh":
+        y = through(gelu_tanh, x, "Gelu", ((-0.7524614, -0.1700407),))
+        return [_gated(y, x, "Tanh")]
+    return [through(gelu, x, "Gelu", ((-0.7517916, -0.1699712),))]
+
+
+@rule("Swish", "com.microsoft.QuickGelu")
+def _swish(node: Node, operands: Operands, context: Context) -> Results:
+    """x / (1 + exp(-alpha x))"""
+    alpha = number(node, "alpha", 1.0 if node.op == "Swish" else 1.702)
+    turns = ((-1.2784645 / alpha, -0.2784645 / alpha),) if alpha else ()
+    x = operands[0]
+    return [_gated(through(lambda x: x * sigmoid(alpha * x), x, "Mish", turns), x, "Sigmoid")]
+
+
+def _gated(y: Ball, x: Ball, gate: str) -> Ball:
+    """`y`, a product of x and a gate, less accurate by x times the absolute error of the gate."""
+    off = APPROXIMATIONS[gate][0] / UNIT * (np.abs(x.numbers) + x.error)
+    return rounded(y.numbers, y.error, x.dtype, roundings=1, size=off)
+
+
+@rule("LeakyRelu")
+def _leaky_relu(node: Node, operands: Operands, context: Context) -> Results:
+    alpha = number(node, "alpha", 0.01)
+    return [through(lambda x: np.where(x >= 0, x, alpha * x), operands[0], "LeakyRelu", ((0.0, 0.0),))]
+
+
+@rule("PRelu")
+def _prelu(node: Node, operands: Operands, context: Context) -> Results:
+    x, slope = operands
+    zero = Ball(np.zeros((), x.middle.dtype), None, x.dtype)
+    return [add(larger(x, zero), multiply(smaller(x, zero), slope))]
+
+
+@rule("Elu", "Celu", "Selu")
+def _exponential_unit(node: Node, operands: Operands, context: Context) -> Results:
+    """x where x >= 0, else alpha (exp(x) - 1); Celu takes exp(x / alpha), and Selu multiplies by gamma.
+
+    An error of exp is multiplied by alpha gamma: MNN's Elu is 2.3e-7 off with an alpha of 1, and 6.8e-7 with one of 3.
+    """
+    selu = node.op == "Selu"
+    alpha = number(node, "alpha", 1.6732632 if selu else 1.0)
+    gamma = number(node, "gamma", 1.0507010) if selu else 1.0
+    stretch = alpha if node.op == "Celu" else 1.0
+
+    def unit(x: Array) -> Array:
+        return np.asarray(gamma * np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0) / stretch)))
+
+    return [through(unit, operands[0], "Elu", ((0.0, 0.0),), factor=abs(alpha * gamma))]
+
+
+@rule("HardSigmoid")
+def _hard_sigmoid(node: Node, operands: Operands, context: Context) -> Results:
+    alpha, beta = number(node, "alpha", 0.2), number(node, "beta", 0.5)
+    return [through(lambda x: np.clip(alpha * x + beta, 0, 1), operands[0], node.op)]
+
+
+@rule("ThresholdedRelu")
+def _thresholded_relu(node: Node, operands: Operands, context: Context) -> Results:
+    """x where x > alpha, else 0"""
+    alpha = number(node, "alpha", 1.0)
+    return [through(lambda x: np.where(x > alpha, x, 0.0), operands[0], node.op, ((alpha, 0.0, alpha),))]
+
+
+@rule("Shrink")
+def _shrink(node: Node, operands: Operands, context: Context) -> Results:
+    """x + bias where x < -lambd, x - bias where x > lambd, else 0"""
+    edge, bias = number(node, "lambd", 0.5), number(node, "bias", 0.0)
+    x = operands[0]
+
+    def shrink(x: Array) -> Array:
+        return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0.0))
+
+    if not is_float(x.dtype):
+        return [widened(np.trunc(shrink(value(x).astype(np.float64))), 0.0, x.dtype)]
+    return [through(shrink, x, node.op, ((edge, 0.0, edge - bias), (-edge, 0.0, bias - edge)))]
+
+
+@rule("Pow")
+def _pow(node: Node, operands: Operands, context: Context) -> Results:
+    """x ** y in the dtype of x. Where neither sign of x - 0 is certain only a whole exponent has an answer."""
+    x, y = operands
+    if not is_float(x.dtype):
+        return [widened(np.trunc(value(x).astype(np.float64) ** value(y).astype(np.float64)), 0.0, x.dtype)]
+    if x.radius is None and y.radius is None:
+        return [approximated(x.numbers**y.numbers, 0.0, x.dtype, "Pow")]
+    corners = [a**b for a in (x.low, x.high) for b in (y.low, y.high)]
+    low, high = reduce(np.minimum, corners), reduce(np.maximum, corners)
+    across = (x.low < 0) & (x.high > 0)
+    even = (y.error == 0) & (y.numbers % 2 == 0) & (y.numbers >= 0)
+    odd = (y.error == 0) & (y.numbers % 2 == 1) & (y.numbers >= 0)
+    result = between(np.where(across & even, np.minimum(low, 0.0**y.numbers), low), high, x.dtype)
+    result = undecided_where(
+        (across & ~even & ~odd) | x.undecided | y.undecided | ((x.low < 0) & (y.error > 0)), result
+    )
+    return [approximated(result.numbers, result.error, x.dtype, "Pow")]

@@ -1,0 +1,228 @@
+"""Resizing and sampling of images."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.ball import (
+    Array,
+    Ball,
+    Open,
+    Undecided,
+    format_of,
+    hull,
+    is_float,
+    undecided_where,
+)
+from driftnet.oracle.ball_arithmetic.interpolation import Kernel, U, crossed, interpolated
+from driftnet.oracle.ball_arithmetic.linear import products
+from driftnet.oracle.ball_arithmetic.operands import array, integers, moved
+from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+
+
+@dataclass(frozen=True)
+class Axis:
+    """How one axis is resized: from n elements to `out`; start and end of the region to crop to, in shares of it."""
+
+    axis: int
+    n: int
+    out: int
+    scale: float
+    start: float = 0.0
+    end: float = 1.0
+
+
+@rule("Resize")
+def resize(node: Node, operands: Operands, context: Context) -> Results:
+    """Axes scaled, or given sizes, by nearest, linear or cubic interpolation"""
+    x: Ball = operands[0]
+    old = context.opset < 11
+    transform = "asymmetric" if old else attribute(node, _MODE, "half_pixel")
+    outside = unsure = np.zeros((1,) * x.middle.ndim, np.bool_)
+    y = x
+    for along in _axes(node, operands, transform, old):
+        if along.scale == 1.0 and (along.start, along.end) == (0.0, 1.0):
+            continue
+        if along.scale == 1.0:
+            raise Open("whether an axis that is cropped with a scale of 1 changes: engines differ")
+        where = positions(transform, along)
+        y = _along(node, y, along, where, old)
+        if transform == "tf_crop_and_resize":
+            shape = [-1 if k == along.axis else 1 for k in range(x.middle.ndim)]
+            low, high, last = where.p - where.slack, where.p + where.slack, along.n - 1
+            outside = outside | ((high < 0) | (low > last)).reshape(shape)
+            unsure = unsure | (((low < 0) & (high >= 0)) | ((low <= last) & (high > last))).reshape(shape)
+    if outside.any():
+        fill = float(attribute(node, "extrapolation_value", 0.0))
+        radius = None if y.radius is None else np.where(outside, 0.0, y.radius)
+        y = Ball(np.where(outside, fill, y.middle), radius, y.dtype)
+    return [undecided_where(np.broadcast_to(unsure, y.shape), y)]
+
+
+_MODE = "coordinate_transformation_mode"
+
+
+def _axes(node: Node, operands: Operands, transform: str, old: bool) -> list[Axis]:
+    """What is to be done along each axis. Before opset 11 operand 1 is the scales."""
+    shape = operands[0].shape
+    axes = [axis % len(shape) for axis in attribute(node, "axes", range(len(shape)))]
+    lengths = [shape[axis] for axis in axes]
+    sizes = integers(operands, 3)
+    if sizes:
+        scales, results = _fitted(lengths, sizes, attribute(node, "keep_aspect_ratio_policy", "stretch"))
+    else:
+        scales = np.asarray(array(operands, 1 if old else 2), np.float64).ravel().tolist()
+        results = [math.floor(n * s) for n, s in zip(lengths, scales)]
+    region = array(operands, 1) if transform == "tf_crop_and_resize" else None
+    ends = [0.0] * len(axes) + [1.0] * len(axes) if region is None else region.ravel().tolist()
+    return [Axis(*each) for each in zip(axes, lengths, results, scales, ends, ends[len(axes) :])]
+
+
+@rule("Upsample")
+def upsample(node: Node, operands: Operands, context: Context) -> Results:
+    """Axes scaled by nearest or linear interpolation, positions divided by the scale"""
+    x: Ball = operands[0]
+    given = array(operands, 1)
+    for axis, scale in enumerate(node.attributes["scales"] if given is None else given.tolist()):
+        along = Axis(axis, x.shape[axis], math.floor(x.shape[axis] * scale), scale)
+        if scale != 1.0:
+            x = _along(node, x, along, positions("asymmetric", along), True)
+    return [x]
+
+
+def _fitted(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tuple[list[float], list[int]]:
+    """Scales and sizes of the result."""
+    ratios = [size / n for size, n in zip(sizes, lengths)]
+    if policy == "stretch":
+        return [float(np.float32(r)) for r in ratios], list(sizes)
+    scale = min(ratios) if policy == "not_larger" else max(ratios)
+    return [float(np.float32(scale))] * len(lengths), [math.floor(scale * n + 0.5) for n in lengths]
+
+
+@dataclass(frozen=True, eq=False)
+class Positions:
+    """Where in the operand each element of the result lies, and how far float32 may be from that.
+
+    slack   the same for decisions: 0 where the scale is a whole number or a power of two, because then ties are exact
+    """
+
+    p: Array
+    error: Array
+    slack: Array
+
+
+@lru_cache(maxsize=256)
+def positions(transform: str, along: Axis) -> Positions:
+    """The positions of the elements of the result along an axis."""
+    n, out, scale, start, end = along.n, along.out, along.scale, along.start, along.end
+    i = np.arange(out, dtype=np.float64)
+    step = 1.0 / scale
+    match transform:
+        case "half_pixel":
+            p = (i + 0.5) / scale - 0.5
+        case "tf_half_pixel_for_nn":
+            p = (i + 0.5) / scale
+        case "half_pixel_symmetric":
+            p = n / 2 * (1 - out / (scale * n)) + (i + 0.5) / scale - 0.5
+        case "pytorch_half_pixel":
+            p = (i + 0.5) / scale - 0.5 if out > 1 else np.zeros(out)
+        case "asymmetric":
+            p = i / scale
+        case "align_corners":
+            step = (n - 1) / (out - 1) if out > 1 else 1.0
+            p = i * (n - 1) / max(out - 1, 1)
+        case "tf_crop_and_resize":
+            step = (end - start) * (n - 1) / (out - 1) if out > 1 else 1.0
+            p = start * (n - 1) + i * step if out > 1 else np.full(out, (start + end) * (n - 1) / 2)
+        case _:
+            raise Undecided(f"a coordinate transformation that is not known: {transform}")
+    error = 8 * U * (np.abs(p) + 1)
+    if transform == "tf_crop_and_resize":
+        error = 8 * U * (np.abs(p) + abs(start) * (n - 1))
+    whole = scale == int(scale) and transform not in ("align_corners", "tf_crop_and_resize")
+    return Positions(p, error, np.zeros(out) if whole or math.frexp(step)[0] == 0.5 else error)
+
+
+def _along(node: Node, x: Ball, along: Axis, where: Positions, old: bool) -> Ball:
+    """x interpolated along one axis."""
+    mode, n, axis = attribute(node, "mode", "nearest"), along.n, along.axis
+    if mode == "nearest":
+        rounding = attribute(node, "nearest_mode", "round_prefer_floor")
+        if old:
+            rounding = "ceil" if along.scale < 1 else "floor"
+        ends = (_nearest(end, rounding) for end in (where.p - where.slack, where.p + where.slack))
+        below, above = (np.clip(end, 0, n - 1).astype(np.int64) for end in ends)
+        first = moved(x, lambda values: values.take(below, axis))
+        return first if (below == above).all() else hull([first, moved(x, lambda values: values.take(above, axis))])
+    if not is_float(x.dtype):
+        raise Open("how integers are interpolated")
+    outside = "exclude" if mode == "cubic" and attribute(node, "exclude_outside", 0) else "clamp"
+    stretch = max(1 / along.scale, 1.0) if attribute(node, "antialias", 0) else 1.0
+    if stretch > 1 and attribute(node, "keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise Open("by what a kernel is widened where the size follows from another axis")
+    kernel = Kernel(mode, outside, float(attribute(node, "cubic_coeff_a", -0.75)), stretch)
+    scaled = 2 if outside == "exclude" or stretch > 1 else 1  # the sum of the weights, and a division by it
+    return interpolated(x, _weights(kernel, where, n), axis, 2 * kernel.reach * scaled)
+
+
+@lru_cache(maxsize=256)
+def _weights(kernel: Kernel, where: Positions, n: int) -> Ball:
+    return kernel.ball(where.p, where.error, n)
+
+
+def _nearest(p: Array, rounding: str) -> Array:
+    match rounding:
+        case "round_prefer_floor":
+            return np.asarray(np.ceil(p - 0.5))
+        case "round_prefer_ceil":
+            return np.asarray(np.floor(p + 0.5))
+        case "floor":
+            return np.asarray(np.floor(p))
+    return np.asarray(np.ceil(p))
+
+
+@rule("GridSample")
+def grid_sample(node: Node, operands: Operands, context: Context) -> Results:
+    """X read at the positions of a grid in -1..1, interpolated"""
+    x, grid = operands[0], operands[1]
+    sizes = x.shape[2:]
+    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
+        attribute(node, "mode", "linear"), attribute(node, "mode", "linear")
+    )
+    aligned = attribute(node, "align_corners", 0)
+    reflection = "reflect centres" if aligned else "reflect"
+    outside = {"zeros": "drop", "border": "clamp", "reflection": reflection}[attribute(node, "padding_mode", "zeros")]
+    unit = max(format_of(grid.dtype).unit, U)
+    axes = []
+    for axis, n in enumerate(sizes):
+        last = len(sizes) - 1 - axis  # a grid names the last dim first
+        half = (n - 1) / 2 if aligned else n / 2
+        p = (grid.numbers[..., last].reshape(x.shape[0], -1) + 1) * half - (0.0 if aligned else 0.5)
+        e = 4 * unit * (np.abs(p) + n)
+        if grid.radius is not None:
+            e += grid.radius[..., last].reshape(x.shape[0], -1) * half
+        axes.append(Kernel(mode, outside).ball(p, e, n))
+    rows = crossed(axes)
+    flat = moved(x, lambda values: values.reshape(*x.shape[:2], -1))
+    total = products(lambda values, w: values @ w.swapaxes(-1, -2), flat, rows, 4 ** len(sizes))
+    return [total.each(lambda y: y.reshape(*x.shape[:2], *grid.shape[1:-1])).ball(x.dtype)]
+
+
+@rule("AffineGrid")
+def affine_grid(node: Node, operands: Operands, context: Context) -> Results:
+    """For each sample, the grid of positions that an affine map takes the pixels of an image to"""
+    theta: Ball = operands[0]
+    sizes = (integers(operands, 1) or [])[2:]
+    aligned = attribute(node, "align_corners", 0)
+    lines = [np.linspace(-1, 1, n) if aligned else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
+    lines = [np.zeros(1) if aligned and n == 1 else line for n, line in zip(sizes, lines)]
+    grid = np.meshgrid(*lines, indexing="ij")
+    pixels = np.stack([*grid[::-1], np.ones(tuple(sizes))], -1).reshape(-1, len(sizes) + 1)
+    base = Ball(pixels, np.abs(pixels) * 0 + 4 * format_of(theta.dtype).unit, theta.dtype)
+    total = products(lambda maps, points: points @ maps.swapaxes(-1, -2), theta, base, len(sizes) + 1)
+    return [total.each(lambda y: y.reshape(theta.shape[0], *sizes, len(sizes))).ball(theta.dtype)]

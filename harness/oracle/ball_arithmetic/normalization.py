@@ -1,0 +1,192 @@
+"""Normalizations: deviations from a mean over their spread.
+
+With c = x - mean(x) and v = mean(c^2) over n elements, changes of x by up to r move c by up to
+
+    d = (1 - 2 / n) r + mean(r)
+
+and v, since the c add up to 0, by up to 2 mean(|c| r) + mean(d^2). An engine may take v as mean(x^2) - mean(x)^2, so
+that v is also off by gamma_n 2 mean(x^2). Then c / sqrt(v + epsilon) follows as a quotient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+import numpy as np
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of, positive, rounded
+from driftnet.oracle.ball_arithmetic.elementwise import absolute, add, divide, multiply, negated
+from driftnet.oracle.ball_arithmetic.functions import approximated, root, through
+from driftnet.oracle.ball_arithmetic.linear import Sum
+from driftnet.oracle.ball_arithmetic.operands import moved, operand
+from driftnet.oracle.ball_arithmetic.reduction import Axes, count, mean, scaled, total
+from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, number, rule
+
+
+def constant(number: float, dtype: np.dtype) -> Ball:
+    """A number that is exactly known."""
+    return Ball(np.asarray(float(number)), None, dtype)
+
+
+def deviation(variance: Ball, epsilon: float) -> Ball:
+    """sqrt(variance + epsilon)"""
+    return root(add(positive(variance), constant(epsilon, variance.dtype)))
+
+
+def normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
+    """(x - mean) / sqrt(var + epsilon) over `axes`"""
+    if not count(x, axes):
+        return x
+    centred, variance = moments(x, axes)
+    return divide(centred, deviation(variance, epsilon))
+
+
+def moments(x: Ball, axes: Axes) -> tuple[Ball, Ball]:
+    """x - mean and the variance, over `axes`"""
+    n, size = count(x, axes), np.abs(x.numbers) + x.error
+    radius = np.broadcast_to(x.error, x.shape)
+    centre = np.mean(x.numbers, axes, keepdims=True)
+    centred = x.numbers - centre
+    moves = (1 - 2 / n) * radius + np.mean(radius, axes, keepdims=True)
+    change = np.mean(2 * np.abs(centred) * radius + moves**2, axes, keepdims=True)
+    squares = 2 * np.mean(size**2, axes, keepdims=True)
+    variance = Sum(np.mean(centred**2, axes, keepdims=True), change, squares, n).ball(x.dtype)
+    averaged = Sum(centred, moves, np.mean(size, axes, keepdims=True), n).ball(x.dtype)
+    return rounded(centred, averaged.error, x.dtype, size=size + np.abs(centre)), variance
+
+
+def affine(x: Ball, scale: Ball, bias: Ball | None, operator: str) -> Ball:
+    """x scale + bias, as `operator` gives it."""
+    y = multiply(x, scale)
+    y = y if bias is None else add(y, bias)
+    return approximated(y.numbers, y.error, y.dtype, operator)
+
+
+def along(x: Ball, parameter: Ball, axis: int = 1) -> Ball:
+    """A parameter with one number for each index of an axis of `x`, shaped to broadcast with it."""
+    shape = [1] * x.middle.ndim
+    shape[axis] = -1
+    return moved(parameter, lambda p: p.reshape(shape))
+
+
+def as_staged(node: Node, x: Ball, function: Callable[[Ball], Ball]) -> Ball:
+    """`function` of x, in float32 where the node says that this stage is computed so."""
+    single = np.dtype(np.float32)
+    if format_of(x.dtype).unit <= format_of(single).unit or attribute(node, "stash_type", 1) != 1:
+        return function(x)
+    y = function(Ball(x.middle, x.radius, single))
+    return rounded(y.numbers, y.error, x.dtype, roundings=1)
+
+
+@rule("BatchNormalization")
+def _batch_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    x, *parameters = operands
+    if attribute(node, "training_mode", 0) or any(node.outputs[1:]):
+        raise Undecided("in training mode")
+    scale, bias, centre, variance = (along(x, p, min(1, x.middle.ndim - 1)) for p in parameters)
+    factor = divide(scale, deviation(variance, number(node, "epsilon", 1e-5)))
+    return [add(multiply(add(x, negated(centre)), factor), bias)]
+
+
+@rule("InstanceNormalization")
+def _instance_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    x, scale, bias = operands
+    y = normalized(x, tuple(range(2, x.middle.ndim)), number(node, "epsilon", 1e-5))
+    return [affine(y, along(x, scale), along(x, bias), node.op)]
+
+
+@rule("GroupNormalization")
+def _group_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    """One scale a channel, a group before opset 21"""
+    x, *parameters = operands
+    groups = int(node.attributes["num_groups"])
+    apart = moved(x, lambda a: a.reshape(a.shape[0], groups, -1))
+    y = as_staged(node, apart, lambda x: normalized(x, (2,), number(node, "epsilon", 1e-5)))
+    y = moved(y, lambda a: a.reshape(x.shape))
+    repeats = 1 if context.opset >= 21 else x.shape[1] // groups
+    scale, bias = (along(x, moved(p, lambda a: np.repeat(a, repeats))) for p in parameters)
+    return [affine(y, scale, bias, "InstanceNormalization")]
+
+
+@rule("LayerNormalization")
+def _layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    """The mean and 1 / sqrt(var + epsilon) too"""
+    x, scale = operands[:2]
+    axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
+    epsilon = number(node, "epsilon", 1e-5)
+    y = affine(as_staged(node, x, lambda x: normalized(x, axes, epsilon)), scale, operand(operands, 2), node.op)
+    if not any(node.outputs[1:]):
+        return [y]
+    staged = Ball(x.middle, x.radius, np.dtype(np.float32))
+    inverse = divide(constant(1.0, staged.dtype), deviation(moments(staged, axes)[1], epsilon))
+    return [y, mean(staged, axes), approximated(inverse.numbers, inverse.error, inverse.dtype, node.op)]
+
+
+@rule("com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization")
+def _skip_layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    """Of x + skip + bias, which is the last result; the simplified one has neither mean nor beta"""
+    simplified = node.op.endswith("SimplifiedLayerNormalization")
+    x, skip, scale, *rest = operands
+    beta, bias = (None, operand(rest, 0)) if simplified else (operand(rest, 0), operand(rest, 1))
+    x = reduce(add, [term for term in (x, skip, bias) if term is not None])
+    axes, epsilon = (x.middle.ndim - 1,), number(node, "epsilon", 1e-12)
+    y = as_staged(node, x, lambda x: (root_mean_square_normalized if simplified else normalized)(x, axes, epsilon))
+    return [affine(y, scale, beta, "LayerNormalization"), None, None, x]
+
+
+def root_mean_square_normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
+    """x / sqrt(mean(x^2) + epsilon) over `axes`"""
+    return divide(x, deviation(mean(multiply(x, x), axes), epsilon))
+
+
+@rule("RMSNormalization", "SimplifiedLayerNormalization")
+def _rms_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    x, scale = operands
+    axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
+    epsilon = number(node, "epsilon", 1e-5)
+    y = as_staged(node, x, lambda x: root_mean_square_normalized(x, axes, epsilon))
+    return [affine(y, scale, None, "LayerNormalization"), None]
+
+
+@rule("MeanVarianceNormalization")
+def _mean_variance_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    """(x - mean) / sqrt(var), to which engines add an epsilon of 1e-9 in one place or another"""
+    x = operands[0]
+    axes = tuple(int(axis) % x.middle.ndim for axis in attribute(node, "axes", (0, 2, 3)))
+    y = normalized(x, axes, 0.0)
+    variance = np.var(x.numbers, axes, keepdims=True)
+    return [rounded(y.numbers, y.error + np.abs(y.numbers) * 1e-9 / np.minimum(variance, 1), x.dtype)]
+
+
+@rule("LpNormalization")
+def _lp_normalization(node: Node, operands: Operands, context: Context) -> Results:
+    """x / its p-norm along an axis"""
+    x, axis = operands[0], int(attribute(node, "axis", -1))
+    if int(attribute(node, "p", 2)) == 1:
+        norm = total(absolute(x), (axis,))
+    else:
+        norm = root(total(multiply(x, x), (axis,)))
+    y = divide(x, norm)
+    return [approximated(y.numbers, y.error, y.dtype, node.op)]
+
+
+@rule("LRN")
+def _lrn(node: Node, operands: Operands, context: Context) -> Results:
+    """x / (bias + alpha / size sum of squares over `size` neighbouring channels) ** beta
+
+    An engine may keep a running sum, from which it subtracts what leaves the window.
+    """
+    x, size = operands[0], int(node.attributes["size"])
+    alpha, beta = number(node, "alpha", 1e-4), number(node, "beta", 0.75)
+
+    def neighbours(squares: Array) -> Array:
+        before = (size - 1) // 2
+        pads = [(0, 0), (before, size - 1 - before)] + [(0, 0)] * (squares.ndim - 2)
+        return np.asarray(np.lib.stride_tricks.sliding_window_view(np.pad(squares, pads), size, 1).sum(-1))
+
+    squares = multiply(x, x)
+    running = np.sum(squares.numbers, 1, keepdims=True)
+    sums = Sum(neighbours(squares.numbers), neighbours(squares.error), running, 2 * x.shape[1]).ball(x.dtype)
+    base = add(scaled(sums, alpha / size), constant(number(node, "bias", 1.0), x.dtype))
+    return [divide(x, through(lambda b: np.power(b, beta), base, "Pow"))]

@@ -1,0 +1,263 @@
+"""Quantisation, and what integer kernels compute of codes.
+
+A code is a decision: in units of the scale a value is v +- d, with d = r / s + 4u (|v| + r / s), because engines divide
+by the scale or multiply by its reciprocal (2u for float16: there 4u of a large code is a quarter of a step), and 4u of
+all the codes, because fused kernels add zero points as terms of their own. Its code is one of rint(v - d) ...
+rint(v + d), moved by the zero point and clipped. That is one code but near ties, so behind a QuantizeLinear radii are 0
+almost everywhere.
+
+Sums of products of codes are exact. Their requantisation is a product of three scales: v = sum s_a s_b / s_y, rounded
+a few times, then the same decision.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import cache
+
+import numpy as np
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.ball import (
+    NARROW,
+    Array,
+    Ball,
+    Undecided,
+    between,
+    format_of,
+    is_float,
+    rounded,
+    value,
+)
+from driftnet.oracle.ball_arithmetic.ball import exact as exactly
+from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, products
+from driftnet.oracle.ball_arithmetic.operands import moved, operand
+from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from onnx import helper
+
+UINT8, INT32, FLOAT = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.float32)
+ONE_STEP = 1.0
+"""What Context.lenient adds to a value before it is rounded."""
+
+
+@cache
+def code_range(dtype: np.dtype) -> tuple[int, int]:
+    """The smallest and the largest code."""
+    if dtype in NARROW:
+        return (-8, 7) if NARROW[dtype].kind == "i" else (0, 15)
+    if is_float(dtype):
+        largest = int(format_of(dtype).largest)
+        return -largest, largest
+    info = np.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def codes(v: Array, d: Array, zero: Ball, dtype: np.dtype, context: Context) -> Ball:
+    """The codes that v +- d, in units of the scale, may have."""
+    if context.lenient:
+        d = d + ONE_STEP
+    low, high = np.rint(v - d) + zero.low, np.rint(v + d) + zero.high
+    ends = code_range(dtype)
+    low, high = np.clip(low, *ends), np.clip(high, *ends)
+    unknown = ~(np.isfinite(v) & np.isfinite(d))
+    if unknown.any():  # engines clip infinity, but what an integer makes of NaN is their own affair
+        kept = np.isinf(v) & (d == 0)
+        low, high = np.where(unknown & ~kept, ends[0], low), np.where(unknown & ~kept, ends[1], high)
+    if (low == high).all():
+        return Ball(low.astype(NARROW.get(dtype, dtype)), None, dtype)
+    return between(low, high, dtype)
+
+
+def no_zero(dtype: np.dtype) -> Ball:
+    """The zero point where none is given."""
+    return Ball(np.zeros((), NARROW.get(dtype, dtype)), None, dtype)
+
+
+def along(parameter: Ball, shape: tuple[int, ...], axis: int, block: int) -> Ball:
+    """A scale or zero point as it broadcasts with a tensor of `shape`: one a tensor, a channel or a block."""
+    if parameter.middle.size == 1 and not block:
+        return moved(parameter, lambda p: p.reshape(()))
+    axis %= len(shape)
+    if block:
+        return moved(parameter, lambda p: np.repeat(p, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)])
+    return moved(parameter, lambda p: p.reshape([-1 if k == axis else 1 for k in range(len(shape))]))
+
+
+def _parameters(node: Node, operands: Operands) -> tuple[Ball, Ball | None]:
+    """Scale and zero point of a Quantize- or DequantizeLinear, broadcast."""
+    axis, block = attribute(node, "axis", 1), attribute(node, "block_size", 0)
+    shape, zero = operands[0].shape, operand(operands, 2)
+    return along(operands[1], shape, axis, block), None if zero is None else along(zero, shape, axis, block)
+
+
+@rule("QuantizeLinear", "com.microsoft.QuantizeLinear")
+def quantize_linear(node: Node, operands: Operands, context: Context) -> Results:
+    """y = saturate(round(x / scale) + zero_point), halves to even"""
+    scale, zero = _parameters(node, operands)
+    zero = no_zero(_named(node, "output_dtype", UINT8)) if zero is None else zero
+    v, d = in_steps(operands[0], scale, _named(node, "precision", operands[0].dtype))
+    if is_float(zero.dtype):
+        return [_narrowed(v, d, zero, node)]
+    return [codes(v, d + _multiplied_out(zero.dtype), zero, zero.dtype, context)]
+
+
+def _multiplied_out(dtype: np.dtype) -> float:
+    """What a kernel that is fused with its Q/DQ pairs loses by adding zero points, its operands' times the quotient of
+    scales too, as terms of their own, which may be as large as any code."""
+    low, high = code_range(dtype)
+    return 4 * format_of(FLOAT).unit * (high - low)
+
+
+def _named(node: Node, name: str, otherwise: np.dtype) -> np.dtype:
+    """The dtype that an attribute names."""
+    number = attribute(node, name, 0)
+    return np.dtype(helper.tensor_dtype_to_np_dtype(number)) if number else otherwise
+
+
+def in_steps(x: Ball, scale: Ball, precision: np.dtype) -> tuple[Array, Array]:
+    """x / scale as v and d, divided in `precision`."""
+    u = format_of(precision if is_float(precision) else FLOAT).unit
+    slack = (4 if u < 2.0**-20 else 2) * u
+    step = scale.numbers
+    v = x.numbers / step
+    if x.radius is None and scale.radius is None:
+        return v, slack * np.abs(v)
+    r = (x.error + np.abs(v) * scale.error) / np.maximum(np.abs(step) - scale.error, 0)
+    return v, np.asarray(r + slack * (np.abs(v) + r))
+
+
+def _narrowed(v: Array, d: Array, zero: Ball, node: Node) -> Ball:
+    """v + zero in a float8 format, whose rounding is monotone."""
+    largest = format_of(zero.dtype).largest
+    low, high = v - d + zero.numbers, v + d + zero.numbers
+    if not attribute(node, "saturate", 1) and max(np.abs(low).max(initial=0), np.abs(high).max(initial=0)) > largest:
+        raise Undecided("what overflows a float8 format becomes NaN or infinity, as the format has it")
+    low, high = (np.clip(end, -largest, largest).astype(zero.dtype).astype(np.float64) for end in (low, high))
+    return Ball(low, None, zero.dtype) if (low == high).all() else between(low, high, zero.dtype)
+
+
+@rule("DequantizeLinear", "com.microsoft.DequantizeLinear")
+def dequantize_linear(node: Node, operands: Operands, context: Context) -> Results:
+    """y = (x - zero_point) scale"""
+    scale, zero = _parameters(node, operands)
+    result = scaled(centred(operands[0], zero), scale)
+    dtype = _named(node, "output_dtype", scale.dtype)
+    return [result if dtype == scale.dtype else rounded(result.middle, result.error, dtype)]
+
+
+def centred(x: Ball, zero: Ball | None) -> Ball:
+    """x - zero in float64, of a shape that they broadcast to."""
+    if zero is None:
+        return Ball(x.numbers, x.radius, x.dtype)
+    radius = None if x.radius is None and zero.radius is None else x.error + zero.error
+    return Ball(x.numbers - zero.numbers, radius, x.dtype)
+
+
+def scaled(x: Ball, scale: Ball) -> Ball:
+    """x scale, in the dtype of the scale."""
+    radius = x.error * (np.abs(scale.numbers) + scale.error) + np.abs(x.numbers) * scale.error
+    return rounded(x.numbers * scale.numbers, radius, scale.dtype)
+
+
+@rule("DynamicQuantizeLinear")
+def dynamic_quantize_linear(node: Node, operands: Operands, context: Context) -> Results:
+    """Codes, scale and zero point for the range of x, zero included; nothing but zeros have scale 1"""
+    x: Ball = operands[0]
+    scale, zero = _literal_range(x) if x.radius is None else _range(x, context)
+    v, d = in_steps(x, scale, FLOAT)
+    return [codes(v, d, zero, UINT8, context), scale, zero]
+
+
+def _literal_range(x: Ball) -> tuple[Ball, Ball]:
+    """Scale and zero point of what is exactly known, in float32, step by step as the standard writes them.
+
+    A range from -a to a has its zero point on a tie, so to allow both would leave no code certain.
+    """
+    low, high = np.float32(x.middle.min(initial=0.0)), np.float32(x.middle.max(initial=0.0))
+    scale = (high - low) / np.float32(255) or np.float32(1)
+    zero = np.clip(np.rint(-low / scale), 0, 255)
+    return exactly(np.asarray(scale, np.float32)), exactly(np.asarray(zero, np.uint8))
+
+
+def _range(x: Ball, context: Context) -> tuple[Ball, Ball]:
+    """Scale and zero point of what is known to a radius."""
+    low = between(min(x.low.min(initial=0.0), 0.0), min(x.high.min(initial=0.0), 0.0), x.dtype)
+    high = between(max(x.low.max(initial=0.0), 0.0), max(x.high.max(initial=0.0), 0.0), x.dtype)
+    width = high.numbers - low.numbers
+    scale = rounded(width / 255, (high.error + low.error) / 255, x.dtype, roundings=3.0)
+    if not scale.low > 0:
+        raise Undecided("whether there is a range to quantise depends on rounding")
+    v, d = in_steps(Ball(-low.numbers, low.radius, x.dtype), scale, FLOAT)
+    return scale, codes(v, d, no_zero(UINT8), UINT8, context)
+
+
+def column(parameter: Ball, rank: int) -> Ball:
+    """A scale or zero point of the output channels of a convolution, as it broadcasts with (channels, ...)."""
+    return along(parameter, (1,) * rank, 0, 0)
+
+
+@rule("ConvInteger")
+def conv_integer(node: Node, operands: Operands, context: Context) -> Results:
+    """Conv of codes less their zero points in int32"""
+    x, w, zero = centred(operands[0], operand(operands, 2)), operands[1], operand(operands, 3)
+    w = centred(w, None if zero is None else column(zero, w.middle.ndim))
+    return [convolution(node, x, w, None).ball(INT32)]
+
+
+@rule("MatMulInteger")
+def matmul_integer(node: Node, operands: Operands, context: Context) -> Results:
+    """Y = (A - a_zero_point) (B - b_zero_point) in int32"""
+    (a, b), a_zero, b_zero = operands[:2], operand(operands, 2), operand(operands, 3)
+    a = centred(a, None if a_zero is None else rows(a_zero))
+    return [matrix_product(a, centred(b, None if b_zero is None else columns(b_zero))).ball(INT32)]
+
+
+def rows(parameter: Ball) -> Ball:
+    """A scale or zero point of the rows of a matrix, as it broadcasts with it."""
+    return moved(parameter, lambda p: p[:, None] if p.ndim == 1 and p.size > 1 else p.reshape(()) if p.size == 1 else p)
+
+
+def columns(parameter: Ball) -> Ball:
+    """A scale or zero point of the columns of a matrix, as it broadcasts with it."""
+    return moved(parameter, lambda p: p.reshape(()) if p.size == 1 else p)
+
+
+def matrix_product(a: Ball, b: Ball) -> Sum:
+    """NumPy's matmul of centred codes."""
+    return products(np.matmul, a, b, a.shape[-1])
+
+
+def accumulated(total: Sum) -> Sum:
+    """The sum of products of codes and a bias as 32 bits hold it: anything where they do not."""
+    over = np.abs(total.middle) + total.radius >= 2.0**31
+    return dataclasses.replace(total, radius=np.where(over, np.inf, total.radius)) if over.any() else total
+
+
+def requantized(total: Sum, factor: Array, zero: Ball, dtype: np.dtype, context: Context) -> Ball:
+    """The codes of total * factor, factor a product and quotient of scales."""
+    total = accumulated(total)
+    v, r = total.middle * factor, total.radius * np.abs(factor)
+    return codes(v, np.asarray(r + 6 * format_of(FLOAT).unit * (np.abs(v) + r)), zero, dtype, context)
+
+
+def scales(*given: Ball) -> list[Array]:
+    """Scales in float64. Raises Undecided where one depends on rounding."""
+    return [value(scale).astype(np.float64) for scale in given]
+
+
+@rule("QLinearMatMul")
+def qlinear_matmul(node: Node, operands: Operands, context: Context) -> Results:
+    """Y = codes of the product of two tensors of codes, each with its scale and zero point"""
+    a, _, a_zero, b, _, b_zero, _, y_zero = operands
+    s_a, s_b, s_y = scales(rows(operands[1]), columns(operands[4]), operands[6])
+    total = matrix_product(centred(a, rows(a_zero)), centred(b, columns(b_zero)))
+    return [requantized(total, s_a * s_b / s_y, y_zero, y_zero.dtype, context)]
+
+
+@rule("QLinearConv")
+def qlinear_conv(node: Node, operands: Operands, context: Context) -> Results:
+    """Y = codes of the convolution of codes, each tensor with its scale and zero point; B int32 in units of x and w"""
+    x, _, x_zero, w, _, w_zero, _, y_zero = operands[:8]
+    rank = w.middle.ndim
+    total = convolution(node, centred(x, x_zero), centred(w, column(w_zero, rank)), operand(operands, 8))
+    s_x, s_w, s_y = scales(operands[1], column(operands[4], rank - 1), operands[6])
+    return [requantized(total, s_x * s_w / s_y, y_zero, y_zero.dtype, context)]

@@ -1,0 +1,153 @@
+"""What a runtime documents to round, or to compute in a narrower type, though the model as written does not.
+
+    bias-quantisation   of a Conv, ConvTranspose or Gemm whose first operand was dequantised, a constant bias becomes
+                        multiples of the product of the scales, which is known exactly; constant weights, if they are
+                        floats, become eight bits wide, off by half a step, and half a step more for their zero point
+    int8-matmul         the float operand of a MatMul or Gemm by dequantised constants becomes eight bits wide, with a
+                        scale for every block of a row: off by half a step, 1/254 of the row's largest element at most
+    int64-in-int32      integers of 64 bits are computed in 32, and wrap
+
+Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+import numpy as np
+from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.verdict import Verdict
+from driftnet.oracle.artifact.verified.dequantized import folded
+from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, widened
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
+from driftnet.oracle.question import Place, Question, abstains, agrees
+from driftnet.oracle.running_error import is_ill, outside
+
+BIAS, ROWS, NARROW = "bias-quantisation", "int8-matmul", "int64-in-int32"
+SMALLEST_BLOCK = 16
+INEXACT = "driftnet.Inexact"
+"""A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
+WRAPPED = "driftnet.Wrapped"
+"""What 32 bits hold of a tensor of 64-bit integers; any other as it is."""
+
+
+def excuse(question: Question, graph: Graph, place: Place, tier: str) -> Verdict | None:
+    """What `tier` says of an output that is wrong of `graph`, but right of what is documented to be run for it.
+
+    It agrees, or where that rounds so much that nothing could be wrong, abstains, by the rules' names. None where the
+    output is wrong of that too.
+    """
+    feed, name = place
+    rewritten, names = documented(graph, question.exceptions)
+    if NARROW in question.exceptions and any(map(_is_wide, question.records[feed].values())):
+        rewritten, names = narrowed(rewritten), names | {NARROW}
+    ball = evaluate(rewritten, question.case.feeds[feed]).balls.get(name) if names else None
+    got = question.observed[feed][name]
+    if not isinstance(ball, Ball) or ball.shape != got.shape or outside(ball, got).any():
+        return None
+    rule = " and ".join(sorted(names))
+    if is_ill(ball):
+        operators = [node.op for node in graph.ancestors(name)]
+        return replace(abstains(tier, place, f"{rule} moves it too far", operators), rule=rule)
+    return agrees(tier, place, rule=rule)
+
+
+def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str]]:
+    """`graph` as it is run, with the names of the rules by which it is."""
+    names: set[str] = set()
+    nodes: list[Node] = []
+    known, constants = folded(graph), dict(graph.constants)
+    for node in graph.nodes:
+        inputs = list(node.inputs)
+        if ROWS in exceptions and _has_constant_weights(graph, known, node):
+            names.add(ROWS)
+            inputs[0] = f"{node.outputs[0]}/rows"
+            nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {}))
+        elif BIAS in exceptions and (scales := _scales(graph, known, node)):
+            names.add(BIAS)
+            if not _dequantised(graph, node.inputs[1]):
+                inputs[1] = f"{node.outputs[0]}/weights"
+                nodes.append(Node(INEXACT, node.inputs[1:2], (inputs[1],), {"error": float(scales[1].max())}))
+            if node.input(2) in known:
+                inputs[2] = f"{node.outputs[0]}/bias"
+                constants[inputs[2]] = _rounded(known[node.inputs[2]], np.ravel(scales[0] * scales[1]))
+        nodes.append(replace(node, inputs=tuple(inputs)))
+    return replace(graph, nodes=tuple(nodes), constants=constants), names
+
+
+def _dequantised(graph: Graph, name: str) -> Node | None:
+    node = graph.producers.get(name)
+    return node if node is not None and node.op == "DequantizeLinear" else None
+
+
+def _scales(graph: Graph, known: Values, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
+    """Those of data and weights, where the runtime rounds bias or weights."""
+    bias = known.get(node.input(2)) if node.input(2) else np.zeros(0)
+    if bias is None or node.op not in ("Conv", "ConvTranspose", "Gemm") or bias.ndim != 1 or not is_float(bias.dtype):
+        return None
+    data, weights = (_dequantised(graph, name) for name in node.inputs[:2])
+    own = known.get(node.inputs[1])
+    step = known.get(data.inputs[1]) if data else None
+    if weights:
+        scale = known.get(weights.inputs[1]) if node.input(2) in known else None
+    else:
+        scale = None if own is None else np.asarray((own.max(initial=0) - own.min(initial=0)) / 255)
+    if step is None or step.size != 1 or scale is None or scale.size not in (1, bias.size):
+        return None
+    return step.astype(np.float64), scale.astype(np.float64)
+
+
+def _rounded(x: np.ndarray, step: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.asarray((np.rint(x / step) * step).astype(x.dtype))
+
+
+def _has_constant_weights(graph: Graph, known: Values, node: Node) -> bool:
+    """Whether the runtime has a kernel for this product that reads codes: of a matrix with one scale, one a column or
+    one a block of a power of two of its rows, 16 at least (onnxruntime 1.31 was seen to take these, and no other)."""
+    given = node.attributes
+    if node.op not in ("Gemm", "MatMul") or given.get("transA", 0) or given.get("transB", 0):
+        return False
+    weights = _dequantised(graph, node.input(1))
+    if weights is None or given.get("alpha", 1.0) != 1.0 or _dequantised(graph, node.inputs[0]):
+        return False
+    codes, scale = (known.get(name, np.zeros(0)) for name in weights.inputs[:2])
+    if codes.ndim != 2:
+        return False
+    axis, block = weights.attributes.get("axis", 1) % 2, weights.attributes.get("block_size", 0)
+    if block:
+        return bool(axis == 0 and block >= SMALLEST_BLOCK and block & (block - 1) == 0)
+    return bool(scale.size == 1 or axis == 1)
+
+
+def narrowed(graph: Graph) -> Graph:
+    """`graph` with every result of 64-bit integers wrapped to 32 bits."""
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes.append(replace(node, outputs=tuple(f"{name}/wide" if name else "" for name in node.outputs)))
+        nodes += [Node(WRAPPED, (f"{name}/wide",), (name,), {}) for name in node.outputs if name]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _is_wide(x: np.ndarray) -> bool:
+    """Whether `x` has 64-bit integers that 32 bits do not hold."""
+    return x.dtype == np.int64 and bool((x != x.astype(np.int32)).any())
+
+
+@rule(WRAPPED)
+def wrapped(node: Node, operands: Operands, context: Context) -> Results:
+    """The lower 32 bits."""
+    x = operands[0]
+    if not isinstance(x, Ball) or x.dtype != np.int64:
+        return [x]
+    return [Ball(x.middle.astype(np.int32).astype(np.int64), None, x.dtype)] if x.radius is None else []
+
+
+@rule(INEXACT)
+def inexact(node: Node, operands: Operands, context: Context) -> Results:
+    """A tensor that was rounded."""
+    x: Ball = operands[0]
+    rows = np.max(np.maximum(np.abs(x.low), np.abs(x.high)), axis=-1, keepdims=True, initial=0.0) / 254
+    return [widened(x.numbers, x.error + node.attributes.get("error", rows), x.dtype)]

@@ -1,0 +1,139 @@
+"""D4, the budget: is an error within what quantisation noise explains? For artifacts that cannot be read.
+
+The float model is rerun with noise in place of quantisation (see `noise`). With E_k the error of sample k, e that of
+the target, mu and sd mean and deviation of a statistic over the samples, and dist(a, b..c) the distance of a from that
+interval:
+
+    score = max( L2(e) / 2 max L2(E_k),  max|e| / 2 max max|E_k|,
+                 dist(mean e, 0..mu) / 8 sd,  dist(slope e, 0..mu) / 8 sd ),      slope e = <e, y> / <y, y>
+
+A score above 2 diverges; the verdict's error is the score and its bound 2. Zero counts as well as mu, because noise
+that a right quantiser does not make (zeros stay zero) is made here. To sd is added what the largest error of a single
+element makes of the statistic: with few elements off zero, as behind a Cos, that is no normal variable. Nobody is
+accused behind a decision (a comparison, an index) that noise may flip, or behind an operator that may be quantised
+inside; where noise drowns the result, nobody can tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from driftnet.model.graph import Values
+from driftnet.model.operators import WEIGHTED
+from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.oracle import structure
+from driftnet.oracle.noise.model import Noise, of_scheme, sampled
+from driftnet.oracle.question import Place, Question, abstains, agrees, distance
+from driftnet.oracle.scheme import formulas as grid
+
+TIER = "budget"
+FLAG = 2.0  # right quantisers reach .9 in 99 % of 1300 places, 1.3 at most
+SAMPLES = (12, 24, 48, 96)
+DROWNED = 2.0  # times L2 of the result: 3 of 1000 generated places
+FLOAT_ERROR = 1e-5  # of max|y|, in float32: what is no quantisation noise
+DECISIONS = frozenset(
+    {"And", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Compress"}
+    | {"DequantizeLinear", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "If"}
+    | {"IsInf", "IsNaN", "Less", "LessOrEqual", "Loop", "Mod", "NonMaxSuppression", "NonZero", "Not", "Or"}
+    | {"QuantizeLinear", "Round", "Scan", "Shrink", "Sign", "ThresholdedRelu", "TopK", "Unique", "Xor"}
+)
+"""operators of which a small change of an operand may change the result by any amount"""
+
+SIMPLE = WEIGHTED | grid.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "Sigmoid", "Softmax", "Tanh"}
+"""operators that a converter keeps as one; of others it may make several, and what is between them is quantised too
+(LpNormalization in MNN: results 3 times as far off as noise at its ends explains). So with convolutions that have
+groups."""
+
+
+def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
+    """Asks for samples only where half a step does not settle it, and for more before it accuses."""
+    if question.scheme is None:
+        return {place: _cannot_tell(question, place, "nothing is quantised") for place in places}
+    noise = of_scheme(question, question.scheme)
+    verdicts = {place: agrees(TIER, place) for place in places if _within_half_a_step(question, place, noise)}
+    for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
+        verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros")
+    disputed = [place for place in places if place not in verdicts]
+    samples: list[Sequence[Values]] = []
+    for count in SAMPLES:
+        if not disputed:
+            break
+        samples += sampled(noise, question, range(len(samples), count))
+        for place in disputed:
+            verdicts[place] = _judge(question, place, [sample[place[0]] for sample in samples])
+        disputed = [place for place in disputed if verdicts[place].error > FLAG / 2]
+    return verdicts
+
+
+def _within_half_a_step(question: Question, place: Place, noise: Noise) -> bool:
+    step, (got, expected) = noise.activations.get(place[1]), question.pair(place)
+    return step is not None and bool((distance(got, expected) <= 0.5 * step.scale).all())
+
+
+def _rests_on(question: Question, place: Place, names: frozenset[str]) -> bool:
+    nodes = question.graph.ancestors(place[1]) if names else ()
+    return place[1] in names or any(not names.isdisjoint(node.inputs) for node in nodes)
+
+
+def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdict:
+    got, expected = question.pair(place)
+    runs = [sample[place[1]] for sample in samples]
+    if not runs or any(run.shape != expected.shape for run in runs):
+        return _cannot_tell(question, place, "noise changes the shape")
+    if expected.dtype.kind != "f":
+        right = np.any([run == got for run in (*runs, expected)], axis=0)
+        return agrees(TIER, place) if right.all() else _cannot_tell(question, place, "noise may flip a decision")
+    finite = np.isfinite(np.stack([expected, *runs])).all(axis=0)
+    if not np.isfinite(got[finite]).all():  # noise seldom makes the very zero that a code is
+        return abstains(TIER, place, "noise does not explain what is not finite", structure.poles(question, place))
+    y = expected[finite].astype(np.float64)
+    if not y.size:
+        return _cannot_tell(question, place, "nothing finite is left")
+    errors = np.stack([run[finite] - y for run in runs])
+    if np.median(np.linalg.norm(errors, axis=1)) > DROWNED * np.linalg.norm(y):
+        return _cannot_tell(question, place, "noise drowns it")
+    unit = max(FLOAT_ERROR, 4 * float(np.finfo(expected.dtype).eps))
+    score, statistic = _score(got[finite] - y, errors, y, unit)
+    note = f"{question.describe(place)} is {score:.2g} times as far off as sampled noise explains, by its {statistic}"
+    if score <= FLAG:
+        return agrees(TIER, place, error=score, bound=FLAG, message=note if score > FLAG / 2 else "")
+    nodes = question.graph.ancestors(place[1])
+    if any(node.op in DECISIONS for node in nodes):
+        return _cannot_tell(question, place, "noise may flip a decision")
+    values = {**question.graph.constants, **question.records[place[0]]}
+    taken_apart = [node.op for node in nodes if node.op not in SIMPLE or grid.taken_apart(node, values)]
+    if taken_apart and question.scheme and question.scheme.activation_codes:
+        return abstains(TIER, place, "there may be noise inside an operator", taken_apart)
+    where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": FLAG}
+    return Verdict(Word.DIVERGES, TIER, "execute", Kind.WRONG_VALUES, note, **where)
+
+
+def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray, unit: float) -> tuple[float, str]:
+    """(score, the statistic that has it) of one error, given those of the samples, of results `y`.
+
+    unit  of max|y|: what is no quantisation noise
+    """
+    floor = unit * np.abs(y).max() + 1e-30
+    size, largest = np.linalg.norm(errors, axis=1).max(), np.abs(errors).max() + floor
+    scores = {
+        "size": np.linalg.norm(error) / (2 * (size + floor * np.sqrt(y.size))),
+        "largest element": np.abs(error).max() / (2 * largest),
+        "mean": _stray(error.mean(), errors.mean(axis=1), largest / y.size),
+    }
+    if power := y @ y:
+        scores["slope"] = _stray(error @ y / power, errors @ y / power, largest * np.abs(y).max() / power)
+    worst = max(scores, key=lambda name: scores[name])
+    return float(scores[worst]), worst
+
+
+def _stray(value: float, sampled: np.ndarray, single: float) -> float:
+    """How far `value` is from the interval between zero and the mean of the samples, in eight deviations."""
+    mean = float(sampled.mean())
+    away = max(min(0.0, mean) - value, value - max(0.0, mean), 0.0)
+    return away / (8 * (float(sampled.std()) + single))
+
+
+def _cannot_tell(question: Question, place: Place, why: str) -> Verdict:
+    return abstains(TIER, place, why, [node.op for node in question.graph.ancestors(place[1])])

@@ -1,0 +1,52 @@
+"""Precomputed: what a converter works out beforehand, because it depends on constants alone.
+
+The weights that a DequantizeLinear makes of constants are constants to whoever quantises them anew. What rounds on the
+way may be rounded otherwise by a converter.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnx
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.ball import Ball
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.question import Question
+from onnx import GraphProto, numpy_helper
+
+
+def precomputed(question: Question) -> Question:
+    """The same question, of a model that holds as initializers what the nodes make that depend on constants alone."""
+    graph = question.graph
+    known = set(graph.constants)
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if known.issuperset(name for name in node.inputs if name) and _is_determined(node, question):
+            nodes.append(node)
+            known.update(node.outputs)
+    if not nodes:
+        return question
+    values = {name: question.records[0][name] for node in nodes for name in node.outputs if name}
+    model = onnx.ModelProto()
+    model.CopyFrom(question.case.proto)
+    kept = [node for node in model.graph.node if not values.keys() >= set(node.output) - {""}]
+    del model.graph.node[:]
+    model.graph.node.extend(kept)
+    model.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in values.items())
+    case = dataclasses.replace(question.case, model=model.SerializeToString())
+    balls = evaluate(dataclasses.replace(graph, nodes=tuple(nodes)), {}).balls
+    errors = {
+        name: float(np.max(balls[name].error, initial=0.0)) for name in values if isinstance(balls.get(name), Ball)
+    }
+    inexact = {name: error for name, error in errors.items() if 0 < error < np.inf}
+    return dataclasses.replace(question, case=case, inexact={**question.inexact, **inexact})
+
+
+def _is_determined(node: Node, question: Question) -> bool:
+    """Whether `node` has operands and nothing else, and its results are arrays, none of them an output."""
+    nested = any(isinstance(value, GraphProto) for value in node.attributes.values())
+    arrays = all(name in question.records[0] and name not in question.graph.outputs for name in node.outputs if name)
+    return any(node.inputs) and arrays and not nested and not is_random(node, question.graph)

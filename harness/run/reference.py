@@ -1,0 +1,107 @@
+"""Reference: what a case's model should give, asked of onnxruntime without optimisations in a worker process."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from driftnet.model.inspect import Case, digest
+from driftnet.model.verdict import Outcome
+from driftnet.run.sandbox.zygote import Reply, Worker
+
+Outputs = dict[str, np.ndarray]
+REMEMBERED = 8  # cases: a reducer comes back to the same few, and an array stays in memory for each
+
+
+class ReferenceError(Exception):
+    """The reference does not run a case; the message says why."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReferenceRun:
+    """The outputs of a case, one mapping a feed; or why there are none.
+
+    error   why the checker or onnxruntime refuses the case, in their words;   broken  "the reference crashed: SIGSEGV"
+            and the like, where it is the reference that is at fault
+    """
+
+    error: str
+    outputs: tuple[Outputs, ...]
+    broken: str = ""
+
+
+class Reference:
+    """Asks the reference in `worker`, a worker of the interpreter that holds driftnet.run.reference_worker.
+
+    Remembers the last few answers. They are shared between callers: copy an array before changing it.
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._replies: OrderedDict[tuple[Any, ...], Reply] = OrderedDict()
+
+    def run(self, case: Case) -> ReferenceRun:
+        """The outputs of `case`, when onnx's full check accepts its model and onnxruntime runs it."""
+        reply = self._ask("run", case, *_beside(case))
+        if reply.outcome is Outcome.OK:
+            return ReferenceRun("", tuple(reply.value))
+        if reply.outcome is Outcome.ERROR:
+            return ReferenceRun(reply.message, ())
+        return ReferenceRun("", (), _failure(reply))
+
+    def record(self, case: Case) -> tuple[Outputs, ...]:
+        """Every tensor of the main graph (inputs, intermediates, outputs; initializers not), one mapping a feed.
+
+        Sequences and optionals are left out. Raises ReferenceError when the case does not run.
+        """
+        return tuple(self._value("record", case, *_beside(case)))
+
+    def sample(self, case: Case, count: int = 6) -> tuple[tuple[Outputs, ...], ...]:
+        """[sample][feed][output]: `count` runs with every float tensor perturbed, x (1 + u U(-2, 2)).
+
+        Deterministic. Raises ReferenceError when the case does not run.
+        """
+        return tuple(tuple(feeds) for feeds in self._value("sample", case, count))
+
+    def second_opinion(self, case: Case) -> tuple[Outputs, ...]:
+        """The outputs by onnx.reference, one mapping a feed; none where it does not run the case."""
+        reply = self._ask("second_opinion", case)
+        return tuple(reply.value) if reply.outcome is Outcome.OK else ()
+
+    def _value(self, function: str, case: Case, *args: int | str) -> Any:
+        reply = self._ask(function, case, *args)
+        if reply.outcome is not Outcome.OK:
+            raise ReferenceError(_failure(reply))
+        return reply.value
+
+    def _ask(self, function: str, case: Case, *args: int | str) -> Reply:
+        key = (function, digest(case), *args)
+        if key in self._replies:
+            self._replies.move_to_end(key)
+        else:
+            call = f"driftnet.run.reference_worker:{function}"
+            self._replies[key] = self._worker.call(call, case.model, list(case.feeds), *args)
+            if len(self._replies) > REMEMBERED:
+                self._replies.popitem(last=False)
+        return self._replies[key]
+
+
+def _beside(case: Case) -> tuple[str, ...]:
+    """The folder in which lies what the model keeps outside itself, if anything does."""
+    return (str(case.file.parent),) if case.file else ()
+
+
+def _failure(reply: Reply) -> str:
+    """Why there is no value, in words."""
+    match reply.outcome:
+        case Outcome.CRASH:
+            return f"the reference crashed: {reply.signal}"
+        case Outcome.HANG:
+            return f"the reference did not come back in {round(reply.seconds, 1):g} s"
+        case Outcome.MEMORY:
+            return f"the reference ran out of memory: {reply.message}"
+        case Outcome.GARBAGE:
+            return f"the reference gave no proper answer: {reply.message}"
+    return reply.message

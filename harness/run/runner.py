@@ -1,0 +1,220 @@
+"""Laboratory: the sandboxed workers that one thread of examination needs, made on demand and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from driftnet.model import external_data as external
+from driftnet.model.inspect import Case
+from driftnet.model.verdict import Observation, Outcome, StageRun
+from driftnet.run import artifact_schema as inspection
+from driftnet.run.reference import Reference
+from driftnet.run.sandbox.worker import make_empty
+from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
+from driftnet.targets.environments import Installed
+from driftnet.targets.interface import STAGES, Artifact, Target
+from driftnet.targets.recipe import Recipe, effective
+
+MEMORY_GIB = 4.0  # a worker's share, unless something else is said
+MEMORY = "/dev/shm"
+MEMORY_BYTES = 2**30
+REFERENCE = "driftnet.run.reference_worker"
+
+
+class Laboratory:
+    """Runs cases on targets and on the reference, each in a worker of its own. Close it, or use it in a `with`.
+
+    timeout  seconds that one stage may take;  memory_gib  resident memory that one worker may use
+    small_models   keep the files that stages pass on in memory: making and removing them cost more than some stages
+    target_runs  how often a target has been run so far;  last_seconds  of the slowest stage of the last run
+    """
+
+    def __init__(self, *, timeout: float = 20.0, memory_gib: float = MEMORY_GIB, small_models: bool = False) -> None:
+        memory = int(memory_gib * 1024)
+        self._limits = Limits(seconds=timeout, memory_mib=memory, file_mib=max(Limits.file_mib, memory // 2))
+        self._folder = Path(tempfile.mkdtemp(prefix="driftnet-", dir=MEMORY if small_models and _has_room() else None))
+        self._zygotes: list[Zygote] = []
+        self._workers: dict[tuple[str, str], Worker] = {}
+        self._cases = 0
+        self._timeout = timeout
+        self.target_runs = 0
+        self.last_seconds = 0.0
+        try:
+            self.reference = Reference(self._worker(sys.executable, REFERENCE))
+        except BaseException:
+            self.close()
+            raise
+
+    def observe(self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False) -> Observation:
+        """What `installed` does with `case` under `recipe`; in a new process when `fresh`."""
+        module, _, attribute = installed.spec.partition(":")
+        worker = self._worker(installed.python, module)
+        if fresh or worker.displaced:
+            worker.renew()
+        options = effective(installed.target, recipe)
+        self._cases += 1
+        self.target_runs += 1
+        folder = worker.folder / f"case_{self._cases}"
+        make_empty(folder)
+        try:
+            model = _placed(case, folder)
+            spec = f"{module}:{attribute}"
+            seen = _run_stages(worker, spec, case, str(model), folder, installed.target, options, self._timeout)
+            self.last_seconds = max(run.seconds for run in seen.stages)
+            return seen
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def renew(self) -> None:
+        """Run targets in new templates from now on: the workers of one share the layout of its memory, and with it what
+        becomes of a read or write out of bounds."""
+        for zygote in self._zygotes[1:]:  # the first is the reference's
+            zygote.close()
+        self._workers = dict(list(self._workers.items())[:1])
+
+    @contextlib.contextmanager
+    def hurried(self, timeout: float) -> Iterator[None]:
+        """While the block runs, a stage may take `timeout` seconds where it may take more otherwise."""
+        before, self._timeout = self._timeout, min(self._timeout, timeout)
+        try:
+            yield
+        finally:
+            self._timeout = before
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds used so far in the workers, this process not included."""
+        return sum(zygote.cpu_seconds for zygote in self._zygotes)
+
+    @property
+    def all_cpu_seconds(self) -> float:
+        """CPU seconds used so far in the workers and in this process, since it began."""
+        return self.cpu_seconds + time.process_time()
+
+    @property
+    def network_isolated(self) -> bool:
+        """Whether every worker so far is cut off from the network; there is one, the reference's, from the start."""
+        return all(zygote.network_isolated for zygote in self._zygotes)
+
+    def close(self) -> None:
+        """End every worker and remove what they left."""
+        for zygote in self._zygotes:
+            zygote.close()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def __enter__(self) -> Laboratory:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _worker(self, python: str, module: str) -> Worker:
+        if (python, module) not in self._workers:
+            zygote = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
+            self._zygotes.append(zygote)
+            self._workers[python, module] = zygote.worker()
+        return self._workers[python, module]
+
+
+def _placed(case: Case, folder: Path) -> Path:
+    """A file with the model. A large one is taken where it lies; a part of one, and any other, is written."""
+    if case.file and external.is_whole(case):
+        return case.file
+    external.write(case, folder / "model.onnx")
+    return folder / "model.onnx"
+
+
+def _has_room() -> bool:
+    try:
+        return os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > MEMORY_BYTES
+    except OSError:
+        return False
+
+
+def _run_stages(
+    worker: Worker,
+    spec: str,
+    case: Case,
+    model: str,
+    folder: Path,
+    target: Target,
+    options: Mapping[str, Any],
+    timeout: float,
+) -> Observation:
+    inspects = target.inspect is not None and target.scheme(options) is not None
+    outputs = [v.name for v in case.proto.graph.output]
+    calibration = list(case.calibration or case.feeds)
+    # what each stage is given beside the result of the one before
+    given: dict[str, tuple[Any, ...]] = {
+        "convert": (str(folder), options),
+        "quantize": (calibration, str(folder), options),
+        "execute": (list(case.feeds), outputs, options),
+    }
+    runs: list[StageRun] = []
+    made: dict[str, Any] = {}
+    value: Any = model
+    artifact: Artifact | None = None
+    for stage in STAGES:
+        if inspects and stage == "execute":
+            reply = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
+            if reply.outcome is Outcome.OK and (flaw := inspection.flaw(reply.value, outside=case.file is not None)):
+                reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=flaw)
+            if reply.outcome is Outcome.OK:
+                artifact = reply.value
+            else:
+                runs.append(_stage_run("inspect", reply, folder))
+        reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
+        value = reply.value
+        if reply.outcome is Outcome.OK and not _answers(value, stage, case, folder, model):
+            message = (
+                f"{stage} answered with {type(value).__name__} where the interface of a target wants something else"
+            )
+            reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=message)
+        runs.append(_stage_run(stage, reply, folder))
+        if reply.outcome is not Outcome.OK:
+            return Observation(tuple(runs), artifact=artifact)
+        made[stage] = value
+    plain: list[Mapping[str, np.ndarray]] = []
+    if target.executes_plain and made["convert"] != made["quantize"]:
+        reply = worker.call(f"{spec}.execute", made["convert"], *given["execute"], timeout=timeout)
+        if reply.outcome is Outcome.OK and _answers(reply.value, "execute", case, folder, model):
+            plain = reply.value
+    return Observation(tuple(runs), tuple(value), artifact, tuple(plain))
+
+
+def _answers(value: Any, stage: str, case: Case, folder: Path, model: str) -> bool:
+    """Whether a worker's answer is of the form that the interface of a target promises: workers are not trusted."""
+    if stage != "execute":
+        return isinstance(value, str) and (value == model or _is_file_in(folder, value))
+    return (
+        isinstance(value, list)
+        and len(value) == len(case.feeds)
+        and all(isinstance(o, dict) and all(isinstance(x, np.ndarray) for x in o.values()) for o in value)
+    )
+
+
+def _is_file_in(folder: Path, path: str) -> bool:
+    try:
+        return Path(path).resolve().is_relative_to(folder.resolve()) and Path(path).is_file()
+    except (OSError, ValueError, RuntimeError):  # a name too long, one with a NUL, a circle of links
+        return False
+
+
+def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:
+    # Names in a model need not be text, and a system's message may quote them: a lone surrogate could not be written.
+    texts = (text.encode("utf-8", "replace").decode() for text in (reply.message, reply.log))
+    message, log = (text.replace(f"{folder}/", "") for text in texts)
+    return StageRun(stage, reply.outcome, message, reply.signal, log, reply.seconds, reply.peak_mib)

@@ -1,0 +1,333 @@
+"""What runs inside the sandbox: a template process that has imported the system under test, and the workers it forks.
+
+Forking makes a fresh worker cost milliseconds where starting an interpreter and importing costs .3 to 1 s. This module
+runs in the interpreter of the system under test: Python 3.8 and numpy must be enough for it.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import fcntl
+import gc
+import importlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import struct
+import sys
+import tempfile
+import traceback
+from typing import Any, Callable, NoReturn  # noqa: UP035  (collections.abc.Callable[...] needs Python 3.9)
+
+from driftnet.targets import interface as wire
+
+CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
+# Landlock's system calls, the same on every architecture, and its constants
+CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
+ACCESS_REFER, RULE_PATH_BENEATH, SCOPE_SOCKET, SCOPE_SIGNAL = 1 << 13, 1, 1, 2
+# What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
+_SMALL, _LARGE = 1 << 16, 1 << 20
+_CPUS = os.cpu_count() or 1
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def serve(settings: dict[str, Any]) -> None:
+    """Be the template: import what is asked for, then fork and reap workers until the control socket closes.
+
+    settings: "control" file descriptor of the control socket, "preload" modules to import, "folder" to remove at the
+    end, and the "limits" of each worker.
+    """
+    control = socket.socket(fileno=settings["control"])
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    isolated = _isolate()
+    _adopt_orphans()
+    # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    for name in settings["preload"]:
+        getattr(importlib.import_module(name), "preload", _nothing)()
+    _LIBC.prctl(PR_SET_PDEATHSIG, 0)
+    gc.freeze()
+    _flush()
+    _say(control, network_isolated=isolated)
+
+    workers: set[int] = set()
+    with contextlib.suppress(ConnectionError):
+        while _serve_request(control, workers, settings["limits"]):
+            pass
+    for pid in workers:
+        _reap(pid, workers)
+    shutil.rmtree(settings["folder"], ignore_errors=True)
+
+
+def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, int]) -> bool:
+    """Fork or reap one worker. False when the parent has gone."""
+    request, descriptors = _hear(control)
+    if request is None:
+        return False
+    if "reap" in request:
+        workers.remove(request["reap"])
+        _say(control, **_reap(request["reap"], workers))
+        return True
+    pid = os.fork()
+    if pid == 0:
+        control.close()
+        pipe, log = descriptors
+        _work(pipe, log, request["fork"], limits)
+    workers.add(pid)
+    for descriptor in descriptors:
+        os.close(descriptor)
+    _say(control, pid=pid, cpu=_cpu_seconds(resource.RUSAGE_SELF))
+    return True
+
+
+def _nothing() -> None:
+    """What a module without preload() does when preloaded."""
+
+
+def _isolate() -> bool:
+    """Leave network and processes of this machine behind, as far as the system allows. Whether the network is gone."""
+    # A child tries first: where the maps are refused, as by Ubuntu's AppArmor, there is no way back.
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if _enter_namespaces() else 1)
+    gone = os.waitpid(child, 0)[1] == 0 and _enter_namespaces()
+    if not gone:
+        _LIBC.unshare(CLONE_NEWNET)  # root may, and may come back: it keeps off the network what does not insist
+    _leave_processes()
+    return gone
+
+
+def _enter_namespaces() -> bool:
+    """Move into a network namespace without any interface that is up, by way of a user namespace.
+
+    That needs no privilege, and leaves none, not even to root, over what is outside: neither may setns() bring the
+    network back, nor does /proc show the environment and memory of processes that were there before.
+    """
+    pid, (ready, tell) = os.getpid(), os.pipe()
+    helper = os.fork()
+    if helper == 0:  # stays outside: from inside nobody but the own user could be mapped
+        os.close(tell)
+        os._exit(0 if os.read(ready, 1) and _map_users(pid) else 1)
+    os.close(ready)
+    if _LIBC.unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0:
+        os.write(tell, b".")
+    os.close(tell)
+    return os.waitpid(helper, 0)[1] == 0
+
+
+def _map_users(pid: int) -> bool:
+    """Let users and groups be the same in the namespace of `pid`, or, where only root may do that, this user alone.
+
+    Without a map that process could create no file (EOVERFLOW), and root could not read the files of others.
+    """
+    alone = {"uid_map": os.getuid(), "gid_map": os.getgid()}
+    try:
+        for name in alone:
+            with open(f"/proc/self/{name}") as file:
+                ranges = [line.split() for line in file]
+            _write(f"/proc/{pid}/{name}", "".join(f"{first} {first} {count}\n" for first, _, count in ranges))
+        return True
+    except OSError:
+        pass
+    try:
+        _write(f"/proc/{pid}/setgroups", "deny")
+        for name, number in alone.items():
+            _write(f"/proc/{pid}/{name}", f"{number} {number} 1")
+        return True
+    except OSError:
+        return False
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)
+
+
+def _leave_processes() -> None:
+    """Enter a Landlock domain (https://docs.kernel.org/userspace-api/landlock.html) that restricts no files.
+
+    From inside nobody may trace processes outside, nor read their environment (since Linux 5.19), nor signal them or
+    connect to their abstract sockets (6.12).
+    """
+    version = _LIBC.syscall(CREATE_RULESET, None, ctypes.c_size_t(0), 1)
+    if version < 2:
+        return
+    # A domain that handles any access to files forbids moving them between folders, unless that is handled and allowed.
+    scoped = version >= 6
+    handled = (ctypes.c_uint64 * 3)(0 if scoped else ACCESS_REFER, 0, SCOPE_SOCKET | SCOPE_SIGNAL)
+    rules = _LIBC.syscall(CREATE_RULESET, handled, ctypes.c_size_t(24 if scoped else 8), 0)
+    if rules < 0:
+        return
+    root = os.open("/", os.O_PATH)
+    allowed = struct.pack("=Qi", ACCESS_REFER, root)
+    if scoped or _LIBC.syscall(ADD_RULE, rules, RULE_PATH_BENEATH, allowed, 0) == 0:
+        _LIBC.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        _LIBC.syscall(RESTRICT_SELF, rules, 0)
+    os.close(root)
+    os.close(rules)
+
+
+def _say(control: socket.socket, **message: Any) -> None:
+    control.send(json.dumps(message).encode())
+
+
+def _hear(control: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """The next request with the file descriptors that came along; None when the parent has gone."""
+    descriptors = array.array("i")
+    message, ancillary, _, _ = control.recvmsg(1 << 16, socket.CMSG_SPACE(8 * descriptors.itemsize))
+    for _, _, data in ancillary:
+        descriptors.frombytes(data)
+    return (json.loads(message) if message else None), list(descriptors)
+
+
+def _reap(pid: int, workers: set[int]) -> dict[str, Any]:
+    """End a worker and all that it started, none of `workers`; how it ended, in a worker that had ended already."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:  # it is so new that it has no group of its own yet
+        os.kill(pid, signal.SIGKILL)
+    _, status, usage = os.wait4(pid, 0)
+    usages = [usage]
+    # A living worker adopts its orphans itself, so a child that is no worker comes from a dead one. Again and again,
+    # because ending it makes its own children appear here.
+    while orphans := [child for child in children(os.getpid()) if child not in workers]:
+        for orphan in orphans:
+            os.kill(orphan, signal.SIGKILL)
+        usages += [os.wait4(orphan, 0)[2] for orphan in orphans]
+    return {
+        "status": status,
+        "cpu": sum(usage.ru_utime + usage.ru_stime for usage in usages),
+        "peak_mib": max(usage.ru_maxrss for usage in usages) / 1024,
+    }
+
+
+def children(pid: int) -> list[int]:
+    """The processes whose parent is `pid`, those that have ended and were not waited for included."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{thread}/children") as file:
+                found += map(int, file.read().split())
+    return found
+
+
+def _adopt_orphans() -> None:
+    """Become the parent of every descendant that loses its own: also of one that fled into a session of its own."""
+    _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
+
+
+def _work(pipe: int, log: int, folder: str, limits: dict[str, int]) -> NoReturn:
+    """Be a worker: never return into the template."""
+    code = 1
+    try:
+        _confine(log, folder, limits)
+        # A number of its own, so that a target closing or writing to small descriptors does not hit it.
+        high = fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 256 + int.from_bytes(os.urandom(1), "little"))
+        os.close(pipe)
+        _answer(socket.socket(fileno=high))
+        code = 0
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else int(e.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        _flush()
+        os._exit(code)
+
+
+def _confine(log: int, folder: str, limits: dict[str, int]) -> None:
+    os.setsid()
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    _adopt_orphans()
+    for descriptor in 1, 2:
+        os.dup2(log, descriptor)
+    os.close(log)
+    # Line buffered, or a crash would take along what has been printed, by Python and by native code into C's stdout.
+    sys.stdout.reconfigure(encoding="utf-8", errors="replace", line_buffering=True)  # type: ignore[union-attr]
+    _LIBC.setvbuf(ctypes.c_void_p.in_dll(_LIBC, "stdout"), None, 1, 1 << 16)
+    os.chdir(folder)
+    os.environ.update(HOME=folder, TMPDIR=folder)
+    tempfile.tempdir = folder
+    with open("/proc/self/oom_score_adj", "w") as file:  # when memory runs out, the kernel takes workers first
+        file.write("1000")
+    with open("/proc/self/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    # Address space is not memory: what is allocated and never touched does no harm. The parent watches what is used.
+    _limit(resource.RLIMIT_AS, size + (2 * limits["memory_mib"] + 1024) * 2**20)
+    _limit(resource.RLIMIT_FSIZE, limits["file_mib"] * 2**20)
+    _limit(resource.RLIMIT_CORE, 1)  # 0 would still start a crash handler where core_pattern is a pipe; 1 does not
+
+
+def _limit(which: int, value: int, *, for_good: bool = True) -> None:
+    """Lower a limit; `for_good`: so that it cannot be raised again."""
+    hard = resource.getrlimit(which)[1]
+    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(which, (value, value if for_good else hard))
+
+
+def _answer(pipe: socket.socket) -> None:
+    """Answer calls until the other side hangs up."""
+    functions: dict[str, Callable[..., Any]] = {}
+    while True:
+        message = _receive(pipe)
+        if message is None:
+            return
+        request = wire.decode(message)
+        # The parent's own time limit comes first; this one is for a worker whose parent has stopped looking.
+        allowed = _cpu_seconds(resource.RUSAGE_SELF) + 1 + 2 * request["seconds"] * _CPUS
+        _limit(resource.RLIMIT_CPU, int(allowed), for_good=False)
+        reply: dict[str, Any] = {"id": request["id"], "outcome": "ok", "message": "", "value": None}
+        try:
+            name = request["function"]
+            if name not in functions:
+                functions[name] = _find(name)
+            reply["value"] = wire.encode(functions[name](*request["args"]))
+        except MemoryError as e:
+            reply.update(outcome="memory", message=f"{type(e).__name__}: {e}")
+        except wire.StageError as e:
+            reply.update(outcome="error", message=str(e))
+        except Exception as e:
+            reply.update(outcome="error", message=f"{type(e).__name__}: {e}")
+        _flush()
+        usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+        reply["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in usages)
+        reply["peak_mib"] = max(usage.ru_maxrss for usage in usages) / 1024
+        pipe.sendall(wire.encode(reply))
+
+
+def _receive(pipe: socket.socket) -> bytearray | None:
+    message = bytearray()
+    size = None
+    while size is None or len(message) < size:
+        chunk = pipe.recv(_SMALL if size is None else _LARGE)
+        if not chunk:
+            return None
+        message += chunk
+        size = wire.message_size(message)
+    return message
+
+
+def _find(name: str) -> Any:
+    """The function that "module:attribute.attribute" names."""
+    module, _, path = name.partition(":")
+    found = importlib.import_module(module)
+    for attribute in path.split("."):
+        found = getattr(found, attribute)
+    return found
+
+
+def _cpu_seconds(who: int) -> float:
+    usage = resource.getrusage(who)
+    return usage.ru_utime + usage.ru_stime
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    _LIBC.fflush(None)

@@ -1,0 +1,351 @@
+"""Worker: a process that can be lost. Calls functions in it, and tells what became of them."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import os
+import select
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from driftnet.model.verdict import Outcome
+from driftnet.run.sandbox.inside import children
+from driftnet.targets import interface as wire
+
+LOG_BYTES = 64 * 1024
+_LOG_MOST = 16 * 1024 * 1024
+_TICK_MS = 20.0  # how often a busy worker's memory is looked at: 30 us each
+# What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
+_SMALL, _LARGE = 1 << 16, 1 << 20
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one worker may use: resident memory with its children, wall seconds a call, size of any file it writes."""
+
+    memory_mib: int = 4096
+    seconds: float = 10.0
+    file_mib: int = 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Reply:
+    """How one call ended.
+
+    value    what the function returned, for OK; it comes from an untrusted process, so check its form
+    message  for ERROR the text of a StageError, or "TypeName: text" of another exception; for the other failures what
+             happened, in words; "" for OK
+    signal   for CRASH the signal's name, or "exit-3" when the process ended itself with status 3; else ""
+    log      the last 64 KiB that the process wrote to stdout and stderr during the call
+    seconds  wall time;   peak_mib  peak resident memory of the process, or of the largest of its children
+    """
+
+    outcome: Outcome
+    value: Any = None
+    message: str = ""
+    signal: str = ""
+    log: str = ""
+    seconds: float = 0.0
+    peak_mib: float = 0.0
+
+
+@dataclass(frozen=True)
+class Exit:
+    """How a process ended: its wait status, and the CPU seconds and peak memory of it and its children."""
+
+    status: int
+    cpu: float = 0.0
+    peak_mib: float = 0.0
+
+
+@dataclass(eq=False)
+class Process:
+    """One forked process, seen from the parent: its pipe, its pidfd, the memory file that its output goes to.
+
+    cpu  CPU seconds that it had used at its last reply
+    """
+
+    pid: int
+    pipe: socket.socket
+    pidfd: int
+    log: int
+    cpu: float = 0.0
+    poll: select.poll = field(default_factory=select.poll)
+
+    def __post_init__(self) -> None:
+        self.poll.register(self.pipe, select.POLLIN)
+        self.poll.register(self.pidfd, select.POLLIN)
+
+    def ended(self, within: float) -> bool:
+        """Whether the process has ended, or does so in the next `within` seconds."""
+        poll = select.poll()
+        poll.register(self.pidfd, select.POLLIN)
+        return bool(poll.poll(within * 1e3))
+
+    def close(self) -> None:
+        """Let go of it."""
+        self.pipe.close()
+        os.close(self.pidfd)
+        os.close(self.log)
+
+
+class Worker:
+    """A process to call functions in; replaced by a new one whenever it crashes, hangs or writes garbage.
+
+    Made by Zygote.worker(), and used by one thread at a time. `folder` is the working directory of the process; the
+    caller may put files there.
+    """
+
+    def __init__(
+        self, folder: Path, limits: Limits, fork: Callable[[Path], Process], reap: Callable[[Process], Exit]
+    ) -> None:
+        self.folder, self._limits, self._fork, self._reap = folder, limits, fork, reap
+        self._process: Process | None = None
+        self._calls = 0
+
+    def call(self, function: str, *args: Any, timeout: float | None = None) -> Reply:
+        """Call `function` ("module:attribute.attribute") with wire-encodable arguments.
+
+        timeout  wall seconds; None: those of the limits
+
+        Whatever the function does is a Reply. Raises TypeError when an argument cannot cross the pipe, and UserError
+        when the interpreter cannot start.
+        """
+        seconds = self._limits.seconds if timeout is None else timeout
+        self._calls += 1
+        request = wire.encode({"id": self._calls, "function": function, "args": args, "seconds": seconds})
+        process = self._ready()
+        started = time.monotonic()
+        try:
+            _send(process, request, seconds)
+            reply = _parse(_receive(process, started + seconds, self._limits), self._calls, process)
+            if reply.peak_mib > self._limits.memory_mib:
+                _fail(Outcome.MEMORY, f"used {reply.peak_mib:.0f} MiB of the {self._limits.memory_mib} allowed")
+        except _NoReplyError as failure:
+            reply = self._post_mortem(process, failure)
+        except BaseException:
+            self.close()
+            raise
+        if reply.outcome is Outcome.MEMORY:
+            self.close()
+        return dataclasses.replace(reply, seconds=time.monotonic() - started)
+
+    @property
+    def displaced(self) -> bool:
+        """Whether `folder` is no directory any more."""
+        return self.folder.is_symlink() or not self.folder.is_dir()
+
+    def renew(self) -> None:
+        """Empty the folder, and let the next call run in a new process."""
+        self.close()
+        make_empty(self.folder)
+
+    def close(self) -> None:
+        """End the process."""
+        process, self._process = self._process, None
+        if process is not None:
+            try:
+                self._reap(process)
+            finally:
+                process.close()
+
+    def _ready(self) -> Process:
+        """A process that waits for a call; one that has died or written something since its last reply does not."""
+        if self._process is not None and self._process.poll.poll(0):
+            self.close()
+        if self._process is None:
+            if self.displaced:
+                make_empty(self.folder)
+            self._process = self._fork(self.folder)
+        return self._process
+
+    def _post_mortem(self, process: Process, failure: _NoReplyError) -> Reply:
+        self._process = None
+        alone = failure.outcome is None and process.ended(within=1.0)
+        try:
+            end = self._reap(process)
+            log = _read_log(process.log)
+        finally:
+            process.close()
+        if alone:
+            outcome, message, name = _cause(end.status, failure.message, log)
+            return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib)
+        message = failure.message or "closed its end of the pipe"
+        return Reply(failure.outcome or Outcome.GARBAGE, None, message, "", log, peak_mib=end.peak_mib)
+
+
+def make_empty(folder: Path) -> None:
+    """Make `folder` an empty directory, whatever a worker has made of it."""
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        folder.unlink()
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+class _NoReplyError(Exception):
+    """The process gave no good reply; outcome None: because it ended, or at least closed its end of the pipe."""
+
+    def __init__(self, outcome: Outcome | None, message: str) -> None:
+        super().__init__(message)
+        self.outcome, self.message = outcome, message
+
+
+def _fail(outcome: Outcome | None, message: str) -> NoReturn:
+    raise _NoReplyError(outcome, message)
+
+
+def _send(process: Process, request: bytes, seconds: float) -> None:
+    process.pipe.settimeout(seconds)
+    try:
+        process.pipe.sendall(request)
+    except TimeoutError:
+        _fail(Outcome.HANG, f"took no call within {seconds:g} s")
+    except OSError:
+        _fail(None, "")
+
+
+def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
+    """The bytes of one message. Watches the process while it waits."""
+    message, size = bytearray(), None
+    while size is None or len(message) < size:
+        left = deadline - time.monotonic()
+        if left <= 0:
+            _fail(Outcome.HANG, "gave no answer in time")
+        ready = [descriptor for descriptor, _ in process.poll.poll(min(_TICK_MS, left * 1e3))]
+        if process.pipe.fileno() in ready:
+            chunk = _read(process.pipe, _SMALL if size is None else _LARGE)
+            if not chunk:
+                _fail(None, "the answer breaks off" if message else "")
+            message += chunk
+            size = _size(message, limits)
+        elif ready:
+            _fail(None, "the answer breaks off" if message else "")
+        else:
+            _watch(process, limits)
+    return message
+
+
+def _read(pipe: socket.socket, most: int) -> bytes:
+    try:
+        return pipe.recv(most)
+    except ConnectionError:
+        return b""
+
+
+def _size(message: bytearray, limits: Limits) -> int | None:
+    try:
+        size = wire.message_size(message)
+    except wire.WireError as e:
+        _fail(Outcome.GARBAGE, str(e))
+    if size is not None and size > limits.memory_mib * 2**20:
+        _fail(Outcome.GARBAGE, f"announces an answer of {size} bytes")
+    return size
+
+
+def _watch(process: Process, limits: Limits) -> None:
+    family = _family(process.pid)
+    used = sum(map(_resident, family))
+    if used > limits.memory_mib and len(family) > 1:  # what a fork shares with its parent has been counted twice
+        used = sum(map(_proportional, family))
+    if used > limits.memory_mib:
+        _fail(Outcome.MEMORY, f"used {used:.0f} MiB of the {limits.memory_mib} allowed")
+    if os.fstat(process.log).st_size > _LOG_MOST:
+        tail = _read_tail(process.log)
+        os.ftruncate(process.log, 0)
+        os.write(process.log, tail)
+
+
+def _family(pid: int) -> list[int]:
+    """The process `pid` and its descendants."""
+    found = [pid]
+    for member in found:
+        found += children(member)
+    return found
+
+
+def _resident(pid: int) -> float:
+    """Resident memory in MiB; 0 of a process that has ended."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/statm") as file:
+        return int(file.read().split()[1]) * _PAGE / 2**20
+    return 0.0
+
+
+def _proportional(pid: int) -> float:
+    """Resident memory in MiB, of shared pages only this process's part; takes .4 ms a GiB."""
+    with contextlib.suppress(OSError, StopIteration), open(f"/proc/{pid}/smaps_rollup") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("Pss:")) / 1024
+    return _resident(pid)
+
+
+def _parse(message: bytearray, call: int, process: Process) -> Reply:
+    try:
+        answer = wire.decode(message)
+        if not _is_answer(answer, call):
+            _fail(Outcome.GARBAGE, f"no answer to this call: {bytes(message[:80])!r}")
+        outcome = Outcome(answer["outcome"])
+        value = wire.decode(answer["value"]) if outcome is Outcome.OK else None
+    except wire.WireError as e:
+        _fail(Outcome.GARBAGE, str(e))
+    process.cpu = answer["cpu"]
+    return Reply(outcome, value, answer["message"], "", _read_log(process.log), peak_mib=answer["peak_mib"])
+
+
+def _is_answer(answer: Any, call: int) -> bool:
+    return (
+        isinstance(answer, dict)
+        and type(answer.get("id")) is int  # == with an array gives an array
+        and answer["id"] == call
+        and isinstance(answer.get("outcome"), str)
+        and answer["outcome"] in ("ok", "error", "memory")
+        and isinstance(answer.get("message"), str)
+        and _is_amount(answer.get("cpu"))
+        and _is_amount(answer.get("peak_mib"))
+        and isinstance(answer.get("value"), bytes if answer["outcome"] == "ok" else type(None))
+    )
+
+
+def _is_amount(x: Any) -> bool:
+    return isinstance(x, float) and math.isfinite(x) and x >= 0
+
+
+def _cause(status: int, broken: str, log: str) -> tuple[Outcome, str, str]:
+    """Outcome, message and signal of a process that ended by itself with this wait status.
+
+    broken  what was wrong with the answer that it had begun to write, "" when it had not
+    """
+    if os.WIFEXITED(status):
+        code = os.WEXITSTATUS(status)
+        if broken:
+            return Outcome.GARBAGE, broken, ""
+        return Outcome.CRASH, f"ended itself with exit status {code}", f"exit-{code}"
+    number = os.WTERMSIG(status)
+    name = signal.Signals(number).name if number in set(signal.Signals) else f"SIG{number}"
+    if number == signal.SIGKILL:
+        return Outcome.MEMORY, "killed from outside, as the kernel does when memory runs out", ""
+    if number == signal.SIGABRT and "bad_alloc" in log:
+        return Outcome.MEMORY, "std::bad_alloc", ""
+    if number == signal.SIGXCPU:
+        return Outcome.HANG, "used more CPU time than the call may take", ""
+    return Outcome.CRASH, f"ended by {name}", name
+
+
+def _read_tail(log: int) -> bytes:
+    size = os.fstat(log).st_size
+    return os.pread(log, LOG_BYTES, max(0, size - LOG_BYTES)) if size else b""
+
+
+def _read_log(log: int) -> str:
+    """What was written since the last call of this function, at most the end of it."""
+    text = _read_tail(log)
+    if text:
+        os.ftruncate(log, 0)
+    return text.decode(errors="replace")

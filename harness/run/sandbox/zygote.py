@@ -1,0 +1,234 @@
+"""Zygote: the template process of one interpreter, which forks workers that have everything imported already."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from driftnet.run.sandbox.worker import Exit, Limits, Process, Reply, Worker
+from driftnet.util.errors import UserError
+
+__all__ = ["Limits", "Reply", "Worker", "Zygote"]
+
+# No other variable of ours reaches a system under test: a CI job's environment holds its secrets.
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ")
+FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+ANSWER_SECONDS = 60.0
+BOOT = (
+    "import json, sys; settings = json.loads(sys.argv[1]); "
+    "sys.path[:1] = settings['before']; sys.path += settings['after']; "
+    "from driftnet.run.sandbox.inside import serve; serve(settings)"
+)
+_HINT = "the interpreter needs Python 3.8 or newer, numpy, and the system under test"
+
+
+class Zygote:
+    """Makes workers in the interpreter `python`, in a network namespace of their own and with a scrubbed environment.
+
+    preload  modules to import before forking; where one has a function preload(), that is called too. Another
+             interpreter than this one is lent driftnet, and these modules where it has none of that name
+    folder   where to make the temporary folder that holds those of the workers; None: the system's place
+
+    Close it, or use it in a `with`. network_isolated is False where the system grants no user namespace: root is in a
+    network namespace then, too, but could leave it. Raises UserError (kind "environment") when the interpreter does not
+    start or cannot import what is asked for.
+    """
+
+    def __init__(
+        self,
+        *,
+        python: str = sys.executable,
+        preload: Sequence[str] = (),
+        limits: Limits | None = None,
+        folder: str | Path | None = None,
+    ) -> None:
+        self.python, self.preload, self.limits = python, tuple(preload), limits or Limits()
+        self.folder = Path(tempfile.mkdtemp(prefix="sandbox-", dir=folder))
+        self.network_isolated = False
+        self._lock = threading.Lock()
+        self._workers: list[Worker] = []
+        self._processes: set[Process] = set()
+        self._cpu_of_template = self._cpu_of_ended = 0.0
+        self._closed = False
+        try:
+            self._start()
+        except BaseException:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds used so far by the template and its workers, those of a call that is running not yet counted."""
+        with self._lock:
+            return self._cpu_of_template + self._cpu_of_ended + sum(process.cpu for process in self._processes)
+
+    def worker(self) -> Worker:
+        """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it."""
+        with self._lock:
+            self._check_open()
+            folder = self.folder / f"worker-{len(self._workers)}"
+            folder.mkdir()
+            self._workers.append(Worker(folder, self.limits, self._fork, self._reap))
+            return self._workers[-1]
+
+    def close(self) -> None:
+        """End every process and remove their folders. The CPU time of all of them is then in RUSAGE_CHILDREN."""
+        if not self._closed:
+            self._closed = True
+            for worker in self._workers:
+                worker.close()
+            self._stop()
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def __enter__(self) -> Zygote:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RuntimeError("this zygote has been closed")
+
+    def _start(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.settimeout(ANSWER_SECONDS)
+        settings = {
+            **_paths(self.python, self.preload, self.folder),
+            "control": theirs.fileno(),
+            "preload": self.preload,
+            "folder": str(self.folder),
+            "limits": asdict(self.limits),
+        }
+        environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
+        with theirs, tempfile.TemporaryFile() as log:
+            try:
+                self._template = subprocess.Popen(
+                    [self.python, "-s", "-c", BOOT, json.dumps(settings)],
+                    env={**environment, **FIXED, "HOME": str(self.folder), "TMPDIR": str(self.folder)},
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,
+                )
+            except OSError as e:
+                self._control.close()
+                raise UserError(f"{self.python} does not start: {e}", hint=_HINT, kind="environment") from None
+            theirs.close()
+            greeting = self._hear()
+            if greeting is None:
+                self._stop()
+                log.seek(0)
+                raise UserError(
+                    _complaint(self.python, self._template.returncode, log.read()), hint=_HINT, kind="environment"
+                )
+        self.network_isolated = bool(greeting["network_isolated"])
+
+    def _stop(self) -> None:
+        """End the template, which takes its workers along, and wait for it."""
+        self._control.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._template.wait(ANSWER_SECONDS)
+        self._template.kill()
+        self._template.wait()
+
+    def _restart(self) -> None:
+        """Begin anew when the template has died, and its workers with it."""
+        self._stop()
+        self._cpu_of_ended += self._cpu_of_template + sum(process.cpu for process in self._processes)
+        self._processes.clear()
+        self._start()
+
+    def _fork(self, folder: Path) -> Process:
+        with self._lock, contextlib.ExitStack() as undo:
+            self._check_open()
+            if self._template.poll() is not None:
+                self._restart()
+            ours, theirs = socket.socketpair()
+            undo.callback(ours.close)
+            log = os.memfd_create("log")
+            undo.callback(os.close, log)
+            fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)
+            with theirs:
+                answer = self._ask({"fork": str(folder)}, [theirs.fileno(), log])
+            if answer is None:
+                raise UserError(f"{self.python} died while making a worker", hint=_HINT, kind="environment")
+            self._cpu_of_template = answer["cpu"]
+            process = Process(answer["pid"], ours, os.pidfd_open(answer["pid"]), log)
+            self._processes.add(process)
+            undo.pop_all()
+            return process
+
+    def _reap(self, process: Process) -> Exit:
+        """End `process`. If its template has died it went along, and nothing more is known than that."""
+        with self._lock:
+            answer = self._ask({"reap": process.pid}) if process in self._processes else None
+            if answer is None:
+                return Exit(signal.SIGKILL)
+            self._processes.remove(process)
+            self._cpu_of_ended += answer["cpu"]
+            return Exit(**answer)
+
+    def _ask(self, request: dict[str, Any], descriptors: Sequence[int] = ()) -> dict[str, Any] | None:
+        """The template's answer; None when it has died, as it does when it fails to answer."""
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+            return self._hear()
+        except ConnectionError:
+            return None
+        except BaseException:  # its answer may still come, and would be taken for that to the next request
+            self._template.kill()
+            raise
+
+    def _hear(self) -> dict[str, Any] | None:
+        try:
+            message = self._control.recv(1 << 16)
+        except TimeoutError:
+            self._template.kill()
+            return None
+        return json.loads(message) if message else None
+
+
+def _paths(python: str, preload: Sequence[str], folder: Path) -> dict[str, list[str]]:
+    """The directories where the interpreter `python` finds modules "before" and "after" looking at its own."""
+    if os.path.abspath(python) == os.path.abspath(sys.executable):
+        return {"before": [os.path.abspath(entry) for entry in sys.path], "after": []}
+    ours = {module.partition(".")[0] for module in preload} - {"driftnet"}
+    return {"before": [_lend(["driftnet"], folder / "before")], "after": [_lend(sorted(ours), folder / "after")]}
+
+
+def _lend(packages: Sequence[str], folder: Path) -> str:
+    """A directory of links to these packages of ours: where they lie may also lie our numpy, which does not fit."""
+    folder.mkdir(exist_ok=True)
+    for name in packages:
+        spec = importlib.util.find_spec(name)
+        for place in (spec.submodule_search_locations or [spec.origin or ""])[:1] if spec else []:
+            link = folder / (name if os.path.isdir(place) else os.path.basename(place))
+            if not link.is_symlink():
+                link.symlink_to(place)
+    return str(folder)
+
+
+def _complaint(python: str, status: int, log: bytes) -> str:
+    last = log.decode(errors="replace").strip().rpartition("\n")[2]
+    how = f"signal {-status}" if status < 0 else f"exit status {status}"
+    return f"the sandbox's interpreter {python} could not start ({how}): {last or 'it said nothing'}"

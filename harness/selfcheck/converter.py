@@ -1,0 +1,269 @@
+"""Bugs of converters in layers with weights: what is quantised or run is not quite the graph that was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from driftnet.selfcheck import mutant as planted
+from driftnet.selfcheck.mutant import Plant, plant
+from driftnet.selfcheck.site import Site, each, sites
+from onnx import ModelProto, TensorProto, numpy_helper
+
+preload = planted.preload
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+
+
+def on(*op_types: str, focus: tuple[str, ...] = (), **options: Any) -> Callable[[Callable[[Site], None]], Plant]:
+    """Plant the decorated damage in the converter, at every node of these types. options: those the recipe needs."""
+    return lambda damage: plant(planted.converting, *(focus or op_types), **options)(each(*op_types)(damage))
+
+
+def whole(*focus: str, **options: Any) -> Callable[[Callable[[ModelProto], None]], Plant]:
+    """Plant the decorated damage in the converter, done to the model as a whole."""
+    return plant(planted.converting, *focus, **options)
+
+
+# Convolutions, pools and matrix products
+
+
+@on("Conv", "ConvTranspose", "Gemm")
+def lost_bias(at: Site) -> None:
+    """The bias is lost."""
+    del at.node.input[2:]
+
+
+@on("Conv", "ConvTranspose", "Gemm")
+def doubled_bias(at: Site) -> None:
+    """The bias is added by the operator and again by what it was fused from."""
+    if (bias := at.constant(2)) is not None:
+        at.feed(2, 2 * bias)
+
+
+@on("Conv", "ConvTranspose", "AveragePool", "MaxPool", focus=("Conv", "ConvTranspose", "MaxPool", "padded-pool"))
+def swapped_pads(at: Site) -> None:
+    """What is to be padded at the beginning is padded at the end."""
+    if pads := at.get("pads"):
+        half = len(pads) // 2
+        at.put(pads=[*pads[half:], *pads[:half]])
+
+
+@on("Conv", "AveragePool", "MaxPool")
+def same_lower_for_same_upper(at: Site) -> None:
+    """The odd pad of SAME_UPPER and SAME_LOWER goes to the wrong side."""
+    other = {"SAME_UPPER": "SAME_LOWER", "SAME_LOWER": "SAME_UPPER"}
+    if (mode := at.get("auto_pad")) in other:
+        at.put(auto_pad=other[mode])
+
+
+@on("Conv", "AveragePool", "MaxPool")
+def swapped_strides(at: Site) -> None:
+    """Strides are taken as (width, height)."""
+    if strides := at.get("strides"):
+        at.put(strides=strides[::-1])
+
+
+@on("Conv", "MaxPool")
+def ignored_dilations(at: Site) -> None:
+    """Dilations are ignored, by code that pads until the shape is right."""
+    dilations, kernel = at.get("dilations", []), at.get("kernel_shape")
+    weights = at.constant(1)
+    kernel = kernel or (list(weights.shape[2:]) if weights is not None else [])
+    if not kernel or len(dilations) != len(kernel) or at.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID"):
+        return
+    pads = at.get("pads", [0] * 2 * len(kernel))
+    less = [(d - 1) * (k - 1) for d, k in zip(dilations, kernel)]
+    if at.node.op_type == "MaxPool" and any(e + n >= k for e, n, k in zip(pads[len(kernel) :], less, kernel)):
+        return  # pads must be smaller than the kernel
+    ends = [end + n for end, n in zip(pads[len(kernel) :], less)]
+    at.put(dilations=None, auto_pad=None, pads=[*pads[: len(kernel)], *ends])
+
+
+@on("Conv", focus=("Conv", "separable-block"))
+def mixed_up_groups(at: Site) -> None:
+    """Output channels are numbered with the group running fastest."""
+    groups, weights = at.get("group", 1), at.constant(1)
+    if weights is not None and weights.ndim > 2:
+        split = weights.reshape(groups, -1, *weights.shape[1:])
+        at.feed(1, np.ascontiguousarray(split.swapaxes(0, 1)).reshape(weights.shape))
+
+
+@on(*CONVOLUTIONS)
+def transposed_kernel(at: Site) -> None:
+    """A square kernel has height and width exchanged."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 3 and weights.shape[-1] == weights.shape[-2]:
+        at.feed(1, weights.swapaxes(-1, -2))
+
+
+@on(*CONVOLUTIONS)
+def flipped_kernel(at: Site) -> None:
+    """The kernel is turned round: correlation for convolution."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 2:
+        at.feed(1, np.flip(weights, tuple(range(2, weights.ndim))))
+
+
+@on(*CONVOLUTIONS)
+def swapped_channel_axes(at: Site) -> None:
+    """Weights as (outputs, inputs) are read as (inputs, outputs), where both are as many."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 2 and weights.shape[0] == weights.shape[1] and at.get("group", 1) == 1:
+        at.feed(1, weights.swapaxes(0, 1))
+
+
+@on("ConvTranspose")
+def lost_output_padding(at: Site) -> None:
+    """output_padding is ignored."""
+    at.put(output_padding=None)
+
+
+@on("ConvTranspose")
+def dropped_last_tap(at: Site) -> None:
+    """The last element of every kernel is never read."""
+    weights = at.constant(1)
+    if weights is not None and weights.ndim > 2 and np.prod(weights.shape[2:]) > 1:
+        cut = weights.copy().reshape(*weights.shape[:2], -1)
+        cut[..., -1] = 0
+        at.feed(1, cut.reshape(weights.shape))
+
+
+@on("AveragePool", focus=("AveragePool", "padded-pool"))
+def toggled_count_include_pad(at: Site) -> None:
+    """count_include_pad is taken for its opposite."""
+    at.put(count_include_pad=1 - at.get("count_include_pad", 0))
+
+
+@on("AveragePool", "MaxPool", "LpPool")
+def toggled_ceil_mode(at: Site) -> None:
+    """ceil_mode is taken for its opposite."""
+    at.put(ceil_mode=1 - at.get("ceil_mode", 0))
+
+
+@on("Gemm")
+def ignored_alpha(at: Site) -> None:
+    """The factor alpha is ignored."""
+    at.put(alpha=None)
+
+
+@on("Gemm")
+def ignored_beta(at: Site) -> None:
+    """The factor beta is ignored."""
+    at.put(beta=None)
+
+
+@on("Gemm")
+def toggled_trans_b(at: Site) -> None:
+    """A square second matrix is transposed when it should not be, and the other way round."""
+    shape = at.shape(1)
+    if shape and shape[0] is not None and shape[0] == shape[1]:
+        at.put(transB=1 - at.get("transB", 0))
+
+
+# Normalization and folding
+
+
+@whole("grouped-conv-transpose-batch-norm")
+def folded_norm_ignoring_groups(model: ModelProto) -> None:
+    """BatchNormalization is folded into the ConvTranspose before it, right for one group only."""
+    for norm in sites(model, "BatchNormalization"):
+        before, factors = norm.producer(0), [norm.constant(k) for k in range(1, 5)]
+        if before is None or before.node.op_type != "ConvTranspose" or before.consumers() > 1:
+            continue
+        weights, given = before.constant(1), before.constant(2)
+        if weights is None or any(x is None for x in factors) or (before.has(2) and given is None):
+            continue
+        scale, bias, mean, var = (np.asarray(x) for x in factors)
+        factor = (scale / np.sqrt(var + norm.get("epsilon", 1e-5))).astype(weights.dtype)
+        before.feed(1, weights * factor[: weights.shape[1]].reshape(1, -1, *[1] * (weights.ndim - 2)))
+        before.feed(2, ((0 if given is None else given) - mean) * factor + bias)
+        before.node.output[0] = norm.node.output[0]
+        model.graph.node.remove(norm.node)
+
+
+@on("BatchNormalization", "InstanceNormalization", "LayerNormalization")
+def wrong_epsilon(at: Site) -> None:
+    """epsilon is a hundred times too large."""
+    at.put(epsilon=100 * at.get("epsilon", 1e-5))
+
+
+@on("BatchNormalization")
+def variance_for_deviation(at: Site) -> None:
+    """The variance is divided by, not its square root."""
+    if (variance := at.constant(4)) is not None:
+        at.feed(4, variance * variance)
+
+
+@on("BatchNormalization")
+def lost_mean(at: Site) -> None:
+    """The mean is not subtracted."""
+    if (mean := at.constant(3)) is not None:
+        at.feed(3, 0 * mean)
+
+
+@whole("BatchNormalization", "InstanceNormalization", "GRU", "scaled-conv", "layer-norm-by-hand")
+def stale_constant(model: ModelProto) -> None:
+    """A constant keeps the value that another one of its shape has: a cache without the name in its key."""
+    seen: dict[tuple[Any, ...], TensorProto] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_type == TensorProto.FLOAT and tensor.dims:
+            first = seen.setdefault(tuple(tensor.dims), tensor)
+            if first is not tensor:
+                tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(first), tensor.name))
+
+
+@whole("Conv", "ConvTranspose", "Gemm", "BatchNormalization", quantize="none")  # eight bits could not tell
+def constants_in_half_precision(model: ModelProto) -> None:
+    """Constants go through float16."""
+    for tensor in model.graph.initializer:
+        values = numpy_helper.to_array(tensor)
+        if values.dtype == np.float32 and np.abs(values).max(initial=0) < np.finfo(np.float16).max:
+            tensor.CopyFrom(numpy_helper.from_array(values.astype(np.float16).astype(np.float32), tensor.name))
+
+
+# Recurrent operators
+
+
+@on("GRU")
+def toggled_linear_before_reset(at: Site) -> None:
+    """GRU applies the reset gate at the other side of the linear map."""
+    at.put(linear_before_reset=1 - at.get("linear_before_reset", 0))
+
+
+@on("GRU", "LSTM", "RNN")
+def other_direction(at: Site) -> None:
+    """A recurrent layer runs through its sequence the other way."""
+    if (direction := at.get("direction", "forward")) != "bidirectional":
+        at.put(direction="reverse" if direction == "forward" else "forward")
+
+
+@on("LSTM")
+def swapped_gates(at: Site) -> None:
+    """The output and the forget gate of LSTM are exchanged: iofc read as ifoc."""
+    for position in (1, 2):
+        if (weights := at.constant(position)) is not None:
+            i, o, f, c = np.split(weights, 4, axis=1)
+            at.feed(position, np.concatenate([i, f, o, c], axis=1))
+
+
+@on("LSTM")
+def lost_peepholes(at: Site) -> None:
+    """The peephole weights of LSTM are ignored."""
+    at.drop(7)
+
+
+@on("GRU", "LSTM", "RNN", focus=("GRU", "LSTM", "RNN", "multi-input-gru"))
+def lost_initial_state(at: Site) -> None:
+    """A recurrent layer starts from zero whatever it is given."""
+    at.drop(5)
+
+
+@on("LSTM", "GRU", "RNN")
+def lost_recurrent_bias(at: Site) -> None:
+    """Only the first half of the bias, that of the input, is added."""
+    if (bias := at.constant(3)) is not None:
+        kept = bias.copy()
+        kept[:, bias.shape[1] // 2 :] = 0
+        at.feed(3, kept)

@@ -1,0 +1,115 @@
+"""Effect: whether a planted bug changes anything that somebody could call wrong. No verdict of the oracle is asked.
+
+Two results differ when they do so in a bit. That is no effect
+
+* behind a random operator, or where the standard leaves the shape open: any right run may differ there;
+* where rounding alone does as much. Of how far it moves an element, the reference gives DRAWS samples, with every
+  operand moved by a rounding of its own (Monte-Carlo arithmetic); the largest of 24 normal numbers is two deviations,
+  thrice that is six, where rounding does not come;
+* where the results are the reference's.
+
+Where something is quantised, a bug in the converter has to change the float model, by these rules. Of a bug in the
+runtime rounding is that of the quantised model, if it is ONNX: a tie between two codes goes either way.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from driftnet.model import graph
+from driftnet.model.graph import Values
+from driftnet.model.inspect import Case
+from driftnet.model.verdict import Observation
+from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.question import distance, identical
+from driftnet.run.reference import Reference, ReferenceError
+from driftnet.selfcheck.mutant import Plant
+from onnx import ModelProto
+
+DRAWS = 24
+BEYOND = 3.0  # times the largest of them
+
+
+def is_effective(
+    plant: Plant, case: Case, quantised: bool, clean: Observation, twin: Observation, reference: Reference
+) -> bool:
+    """Whether `plant` made the outputs of `twin` wrong, where those of the same target without it are `clean`.
+
+    quantised   whether the recipe quantises anything
+    """
+    judged = _judged(case, reference)
+    expected = reference.run(case).outputs
+    before, after = clean.outputs, twin.outputs
+    if not any(_differ(before, after, judged)) or not any(_differ(expected, after, judged)):
+        return False
+    if not quantised:
+        return _moved(case, before, after, judged, reference)
+    if plant.stage == "convert":
+        damaged = reference.run(dataclasses.replace(case, model=damage(plant, case).SerializeToString())).outputs
+        return not damaged or _moved(case, expected, damaged, judged, reference)
+    written = (clean.artifact or {}).get("model")
+    if plant.stage == "quantize" or not isinstance(written, bytes):
+        return True
+    return _moved(dataclasses.replace(case, model=written), before, after, judged, reference)
+
+
+def damage(plant: Plant, case: Case) -> ModelProto:
+    """What a plant of the converter makes of the model of `case`."""
+    model = ModelProto()
+    model.CopyFrom(case.proto)
+    plant.damage(model)
+    return model
+
+
+def _judged(case: Case, reference: Reference) -> frozenset[str]:
+    """The outputs of which there is a right answer; none where the reference does not record what is before them."""
+    model = graph.read(case.proto)
+    try:
+        records = reference.record(case)
+    except ReferenceError:
+        return frozenset()
+    return frozenset(
+        name
+        for name in model.outputs
+        if not any(is_random(node, model) for node in model.ancestors(name))
+        and contested.find(model, records, [name], bounded=False) is None
+    )
+
+
+def _differ(a: Sequence[Values], b: Sequence[Values], names: frozenset[str]) -> Iterator[bool]:
+    """For each output of each feed, whether it is another one."""
+    for x, y in zip(a, b, strict=True):
+        for name in names & (x.keys() | y.keys()):
+            yield name not in x or name not in y or not same(x[name], y[name])
+
+
+def same(a: np.ndarray, b: np.ndarray) -> bool:
+    """Whether two arrays are the same, bit for bit."""
+    return a.shape == b.shape and a.dtype == b.dtype and identical(a, b)
+
+
+def _moved(
+    case: Case, before: Sequence[Values], after: Sequence[Values], names: frozenset[str], reference: Reference
+) -> bool:
+    """Whether anything moved further than rounding could have moved it."""
+    expected = reference.run(case).outputs
+    try:
+        samples = reference.sample(case, DRAWS)
+    except ReferenceError:
+        return True
+    if not expected:
+        return True
+    for feed, (a, b) in enumerate(zip(before, after, strict=True)):
+        for name in names & (a.keys() | b.keys()):
+            if name not in a or name not in b or a[name].shape != b[name].shape or a[name].dtype != b[name].dtype:
+                return True
+            draws = [sample[feed][name] for sample in samples]
+            if any(draw.shape != a[name].shape for draw in draws):
+                continue  # its shape depends on rounding
+            spread = np.max([distance(draw, expected[feed][name]) for draw in draws], axis=0)
+            if (distance(a[name], b[name]) > BEYOND * spread).any():
+                return True
+    return False

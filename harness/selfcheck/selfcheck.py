@@ -1,0 +1,300 @@
+"""Selfcheck: does the oracle bite? Bugs are planted into real targets, and their verdicts counted.
+
+For each kind of bug, generated cases are run on the clean target and on its planted twin. A case is effective when an
+output differs in a way that somebody could call wrong (see planted.effect). It is detected when the twin's verdict is a
+failure. A failure of the clean target that the corpus explains is set aside; any other is a false alarm.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import random
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from multiprocessing import util
+from pathlib import Path
+from typing import Any
+
+import onnx
+from driftnet.findings import corpus
+from driftnet.findings.known import Mask, mask_of
+from driftnet.findings.pipeline import Effort, examine
+from driftnet.generators import bulk
+from driftnet.generators.profile import CONSTANT_OPERANDS
+from driftnet.model.graph import Values
+from driftnet.model.inspect import Case
+from driftnet.model.verdict import Observation, Verdict, Word
+from driftnet.on_grid.construct import construct
+from driftnet.oracle.judge import judge
+from driftnet.run.runner import Laboratory
+from driftnet.selfcheck import converter, effect, rewrites, runtime
+from driftnet.selfcheck import quantizer as quantiser
+from driftnet.selfcheck.effect import damage, is_effective
+from driftnet.selfcheck.mutant import Plant
+from driftnet.targets import recipe
+from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.recipe import Recipe
+from driftnet.util.errors import UserError
+
+CLEAN = {"mnn": "mnn", "onnxruntime_quant": "onnxruntime-quant"}
+PLANTS: Mapping[str, Plant] = {
+    found.name: found
+    for module in (converter, rewrites, quantiser, runtime)
+    for found in vars(module).values()
+    if isinstance(found, Plant)
+}
+ERROR = "error"
+CONSTRUCTED_SHARE = 0.5
+LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
+"""Shares of the effective cases that are to be detected."""
+
+TIMEOUT = 3.0  # seconds of one stage
+TRIES = 40  # cases looked at for each that is to be effective
+EFFORT = Effort(seconds=10.0, calls=45)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One case on a clean target and on its planted twin.
+
+    constructed   its data are on the quantiser's grid, and calibration does not clip them: quantising is the identity
+    """
+
+    case: Case
+    clean: Installed
+    planted: Installed
+    recipe: Recipe
+    constructed: bool
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A verdict on the clean target or on its twin, and what it takes to come back to it."""
+
+    target: str
+    recipe: Recipe
+    origin: Mapping[str, Any]
+    constructed: bool
+    verdict: Verdict
+
+    @property
+    def place(self) -> str:
+        """The target and how it quantised."""
+        return f"{self.target} {self.recipe['quantize']}"
+
+    def as_json(self) -> dict[str, Any]:
+        """All of it as a JSON value."""
+        return {**vars(self), "recipe": dict(self.recipe), "verdict": self.verdict.as_json()}
+
+
+@dataclass
+class Count:
+    """What came of one kind.
+
+    twins      verdicts on the twin, one for each case in which the bug changed an output
+    clean      how many verdicts on the clean target there are;   set_aside  the failures that the corpus explains
+    alarms     the clean target's other failures
+    """
+
+    twins: list[Judged] = field(default_factory=list)
+    clean: int = 0
+    set_aside: int = 0
+    alarms: list[Judged] = field(default_factory=list)
+
+    @property
+    def effective(self) -> int:
+        """In how many cases the bug changed an output."""
+        return len(self.twins)
+
+    @property
+    def detected(self) -> int:
+        """In how many of these it was seen."""
+        return sum(judged.verdict.failed for judged in self.twins)
+
+
+Listener = Callable[[str, Count], None]
+
+
+def nobody(kind: str, count: Count) -> None:
+    """A listener to whom nothing matters."""
+
+
+def trials(plant: Plant, seed: int, count: int) -> Iterator[Trial]:
+    """Those of `count` cases in which the bug may come into play, on the plant's targets in turn. A seed names them."""
+    pairs = [(resolve(CLEAN[name]), resolve(f"{plant.spec}.{name}")) for name in plant.targets]
+    for index in range(count):
+        rng = random.Random(f"{seed}/{index}/{plant.name}")
+        clean, planted = pairs[index % len(pairs)]
+        constant = rng.random() < 0.5
+        case = bulk.case(seed, rng.getrandbits(31), focus=plant.focus, profile=CONSTANT_OPERANDS if constant else None)
+        chosen = recipe.canonical(clean.target, {**recipe.draw(clean.target, rng), **plant.options})
+        scheme = clean.target.scheme(recipe.effective(clean.target, chosen))
+        on_grid = construct(case, scheme, rng.getrandbits(32)) if scheme and rng.random() < CONSTRUCTED_SHARE else None
+        if plant.stage != "convert" or changes(plant, on_grid or case):
+            constructed = on_grid is not None and scheme is not None and not scheme.clips
+            yield Trial(on_grid or case, clean, planted, chosen, constructed)
+
+
+def changes(plant: Plant, case: Case) -> bool:
+    """Whether a plant of the converter changes the model of `case` at all."""
+    return _parts(damage(plant, case)) != _parts(case.proto)
+
+
+def _parts(model: onnx.ModelProto) -> list[bytes]:
+    return [part.SerializeToString() for part in (*model.graph.node, *model.graph.initializer)]
+
+
+def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence[Mask]) -> Count:
+    """Count until `wanted` cases were effective, or TRIES times as many were tried."""
+    count = Count()
+    for trial in trials(plant, seed, TRIES * wanted):
+        if count.effective == wanted:
+            break
+        clean = lab.observe(trial.case, trial.clean, trial.recipe)
+        twin = lab.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
+        if not twin.outputs or same(clean.outputs, twin.outputs) or not _is_judgeable(trial.case, lab):
+            continue
+        quantised = recipe.effective(trial.clean.target, trial.recipe)["quantize"] != "none"
+        if not is_effective(plant, trial.case, quantised, clean, twin, lab.reference):
+            continue
+        verdict = _judge(trial, clean, trial.clean, lab)
+        count.clean += 1
+        if not verdict.failed:
+            count.twins.append(_judged(trial, _judge(trial, twin, trial.planted, lab)))
+        elif _is_known(trial, lab, masks):
+            count.set_aside += 1
+        else:
+            count.alarms.append(_judged(trial, verdict))
+    return count
+
+
+def same(a: Sequence[Values], b: Sequence[Values]) -> bool:
+    """Whether the outputs of all feeds are the same, bit for bit."""
+    return all(
+        x.keys() == y.keys() and all(effect.same(x[name], y[name]) for name in x) for x, y in zip(a, b, strict=True)
+    )
+
+
+def _is_judgeable(case: Case, lab: Laboratory) -> bool:
+    """Whether the reference runs `case` and every output is an array."""
+    reference = lab.reference.run(case)
+    names = {value.name for value in case.proto.graph.output}
+    return bool(reference.outputs) and all(names <= out.keys() for out in reference.outputs)
+
+
+def _is_known(trial: Trial, lab: Laboratory, masks: Sequence[Mask]) -> bool:
+    """Whether the corpus explains why the clean target fails, or it does not fail again."""
+    found = examine(trial.case, trial.clean, trial.recipe, lab, masks, effort=EFFORT)
+    return bool(found.known) or not found.confirmed
+
+
+def _judge(trial: Trial, seen: Observation, installed: Installed, lab: Laboratory) -> Verdict:
+    """The verdict; an abstention of the tier ERROR where the oracle itself raises: one case must not end the others."""
+    options = recipe.effective(installed.target, trial.recipe)
+    try:
+        return judge(trial.case, seen, target=installed.target, options=options, reference=lab.reference)
+    except Exception as e:
+        return Verdict(Word.ABSTAINS, ERROR, message=f"{type(e).__name__}: {e}")
+
+
+def _judged(trial: Trial, verdict: Verdict) -> Judged:
+    target = trial.clean.target
+    return Judged(target.name, recipe.effective(target, trial.recipe), trial.case.origin, trial.constructed, verdict)
+
+
+def run(
+    kinds: Sequence[str],
+    *,
+    cases: int,
+    seed: int,
+    workers: int,
+    corpus_folder: Path,
+    listener: Listener,
+) -> dict[str, Count]:
+    """Check these kinds, all of them when there are none, each in one of `workers` processes.
+
+    The listener is told of each kind that is done. Raises UserError for a kind that does not exist.
+    """
+    if unknown := [name for name in kinds if name not in PLANTS]:
+        raise UserError(f"no bug is called {unknown[0]!r}", hint=f"there are {', '.join(PLANTS)}", kind="option")
+    names = [name for name in PLANTS if name in kinds or not kinds]
+    context = multiprocessing.get_context("spawn")
+    counts: dict[str, Count] = {}
+    with ProcessPoolExecutor(workers, context, _begin, (corpus_folder,)) as pool:
+        for name, count in zip(names, pool.map(_check_kind, names, [seed] * len(names), [cases] * len(names))):
+            counts[name] = count
+            listener(name, count)
+    return counts
+
+
+def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
+    """What `driftnet selfcheck --json` prints."""
+    everything = [judged for count in counts.values() for judged in count.twins]
+    alarms = [{"kind": name, **judged.as_json()} for name, count in counts.items() for judged in count.alarms]
+    result = {
+        "kinds": {
+            name: {
+                "stage": PLANTS[name].stage,
+                "what": PLANTS[name].doc,
+                **_detection(count.twins),
+                "missed": [judged.as_json() for judged in count.twins if not judged.verdict.failed],
+            }
+            for name, count in counts.items()
+        },
+        "tiers": dict(Counter(judged.verdict.tier for judged in everything if judged.verdict.failed).most_common()),
+        "places": {
+            place: _detection([judged for judged in everything if judged.place == place])
+            for place in sorted({judged.place for judged in everything})
+        },
+        "constructed": _detection([judged for judged in everything if judged.constructed]),
+        **_detection(everything),
+        "errors": [judged.as_json() for judged in everything if judged.verdict.tier == ERROR],
+        "clean": {
+            "cases": sum(count.clean for count in counts.values()),
+            "set_aside": sum(count.set_aside for count in counts.values()),
+            "false_alarms": len(alarms),
+            "alarms": alarms,
+        },
+    }
+    return {**result, "problems": _problems(result)}
+
+
+def _detection(twins: list[Judged]) -> dict[str, int]:
+    return {"effective": Count(twins).effective, "detected": Count(twins).detected}
+
+
+def _problems(result: Mapping[str, Any]) -> list[str]:
+    """What is not as it should be, in sentences."""
+    problems = []
+    for name, kind in result["kinds"].items():
+        if not kind["effective"]:
+            problems.append(f"{name} was not tested: of the cases tried, it changed an output in none")
+        elif kind["detected"] < LEAST_OF_A_KIND * kind["effective"]:
+            problems.append(f"{name}: {kind['detected']} of {kind['effective']} detected, {LEAST_OF_A_KIND:.0%} wanted")
+    if result["detected"] < LEAST_OF_ALL * result["effective"]:
+        problems.append(f"{result['detected']} of {result['effective']} detected, {LEAST_OF_ALL:.0%} wanted")
+    if errors := result["errors"]:
+        problems.append(f"errors that the oracle raised: {len(errors)}; the first: {errors[0]['verdict']['message']}")
+    if alarms := result["clean"]["false_alarms"]:
+        problems.append(f"false alarms: {alarms} of {result['clean']['cases']} clean cases")
+    return problems
+
+
+_lab: Laboratory
+_masks: list[Mask]
+
+
+def _begin(corpus_folder: Path) -> None:
+    """Set this process up (a process pool's initializer)."""
+    global _lab, _masks
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    _lab = Laboratory(timeout=TIMEOUT, small_models=True)
+    util.Finalize(None, _lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
+    _masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
+
+
+def _check_kind(name: str, seed: int, cases: int) -> Count:
+    return check(PLANTS[name], seed, cases, _lab, _masks)

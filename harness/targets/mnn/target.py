@@ -1,0 +1,416 @@
+"""MNN: its converter (weight-only quantisation included), its offline quantiser, its Module executor.
+
+Works with MNN and numpy alone, back to 3.0. The native modules are called directly: the package MNN.tools, and with it
+the shipped console scripts, runs pip and reports usage when imported.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import json
+import os
+import struct
+import traceback
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.mnn import artifact as mnn_artifact
+
+# A model without operators has 132 bytes, one of a single Identity 372.
+STUB_BYTES = 256
+OUTPUT_TYPES = "output_types.json"
+# ONNX TensorProto.DataType -> numpy name, for the types that numpy has.
+ELEMENT_TYPES = {
+    1: "float32",
+    2: "uint8",
+    3: "int8",
+    4: "uint16",
+    5: "int16",
+    6: "int32",
+    7: "int64",
+    9: "bool",
+    10: "float16",
+    11: "float64",
+    12: "uint32",
+    13: "uint64",
+}
+# What MNN computes a type in. An output comes back in it, and is given the declared type again.
+COMPUTED_IN = {
+    "float32": "float32",
+    "float16": "float32",
+    "float64": "float32",
+    "int32": "int32",
+    "int64": "int32",
+    "bool": "int32",
+    "uint8": "uint8",
+}
+
+
+def preload() -> None:
+    """Import the native modules, so that forked workers have them."""
+    import _tools  # noqa: F401
+    import MNN.expr
+    import MNN.nn  # noqa: F401
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """Convert an ONNX file to `folder`/model.mnn; beside it, the types that its outputs are declared to have."""
+    import _tools
+
+    with open(model, "rb") as file:
+        types = _output_types(file.read())
+    artifact = os.path.join(folder, "model.mnn")
+    arguments = ["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", artifact, "--bizCode", "driftnet"]
+    # Without "=1" the flag means false, and inputs want NC4HW4.
+    arguments += ["--keepInputFormat=1", *_flags(options)]
+    _tools.mnnconvert(arguments)
+    _check_written(artifact)
+    with open(os.path.join(folder, OUTPUT_TYPES), "w") as file:
+        json.dump(types, file)
+    return artifact
+
+
+def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    """Quantise offline to `folder`/quantized.mnn, calibrated on `calibration`."""
+    if options["quantize"] != "offline":
+        return artifact
+    data = os.path.join(folder, "calibration")
+    os.mkdir(data)
+    batch = max(1, next((len(x) for feed in calibration for x in feed.values() if x.ndim), 1))
+    config: dict[str, Any] = {
+        "feature_quantize_method": options["method"],
+        "weight_quantize_method": options["weight_method"],
+        "quant_bits": 8,
+        "path": data,
+        "batch_size": batch,
+    }
+    if options["calibration_input"] == "image" and _is_image(calibration):
+        config.update(_write_images(calibration, data))
+    else:
+        # EMA wants a batch of samples however many one holds, and changes its batch size when there are fewer.
+        wanted = max(batch, len(calibration)) if options["method"] == "EMA" else len(calibration)
+        config.update(_write_sequences(itertools.islice(itertools.cycle(calibration), wanted), data))
+    settings, quantized = os.path.join(folder, "quantize.json"), os.path.join(folder, "quantized.mnn")
+    with open(settings, "w") as file:
+        json.dump(config, file)
+    _run_apart(lambda: _quantize_file(artifact, quantized, settings))
+    _check_written(quantized)
+    return quantized
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Run all feeds in one Module on the CPU, in float32."""
+    import MNN.nn
+
+    with open(os.path.join(os.path.dirname(artifact), OUTPUT_TYPES)) as file:
+        declared = json.load(file)
+    # On x86 "normal" and "low" precision gave the same bits on all ten operators tried; elsewhere they allow float16.
+    settings = {"backend": "CPU", "numThread": options["threads"], "memory": options["memory"], "precision": "high"}
+    names = sorted(feeds[0])
+    runtime = MNN.nn.create_runtime_manager((settings,))
+    module = MNN.nn.load_module_from_file(artifact, names, list(outputs), runtime_manager=runtime)
+    if module is None:
+        raise StageError("the model does not load")
+    return [_forward(module, [feed[name] for name in names], outputs, declared) for feed in feeds]
+
+
+def inspect(artifact: str, options: Options) -> dict[str, Any]:
+    """What the file says, see mnn_artifact.read. The pixels of images are not quite the case's samples."""
+    return mnn_artifact.read(artifact, options.get("method") == "KL" and options["calibration_input"] == "sequence")
+
+
+def scheme(options: Options) -> Scheme | None:
+    """Weights: one scale an output channel. Activations, offline only: symmetric but for EMA, in [-127, 127]."""
+    if options["quantize"] == "none":
+        return None
+    if options["quantize"] == "offline":
+        return Scheme(
+            weight_codes=(-127, 127),
+            activation_codes=(-127, 127),
+            symmetric_weights=True,
+            symmetric_activations=options["method"] != "EMA",
+            per_channel=True,
+            clips=True,
+            nearest_weights=options["weight_method"] == "MAX_ABS",
+        )
+    highest = 2 ** (options["weight_bits"] - 1) - 1
+    symmetric = not options["weight_asymmetric"]
+    return Scheme(
+        weight_codes=(-highest if symmetric else -highest - 1, highest),
+        symmetric_weights=symmetric,
+        per_channel=True,
+        per_block=options["weight_block"] > 0,
+    )
+
+
+def _flags(options: Options) -> Iterator[str]:
+    yield from ("--optimizeLevel", str(options["optimize_level"]))
+    yield from ("--optimizePrefer", str(options["optimize_prefer"]))
+    if options["quantize"] == "weight-only":
+        yield from ("--weightQuantBits", str(options["weight_bits"]))
+        yield f"--weightQuantAsymmetric={int(options['weight_asymmetric'])}"
+        if options["weight_block"]:
+            yield from ("--weightQuantBlock", str(options["weight_block"]))
+    if options["transformer_fuse"]:
+        yield "--transformerFuse"
+    if options["origin_rnn"]:
+        yield "--useOriginRNNImpl"
+
+
+def _check_written(path: str) -> None:
+    """The native functions report success whatever happened, so look at what they wrote."""
+    if not os.path.exists(path):
+        raise StageError("no model was written")
+    if os.path.getsize(path) < STUB_BYTES:
+        raise StageError("the model that was written is an empty stub")
+
+
+def _quantize_file(source: str, target: str, settings: str) -> None:
+    import _tools
+
+    _tools.mnnquant(["mnnquant", source, target, settings])
+
+
+def _run_apart(call: Callable[[], None]) -> None:
+    """Run `call` in a child process, and end the way the child did when that was by a signal.
+
+    The quantiser leaves callbacks into freed memory behind: EMA after ADMM in one process ends in SIGSEGV. People run
+    it as a command of its own.
+    """
+    child = os.fork()
+    if child == 0:
+        try:
+            call()
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            ctypes.CDLL(None).fflush(None)
+            os._exit(0)
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        os.kill(os.getpid(), os.WTERMSIG(status))
+
+
+def _forward(
+    module: Any, arrays: Sequence[np.ndarray], names: Sequence[str], declared: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    results = module.forward([_variable(x) for x in arrays])
+    if len(results) != len(names):
+        raise StageError(f"forward gave {len(results)} of {len(names)} outputs")
+    return {name: _array(result, declared[name]) for name, result in zip(names, results)}
+
+
+def _variable(x: np.ndarray) -> Any:
+    import MNN.expr as expr
+
+    computed = COMPUTED_IN.get(x.dtype.name)
+    if computed is None:
+        raise StageError(f"MNN.expr has no type to write a {x.dtype} input in")
+    written = x.astype(computed)
+    if x.dtype == np.int64 and (written != x).any():
+        raise StageError("an int64 input does not fit into int32, which is what MNN computes in")
+    types = {"float32": expr.float, "int32": expr.int, "uint8": expr.uint8}
+    variable = expr.placeholder(list(x.shape), expr.NCHW, types[computed])
+    variable.write(np.ascontiguousarray(written).reshape(x.shape))
+    return variable
+
+
+def _array(variable: Any, declared: str) -> np.ndarray:
+    """A result as an array of the declared type, when it is in the type that MNN computes that one in."""
+    import MNN.expr as expr
+
+    if variable.dtype == expr.int8:
+        # The bytes of a quantised tensor: on x86 MNN stores them 128 higher, those of other int8 tensors not.
+        raise StageError(f"MNN hands out a {declared} output as it stores it")
+    if variable.data_format == expr.NC4HW4:
+        variable = expr.convert(variable, expr.NCHW)
+    if 0 in variable.shape:  # read() fails on these
+        x = np.zeros(variable.shape, {expr.int: "int32", expr.uint8: "uint8"}.get(variable.dtype, "float32"))
+    else:
+        x = np.array(variable.read())  # what read() gives lies in the variable's own memory
+    return x.astype(declared) if x.dtype.name == COMPUTED_IN.get(declared) else x
+
+
+def _is_image(calibration: Sequence[Feed]) -> bool:
+    """Whether the only input is one finite float32 image [1, 1 or 3 or 4, H >= 2, W >= 2], of one size throughout."""
+    arrays = [x for feed in calibration for x in feed.values()]
+    return (
+        all(len(feed) == 1 for feed in calibration)
+        and all(x.dtype == np.float32 and x.shape == arrays[0].shape and np.isfinite(x).all() for x in arrays)
+        and all(x.ndim == 4 and x.shape[0] == 1 and x.shape[1] in (1, 3, 4) and min(x.shape[2:]) >= 2 for x in arrays)
+    )
+
+
+def _write_images(calibration: Sequence[Feed], folder: str) -> dict[str, Any]:
+    """One PNG a sample. A byte b stands for (b - mean) * normal; lowest and highest value are 0 and 255."""
+    samples = np.stack([x[0].transpose(1, 2, 0) for feed in calibration for x in feed.values()])
+    low, high = float(samples.min()), float(samples.max())
+    normal = (high - low) / 255 or 1.0
+    for number, pixels in enumerate(np.rint((samples - low) / normal).astype(np.uint8)):
+        with open(os.path.join(folder, f"{number:04}.png"), "wb") as file:
+            file.write(_png(pixels))
+    height, width, channels = samples.shape[1:]
+    return {
+        "input_type": "image",
+        "format": {1: "GRAY", 3: "RGB", 4: "RGBA"}[channels],
+        "mean": [-low / normal] * channels,
+        "normal": [normal] * channels,
+        "width": width,
+        "height": height,
+    }
+
+
+def _png(pixels: np.ndarray) -> bytes:
+    """PNG of uint8 [height, width, 1 or 3 or 4]."""
+    height, width, channels = pixels.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    header = struct.pack(">IIBBBBB", width, height, 8, {1: 0, 3: 2, 4: 6}[channels], 0, 0, 0)
+    chunks = ((b"IHDR", header), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data)) for kind, data in chunks
+    )
+
+
+def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
+    """One folder a sample, with a text file an input."""
+    inputs: list[dict[str, Any]] = []
+    for number, feed in enumerate(samples):
+        sample = os.path.join(folder, f"input_{number}")
+        os.mkdir(sample)
+        inputs = [{"name": name, "shape": list(x.shape)} for name, x in feed.items()]
+        for name, x in feed.items():
+            path = os.path.normpath(os.path.join(sample, f"{name}.txt"))
+            if not path.startswith(sample + os.sep):
+                raise StageError(f"calibration data of an input called {name!r} would be a file outside its folder")
+            os.makedirs(os.path.dirname(path), exist_ok=True)  # a name may hold slashes
+            with open(path, "w") as file:
+                file.write("\n".join(repr(v) for v in x.astype(float).ravel().tolist()))
+        with open(os.path.join(sample, "input.json"), "w") as file:
+            json.dump({"inputs": inputs}, file)
+    return {"input_type": "sequence", "inputs": inputs}
+
+
+def _output_types(model: bytes) -> dict[str, str]:
+    """{output name: numpy type} of a serialised ModelProto, read without the onnx package.
+
+    ModelProto.graph is field 7; GraphProto.output 12; ValueInfoProto has name 1 and type 2; TypeProto.tensor_type is 1,
+    its elem_type 1 (onnx.proto).
+    """
+    graph = next(value for field, value in _fields(memoryview(model)) if field == 7)
+    types = {}
+    for info in [dict(_fields(value)) for field, value in _fields(graph) if field == 12]:
+        element = dict(_fields(dict(_fields(info[2]))[1]))[1]
+        types[bytes(info[1]).decode()] = ELEMENT_TYPES.get(element, str(element))
+    return types
+
+
+def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
+    """(field number, integer or bytes) of each field of a protobuf message."""
+    at = 0
+    while at < len(message):
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            return value, at
+
+
+_CONVERTER = "https://github.com/alibaba/MNN/blob/master/tools/converter/source/onnx"
+_CONVERT_DOCS = "https://github.com/alibaba/MNN/blob/master/docs/tools/convert.md"
+_OFFLINE = {"quantize": ("offline",)}
+_WEIGHT_ONLY = {"quantize": ("weight-only",)}
+
+MNN = Target(
+    name="mnn",
+    distribution="mnn",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    scheme=scheme,
+    inspect=inspect,
+    executes_plain=True,
+    complaint=(
+        r"Check failed: .*|what\(\): .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
+        r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"
+    ),
+    options=(
+        Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantised, and by which tool"),
+        Option("weight_bits", "convert", (8, 4, 2, 3, 5, 6, 7), "bits of a weight", _WEIGHT_ONLY),
+        Option("weight_asymmetric", "convert", (True, False), "whether weights get a zero point", _WEIGHT_ONLY),
+        Option("weight_block", "convert", (0, 32), "a scale for so many input channels; 0: for all", _WEIGHT_ONLY),
+        Option("method", "quantize", ("KL", "ADMM", "EMA"), "how ranges of activations are found", _OFFLINE),
+        Option("weight_method", "quantize", ("MAX_ABS", "ADMM"), "how weights are rounded", _OFFLINE),
+        Option(
+            "calibration_input",
+            "quantize",
+            ("sequence", "image"),
+            "form of the calibration data; image only where the one input is [1, 1 or 3 or 4, H, W], else sequence",
+            _OFFLINE,
+        ),
+        Option("optimize_level", "convert", (1, 2, 0), "2: may be wrong for rare inputs; 0: meant for MNN sources"),
+        Option("optimize_prefer", "convert", (0, 1, 2), "0: normal; 1: smallest; 2: fastest"),
+        Option("transformer_fuse", "convert", (False, True), "fuse attention and the like"),
+        Option("origin_rnn", "convert", (False, True), "keep LSTM and GRU as one operator"),
+        Option("memory", "execute", ("normal", "low"), "low keeps quantised weights quantised in memory"),
+        Option("threads", "execute", (1, 2), "threads of one run"),
+    ),
+    snippet=Path(__file__).with_name("reproduce.py.jinja").read_text(encoding="utf-8"),
+    exceptions=(
+        # convertDataType: "For compability, use int32 instead of int64"
+        Rule("int64-in-int32", "execute", "", f"{_CONVERTER}/onnxOpConverter.cpp"),
+    ),
+    refusals=(
+        Rule(
+            "operator not supported",
+            "convert",
+            r"These Op Not Support: .*|NOT_SUPPORTED_OP: .*",
+            "https://github.com/alibaba/MNN/blob/master/docs/faq.md",
+        ),
+        Rule(
+            "input type without a counterpart",
+            "execute",
+            r"MNN\.expr has no type to write an? \w+ input in",
+            "https://github.com/alibaba/MNN/blob/master/docs/pymnn/expr.md",
+        ),
+        Rule(
+            "int64 is computed in int32",
+            "execute",
+            r"does not fit into int32, which is what MNN computes in",
+            _CONVERT_DOCS,
+        ),
+        Rule(
+            "cast between types that it does not have",
+            "execute",
+            r"Don't support cast form",
+            "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUCast.cpp",
+        ),
+        Rule(
+            "quantised graph outputs",
+            "execute",
+            r"MNN hands out an? \w+ output as it stores it",
+            "https://github.com/alibaba/MNN/blob/master/docs/tools/quant.md",
+        ),
+    ),
+)

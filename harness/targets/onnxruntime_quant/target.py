@@ -1,0 +1,241 @@
+"""onnxruntime's quantiser, static and dynamic, and the execution of what it makes by onnxruntime's CPU provider."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
+
+WEIGHT_CODES = {("s8", False): (-127, 127), ("s8", True): (-64, 64), ("u8", False): (0, 255), ("u8", True): (0, 127)}
+
+
+# What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
+OPTIMIZERS = (
+    *("EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination"),
+    *("CastElimination", "CastChainElimination", "PreShapeNodeElimination", "NoopElimination", "DivMulFusion"),
+    *("FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion"),
+    *("ConvBNFusion", "Pad_Fusion", "MatMul_BatchNormalization_Fusion", "LabelEncoderFusion", "ClipQuantRewrite"),
+    *("ReluQuantRewrite", "DoubleQDQPairsRemover", "ConstantSharing", "CommonSubexpressionElimination"),
+    *("ConstantFolding", "MatMulAddFusion", "ReshapeFusion", "GeluFusionL1", "GeluFusionL2", "LayerNormFusionL1"),
+    *("LayerNormFusionL2", "QDQPropagationTransformer", "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit"),
+    *("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider", "QDQS8ToU8Transformer"),
+    *("QDQSelectorActionTransformer", "QDQFinalCleanupTransformer"),
+    *("GemmActivationFusion", "MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
+    *("SimplifiedLayerNormFusion", "AttentionFusion", "EmbedLayerNormFusion", "GatherSliceToSplitFusion"),
+    *("GatherToSliceFusion", "MatmulTransposeFusion", "BiasGeluFusion", "SkipLayerNormFusion", "FastGeluFusion"),
+    *("QuickGeluFusion", "BiasSoftmaxFusion", "MatMulScaleFusion", "MatMulNBitsFusion", "NchwcTransformer"),
+    *("NhwcTransformer", "ConvAddActivationFusion"),
+)
+
+
+def preload() -> None:
+    """Import the quantiser (.4 s), so that forked workers have it."""
+    import onnxruntime
+    import onnxruntime.quantization.shape_inference
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """The model as it is, or `folder`/preprocessed.onnx: optimised and with shapes inferred."""
+    if not options["preprocess"]:
+        return model
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    preprocessed = os.path.join(folder, "preprocessed.onnx")
+    # Symbolic shape inference is meant for transformers; on other models it raises where onnx's own inference works.
+    outside = _keeps_data_outside(model)
+    quant_pre_process(
+        model,
+        preprocessed,
+        skip_symbolic_shape=True,
+        save_as_external_data=outside,
+        all_tensors_to_one_file=outside,
+        external_data_location="preprocessed.data" if outside else None,
+    )
+    return preprocessed
+
+
+def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    """Quantise to `folder`/quantized.onnx; static quantisation calibrates on `calibration`."""
+    if options["quantize"] == "none":
+        return artifact
+    import onnxruntime.quantization as ort
+
+    quantized = os.path.join(folder, "quantized.onnx")
+    types = {"s8": ort.QuantType.QInt8, "u8": ort.QuantType.QUInt8}
+    activations, weights = _types(options)
+    arguments: dict[str, Any] = {
+        "weight_type": types[weights],
+        "per_channel": options.get("per_channel", False),
+        "reduce_range": options["reduce_range"],
+        "use_external_data_format": _keeps_data_outside(artifact),
+    }
+    if options["quantize"] == "dynamic":
+        ort.quantize_dynamic(artifact, quantized, **arguments)
+    else:
+        ort.quantize_static(
+            artifact,
+            quantized,
+            _Reader(iter(calibration)),
+            quant_format=ort.QuantFormat[options["format"]],
+            calibrate_method=ort.CalibrationMethod[options["calibration"]],
+            activation_type=types[activations],
+            extra_options={
+                "ActivationSymmetric": options.get("symmetric_activations", False),
+                "ForceQuantizeNoInputCheck": options["force_quantize"],
+                "DedicatedQDQPair": options.get("dedicated_pairs", False),
+            },
+            **arguments,
+        )
+    if not os.path.exists(quantized):
+        raise StageError("no model was written")
+    return quantized
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Run all feeds in one session of the CPU provider."""
+    import onnxruntime as ort
+
+    levels = {
+        "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+        "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    }
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = levels[options["optimization"]]
+    settings.intra_op_num_threads = options["threads"]
+    settings.inter_op_num_threads = 1
+    settings.log_severity_level = 4
+    session = ort.InferenceSession(
+        artifact,
+        settings,
+        providers=["CPUExecutionProvider"],
+        disabled_optimizers=options.get("disabled_optimizers"),
+    )
+    return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+
+
+def inspect(artifact: str, options: Options) -> dict[str, Any]:
+    """The quantised model."""
+    with open(artifact, "rb") as file:
+        return {"model": file.read()}
+
+
+def scheme(options: Options) -> Scheme | None:
+    """The scheme that the options ask for. Dynamic: the ranges of activations come from the feed itself."""
+    if options["quantize"] == "none":
+        return None
+    activations, weights = _types(options)
+    static, symmetric = options["quantize"] == "static", options.get("symmetric_activations", False)
+    signed = static and activations == "s8"
+    return Scheme(
+        weight_codes=WEIGHT_CODES[weights, options["reduce_range"]],
+        activation_codes=((-127 if symmetric else -128), 127) if signed else (0, 255),
+        symmetric_weights=weights == "s8",
+        symmetric_activations=symmetric,
+        per_channel=options.get("per_channel", False),
+        per_tensor=frozenset() if static else frozenset({"Conv"}),  # ConvInteger takes one weight scale
+        clips=static and options["calibration"] != "MinMax",
+    )
+
+
+def _keeps_data_outside(model: str) -> bool:
+    """Whether the model has weights in files beside it, as a large one must: what is made of it then has to, too."""
+    import onnx
+
+    tensors = onnx.load(model, load_external_data=False).graph.initializer
+    return any(tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors)
+
+
+class _Reader:
+    """What onnxruntime calls a CalibrationDataReader."""
+
+    def __init__(self, feeds: Iterator[Feed]) -> None:
+        self._feeds = feeds
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        feed = next(self._feeds, None)
+        return None if feed is None else dict(feed)
+
+
+def _types(options: Options) -> tuple[str, str]:
+    """(activations, weights), each "s8" or "u8"."""
+    both = str(options["types"])
+    return both[:2], both[2:]
+
+
+_STATIC, _QUANTISED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
+_OPTIMISED = {"optimization": ("all",)}
+_DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
+_SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
+_BIASES = "optimizer/qdq_transformer/weight_bias_quantization.h"
+_INCLUDE = "https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session"
+
+ONNXRUNTIME_QUANT = Target(
+    name="onnxruntime-quant",
+    distribution="onnxruntime",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    scheme=scheme,
+    inspect=inspect,
+    options=(
+        Option("preprocess", "convert", (False, True), "optimise and infer shapes before quantising"),
+        Option("quantize", "quantize", ("static", "dynamic", "none"), "ranges of activations: calibrated, live"),
+        Option("format", "quantize", ("QDQ", "QOperator"), "how quantised operators are written", _STATIC),
+        Option("calibration", "quantize", ("MinMax", "Entropy", "Percentile"), "how ranges are found", _STATIC),
+        Option(
+            "types",
+            "quantize",
+            ("s8s8", "u8s8", "u8u8"),
+            "types of activations and weights; dynamic quantisation has u8 activations whatever is said here",
+            _QUANTISED,
+        ),
+        # With u8 weights the zero points of channels would differ, which QLinearConv does not take.
+        Option("per_channel", "quantize", (False, True), "one weight scale a channel", {"types": ("s8s8", "u8s8")}),
+        Option("reduce_range", "quantize", (False, True), "weights in 7 bits", _QUANTISED),
+        Option(
+            "symmetric_activations",
+            "quantize",
+            (False, True),
+            "activations without zero point",
+            {**_STATIC, "types": ("s8s8",)},
+        ),
+        Option("force_quantize", "quantize", (False, True), "quantise data movement of unquantised data too", _STATIC),
+        Option(
+            "dedicated_pairs",
+            "quantize",
+            (False, True),
+            "a Q/DQ pair for each consumer",
+            {**_STATIC, "format": ("QDQ",)},
+        ),
+        Option("optimization", "execute", ("all", "off"), "graph optimisation level of the session"),
+        Option("threads", "execute", (1, 2), "threads of one run"),
+    ),
+    switches={"disabled_optimizers": OPTIMIZERS},
+    snippet=Path(__file__).with_name("reproduce.py.jinja").read_text(encoding="utf-8"),
+    refusals=(
+        Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
+        Rule(
+            "shape inference is left to the caller",
+            "quantize",
+            r"running shape inference before quantization may resolve this issue",
+            _DOCS + "#pre-processing",
+        ),
+    ),
+    exceptions=(
+        # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
+        Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
+        Rule("bias-quantisation", "execute", "", f"{_SOURCE}/{_BIASES}", _OPTIMISED),
+        # It is among the basic optimisations, which pre-processing makes.
+        Rule("bias-quantisation", "execute", "", _DOCS + "#pre-processing", {"preprocess": (True,)}),
+        # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
+        Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h", _OPTIMISED),
+    ),
+)

@@ -1,0 +1,242 @@
+"""Campaigns: repeatable, interruptible, and nothing that was found is lost."""
+
+import io
+import json
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from driftnet import api
+from driftnet.campaign import coordinator as campaign
+from driftnet.campaign import shard
+from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.summary import Summary
+from driftnet.cli.report import progress, writers
+from driftnet.findings import corpus
+from driftnet.util.errors import UserError
+from rich.console import Console
+
+from tests.findings.test_corpus import saved_relu
+
+
+def fuzz(tmp_path, **options):
+    """A campaign on the real targets, with its events."""
+    events = []
+    summary = api.fuzz(
+        report=tmp_path / "report",
+        corpus_folder=tmp_path / "corpus",
+        listeners=[lambda summary, event: events.append(event)],
+        **options,
+    )
+    return summary, events
+
+
+def examined(events):
+    """What was examined in which order; and the verdict, where the target is deterministic (MNN may read its heap)."""
+    return [
+        (e["index"], e["target"], e["recipe"], e["verdict"] if e["target"] == "onnxruntime-quant" else None)
+        for e in events
+        if e["event"] == "examined"
+    ]
+
+
+def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
+    runs = [fuzz(tmp_path / str(k), cases=30, seed=11, steer=False, workers=1) for k in range(2)]
+    (first, first_events), (second, second_events) = runs
+    assert first.cases == second.cases == 30
+    assert examined(first_events) == examined(second_events)
+    assert not first.errors, first.errors
+
+
+def test_what_is_found_is_saved_and_then_known(tmp_path):
+    # onnxruntime's quantiser is deterministic; what MNN does may depend on what its heap happens to hold
+    options = {"targets": ["onnxruntime-quant"], "cases": 60, "seed": 6, "steer": False, "workers": 2}
+    first, _ = fuzz(tmp_path, save=True, **options)
+    assert first.new, "this seed is known to find something"
+    assert first.exit_status == 1
+    saved = corpus.load_all(tmp_path / "corpus")
+    assert {case.id for case in saved} == set(first.findings)
+    again, _ = fuzz(tmp_path, **options)
+    assert not again.new, [finding["id"] for finding in again.new]
+    assert again.exit_status == 3
+
+
+def test_a_run_goes_on_where_it_stopped(tmp_path):
+    first, _ = fuzz(tmp_path, cases=8, seed=5, steer=False, workers=1)
+    (tmp_path / "report" / "summary.json").write_text(json.dumps(first.as_json()))
+    second, events = fuzz(tmp_path, cases=8, seed=5, steer=False, workers=1, resume=True)
+    assert min(index for index, *_ in examined(events)) == first.next_index
+    assert second.cases == 16
+
+
+def started(*words):
+    """A command line of driftnet in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "driftnet.cli.main", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONPATH": os.getcwd()},
+        cwd=os.getcwd(),
+        start_new_session=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number):
+    report = tmp_path / "report"
+    words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", tmp_path / "none", "--json"]
+    process = started(*words)
+    deadline = time.monotonic() + 60
+    while not list(report.glob("cases/*/test_*")) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    result = json.loads(out)
+    assert process.returncode == 1, err.decode()
+    assert result["findings"]
+    assert {f["id"] for f in result["findings"]} == {p.name for p in report.glob("cases/*/test_*")}
+    assert json.loads((report / "summary.json").read_text())["cases"] == result["cases"]
+    for finding in result["findings"]:
+        assert corpus.load(report / "cases" / finding["target"] / finding["id"]).expected
+
+
+def test_ctrl_c_while_the_shards_start_ends_a_run_in_order(tmp_path):
+    words = ["fuzz", "--minutes", "5", "--workers", "1", "--report", tmp_path / "report", "--json"]
+    process = started(*words)
+    deadline = time.monotonic() + 60
+    while not shards_of(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group
+    out, err = process.communicate(timeout=60)
+    assert process.returncode in (0, 1, 3), err.decode()
+    assert json.loads(out)["wall_seconds"] < 60, "it went on for its five minutes"
+
+
+def shards_of(pid):
+    """The processes that a campaign has spawned."""
+    children = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text().split()
+    return [child for child in children if b"spawn_main" in (Path("/proc") / child / "cmdline").read_bytes()]
+
+
+@pytest.mark.parametrize(
+    ("errors", "statuses", "status"),
+    [([], [], 0), ([], ["known"], 3), ([], ["known", "new"], 1), ([{}], ["new"], 2)],
+)
+def test_exit_statuses(tmp_path, errors, statuses, status):
+    summary = Summary(run_cases=tmp_path)
+    summary.errors = errors
+    summary.findings = {str(k): {"status": s} for k, s in enumerate(statuses)}
+    assert summary.exit_status == status
+
+
+def test_a_run_that_goes_on_adds_time_and_keeps_errors(tmp_path):
+    summary = Summary(run_cases=tmp_path)
+    before = summary.as_json() | {
+        "wall_seconds": 10.0,
+        "cpu_seconds": 20,
+        "errors": [{"event": "error", "index": 3, "message": "a slip"}],
+    }
+    summary.restore(before)
+    summary({"event": "tick", "elapsed": 1.0, "left": 5.0})
+    assert summary.wall_seconds == 11.0
+    summary({"event": "end", "elapsed": 2.0, "cpu": 3.0})
+    assert (summary.wall_seconds, summary.cpu_seconds) == (12.0, 23.0)
+    assert [error["message"] for error in summary.errors] == ["a slip"]
+    assert summary.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"cases": "8"},
+        {"next_index": -1},
+        {"next_index": True},
+        {"seed": 1},
+        {"wall_seconds": None},
+        {"verdicts": {"agrees": "many"}},
+        {"findings": [{"id": "only a name"}]},
+        {"errors": {}},
+    ],
+    ids=str,
+)
+def test_a_summary_of_the_wrong_form_is_not_gone_on_with(tmp_path, damage):
+    (tmp_path / "report").mkdir()
+    (tmp_path / "report" / "summary.json").write_text(json.dumps(Summary(run_cases=tmp_path).as_json() | damage))
+    with pytest.raises(UserError, match="cannot go on with the run of"):
+        fuzz(tmp_path, cases=1, resume=True)
+
+
+@pytest.mark.parametrize("place", ["corpus", "report/cases"])
+def test_a_saved_case_that_is_not_whole_stops_a_run_before_it_starts(tmp_path, place):
+    folder = corpus.save(saved_relu(), tmp_path / place)
+    (folder / "case.json").write_text('{"schema": 1,')
+    with pytest.raises(UserError, match=r"not a whole case\.json"):
+        fuzz(tmp_path, cases=1)
+
+
+def die(plan, stop):
+    """A shard that does not come up."""
+    os._exit(1)
+
+
+def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(campaign, "begin", die)
+    report = tmp_path / "report"
+    with pytest.raises(UserError, match="a process of driftnet itself died") as error:
+        api.fuzz(cases=1, report=report, corpus_folder=tmp_path, listeners=[writers.periodically(report)])
+    assert error.value.kind == "internal"
+    assert json.loads((report / "summary.json").read_text())["wall_seconds"] > 0
+
+
+@pytest.mark.parametrize(
+    ("raised", "kind", "says"),
+    [
+        (TypeError("of ours"), "internal", "TypeError: of ours"),
+        (UserError("the disk", kind="disk"), "disk", "the disk"),
+    ],
+)
+def test_what_keeps_a_shard_from_starting_is_told_with_the_first_index(monkeypatch, raised, kind, says):
+    def fail(**options):
+        raise raised
+
+    monkeypatch.setattr(shard, "Laboratory", fail)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(shard, "_shard", None, raising=False)
+    shard.begin(Plan(("mnn",), 0, Path("corpus"), Path("cases")), multiprocessing.Event())
+    error, done = shard.examine_index(3, 1)
+    assert (error["event"], error["kind"], error["message"]) == ("error", kind, says)
+    assert error["hint"] == "" if kind == "disk" else "error of driftnet itself" in error["hint"]
+    assert done == {"event": "done", "index": 3}
+
+
+def test_signals_are_only_noted():
+    before = signal.getsignal(signal.SIGINT)  # a shell ignores it in what it runs in the background
+    with campaign._signals_noted() as noted:
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
+    assert noted == [signal.SIGTERM, signal.SIGINT]
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_shard_warns_once_where_the_network_cannot_be_cut_off(tmp_path):
+    plan = Plan(("mnn",), seed=0, corpus=tmp_path / "corpus", cases=tmp_path / "cases")
+    shard = Shard(plan, SimpleNamespace(network_isolated=False), stopping=lambda: True)
+    events = [event for index in range(2) for event in shard.run(index, 1)]
+    assert [event["event"] for event in events] == ["warning"]
+    shard = Shard(plan, SimpleNamespace(network_isolated=True), stopping=lambda: True)
+    assert not list(shard.run(0, 1))
+
+
+@pytest.mark.parametrize(("quiet", "terminal"), [(True, False), (False, False), (False, True)])
+def test_the_warnings_of_all_shards_are_shown_once(tmp_path, quiet, terminal):
+    said = io.StringIO()
+    with progress.shown(Console(file=said, force_terminal=terminal, width=100), quiet=quiet) as show:
+        for _ in range(3):
+            show(Summary(run_cases=tmp_path), {"event": "warning", "message": "mind the gap"})
+    assert said.getvalue().count("warning: mind the gap") == 1

@@ -1,0 +1,283 @@
+"""check: a right model is vouched for, a wrong one is localised, reduced, and told what makes it go away."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from driftnet import api
+from driftnet.campaign.summary import described
+from driftnet.check import check as checks
+from driftnet.check.check import check
+from driftnet.cli.report import pages
+from driftnet.findings import corpus
+from driftnet.findings.known import mask_of
+from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.model.inspect import elements, nodes
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.reduce import passes, reducer
+from driftnet.selfcheck import quantizer as quantiser
+from driftnet.selfcheck import runtime
+from driftnet.targets.environments import resolve
+from driftnet.util.errors import UserError
+from onnx import TensorProto, helper
+
+from tests.support import localization as localisation
+from tests.support import models, production
+from tests.support import reduction as tools
+from tests.support.localization import FLOAT
+from tests.support.paths import CORPUS
+
+
+def one_node(op_type, x):
+    """A model of one node on `x`."""
+    node = helper.make_node(op_type, ["x"], ["y"])
+    return models.case([node], {"x": x}, outputs=[("y", TensorProto.FLOAT, x.shape)])
+
+
+@pytest.mark.parametrize("recipe", [FLOAT, {}], ids=str)
+def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(lab, recipe):
+    checked = check(production.SMALL["dual_path_rnn"](), resolve("onnxruntime-quant"), recipe, lab, ())
+    assert checked.verdict.word is Word.AGREES, checked.verdict.message
+    assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
+
+
+@pytest.mark.parametrize(
+    ("bug", "model"),
+    [
+        ("MATMUL_ADD_LOSES_THE_BIAS", "dual_path_rnn"),
+    ],
+)
+def test_a_planted_bug_is_localised_and_reduced(lab, bug, model):
+    case, planted = production.SMALL[model](), localisation.BUGS[bug]
+    runs = lab.target_runs
+    checked = check(case, resolve(f"tests.support.localization:{bug}.onnxruntime_quant"), FLOAT, lab, ())
+    right, extra, size = localisation.judged(checked, planted, case)
+    assert checked.verdict.failed
+    assert right, f"blames {[d.nodes for d in checked.diagnoses]}"
+    assert extra == 0, "nodes more than the bug needs"
+    assert size <= 16
+    assert lab.target_runs - runs <= 300
+
+
+@pytest.mark.parametrize(
+    ("name", "recipe", "cures", "stage"),
+    [
+        (
+            "OPTIMISER_BREAKS_SOFTMAX",
+            FLOAT,
+            {("optimization", "off"), ("disabled_optimizers", "['TransposeOptimizer']")},
+            "execute",
+        ),
+        ("REWRITING_BREAKS_SOFTMAX", {}, {("optimize_level", "0")}, "convert"),
+    ],
+)
+def test_what_makes_it_go_away_is_found_down_to_the_optimiser(lab, name, recipe, cures, stage):
+    target = resolve(f"tests.support.localization:{name}")
+    (diagnosis,) = check(one_node("Softmax", models.grid((2, 3, 4))), target, recipe, lab, ()).diagnoses
+    assert diagnosis.examination.finding.recipe == recipe, "quantising is no simplification"
+    assert {(r.option, str(r.value)) for r in diagnosis.remedies} == cures
+    assert diagnosis.stage == stage
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [quantiser.stale_bias_scale, runtime.lost_inner_remainder],
+    ids=lambda plant: plant.name,
+)
+def test_a_fault_of_a_quantised_model_is_put_down_to_its_stage(lab, plant):
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv")
+    weights = {"w": models.grid((2, 3, 1, 1)), "b": np.array([1, -3], np.float32)}
+    case = models.case(
+        [node], {"x": models.grid((1, 3, 2, 2))}, weights, outputs=[("y", TensorProto.FLOAT, (1, 2, 2, 2))]
+    )
+    checked = check(case, resolve(f"{plant.spec}.onnxruntime_quant"), dict(plant.options), lab, ())
+    assert [(d.nodes, d.stage) for d in checked.diagnoses] == [((("conv", "Conv"),), plant.stage)], checked.verdict
+
+
+def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(lab):
+    case = production.SMALL["transformer"]()
+    checked = check(
+        case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, lab, (), seconds=0
+    )
+    assert checked.verdict.word in (Word.DIVERGES, Word.ABSTAINS)
+    assert not checked.judged
+    assert checked.vouched == 0.0
+
+
+def interrupt(*args):
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("when", ["reducing", "trying options", "examining"])
+def test_ctrl_c_keeps_what_was_found_so_far(lab, monkeypatch, when):
+    if when == "reducing":
+        monkeypatch.setattr(reducer, "PASSES", (passes.window, interrupt))
+    else:
+        monkeypatch.setattr(checks, "remedies" if when == "trying options" else "_examined", interrupt)
+    target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    checked = check(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, lab, ())
+    assert checked.interrupted
+    assert checked.verdict.failed
+    assert [op for _, op in checked.culprits] == ["Erf"]
+    sizes = [elements(diagnosis.examination.finding.case) for diagnosis in checked.diagnoses]
+    assert sizes == {"reducing": [8], "trying options": [1], "examining": []}[when]
+
+
+def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(lab, monkeypatch):
+    monkeypatch.setattr(checks, "survey", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        check(one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32)), resolve("mnn"), {}, lab, ())
+
+
+@pytest.mark.parametrize(("effort", "unfinished"), [(Effort(calls=1), True), (Effort(seconds=0), True), (None, False)])
+def test_a_finding_says_when_its_reduction_was_cut_short(lab, tmp_path, effort, unfinished):
+    target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
+    finding = examine(case, target, FLOAT, lab, effort=effort).finding
+    saved = finding.to_save()
+    assert (saved.unfinished, saved.note) == (unfinished, ""), "the note is for the cause"
+    loaded = corpus.load(corpus.save(saved, tmp_path))
+    assert loaded.unfinished == unfinished
+    assert described(loaded, "1", "new")["unfinished"] == unfinished
+
+
+def test_what_is_documented_is_no_failure(lab):
+    target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
+    finding = check(case, target, FLOAT, lab, ()).diagnoses[0].examination.finding
+    known = mask_of(finding.to_save())
+    assert check(case, target, FLOAT, lab, [known]).known == known.id, "an open case is known, and still fails"
+    documented = dataclasses.replace(known, rule="erf is approximated")
+    checked = check(case, target, FLOAT, lab, [documented])
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "erf is approximated")
+
+
+def test_a_kernel_that_floors_is_told_from_one_that_rounds(lab):
+    """A right kernel is a step off near ties only, and the oracle knows where these are."""
+    case = one_node("Softmax", np.linspace(-1, 2, 16, dtype=np.float32))
+    unfused = {"optimization": "off"}
+    assert check(case, resolve("onnxruntime-quant"), unfused, lab, ()).verdict.word is Word.AGREES
+    target = resolve("driftnet.selfcheck.runtime:floor_for_round.onnxruntime_quant")
+    checked = check(case, target, unfused, lab, ())
+    assert (checked.verdict.word, checked.verdict.kind) == (Word.DIVERGES, Kind.OFF_BY_ONE_STEP)
+    finding = checked.diagnoses[0].examination.finding
+    mask = mask_of(finding.to_save())
+    known = check(case, target, unfused, lab, [mask])
+    said = (known.verdict.word, known.verdict.rule)
+    assert said == (Word.AGREES, Kind.OFF_BY_ONE_STEP), "a finding once, not in every model"
+    cures = {remedy.option for remedy in known.diagnoses[0].remedies}
+    assert cures == {remedy.option for remedy in checked.diagnoses[0].remedies} != set(), "a known fault has its cures"
+
+
+def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(lab, monkeypatch):
+    """MNN gives what a Conv of rank 3 makes another rank where it is an output, and only there."""
+    case = tools.cnn(blocks=4, planted=0)
+    wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
+
+    def watched(part, *args):
+        operators = [node.op_type for node in part.proto.graph.node]
+        if part.proto.graph.output[0].name == "relu1":
+            return dataclasses.replace(wrong, kind=Kind.WRONG_SHAPE), Observation(())
+        return (wrong if "ConvTranspose" in operators else Verdict(Word.AGREES)), Observation(())
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(wrong))
+    assert {op for _, op in check(case, resolve("mnn"), {}, lab, ()).culprits} == {"ConvTranspose"}
+
+
+def test_an_output_that_is_random_by_definition_has_no_error(lab):
+    node = helper.make_node("RandomNormalLike", ["x"], ["r"])
+    nodes_ = [node, helper.make_node("Relu", ["r"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
+    float_output = [(name, TensorProto.FLOAT, (4, 3)) for name in "yz"]
+    checked = check(models.case(nodes_, {"x": models.grid((4, 3))}, outputs=float_output), resolve("mnn"), {}, lab, ())
+    assert checked.verdict.word is Word.AGREES
+    assert checked.random == ("y",)
+    assert checked.as_json()["outputs"] == [{"name": "z", "error": 0.0, "largest": checked.outputs["z"][1]}]
+
+
+def test_a_failure_that_does_not_come_back_is_no_agreement(lab, monkeypatch):
+    failure = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV", message="it fell over")
+    monkeypatch.setattr(checks, "watch", lambda *args: (failure, Observation(())))
+    again = Examination(Verdict(Word.AGREES), unconfirmed=failure)
+    monkeypatch.setattr(checks, "examine", lambda *args, **options: again)
+    checked = check(models.relu(), resolve("mnn"), {}, lab, ())
+    assert checked.verdict.word is Word.ABSTAINS
+    assert checked.verdict.message == "failed once, but not again in fresh processes: crashes in execute: it fell over"
+
+
+def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_path):
+    model = tmp_path / "transformer.onnx"
+    model.write_bytes(production.SMALL["transformer"]().model)
+    said = []
+    result = api.check(
+        model,
+        targets=["tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"],
+        options={"quantize": "none"},
+        dims={"T": 6},
+        corpus_folder=tmp_path / "corpus",
+        out=tmp_path / "out",
+        tell=said.append,
+    )
+    (one,) = json.loads(json.dumps(result))["targets"]
+    assert {c["op_type"] for c in one["culprits"]} == {"Erf"}
+    assert one["faults"][0]["nodes"] == [c for c in one["culprits"] if c in one["faults"][0]["nodes"]]
+    assert one["faults"][0]["error"] > one["faults"][0]["bound"]
+    assert [s["stage"] for s in one["stages"]] == ["convert", "quantize", "execute"]
+    assert one["outputs"][0]["name"] == "logits"
+    saved = corpus.load(Path(one["reduced"]["path"]))
+    assert (nodes(saved.case), elements(saved.case)) == (one["reduced"]["nodes"], one["reduced"]["elements"]) == (1, 1)
+    assert one["target_runs"] < 300
+    assert any("windows: " in text for text in said)
+    assert any("at fault: " in text for text in said)
+
+
+def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
+    (source,) = CORPUS.glob("*/*off-by-one-step_softmax_9804cf0d")
+    known = corpus.load(source)
+    corpus.save(known, tmp_path / "corpus")
+    result = api.check(
+        source / "model.onnx",
+        inputs=source / "test_data_set_0",
+        targets=[known.target],
+        recipe_json=known.recipe,
+        corpus_folder=tmp_path / "corpus",
+        out=tmp_path / "out",
+    )
+    (fault,) = result["targets"][0]["faults"]
+    assert (fault["known"], api.check_status(result)) == (known.id, 0), "off by a step it is no failure of the model"
+    assert fault["goes_away_with"]
+    folder = Path(fault["known_path"])
+    assert folder.is_relative_to(tmp_path / "out")
+    assert {"reproduce.py", "ISSUE.md", "model.onnx"} <= {path.name for path in folder.iterdir()}
+    page = pages.write_check(result, source / "model.onnx", tmp_path / "out").read_text()
+    assert "The known case" in page
+
+
+def test_a_model_beyond_two_gib_is_refused_where_it_has_to_be_loaded(tmp_path):
+    tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[2**20, 2**10], data_location=TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="huge.bin")
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["w"], ["y"])], "huge", [], [helper.make_tensor_value_info("y", 1, None)], [tensor]
+    )
+    (tmp_path / "huge.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    with open(tmp_path / "huge.bin", "wb") as file:
+        file.truncate(2**32)  # sparse
+    with pytest.raises(UserError, match=r"holds 4\.0 GiB of external data; this command takes models up to 2 GiB"):
+        corpus.read_onnx(tmp_path / "huge.onnx")
+
+
+def test_missing_external_data_are_called_that(tmp_path):
+    model = onnx.ModelProto.FromString(models.grouped_conv_transpose_and_norm().model)
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=0)
+    assert corpus.read_onnx(tmp_path / "m.onnx").graph.initializer[0].raw_data
+    (tmp_path / "m.bin").unlink()
+    with pytest.raises(UserError, match="its external data cannot be read"):
+        corpus.read_onnx(tmp_path / "m.onnx")
+
+
+def test_of_outputs_without_elements_nobody_can_tell(lab):
+    checked = check(one_node("Relu", np.zeros((0, 4), np.float32)), resolve("onnxruntime-quant"), FLOAT, lab, ())
+    assert (checked.verdict.word, checked.vouched) == (Word.ABSTAINS, 0.0)

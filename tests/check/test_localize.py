@@ -1,0 +1,207 @@
+"""Localisation names the nodes at fault: one, or the fewest that fail only together; and what the failure hangs on."""
+
+from functools import cache
+
+import pytest
+from driftnet.check.attribution import Remedy, remedies, stage_at_fault
+from driftnet.check.localize import Search, locate
+from driftnet.model.inspect import Case
+from driftnet.model.submodel import recording
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.windows import survey
+from driftnet.reduce.problem import ExhaustedError
+from driftnet.targets.interface import Option, Scheme, Target
+
+from tests.support import reduction as tools
+
+AGREES = Verdict(Word.AGREES)
+WRONG = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
+WRONG_SHAPE = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_SHAPE)
+REFUSED = Verdict(Word.FAILS, stage="convert", kind=Kind.ERROR, message="cannot lower this node")
+NO_OUTPUT = Verdict(Word.FAILS, stage="execute", kind=Kind.NO_OUTPUT)
+
+
+@cache
+def deep():
+    case = tools.cnn(blocks=8)
+    return case, recording(case, tools.record)
+
+
+def found(look, whole=AGREES):
+    """The operators of the faults, and how many models were looked at."""
+    case, recorded = deep()
+    looks = []
+
+    def counted(part: Case) -> Verdict:
+        looks.append(part)
+        return look(part)
+
+    judged = list(survey(case, recorded, counted, lambda verdict: verdict.failed))
+    failing = [one for one in judged if one.verdict.failed]
+    faults = locate(Search(case, recorded, counted, "planted"), failing, whole)
+    graph = case.proto.graph
+    return [[graph.node[i].op_type for i in fault.nodes] for fault in faults], len(looks)
+
+
+def where(chain, verdict=WRONG):
+    """`verdict` where these operators follow each other."""
+    bug = tools.contains(*chain)
+    return lambda part: verdict if bug(part, {}) else AGREES
+
+
+def test_a_single_layer_is_named():
+    assert found(where(["ConvTranspose"]))[0] == [["ConvTranspose"]]
+
+
+def test_a_fusion_is_named_by_all_of_its_nodes():
+    assert found(where(["ConvTranspose", "BatchNormalization"]))[0] == [["ConvTranspose", "BatchNormalization"]]
+
+
+def test_every_place_of_a_bug_is_named_and_costs_little_after_the_first():
+    faults, looks = found(where(["Conv", "BatchNormalization"]))
+    assert faults == [["Conv", "BatchNormalization"]] * 7
+    assert looks < 80, "33 nodes"
+
+
+def test_nothing_is_named_where_nothing_fails():
+    assert found(lambda part: AGREES)[0] == []
+
+
+def test_what_fails_only_in_the_whole_model_is_bisected():
+    def look(part: Case) -> Verdict:
+        operators = [node.op_type for node in part.proto.graph.node]
+        together = operators.count("Conv") >= 5 and "ConvTranspose" in operators
+        return REFUSED if together else AGREES
+
+    ((*operators,),), looks = found(look, REFUSED)
+    assert sorted(operators) == ["Conv"] * 5 + ["ConvTranspose"], "nothing that is not needed"
+    assert looks < 120
+
+
+def test_a_wrong_shape_that_surfaces_as_no_output_is_named_where_it_arises():
+    def look(part: Case) -> Verdict:
+        operators = [node.op_type for node in part.proto.graph.node]
+        return AGREES if "ConvTranspose" not in operators else WRONG_SHAPE if len(operators) == 1 else NO_OUTPUT
+
+    assert found(look, NO_OUTPUT)[0] == [["ConvTranspose"]]
+
+
+def test_a_wrong_shape_of_one_node_that_is_wrong_values_of_the_next_is_named_by_the_one():
+    def look(part: Case) -> Verdict:
+        last = part.proto.graph.node[-1].op_type
+        if not tools.contains("ConvTranspose")(part, {}):
+            return AGREES
+        return WRONG_SHAPE if last == "ConvTranspose" else WRONG
+
+    assert found(look, WRONG)[0] == [["ConvTranspose"]]
+
+
+def test_what_is_left_of_a_fault_is_asked_once_more():
+    """A wrong shape that is wrong values of the next node, which by itself fits what it is given."""
+
+    def look(part: Case) -> Verdict:
+        operators = [node.op_type for node in part.proto.graph.node]
+        if operators[-1] == "ConvTranspose":
+            return WRONG_SHAPE
+        return WRONG if "ConvTranspose" in operators[1:] else AGREES
+
+    assert found(look, WRONG)[0] == [["ConvTranspose"]]
+
+
+def test_what_is_found_before_the_budget_is_spent_is_kept():
+    case, recorded = deep()
+    look = where(["Conv"])
+    failing = [one for one in survey(case, recorded, look, lambda verdict: verdict.failed) if one.verdict.failed]
+    left = iter(range(8))
+
+    def limited(part: Case) -> Verdict:
+        if next(left, None) is None:
+            raise ExhaustedError
+        return look(part)
+
+    kept = []
+    with pytest.raises(ExhaustedError):
+        kept.extend(locate(Search(case, recorded, limited, "planted"), failing, AGREES))
+    assert kept
+
+
+OPTIONS = (
+    Option("level", "convert", (1, 0), ""),
+    Option("quantize", "quantize", ("static", "none"), ""),
+    Option("threads", "execute", (1, 2), ""),
+)
+PARTS = ("folding", "fusing", "sharing", "unrolling")
+TARGET = Target(
+    "planted",
+    "planted",
+    convert=lambda *_: "",
+    quantize=lambda *_: "",
+    execute=lambda *_: [],
+    options=OPTIONS,
+    scheme=lambda options: Scheme((-127, 127), (-128, 127)) if options["quantize"] == "static" else None,
+    switches={"without": PARTS},
+)
+SMALL = tools.cnn(blocks=1)
+
+
+def cured_by(*cures):
+    """A target that goes wrong until an option has one of these values."""
+
+    def watch(case, recipe):
+        given = [(name, v) for name, value in recipe.items() for v in (value if isinstance(value, list) else [value])]
+        return (AGREES if set(given) & set(cures) else WRONG), None
+
+    return watch
+
+
+def attributed(watch):
+    cures = tuple(remedies(SMALL, {}, WRONG, TARGET, watch))
+    return cures, stage_at_fault(SMALL, {}, WRONG, cures, TARGET, watch)
+
+
+def test_an_option_that_makes_it_go_away_tells_the_stage():
+    assert attributed(cured_by(("level", 0))) == ((Remedy("level", 0, "convert"),), "convert")
+    assert attributed(cured_by(("threads", 2))) == ((Remedy("threads", 2, "execute"),), "execute")
+    assert attributed(cured_by(("quantize", "none"))) == ((Remedy("quantize", "none", "quantize"),), "quantize")
+
+
+def test_of_a_switch_the_one_part_that_is_needed_is_named():
+    assert attributed(cured_by(("without", "sharing"))) == ((Remedy("without", ["sharing"], "execute"),), "execute")
+
+
+def test_a_stage_is_not_guessed():
+    assert attributed(cured_by()) == ((), "")
+    assert attributed(cured_by(("level", 0), ("threads", 2)))[1] == ""
+
+
+MISEXECUTED = Verdict(Word.DIVERGES, "artifact", stage="execute", kind=Kind.WRONG_VALUES)
+
+
+@pytest.mark.parametrize(("verdict", "stage"), [(REFUSED, "convert"), (NO_OUTPUT, "execute"), (MISEXECUTED, "execute")])
+def test_a_stage_that_is_seen_to_fail_is_the_one(verdict, stage):
+    assert stage_at_fault(SMALL, {}, verdict, (), TARGET, cured_by()) == stage
+
+
+@pytest.mark.parametrize(
+    ("executed", "stage"), [(AGREES, "quantize"), (WRONG, "execute"), (Verdict(Word.ABSTAINS), "")]
+)
+def test_a_quantised_model_that_can_be_read_is_executed_for_what_it_is(executed, stage):
+    artifact = tools.cnn(blocks=2).model
+
+    def watch(case, recipe):
+        if case.model == artifact:
+            return executed, None
+        return cured_by(("quantize", "none"))(case, recipe)[0], Observation((), artifact={"model": artifact})
+
+    assert attributed(watch)[1] == stage
+
+
+WRONG_ARTIFACT = Verdict(Word.DIVERGES, stage="quantize", kind=Kind.WRONG_VALUES)
+NOT_QUANTISED = Verdict(Word.FAILS, stage="quantize", kind=Kind.ERROR, message="incompatible dimensions")
+
+
+@pytest.mark.parametrize("verdict", [WRONG_ARTIFACT, NOT_QUANTISED])
+@pytest.mark.parametrize(("cures", "stage"), [([("quantize", "none")], "quantize"), ([], "convert")])
+def test_a_failure_of_quantising_is_the_quantisers_only_where_it_has_a_part_in_it(verdict, cures, stage):
+    found = tuple(remedies(SMALL, {}, verdict, TARGET, cured_by(*cures)))
+    assert stage_at_fault(SMALL, {}, verdict, found, TARGET, cured_by(*cures)) == stage

@@ -1,0 +1,481 @@
+"""The command line: bad input is one clear message with what to do, exit status 2, and never a traceback."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import onnx
+import pytest
+from driftnet import api
+from driftnet.check import check as checks
+from driftnet.check.result import Checked
+from driftnet.cli import main as cli
+from driftnet.commands import bench as benchmarks
+from driftnet.commands import saved
+from driftnet.findings import corpus
+from driftnet.model.verdict import Verdict, Word
+from driftnet.run.runner import Laboratory
+
+from tests.findings.test_corpus import saved_relu
+from tests.support import models
+from tests.support.paths import CORPUS
+
+
+@pytest.fixture
+def driftnet(capsys):
+    """Run a command line: (exit status, stdout, stderr)."""
+
+    def run(*words):
+        with pytest.raises(SystemExit) as end:
+            cli.main([str(word) for word in words])
+        said = capsys.readouterr()
+        return end.value.code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "relu.onnx"
+    path.write_bytes(models.relu().model)
+    return path
+
+
+def assert_one_clear_message(result, *, says):
+    status, out, err = result
+    assert status == 2, f"exit status {status}; {err}"
+    assert out == "", "an error was written to stdout"
+    assert says in err
+    assert "Traceback" not in err
+    assert len(err.strip().splitlines()) <= 3, f"more than a message and a hint: {err}"
+
+
+@pytest.mark.parametrize("content", [b"", b"this is no model", b"\x08\x07\x12"])
+def test_a_corrupt_model_is_named(driftnet, tmp_path, content):
+    path = tmp_path / "broken.onnx"
+    path.write_bytes(content)
+    assert_one_clear_message(driftnet("check", path), says="broken.onnx is not an ONNX model")
+
+
+def test_a_missing_model_is_named(driftnet, tmp_path):
+    assert_one_clear_message(driftnet("check", tmp_path / "absent.onnx"), says="no such file")
+
+
+def test_what_is_no_regular_file_is_named_and_not_read(driftnet, model, tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in tmp_path / "pipe", "/dev/zero":
+        assert_one_clear_message(driftnet("check", path), says=f"{path} is no regular file")
+        assert_one_clear_message(driftnet("check", model, "--inputs", path), says="no such file or folder")
+
+
+NODE = onnx.helper.make_node
+NO_MODELS = {
+    "dangling": ([NODE("Add", ["x", "nope"], ["y"])], "input 'nope' of node"),
+    "cycle": ([NODE("Add", ["x", "y"], ["z"]), NODE("Relu", ["z"], ["y"])], "must be topologically sorted"),
+    "of nothing": ([NODE("Constant", [], ["c"]), NODE("Add", ["x", "c"], ["y"])], "the model is not valid ONNX"),
+    "double": ([NODE("Relu", ["x"], ["y"]), NODE("Abs", ["x"], ["y"])], "must be in single static assignment"),
+}
+
+
+@pytest.mark.parametrize("name", NO_MODELS)
+def test_seeds_that_are_no_models_are_named_with_what_the_checker_says(driftnet, model, tmp_path, name):
+    nodes, says = NO_MODELS[name]
+    proto = onnx.load(model)
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    model.write_bytes(proto.SerializeToString())
+    out = tmp_path / "out"
+    assert_one_clear_message(driftnet("generate", "--from", model, "--cases", 1, "--out", out), says=says)
+    assert list(out.iterdir()) == [], "something was generated"
+    if name == "cycle":
+        assert_one_clear_message(driftnet("fuzz", "--from", model, "--cases", 1, "--report", out), says=says)
+
+
+def test_an_unknown_target_is_named_with_what_there_is(driftnet, model):
+    assert_one_clear_message(driftnet("check", model, "--target", "tensorrt"), says="tensorrt")
+    assert_one_clear_message(driftnet("fuzz", "--target", "tensorrt", "--cases", "1"), says="onnxruntime-quant")
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--option", "method=LK"], "option method of target mnn cannot be 'LK'; it is one of 'KL', 'ADMM', 'EMA'"),
+        (["--option", "metod=KL"], "target mnn has no option 'metod'"),
+        (["--option", "method"], "'method' is not of the form"),
+        (["--recipe", "{"], "--recipe is not JSON"),
+        (["--recipe", "[]"], "--recipe is not a JSON object"),
+        (["--recipe", "{}", "--sweep"], "exclude each other"),
+        (["--dim", "N=two"], "--dim N takes a whole number"),
+        (["--dim", "N=0"], "of empty tensors nothing could be told"),
+        (["--timeout", "0"], "0.1"),
+        (["--timeout", "nan"], "nan is no finite number"),
+        (["--timeout", "1e300"], "is not in the range"),
+        (["--memory", "inf"], "is not in the range"),
+        (["--memory", "nan"], "nan is no finite number"),
+        (["--budget", "nan"], "nan is no finite number"),
+        (["--dim", "N=²"], "--dim N takes a whole number"),
+    ],
+)
+def test_bad_options_are_named(driftnet, model, words, says):
+    assert_one_clear_message(driftnet("check", model, "--target", "mnn", *words), says=says)
+
+
+@pytest.mark.parametrize(
+    ("feed", "says"),
+    [
+        ({"x": np.zeros((2, 4), np.float32)}, "input 'x' has shape [2, 4], the model expects [1, 4]"),
+        ({"x": np.zeros((1, 4), np.int32)}, "input 'x' has dtype int32, the model expects float32"),
+        ({"X": np.zeros((1, 4), np.float32)}, "lacks input 'x'"),
+        ({"x": np.zeros((1, 4), np.float32), "z": np.zeros(1)}, "gives 'z', which is no input of the model"),
+    ],
+)
+def test_feeds_that_contradict_the_model_are_named(driftnet, model, tmp_path, feed, says):
+    np.savez(tmp_path / "feed.npz", **feed)
+    assert_one_clear_message(driftnet("check", model, "--inputs", tmp_path / "feed.npz"), says=says)
+
+
+def test_a_file_that_is_no_npz_is_named(driftnet, model, tmp_path):
+    (tmp_path / "feed.npz").write_bytes(b"PK\x03\x04 cut")
+    assert_one_clear_message(driftnet("check", model, "--inputs", tmp_path / "feed.npz"), says="not a whole .npz")
+
+
+def test_an_unwritable_corpus_is_named(driftnet, tmp_path):
+    (tmp_path / "corpus").write_text("a file where a folder should be")
+    result = driftnet("fuzz", "--cases", "1", "--report", tmp_path / "r", "--save", "--corpus", tmp_path / "corpus")
+    assert_one_clear_message(result, says="cannot write into")
+
+
+def test_a_run_without_end_is_none(driftnet, tmp_path):
+    for minutes in "nan", "inf":
+        assert_one_clear_message(driftnet("fuzz", "--minutes", minutes, "--report", tmp_path / "r"), says="--minutes")
+
+
+def test_an_unknown_focus_is_named_with_the_nearest_there_are(driftnet, tmp_path):
+    result = driftnet("generate", "--cases", "1", "--focus", "Konv", "--out", tmp_path)
+    assert_one_clear_message(result, says=" Conv,")
+    assert len(result[2]) < 300, "a wall of names helps nobody"
+
+
+def test_a_truncated_case_is_named(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path)
+    (folder / "case.json").write_text('{"schema": 1,')
+    assert_one_clear_message(driftnet("replay", tmp_path), says="not a whole case.json")
+
+
+def test_nothing_to_replay_is_said(driftnet, tmp_path):
+    assert_one_clear_message(driftnet("replay", tmp_path), says="no saved case below")
+    assert_one_clear_message(driftnet("replay", tmp_path / "absent"), says="no case and no folder of cases")
+
+
+def test_cases_of_another_target_and_recipes_that_there_are_not_are_no_cases_to_replay(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path)
+    assert_one_clear_message(driftnet("replay", folder, "--target", "onnxruntime-quant"), says="they are of mnn")
+    held = json.loads((folder / "case.json").read_text())
+    (folder / "case.json").write_text(json.dumps({**held, "recipe": {"metod": "KL"}}))
+    assert_one_clear_message(driftnet("replay", folder), says="target mnn has no option 'metod'")
+
+
+def test_a_corpus_that_there_is_not_is_said(driftnet, model):
+    _, _, err = driftnet("check", model, "--target", "mnn", "--corpus", "nowhere")
+    assert "--corpus nowhere: there is no such folder" in err, "with a typo everything would be new"
+
+
+def test_nothing_to_reduce_is_said(driftnet, model, tmp_path):
+    result = driftnet("reduce", model, "--target", "mnn", "--out", tmp_path / "out")
+    assert_one_clear_message(result, says=f"nothing to reduce: mnn agrees on {model}\n")
+    assert f"driftnet check {model} --inputs" in result[2]
+
+
+def test_an_unknown_command_is_named(driftnet):
+    assert_one_clear_message(driftnet("fuzzz"), says="No such command 'fuzzz'")
+
+
+def test_an_expected_case_needs_its_rule(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path)
+    assert_one_clear_message(driftnet("triage", folder, "--status", "expected"), says="names its rule")
+    assert_one_clear_message(driftnet("triage", folder, "--status", "closed"), says="a case cannot be 'closed'")
+
+
+def test_with_json_an_error_is_one_object_on_stdout(driftnet, tmp_path):
+    for words in (["check", tmp_path / "absent.onnx"], ["fuzz", "--workers", "none"], ["nonsense"]):
+        status, out, _ = driftnet(*words, "--json")
+        error = json.loads(out)["error"]
+        assert status == 2
+        assert {"kind", "message", "hint"} <= error.keys()
+
+
+def test_a_model_that_is_right_exits_0_and_says_so(driftnet, model):
+    status, out, _ = driftnet("check", model, "--target", "mnn", "--json")
+    (result,) = json.loads(out)["targets"]
+    assert (status, result["verdict"], result["vouched"]) == (0, "agrees", 1.0)
+
+
+def test_a_model_the_reference_refuses_is_invalid_and_exits_2(driftnet, tmp_path):
+    proto = onnx.ModelProto.FromString(models.relu().model)
+    proto.graph.node[0].input[0] = "nowhere"
+    path = tmp_path / "invalid.onnx"
+    path.write_bytes(proto.SerializeToString())
+    status, out, _ = driftnet("check", path, "--target", "mnn", "--json")
+    (result,) = json.loads(out)["targets"]
+    assert (status, result["verdict"], result["blame"]) == (2, "invalid", "model")
+    assert "nowhere" in result["message"]
+
+
+def test_triage_sets_status_link_and_note_and_brings_a_new_case_in(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path / "report")
+    root = tmp_path / "corpus"
+    words = ["--status", "fixed", "--upstream", "https://example.org/7", "--note", "mended", "--corpus", root]
+    assert driftnet("triage", folder, *words)[0] == 0
+    moved = corpus.load(root / "mnn" / folder.name)
+    assert (moved.status, moved.upstream, moved.note) == ("fixed", "https://example.org/7", "mended")
+    assert corpus.load(folder).status == "open", "the report was changed"
+
+
+def test_a_case_that_replay_would_not_find_is_not_brought_into_the_corpus(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path / "run").rename(tmp_path / "acase")
+    words = ["--status", "open", "--corpus", tmp_path / "corpus"]
+    assert_one_clear_message(driftnet("triage", folder, *words), says="is called test_")
+    assert not (tmp_path / "corpus").exists()
+    folder = folder.rename(folder.with_name("test_acase"))
+    assert driftnet("triage", folder, *words)[0] == 0
+    assert [path.name for path in corpus.folders([tmp_path / "corpus"])] == ["test_acase"]
+
+
+def test_a_remedy_is_tried_before_it_is_written_down(driftnet, tmp_path):
+    corpus_root = CORPUS / "onnxruntime-quant"
+    known = next(corpus_root.glob("*_add-quantizelinear-dequantizelinear_6fc7aa95"))
+    words = ["triage", known, "--status", "open", "--corpus", tmp_path, "--remedy"]
+    refused = driftnet(*words, "disabled_optimizers=NhwcTransformer")
+    assert_one_clear_message(refused, says='fails under {"disabled_optimizers": ["NhwcTransformer"]} too')
+    assert driftnet(*words, "disabled_optimizers=DoubleQDQPairsRemover")[0] == 0
+    assert corpus.load(tmp_path / "onnxruntime-quant" / known.name).remedy == {
+        "disabled_optimizers": ["DoubleQDQPairsRemover"]
+    }
+
+
+def test_defaults_come_from_pyproject(driftnet, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text('[tool.driftnet.generate]\ncases = 3\nseed = 5\nout = "made"\n')
+    monkeypatch.chdir(tmp_path)
+    assert driftnet("generate")[0] == 0
+    assert len(list((tmp_path / "made").glob("test_*/model.onnx"))) == 3
+
+
+def test_a_broken_pyproject_is_named(driftnet, tmp_path, monkeypatch):
+    (tmp_path / "pyproject.toml").write_text("[tool.driftnet\n")
+    monkeypatch.chdir(tmp_path)
+    assert_one_clear_message(driftnet("targets"), says="pyproject.toml cannot be read")
+
+
+@pytest.mark.parametrize(
+    ("table", "says"),
+    [
+        ("[tool.driftnet.generat]\ncases = 1", "[tool.driftnet.generat] is not a table for one of fuzz, replay"),
+        ("[tool.driftnet]\ngenerate = 1", "[tool.driftnet.generate] is not a table"),
+        ("[tool]\ndriftnet = 1", "[tool.driftnet] is not a table"),
+        ("[tool.driftnet.generate]\ncase = 1", "case in [tool.driftnet.generate] is no option; there is cases, seed"),
+        ("[tool.driftnet.generate]\ncases = true", "cases in [tool.driftnet.generate] cannot be True"),
+        ("[tool.driftnet.generate]\ncases = '3'", "cases in [tool.driftnet.generate] cannot be '3'"),
+        ("[tool.driftnet.generate]\nfocus = 'Conv'", "focus in [tool.driftnet.generate] cannot be 'Conv'"),
+        ("[tool.driftnet.generate]\nout = 3", "out in [tool.driftnet.generate] cannot be 3"),
+        ("[tool.driftnet.fuzz]\nno-steer = 1", "no-steer in [tool.driftnet.fuzz] cannot be 1"),
+    ],
+)
+def test_defaults_that_mean_nothing_are_named(driftnet, tmp_path, monkeypatch, table, says):
+    (tmp_path / "pyproject.toml").write_text(table + "\n")
+    monkeypatch.chdir(tmp_path)
+    assert_one_clear_message(driftnet("generate", "--cases", "1", "--out", "made"), says=says)
+
+
+def test_defaults_are_called_like_options(driftnet, tmp_path, monkeypatch):
+    table = "[tool.driftnet.fuzz]\ntarget = ['tensorrt']\nworkers = 1\nno-steer = true\nminutes = 1\n"
+    (tmp_path / "pyproject.toml").write_text(table)
+    monkeypatch.chdir(tmp_path)
+    assert_one_clear_message(driftnet("fuzz"), says="there is no target 'tensorrt'")
+
+
+def test_an_error_of_driftnet_itself_exits_2_with_its_traceback_on_stderr(driftnet, monkeypatch):
+    def slip(**options):
+        raise RuntimeError("a slip")
+
+    monkeypatch.setattr(api, "targets", slip)
+    status, out, err = driftnet("targets")
+    assert (status, out) == (2, "")
+    assert "Traceback" in err
+    status, out, err = driftnet("targets", "--json")
+    assert status == 2
+    assert json.loads(out)["error"]["kind"] == "internal"
+    assert json.loads(out)["error"]["message"] == "RuntimeError: a slip"
+    assert "Traceback" in err
+
+
+def test_sigterm_ends_a_command_like_ctrl_c(driftnet, monkeypatch):
+    ended = []
+
+    def interrupted(**options):
+        try:
+            signal.raise_signal(signal.SIGTERM)
+        finally:
+            signal.raise_signal(signal.SIGTERM)
+            ended.append("in order")
+
+    monkeypatch.setattr(api, "targets", interrupted)
+    before = signal.getsignal(signal.SIGTERM)
+    assert_one_clear_message(driftnet("targets"), says="interrupted")
+    assert ended == ["in order"]
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_sigterm_during_a_check_leaves_no_temporary_folder(tmp_path, model):
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    process = subprocess.Popen(
+        [
+            sys.executable,
+            "-m",
+            "driftnet.cli.main",
+            "check",
+            str(model),
+            "--target",
+            "tests.support.planted:HANGS",
+            "--json",
+        ],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"TMPDIR": str(temporary), "PYTHONPATH": os.getcwd()},
+    )
+    deadline = time.monotonic() + 60
+    while not list(temporary.glob("driftnet-*/*/worker-0/case_1/model.onnx")) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(temporary.glob("driftnet-*")), process.communicate()
+    process.send_signal(signal.SIGTERM)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 2, err.decode()
+    assert json.loads(out)["error"]["kind"] == "interrupted"
+    assert not list(temporary.iterdir()), "temporary files stay behind"
+
+
+def test_one_truncated_case_stops_a_replay_before_anything_runs(driftnet, tmp_path, monkeypatch):
+    corpus.save(saved_relu(), tmp_path)
+    broken = corpus.save(saved_relu(id="test_relu_89abcdef"), tmp_path)
+    (broken / "case.json").write_text('{"schema": 1,')
+    monkeypatch.setattr(saved, "replay_one", lambda *args, **options: pytest.fail("a case was run"))
+    assert_one_clear_message(driftnet("replay", tmp_path), says="not a whole case.json")
+
+
+def test_a_fuzz_run_with_a_truncated_case_in_its_corpus_exits_2(driftnet, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path / "corpus")
+    (folder / "case.json").write_text('{"schema": 1,')
+    result = driftnet("fuzz", "--cases", "1", "--report", tmp_path / "r", "--corpus", tmp_path / "corpus")
+    assert_one_clear_message(result, says="not a whole case.json")
+
+
+@pytest.mark.parametrize(
+    ("verdict", "blame"),
+    [
+        (Verdict(Word.ABSTAINS, message="the reference crashes: SIGSEGV"), "reference"),
+        (Verdict(Word.ABSTAINS, message="an operation may round"), ""),
+        (Verdict(Word.INVALID, message="the reference refuses the model: no"), "model"),
+        (Verdict(Word.CRASHES, stage="convert", kind="SIGSEGV"), "mnn"),
+        (Verdict(Word.AGREES), ""),
+    ],
+)
+def test_blame_is_put_where_it_belongs(driftnet, model, monkeypatch, verdict, blame):
+    monkeypatch.setattr(checks, "check", lambda *args, **options: Checked(verdict))
+    _, out, _ = driftnet("check", model, "--target", "mnn", "--json")
+    assert json.loads(out)["targets"][0]["blame"] == blame
+
+
+def test_a_dim_that_no_input_has_is_named_with_those_there_are(driftnet, model, tmp_path):
+    assert_one_clear_message(driftnet("check", model, "--dim", "Z=3"), says="symbolic dims of its inputs: none")
+    symbolic = models.case(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        {"x": models.grid((2, 4))},
+        outputs=[("y", onnx.TensorProto.FLOAT, ("N", "T"))],
+        shapes={"x": ("N", "T")},
+    )
+    path = tmp_path / "symbolic.onnx"
+    path.write_bytes(symbolic.model)
+    assert_one_clear_message(driftnet("check", path, "--dim", "Z=3"), says="symbolic dims of its inputs: N, T")
+
+
+def test_an_out_that_cannot_be_written_is_named_before_anything_runs(driftnet, model, tmp_path, monkeypatch):
+    blocked = tmp_path / "a file"
+    blocked.touch()
+    monkeypatch.setattr(checks, "check", lambda *args, **options: pytest.fail("the check began"))
+    monkeypatch.setattr(benchmarks, "run", lambda name: pytest.fail("the benchmark began"))
+    assert_one_clear_message(driftnet("check", model, "--out", blocked / "x"), says="cannot write into")
+    assert_one_clear_message(driftnet("reduce", model, "--out", blocked / "x"), says="cannot write into")
+    assert_one_clear_message(driftnet("bench", "--out", blocked / "x"), says="cannot write into")
+    assert_one_clear_message(driftnet("bench", "--out", tmp_path), says="it is a folder")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "3",
+        '{"name": "cases"}',
+        *(
+            json.dumps(r)
+            for r in (
+                {"name": "cases", "measures": {"a": "fast"}, "machine": {}},
+                {"name": "cases", "measures": [1], "machine": {}},
+                {"name": 3, "measures": {}, "machine": {}},
+            )
+        ),
+    ],
+)
+def test_a_file_that_is_no_benchmark_result_is_named(driftnet, tmp_path, text):
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps({"name": "cases", "measures": {"a": 2.0}, "machine": {}}))
+    bad.write_text(text)
+    assert_one_clear_message(driftnet("bench", "--compare", good, bad), says="bad.json is no benchmark result")
+    assert_one_clear_message(driftnet("bench", "--compare", bad, good), says="bad.json is no benchmark result")
+
+
+def test_a_comparison_of_benchmarks_can_be_written_too(driftnet, tmp_path):
+    for name, value in (("a", 2.0), ("b", 3.0)):
+        result = {"name": "cases", "measures": {"rate": value}, "machine": {}}
+        (tmp_path / f"{name}.json").write_text(json.dumps(result))
+    words = ["--compare", tmp_path / "a.json", tmp_path / "b.json", "--out", tmp_path / "c.json", "--json"]
+    status, out, _ = driftnet("bench", *words)
+    assert status == 0
+    assert json.loads(out) == json.loads((tmp_path / "c.json").read_text())
+    assert json.loads(out)["before"] == {"rate": 2.0}
+    assert not list(tmp_path.glob(".*")), "a draft stays behind"
+
+
+def test_an_interpreter_can_be_named(driftnet, model, tmp_path):
+    status, out, _ = driftnet("check", model, "--target", "mnn", "--python", sys.executable, "--json")
+    assert (status, json.loads(out)["targets"][0]["verdict"]) == (0, "agrees")
+
+
+def test_an_interpreter_that_there_is_not_is_named(driftnet, model, tmp_path):
+    folder = corpus.save(saved_relu(), tmp_path / "cases")
+    for words in (
+        ["check", model],
+        ["replay", folder],
+        ["reduce", folder, "--out", tmp_path / "out"],
+        ["fuzz", "--cases", "1", "--report", tmp_path / "report"],
+    ):
+        assert_one_clear_message(driftnet(*words, "--python", "/no/such/python"), says="no interpreter /no/such/python")
+
+
+def test_where_the_network_cannot_be_cut_off_a_warning_is_on_stderr(driftnet, model, monkeypatch):
+    monkeypatch.setattr(Laboratory, "network_isolated", False)
+    status, out, err = driftnet("check", model, "--target", "mnn", "--json")
+    assert (status, json.loads(out)["network_isolated"]) == (0, False)
+    assert err.startswith("warning: this system grants no network namespace")
+    monkeypatch.setattr(Laboratory, "network_isolated", True)
+    assert driftnet("check", model, "--target", "mnn", "--json")[2] == ""
+
+
+def test_targets_says_whether_the_network_is_cut_off(driftnet):
+    status, out, _ = driftnet("targets", "--json")
+    assert status == 0
+    assert all(isinstance(target["network_isolated"], bool) for target in json.loads(out)["targets"])

@@ -1,0 +1,442 @@
+"""A mask explains a failure when the known bug alone is what fails, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from driftnet.findings.corpus import SavedCase
+from driftnet.findings.known import Explanation, Failure, Mask, Symptom, explain, mask_of
+from driftnet.findings.pattern import may_occur, occurrences
+from driftnet.findings.pipeline import is_gone
+from driftnet.model.inspect import Case
+from driftnet.model.submodel import recording
+from driftnet.reduce.reducer import reduce
+from onnx import helper
+
+from tests.support import reduction as tools
+
+RNG = np.random.default_rng(3)
+COARSE = "planted/execute/wrong-values"
+node = helper.make_node
+
+
+def floats(*shape: int) -> np.ndarray:
+    return RNG.normal(size=shape).astype(np.float32)
+
+
+def failure(bug: tools.Bug, coarse: str = COARSE, culprit: str = "") -> Failure:
+    return lambda case: Symptom(coarse, "somewhere", culprit) if bug(case, {}) else Symptom()
+
+
+def explains(known: Mask, case: Case, says: Failure, record: Any) -> bool:
+    return explain([known], case, says, record).rest is None
+
+
+def mask(case: Case, coarse: str = COARSE, **verdict: Any) -> Mask:
+    said: Mapping[str, Any] = {"word": "diverges", "stage": "execute", "kind": "wrong-values", **verdict}
+    return mask_of(SavedCase("test_x", case, (), "planted", {}, coarse, f"{coarse} | | ", said))
+
+
+def reduced(case: Case, bug: tools.Bug) -> Case:
+    return reduce(case, {}, tools.TARGET, bug, tools.record).case
+
+
+def found(mask: Mask, case: Case) -> list[tuple[int, ...]]:
+    return occurrences(mask.pattern, case, recording(case, tools.record).feeds[0])
+
+
+def small(*nodes: Any, shape: tuple[int, ...] = (2, 3), **constants: np.ndarray) -> Case:
+    return tools.make_case(nodes, {"x": floats(*shape)}, [nodes[-1].output[0]], constants)
+
+
+def operators(explanation: Explanation) -> list[str]:
+    """What is left in the rest."""
+    assert explanation.rest is not None, "the failure was explained"
+    return [node.op_type for node in explanation.rest.proto.graph.node]
+
+
+FOLD = tools.on_valid(tools.folds_scale_by_group)
+
+
+def test_a_reduced_fold_explains_the_same_fold_inside_a_larger_model():
+    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    case = tools.cnn(6, planted=4)
+    assert len(known.nodes) == 2
+    assert explains(known, case, failure(FOLD), tools.record), "the mask does not explain its own bug elsewhere"
+
+
+def test_it_explains_the_case_it_comes_from():
+    case = tools.cnn(3, planted=1)
+    left = reduced(case, FOLD)
+    for again in (case, left):
+        assert explains(mask(left), again, failure(FOLD), tools.record)
+
+
+def test_another_bug_beside_the_known_one_is_not_explained():
+    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    either = tools.on_valid(lambda case, recipe: FOLD(case, {}) or tools.contains("GlobalAveragePool")(case, {}))
+    assert not explains(known, tools.cnn(4, planted=1), failure(either), tools.record)
+
+
+def test_another_bug_of_the_same_operators_is_not_explained():
+    """Conv alone is known; here a Conv followed by Relu fails, and no Conv fails by itself."""
+    known = mask(
+        reduced(
+            small(node("Conv", ["x", "w"], ["y"]), shape=(1, 2, 4, 4), w=floats(2, 2, 3, 3)), tools.contains("Conv")
+        )
+    )
+    case = tools.cnn(2, planted=9)
+    fused = tools.on_valid(lambda case, recipe: any(a.op_type == "BatchNormalization" for a, _ in tools.edges(case)))
+    assert may_occur(known.pattern, case)
+    assert not explains(known, case, failure(fused), tools.record)
+
+
+def test_a_failure_of_another_kind_at_the_same_place_is_not_explained():
+    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    crash = failure(FOLD, "planted/execute/SIGSEGV")
+    assert not explains(known, tools.cnn(3, planted=1), crash, tools.record)
+
+
+def test_a_symptom_of_another_kind_downstream_is_explained():
+    case = small(node("Relu", ["x"], ["a"]), node("Log", ["a"], ["b"]), node("Neg", ["b"], ["y"]), shape=(3,))
+    relu = tools.contains("Relu")
+
+    def says(case: Case) -> Symptom:
+        ops = {n.op_type for n in case.proto.graph.node}
+        return Symptom("" if not relu(case, {}) else "planted/execute/nan" if "Log" in ops else COARSE)
+
+    known = mask(reduced(small(node("Relu", ["x"], ["y"]), shape=(3,)), relu))
+    assert explains(known, case, says, tools.record), "the known bug is what makes the NaN downstream"
+
+
+def test_kinds_that_take_several_runs_to_tell_are_recognised_by_one():
+    known = mask(small(node("Relu", ["x"], ["y"])), "planted/execute/nondeterministic", kind="nondeterministic")
+    case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
+    assert explains(known, case, failure(tools.contains("Relu")), tools.record)
+
+
+@pytest.mark.parametrize("is_flaky", [True, False])
+@pytest.mark.parametrize("coarse", [COARSE, "planted/execute/crash"])
+def test_a_place_of_a_flaky_bug_need_not_fail_by_itself_but_the_rest_must_not(is_flaky, coarse):
+    known = replace(mask(small(node("Relu", ["x"], ["y"]))), is_flaky=is_flaky)
+    case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
+    whole = failure(lambda part, recipe: len(part.proto.graph.node) == 2, coarse)
+    assert explains(known, case, whole, tools.record) is (is_flaky and coarse == COARSE)
+    beside = failure(tools.contains("Neg"), coarse)
+    assert not explains(known, case, beside, tools.record), "what another operator does is not this bug"
+
+
+def neg_and_abs(case: Case, recipe: object) -> bool:
+    return tools.contains("Neg")(case, {}) or tools.contains("Abs")(case, {})
+
+
+def test_two_known_bugs_explain_a_failure_together():
+    case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
+    masks = [mask(small(node(op, ["x"], ["y"]))) for op in ("Neg", "Abs")]
+    assert explain(masks, case, failure(neg_and_abs), tools.record).rest is None
+    for one in masks:
+        assert not explains(one, case, failure(neg_and_abs), tools.record), "one of two bugs explains both"
+
+
+def test_what_a_known_bug_does_not_explain_is_left_in_the_rest():
+    case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
+    known = mask(small(node("Neg", ["x"], ["y"])))
+    explanation = explain([known], case, failure(neg_and_abs), tools.record)
+    assert explanation.masks == (known,)
+    assert operators(explanation) == ["Exp", "Abs"]
+
+
+def test_without_masks_the_rest_is_the_case():
+    case = small(node("Neg", ["x"], ["y"]))
+    assert explain([], case, failure(neg_and_abs), tools.record).rest is case
+
+
+def test_nothing_runs_where_an_operator_of_the_pattern_is_missing():
+    def never(case: Case) -> Any:
+        raise AssertionError("the case was run")
+
+    known = mask(small(node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"])))
+    assert not explains(known, small(node("Relu", ["x"], ["y"])), never, never)
+
+
+def test_edges_are_part_of_the_pattern():
+    known = mask(small(node("Exp", ["x"], ["a"]), node("Neg", ["a"], ["y"])))
+    apart = small(node("Exp", ["x"], ["a"]), node("Abs", ["a"], ["b"]), node("Neg", ["b"], ["y"]))
+    together = small(node("Abs", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Neg", ["b"], ["y"]))
+    assert found(known, apart) == []
+    assert found(known, together) == [(1, 2)]
+
+
+def test_every_occurrence_is_found_once():
+    known = mask(small(node("Add", ["x", "x"], ["y"])))
+    case = small(node("Add", ["x", "x"], ["a"]), node("Add", ["a", "a"], ["b"]), node("Add", ["b", "b"], ["y"]))
+    assert found(known, case) == [(0,), (1,), (2,)]
+
+
+def conv(group: int = 1, channels: int = 4, **attributes: Any) -> Case:
+    weight = floats(channels, channels // group, 1, 1)
+    if group > 1:
+        attributes["group"] = group
+    return small(node("Conv", ["x", "w"], ["y"], **attributes), shape=(1, channels, 5, 5), w=weight)
+
+
+def leaky(alpha: float) -> Case:
+    return small(node("LeakyRelu", ["x"], ["y"], alpha=alpha))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "case", "expected"),
+    [
+        (conv(group=2, channels=2), conv(group=4), True),
+        (conv(group=2, channels=2), conv(), False),
+        (conv(), conv(group=2), True),
+        (conv(strides=[2, 2]), conv(strides=[3, 3], group=2), True),
+        (conv(channels=1), conv(channels=4), True),
+        (conv(channels=4), conv(channels=1), True),
+        (leaky(0.5), leaky(-1.0), True),
+        (leaky(0.5), leaky(0.0), False),
+        (leaky(-1.0), leaky(0.5), False),
+        (leaky(0.0), leaky(0.5), True),
+    ],
+    ids=[
+        *("same-class", "attribute-missing", "attribute-more", "list-class", "one-matches-many", "many-matches-one"),
+        *("negative-is-large", "zero-is-not-large", "positive-is-not-negative", "zero-is-anything"),
+    ],
+)
+def test_a_place_matches_when_it_has_at_least_what_the_pattern_has(pattern: Case, case: Case, expected: bool):
+    assert bool(found(mask(pattern), case)) == expected
+
+
+def neg(*shape: int, dtype: type = np.float32) -> Case:
+    return tools.make_case([node("Neg", ["x"], ["y"])], {"x": np.ones(shape, dtype)}, ["y"])
+
+
+def add(*shape: int) -> Case:
+    return small(node("Add", ["x", "w"], ["y"]), w=floats(*shape))
+
+
+def clip(*inputs: str) -> Case:
+    bounds = {name: np.float32(0) for name in inputs if name}
+    return small(node("Clip", ["x", *inputs], ["y"]), **bounds)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "case", "expected"),
+    [
+        (neg(2), neg(3, 2), True),
+        (neg(3, 2), neg(2), True),
+        (neg(2), neg(2, dtype=np.int32), False),
+        (neg(2), neg(0), False),
+        (conv(), small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, 5), w=floats(4, 4, 1)), False),
+        (small(node("Add", ["x", "x"], ["y"])), add(2, 3), True),
+        (add(2, 3), small(node("Add", ["x", "x"], ["y"])), True),
+        (clip("", "b"), clip("a"), False),
+        (clip(), clip("a"), True),
+    ],
+    ids=[
+        "more-axes",
+        "fewer-axes",
+        "another-dtype",
+        "empty",
+        "another-convolution",
+        "constant-for-input",
+        "input-for-constant",
+        "absent-input",
+        "more-inputs",
+    ],
+)
+def test_operands_are_compared_by_class(pattern: Case, case: Case, expected: bool):
+    assert bool(found(mask(pattern), case)) == expected
+
+
+def test_data_movement_is_compared_without_the_type_of_the_data():
+    def flattened(x: np.ndarray) -> Case:
+        return tools.make_case([node("Flatten", ["x"], ["y"])], {"x": x}, ["y"], {})
+
+    known = mask(flattened(np.ones((2, 2), np.float32)))
+    assert found(known, flattened(np.ones((2, 2), np.int32)))
+    assert not found(known, flattened(np.ones((2, 0), np.int32))), "empty tensors are another matter"
+
+
+def test_a_subgraph_may_hold_anything():
+    def loop(*nodes: Any) -> Case:
+        body = helper.make_graph(
+            [node("Identity", ["go"], ["on"]), *nodes],
+            "body",
+            [helper.make_tensor_value_info(name, kind, []) for name, kind in (("i", 7), ("go", 9), ("v", 1))],
+            [helper.make_tensor_value_info(name, kind, []) for name, kind in (("on", 9), ("w", 1))],
+        )
+        return tools.make_case(
+            [node("Loop", ["n", "", "x"], ["y"], body=body)], {"x": np.array(2, np.float32)}, ["y"], {"n": np.array(2)}
+        )
+
+    assert found(mask(loop(node("Neg", ["v"], ["w"]))), loop(node("Abs", ["v"], ["u"]), node("Exp", ["u"], ["w"])))
+
+
+def test_siblings_match_and_other_operators_do_not():
+    def reduction(op_type: str) -> Case:
+        return small(node(op_type, ["x"], ["y"]))
+
+    known = mask(reduction("ReduceL1"))
+    assert found(known, reduction("ReduceLogSum"))
+    assert not found(known, reduction("Relu"))
+
+
+def test_a_bug_of_another_stage_is_not_asked():
+    case, asked = neg(3), []
+
+    def failure(part: Case) -> Symptom:
+        asked.append(part)
+        return Symptom("planted/convert/crash")
+
+    assert explain([mask(neg(3))], case, failure, tools.record).rest is case
+    assert asked == [case]
+
+
+def test_an_error_told_at_length_is_known_at_any_operator():
+    words = "valueerror histogram has not been collected please run collect first"
+    known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
+    bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
+    assert explains(known, case, failure(bug, known.symptom.coarse), tools.record)
+    assert not explains(known, case, failure(bug, "planted/quantize/error/something else"), tools.record)
+
+
+def test_an_error_told_at_length_is_known_whatever_the_classes_of_operands_are():
+    words = "valueerror expected scale of one element"
+    known = mask(conv(group=2), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    assert found(known, conv()), "the words of the error tell more than the attributes"
+    assert found(known, small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, 5), w=floats(4, 4, 1)))
+    assert not found(mask(conv(group=2)), conv())
+
+
+def relu_behind(maker: str) -> Case:
+    return small(node(maker, ["x"], ["t"]), node("Relu", ["t"], ["y"]))
+
+
+def test_what_made_the_operand_of_the_node_at_fault_does_not_count():
+    known = mask(relu_behind("Exp"), culprits=(("y", "Relu"),))
+    drops = tools.on_valid(lambda case, _: [n.op_type for n in case.proto.graph.node][1:] in (["Relu"], ["Clip"]))
+    for case in (relu_behind("Sin"), small(node("Sin", ["x"], ["t"]), node("Clip", ["t"], ["y"]))):
+        assert explains(known, case, failure(drops, culprit=case.proto.graph.node[1].op_type), tools.record)
+    assert not explains(known, relu_behind("Sin"), failure(drops, culprit="Sin"), tools.record), "another bug"
+    assert not explains(mask(relu_behind("Exp")), relu_behind("Sin"), failure(drops), tools.record)
+
+
+def test_company_that_the_node_at_fault_needs_shares_its_operands():
+    def beside(other: str, operand: str) -> Case:
+        nodes = [node(other, [operand], ["a"]), node("Relu", ["x"], ["y"]), node("Neg", ["w"], ["b"])]
+        return tools.make_case(nodes, {"x": floats(3), "w": floats(3)}, ["a", "y", "b"], {})
+
+    company = [node("Exp", ["x"], ["a"]), node("Relu", ["x"], ["y"])]
+    known = mask(tools.make_case(company, {"x": floats(3)}, ["a", "y"], {}), culprits=(("y", "Relu"),))
+    assert found(known, beside("Sin", "x")) == [(0, 1)]
+    assert found(known, beside("Sin", "w")) == []
+
+
+def test_a_place_computed_from_constants_is_asked_with_an_input_too():
+    case = small(node("Neg", ["w"], ["a"]), node("Add", ["a", "x"], ["y"]), w=floats(2, 3))
+    fails = tools.on_valid(lambda case, _: tools.contains("Neg")(case, {}) and len(case.proto.graph.input) > 0)
+    assert explains(mask(small(node("Neg", ["x"], ["y"]))), case, failure(fails), tools.record)
+
+
+def test_an_error_told_at_length_is_known_of_nodes_that_pass_on_a_sequence():
+    words = "valueerror histogram has not been collected please run collect first"
+    known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    nodes = [node("SequenceConstruct", ["x"], ["s"]), node("SequenceAt", ["s", "i"], ["t"]), node("Abs", ["t"], ["y"])]
+    case = small(*nodes, i=np.array(0))
+    everywhere = tools.on_valid(lambda case, _: True)
+    assert explains(known, case, failure(everywhere, known.symptom.coarse), tools.record)
+    not_there = tools.on_valid(lambda case, _: any(n.op_type == "Abs" for n in case.proto.graph.node))
+    assert explains(known, case, failure(not_there, known.symptom.coarse), tools.record)
+
+
+def test_a_lone_identity_is_known_at_whatever_reads_or_makes_a_tensor_of_its_class():
+    identity = [node("Identity", ["x"], ["y"])]
+    known = mask(tools.make_case(identity, {"x": np.array([-1])}, ["y"], {}))
+    fails = failure(tools.on_valid(lambda case, _: True))
+    assert explains(known, small(node("Shape", ["x"], ["y"])), fails, tools.record)
+    assert explains(known, small(node("Gather", ["x", "i"], ["y"]), i=np.array([0])), fails, tools.record)
+    assert not explains(known, small(node("Relu", ["x"], ["y"])), fails, tools.record)
+    half = small(node("Relu", ["x"], ["t"]), node("Shape", ["t"], ["y"]))
+    assert operators(explain([known], half, fails, tools.record)) == ["Relu"]
+
+
+def test_an_error_of_few_words_is_known_at_its_own_operators_only():
+    known = mask(small(node("Neg", ["x"], ["y"])), "planted/execute/error/compute shape error", kind="error")
+    case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
+    bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
+    assert not explains(known, case, failure(bug, known.symptom.coarse), tools.record)
+
+
+def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_whatever_its_operators():
+    remedy = {"disabled": ["Mover"]}
+    off, other = Symptom("planted/execute/off-by-one-step"), Symptom("planted/execute/crash")
+    known = replace(mask(small(node("Neg", ["x"], ["y"]))), remedy=remedy)
+    case = small(node("Sin", ["x"], ["y"]))
+
+    def says(symptom: Symptom, cured: bool) -> bool:
+        return (
+            explain([known], case, lambda _: symptom, tools.record, lambda _, by: cured and by == remedy).rest is None
+        )
+
+    assert says(off, cured=True), "the same kind of failure, and gone"
+    assert not says(off, cured=False), "another bug: the remedy is none"
+    assert not says(other, cured=True), "a crash is not a wrong value"
+
+
+def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
+    moves = replace(mask(small(node("Neg", ["x"], ["y"]))), remedy={"disabled": ["Mover"]})
+    case = small(node("Sin", ["x"], ["t"]), node("Softmax", ["t"], ["y"]))
+    everywhere, asked = failure(tools.on_valid(lambda case, _: True)), list[int]()
+
+    def cured(part: Case, remedy: Mapping[str, Any]) -> bool:
+        asked.append(len(part.proto.graph.node))
+        return True
+
+    explanation = explain([moves, mask(small(node("Softmax", ["x"], ["y"])))], case, everywhere, tools.record, cured)
+    assert explanation.rest is None
+    assert len(explanation.masks) == 2
+    assert asked == [1], "the Softmax is known by its pattern, so the rest is the Sin alone"
+
+
+def test_ranks_count_for_kernels_and_not_for_quantisers():
+    def conv(rank: int) -> Case:
+        ones = (1,) * (rank - 2)
+        return small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, *ones), w=floats(2, 4, *ones))
+
+    for stage, found_too in (("execute", False), ("quantize", True)):
+        known = mask(conv(3), f"planted/{stage}/wrong-values", stage=stage)
+        assert bool(found(known, conv(4))) is found_too, stage
+
+
+def test_a_place_that_the_wrong_output_does_not_hang_on_is_not_asked():
+    nodes = [node("Sin", ["x"], ["a"]), node("Neg", ["x"], ["b"]), node("Neg", ["a"], ["c"])]
+    case = tools.make_case(nodes, {"x": floats(2)}, ["b", "c"], {})
+    runs = list[int]()
+
+    def says(output: str) -> Failure:
+        def failure(part: Case) -> Symptom:
+            runs.append(len(part.proto.graph.node))
+            whole = len(part.proto.graph.node) == 3
+            return Symptom(COARSE, output=output) if whole or part.proto.graph.node[0].op_type == "Sin" else Symptom()
+
+        return failure
+
+    sine = mask(small(node("Sin", ["x"], ["y"])))
+    assert explain([sine], case, says("b"), tools.record).rest is case
+    assert runs == [3], "b hangs on the Neg alone, and the mask knows nothing of that"
+    assert explain([sine], case, says("c"), tools.record).rest is None
+
+
+def test_a_hang_or_an_error_is_gone_when_something_else_is_the_matter_and_a_wrong_value_is_not():
+    hang, error, wrong = "t/quantize/hang", "t/execute/error/no such kernel", "t/execute/wrong-values"
+    assert all(is_gone(before, "") for before in (hang, error, wrong))
+    assert is_gone(hang, error)
+    assert is_gone(error, wrong)
+    assert not is_gone(error, error)
+    assert not is_gone(wrong, error), "it may be there behind the error"

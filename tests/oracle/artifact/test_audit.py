@@ -1,0 +1,456 @@
+"""driftnet audit: right quantisations are found right, whatever tool made them, and each damage is found and named."""
+
+import json
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from click.testing import CliRunner
+from driftnet.cli.main import driftnet
+from driftnet.commands import models
+from driftnet.model.case import Case
+from driftnet.model.verdict import Word
+from driftnet.oracle.artifact import audit
+from driftnet.run.reference import ReferenceError
+from driftnet.run.runner import Laboratory
+from driftnet.util.errors import UserError
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+from tests.support import damage, production
+
+
+@pytest.fixture(scope="module")
+def lab():
+    with Laboratory(small_models=True) as laboratory:
+        yield laboratory
+
+
+def dynamic(case: Case, **options: object) -> Case:
+    """What onnxruntime's dynamic quantiser makes of `case`."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder, "float.onnx"), Path(folder, "quantised.onnx")
+        source.write_bytes(case.model)
+        quantize_dynamic(source, target, **options)
+        return Case(target.read_bytes(), case.feeds)
+
+
+def weight_only(case: Case) -> Case:
+    """Weights of MatMul in 4 bits, by blocks."""
+    proto = onnx.ModelProto()
+    proto.CopyFrom(case.proto)
+    quantizer = MatMulNBitsQuantizer(proto, block_size=16, is_symmetric=True)
+    quantizer.process()
+    return Case(quantizer.model.model.SerializeToString(), case.feeds)
+
+
+FORMS: dict[str, Callable[[Case], Case]] = {
+    "qdq": production.quantised,
+    "qdq-per-channel": lambda case: production.quantised(case, per_channel=True),
+    "qoperator": lambda case: production.quantised(case, qdq=False),
+    "dynamic": lambda case: dynamic(case, weight_type=QuantType.QUInt8),
+    "weight-only": weight_only,
+}
+PAIRS = [
+    ("mobilenet_v2", "qdq-per-channel"),
+    ("mobilenet_v2", "qoperator"),
+    ("transformer", "qoperator"),
+    ("transformer", "dynamic"),
+    ("transformer", "weight-only"),
+    ("dual_path_rnn", "qdq"),
+    ("speech_enhancer", "qdq"),
+]
+
+
+@cache
+def made(name: str, form: str) -> tuple[Case, onnx.ModelProto]:
+    """A model of production in its small size, and what a quantiser makes of it."""
+    case = production.SMALL[name]()
+    return replace(case, feeds=case.feeds[:1]), FORMS[form](case).proto
+
+
+@pytest.mark.parametrize(("name", "form"), PAIRS)
+def test_a_right_quantisation_is_clean_and_all_of_it_was_compared(lab, name, form):
+    case, quantised = made(name, form)
+    found = audit.audit(case.proto, quantised, case.feeds, lab)
+    assert found.verdict is Word.AGREES, f"{name} {form} is accused: {found.problems[0].message}"
+    assert found.vouched >= 0.95, f"{name} {form}: only {found.vouched:.0%} of the nodes were compared"
+
+
+@pytest.mark.parametrize("harm", damage.DAMAGES, ids=lambda harm: harm.__name__)
+def test_a_damage_that_changes_an_output_is_found_and_named(lab, harm):
+    start = damage.DAMAGES.index(harm)
+    for name, form in (*PAIRS[start % len(PAIRS) :], *PAIRS[: start % len(PAIRS)]):
+        case, right = made(name, form)
+        wrong, names = damage.damaged(right, harm, 0)
+        if names and (harm is damage.stale_bias_scale or changes_an_output(lab, right, wrong, case)):
+            break
+    found = audit.audit(case.proto, wrong, case.feeds, lab)
+    assert found.problems, f"{harm.__name__} in {name} {form} was not found; it was made at {sorted(names)}"
+    said = {text.removesuffix("_quant") for p in found.problems for text in (p.where, p.culprit[0]) if text}
+    close = any(a.startswith(b) or b.startswith(a) for a in said for b in names)
+    assert close, f"{harm.__name__} in {name} {form} was made at {sorted(names)}, but {sorted(said)} were named"
+
+
+def changes_an_output(lab: Laboratory, right: onnx.ModelProto, wrong: onnx.ModelProto, case: Case) -> bool:
+    """Whether the damaged model gives something else, or does not even run."""
+    try:
+        one, other = (lab.reference.record(Case(m.SerializeToString(), case.feeds))[0] for m in (right, wrong))
+    except ReferenceError:
+        return True
+    return any(not np.array_equal(one[v.name], other[v.name]) for v in right.graph.output)
+
+
+def fake_quantised(weights: np.ndarray, steps: np.ndarray) -> onnx.ModelProto:
+    """A MatMul and a Relu as tools export them that keep float weights: Q and DQ around weights, and around x; the
+    tensors are numbered anew."""
+    return model(
+        [
+            helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["1"]),
+            helper.make_node("DequantizeLinear", ["1", "xs", "xz"], ["2"]),
+            helper.make_node("QuantizeLinear", ["w", "ws", "wz"], ["3"], axis=1),
+            helper.make_node("DequantizeLinear", ["3", "ws", "wz"], ["4"], axis=1),
+            helper.make_node("MatMul", ["2", "4"], ["5"], "product"),
+            helper.make_node("Relu", ["5"], ["y"]),
+        ],
+        w=weights,
+        ws=steps.astype(np.float32),
+        wz=np.zeros(steps.shape, np.int8),
+        xs=np.float32(1 / 127),
+        xz=np.int8(0),
+    )
+
+
+def model(nodes: list[onnx.NodeProto], opset: int = 17, **constants: object) -> onnx.ModelProto:
+    """[2, 4] -> [2, 3]"""
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+        [numpy_helper.from_array(np.asarray(x), name) for name, x in constants.items()],
+    )
+    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+WEIGHTS = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+STEPS = np.abs(WEIGHTS).max(0) / 127
+FLOAT = model(
+    [helper.make_node("MatMul", ["x", "w"], ["5"], "product"), helper.make_node("Relu", ["5"], ["y"])], w=WEIGHTS
+)
+FEED = {"x": np.random.default_rng(1).uniform(-1, 1, (2, 4)).astype(np.float32)}
+
+
+def test_fake_quantisation_of_float_weights_is_read_too(lab):
+    assert audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [FEED], lab).problems == ()
+
+
+def test_a_scale_that_cuts_weights_off_is_named(lab):
+    found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS * [1, 0.5, 1]), [FEED], lab)
+    assert [(p.question, p.where) for p in found.problems] == [("parameter", "w")], found.problems
+    assert "1 of axis 1" in found.problems[0].message, "the message does not tell the channel"
+
+
+def test_an_output_of_another_shape_is_named(lab):
+    wider, steps = (np.append(x, x[..., :1], -1) for x in (WEIGHTS, STEPS))
+    found = audit.audit(FLOAT, fake_quantised(wider, steps), [FEED], lab)
+    assert [(p.question, p.where) for p in found.problems] == [("topology", "y")], found.problems
+    assert "[2, 4], in the float model [2, 3]" in found.problems[0].message
+
+
+CODES = np.rint(WEIGHTS / STEPS).astype(np.int8)
+BIAS = np.random.default_rng(2).normal(size=3).astype(np.float32)
+BIASED = model(
+    [
+        helper.make_node("MatMul", ["x", "w"], ["1"], "product"),
+        helper.make_node("Add", ["1", "b"], ["2"], "sum"),
+        helper.make_node("Gelu", ["2"], ["y"], "gelu"),
+    ],
+    20,
+    w=WEIGHTS,
+    b=BIAS,
+)
+
+
+def optimised(bias: np.ndarray) -> onnx.ModelProto:
+    """BIASED, quantised dynamically and saved by onnxruntime after its optimiser: each fused node is several."""
+    return model(
+        [
+            helper.make_node("DynamicQuantizeMatMul", ["x", "wq", "ws"], ["1"], domain="com.microsoft"),
+            helper.make_node("BiasGelu", ["1", "b"], ["y"], domain="com.microsoft"),
+        ],
+        20,
+        wq=CODES,
+        ws=STEPS.astype(np.float32),
+        b=bias,
+    )
+
+
+EXPORTED = model(
+    [
+        *BIASED.graph.node[:2],
+        helper.make_node("Div", ["2", "root"], ["3"]),
+        helper.make_node("Erf", ["3"], ["4"]),
+        helper.make_node("Add", ["4", "one"], ["5"]),
+        helper.make_node("Mul", ["2", "5"], ["6"]),
+        helper.make_node("Mul", ["6", "half"], ["y"]),
+    ],
+    20,
+    w=WEIGHTS,
+    b=BIAS,
+    root=np.float32(2**0.5),
+    one=np.float32(1),
+    half=np.float32(0.5),
+)
+"""BIASED as exporters write a Gelu"""
+
+
+@pytest.mark.parametrize("floating", [BIASED, EXPORTED], ids=["one-operator", "several"])
+def test_what_an_optimiser_has_fused_is_read_as_the_operators_that_it_was(lab, floating):
+    right = audit.audit(floating, optimised(BIAS), [FEED], lab)
+    assert right.problems == ()
+    assert right.vouched == 1
+    found = audit.audit(floating, optimised(BIAS[::-1].copy()), [FEED], lab)
+    assert {"b", "sum"} & {problem.where for problem in found.problems}, found.problems
+
+
+def weights_alone(codes: np.ndarray, steps: np.ndarray, **attributes: int) -> onnx.ModelProto:
+    """FLOAT, of which only the weights are quantised."""
+    nodes = [
+        helper.make_node("DequantizeLinear", ["wq", "ws"], ["2"], **attributes),
+        helper.make_node("MatMul", ["x", "2"], ["5"], "product"),
+        helper.make_node("Relu", ["5"], ["y"]),
+    ]
+    return model(nodes, 21, wq=codes, ws=steps.astype(np.float32))
+
+
+def test_activations_that_onnxruntime_documents_to_round_are_no_fault_of_execution(lab):
+    artifact = weights_alone(CODES, STEPS, axis=1)
+    plain = lab.reference.record(Case(artifact.SerializeToString(), (FEED,)))[0]["y"]
+    fast = lab.observe(Case(artifact.SerializeToString(), (FEED,)), audit.resolve(audit.RUNNER), audit.OPTIMISED)
+    assert not np.array_equal(fast.outputs[0]["y"], plain), "onnxruntime does not round here, so nothing is tested"
+    assert audit.audit(FLOAT, artifact, [FEED], lab).problems == ()
+
+
+def test_what_an_exception_allows_anything_of_is_not_counted_as_compared(lab):
+    weights = WEIGHTS * np.array([[0], [1], [1], [1]], np.float32)
+    floating = onnx.ModelProto()
+    floating.CopyFrom(FLOAT)
+    floating.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, floating.graph.initializer[0].name))
+    codes = CODES * np.array([[0], [1], [1], [1]], np.int8)
+    feed = {"x": np.array([[1e3, 0.1, 0.2, 0.3], [1e3, 0.3, -0.2, 0.1]], np.float32)}
+    found = audit.audit(floating, weights_alone(codes, STEPS, axis=1), [feed], lab)
+    assert found.problems == ()
+    assert found.excused == {"int8-matmul": 1}, "rounding leaves nothing of what has weight"
+    assert found.vouched == 0.5, "the Relu was compared, the product was not"
+
+
+def test_the_sign_of_the_largest_of_a_block_may_take_the_last_of_four_bits(lab):
+    largest = np.take_along_axis(WEIGHTS, np.abs(WEIGHTS).argmax(0)[None], 0)
+    steps = largest / -8
+    codes = np.clip(np.rint(WEIGHTS / steps), -8, 7).astype(ml_dtypes.int4)
+    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=0, block_size=4), [FEED], lab).problems == ()
+    found = audit.audit(FLOAT, weights_alone(codes, np.roll(steps, 1), axis=0, block_size=4), [FEED], lab)
+    assert "w" in {problem.where for problem in found.problems}, "block scales of other columns went unseen"
+
+
+def test_codes_of_eight_bit_floats_are_as_far_apart_as_they_are_large(lab):
+    steps = np.abs(WEIGHTS).max(0) / 448
+    codes = (WEIGHTS / steps).astype(ml_dtypes.float8_e4m3fn)
+    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=1), [FEED], lab).problems == ()
+    wrong = codes.copy()
+    wrong[2, 1] = wrong[2, 1].astype(np.float32) * 1.25
+    found = audit.audit(FLOAT, weights_alone(wrong, steps, axis=1), [FEED], lab)
+    assert [problem.where for problem in found.problems] == ["w"], found.problems
+    assert "[2, 1]" in found.problems[0].message
+
+
+class Faulty:
+    """A laboratory in which a MatMul that a Relu reads is executed wrongly."""
+
+    def __init__(self, lab: Laboratory) -> None:
+        self.lab, self.reference = lab, lab.reference
+
+    def observe(self, case: Case, *rest: object) -> object:
+        seen = self.lab.observe(case, *rest)
+        if {"MatMul", "Relu"} <= {node.op_type for node in case.proto.graph.node}:
+            outputs = tuple({name: x + 1 for name, x in out.items()} for out in seen.outputs)
+            return replace(seen, outputs=outputs)
+        return seen
+
+
+def test_a_fault_of_a_fusion_is_told_of_the_nodes_that_have_it(lab):
+    found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [FEED], Faulty(lab))
+    assert [(p.question, p.where) for p in found.problems] == [("execution", "product, y")], found.problems
+
+
+def layers(biases: np.ndarray, weights: list[onnx.NodeProto], **constants: object) -> onnx.ModelProto:
+    """Two layers [4, 4] with `biases`, and a MatMul to three columns."""
+    nodes = [
+        *weights,
+        helper.make_node("MatMul", ["x", "v"], ["1"]),
+        helper.make_node("Add", ["1", "a"], ["2"], "first"),
+        helper.make_node("MatMul", ["2", "v"], ["3"]),
+        helper.make_node("Add", ["3", "b"], ["4"], "second"),
+        helper.make_node("MatMul", ["4", "w"], ["y"]),
+    ]
+    return model(nodes, a=biases[0], b=biases[1], w=WEIGHTS, **constants)
+
+
+@pytest.mark.parametrize(("moves", "places"), [((0.3, 0.3), []), ((0.0, 0.3), ["b"]), ((0.3, 30.0), ["b"])])
+def test_biases_may_be_corrected_for_rounding_but_all_of_them_and_by_no_more(lab, moves, places):
+    square = np.random.default_rng(3).normal(size=(4, 4)).astype(np.float32)
+    step = np.float32(np.abs(square).max() / 127)
+    codes = np.rint(square / step).astype(np.int8)
+    error = (codes * step - square).sum(0)
+    biases = np.random.default_rng(4).normal(size=(2, 4)).astype(np.float32)
+    moved = (biases + np.array(moves)[:, None] * error).astype(np.float32)
+    pair = [helper.make_node("DequantizeLinear", ["vq", "vs"], ["v"])]
+    found = audit.audit(layers(biases, [], v=square), layers(moved, pair, vq=codes, vs=step), [FEED], lab)
+    assert [problem.where for problem in found.problems] == places, found.problems
+
+
+def test_a_node_is_missed_whose_readers_see_its_operand_rounded_and_as_it_is(lab):
+    def made(nodes: list[onnx.NodeProto], one: str, other: str) -> onnx.ModelProto:
+        products = [helper.make_node("MatMul", [one, "w"], ["4"]), helper.make_node("MatMul", [other, "w"], ["5"])]
+        added = helper.make_node("Add", ["4", "5"], ["y"], "sum")
+        step = np.float32(3 / 127)
+        return model([*nodes, *products, added], v=np.eye(4, dtype=np.float32), w=WEIGHTS, s=step, z=np.int8(0))
+
+    product = helper.make_node("MatMul", ["x", "v"], ["1"])
+    unit = helper.make_node("LeakyRelu", ["1"], ["2"], "unit", alpha=0.1)
+    pair = (
+        helper.make_node("QuantizeLinear", ["2", "s", "z"], ["3"]),
+        helper.make_node("DequantizeLinear", ["3", "s", "z"], ["2_dq"]),
+    )
+    assert not audit.audit(
+        made([product, unit], "2", "2"), made([product, unit, *pair], "2_dq", "2"), [FEED], lab
+    ).problems
+    wrong = made([product, *pair], "2_dq", "1")
+    wrong.graph.node[1].input[0] = "1"
+    found = audit.audit(made([product, unit], "2", "2"), wrong, [FEED], lab)
+    assert "unit" in [problem.where for problem in found.problems], found.problems
+
+
+def test_a_tensor_has_not_the_range_of_another_that_no_node_links_it_with(lab):
+    nodes = [
+        helper.make_node("Mul", ["x", "hundred"], ["1"]),
+        helper.make_node("Tanh", ["1"], ["2"]),
+        helper.make_node("MatMul", ["2", "w"], ["y"]),
+    ]
+    pairs = [
+        [
+            helper.make_node("QuantizeLinear", [name, f"{name}_scale", "zero"], [f"{name}_q"]),
+            helper.make_node("DequantizeLinear", [f"{name}_q", f"{name}_scale", "zero"], [f"{name}_dq"]),
+        ]
+        for name in "1y"
+    ]
+    reading = [helper.make_node("Tanh", ["1_dq"], ["2"]), helper.make_node("MatMul", ["2", "w"], ["y"])]
+    floating = model(nodes, hundred=np.float32(100), w=WEIGHTS)
+    for scale, places in ((np.float32(100 / 127), []), (np.float32(3 / 127), ["1_scale"])):
+        constants = {"1_scale": scale, "y_scale": np.float32(3 / 127), "zero": np.int8(0)}
+        artifact = model([nodes[0], *pairs[0], *reading, *pairs[1]], hundred=np.float32(100), w=WEIGHTS, **constants)
+        found = audit.audit(floating, artifact, [FEED], lab)
+        assert [problem.where for problem in found.problems] == places, found.problems
+
+
+def test_made_up_inputs_tell_one_symbolic_dim_from_another(tmp_path):
+    def reshaped(index: int) -> onnx.ModelProto:
+        """[rows, columns, 4] flattened but for one of its dims."""
+        nodes = [
+            helper.make_node("QuantizeLinear", ["x", "xs", "xz"], ["1"]),
+            helper.make_node("DequantizeLinear", ["1", "xs", "xz"], ["2"]),
+            helper.make_node("Shape", ["x"], ["3"]),
+            helper.make_node("Gather", ["3", "index"], ["4"], "which"),
+            helper.make_node("Concat", ["4", "rest"], ["5"], axis=0),
+            helper.make_node("Reshape", ["2", "5"], ["y"]),
+        ]
+        made = model(
+            nodes,
+            index=np.array([index]),
+            rest=np.array([-1]),
+            xs=np.float32(1 / 127),
+            xz=np.int8(0),
+        )
+        made.graph.input[0].CopyFrom(helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", "columns", 4]))
+        made.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", TensorProto.FLOAT, [None, None]))
+        return made
+
+    floating = reshaped(0)
+    del floating.graph.node[:2]
+    floating.graph.node[-1].input[0] = "x"
+    for name, proto in {"float": floating, "right": reshaped(0), "wrong": reshaped(1)}.items():
+        (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
+    assert not models.audit(tmp_path / "float.onnx", tmp_path / "right.onnx")["problems"]
+    problems = models.audit(tmp_path / "float.onnx", tmp_path / "wrong.onnx")["problems"]
+    assert "which" in [problem["culprit"]["node"] for problem in problems], problems
+
+
+def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(lab):
+    other = fake_quantised(WEIGHTS, STEPS)
+    other.graph.output[0].name = "z"
+    with pytest.raises(UserError, match="different outputs: y in the float model, z in the quantised one"):
+        audit.audit(FLOAT, other, [FEED], lab)
+    with pytest.raises(UserError, match="nothing is quantised"):
+        audit.audit(FLOAT, FLOAT, [FEED], lab)
+    with pytest.raises(UserError, match="are they in the right order"):
+        audit.audit(fake_quantised(WEIGHTS, STEPS), FLOAT, [FEED], lab)
+
+
+@pytest.mark.parametrize(
+    ("x", "said"), [(np.full((2, 4), np.nan, np.float32), "'x' holds NaN"), (np.zeros((0, 4), np.float32), "are empty")]
+)
+def test_inputs_of_which_nothing_can_be_told_are_a_mistake_of_the_user(lab, x, said):
+    with pytest.raises(UserError, match=said):
+        audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [{"x": x}], lab)
+
+
+def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
+    right, wrong = fake_quantised(WEIGHTS, STEPS), fake_quantised(WEIGHTS[:, ::-1].copy(), STEPS[::-1])
+    for name, proto in {"float": FLOAT, "right": right, "wrong": wrong}.items():
+        (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
+    for name, status in {"right": 0, "wrong": 1}.items():
+        arguments = ["audit", str(tmp_path / "float.onnx"), str(tmp_path / f"{name}.onnx"), "--json"]
+        run = CliRunner().invoke(driftnet, arguments, standalone_mode=False)
+        said = json.loads(run.stdout)
+        assert run.return_value == status, f"{name}: {said}"
+        assert (said["verdict"] == "agrees") is (status == 0)
+        assert all({"question", "where", "error", "bound", "message"} <= p.keys() for p in said["problems"])
+
+
+@pytest.mark.parametrize("scale", [0.0, np.nan])
+def test_a_scale_that_is_not_positive_is_named_in_json_that_everybody_reads(tmp_path, scale):
+    wrong = fake_quantised(WEIGHTS, STEPS)
+    stored = next(t for t in wrong.graph.initializer if t.name == "xs")
+    stored.CopyFrom(numpy_helper.from_array(np.float32(scale), "xs"))
+    (tmp_path / "float.onnx").write_bytes(FLOAT.SerializeToString())
+    (tmp_path / "wrong.onnx").write_bytes(wrong.SerializeToString())
+    arguments = ["audit", str(tmp_path / "float.onnx"), str(tmp_path / "wrong.onnx"), "--json"]
+    run = CliRunner().invoke(driftnet, arguments, standalone_mode=False)
+    said = json.loads(run.stdout, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    named = [problem["message"] for problem in said["problems"] if problem["where"] == "xs"]
+    assert run.return_value == 1, f"exit status {run.return_value}; {run.exception}"
+    assert len(named) == 1, said
+    assert "not positive" in named[0], said
+
+
+@pytest.mark.parametrize(("factor", "alike"), [(0.5, True), (4.0, True), (8.0, False)])
+def test_a_range_out_of_proportion_is_wrong_and_far_out_of_it_for_any_inputs(lab, factor, alike):
+    case = production.SMALL["dual_path_rnn"]()
+    right = production.quantised(case).proto
+    wrong = onnx.ModelProto()
+    wrong.CopyFrom(right)
+    rounding = next(n for n in wrong.graph.node if "/separator/norm/Mul_output_0" in n.input)
+    scale = next(t for t in wrong.graph.initializer if t.name == rounding.input[1])
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
+    assert audit.audit(case.proto, right, case.calibration, lab, alike=alike).verdict is Word.AGREES
+    found = audit.audit(case.proto, wrong, case.calibration, lab, alike=alike)
+    assert scale.name in [problem.where for problem in found.problems], f"{scale.name} is {factor} times what it was"

@@ -1,0 +1,502 @@
+"""The artifact tier where an artifact tells its operations: the model is evaluated on the grids that it tells."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from driftnet.model.graph import Node
+from driftnet.model.verdict import Kind, Word
+from driftnet.oracle.artifact.simulated import artifact as told
+from driftnet.oracle.artifact.simulated import tier as simulation
+from driftnet.oracle.artifact.simulated import trace as tracing
+from driftnet.oracle.artifact.simulated import weights as layers
+from driftnet.oracle.judge import judge
+from driftnet.oracle.question import Question
+from driftnet.targets.environments import resolve
+from driftnet.targets.interface import Scheme
+from driftnet.targets.recipe import canonical, effective
+from onnx import TensorProto, helper
+
+from tests.support import models
+
+FLOAT = TensorProto.FLOAT
+SCHEME = Scheme((-127, 127), (-127, 127), symmetric_activations=True, per_channel=True, clips=True)
+X = np.random.default_rng(5).uniform(-4, 4, (3, 8)).astype(np.float32)
+
+
+def operation(name, inputs, outputs, runs, **said):
+    return {"name": name, "inputs": list(inputs), "outputs": list(outputs), "runs": runs, "steps": 0, **said}
+
+
+def artifact(operations, scales):
+    tensors = {name: {"scale": s, "zero_point": 0.0, "low": -127.0, "high": 127.0} for name, s in scales.items()}
+    return {"layers": [], "tensors": tensors, "operations": [operation("x", (), ("x",), "somehow"), *operations]}
+
+
+def on_grid(x, scale):
+    return np.clip(np.rint(x / scale), -127, 127) * scale
+
+
+def ask(lab, case, said, y):
+    """What the simulation says of outputs `y`."""
+    outputs = ({"y": np.asarray(y, np.float32)},)
+    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+    return simulation.decide(question, question.places)[0, "y"]
+
+
+CHAIN = models.case(
+    [helper.make_node("Tanh", ["x"], ["h"]), helper.make_node("Exp", ["h"], ["y"])],
+    {"x": X},
+    outputs=[("y", FLOAT, X.shape)],
+)
+SCALES = {"x": 4 / 127, "h": 0.6 / 127, "y": 3 / 127}
+TOLD = artifact([operation("h", "x", "h", "codes"), operation("y", "h", "y", "codes")], SCALES)
+
+
+def simulated_chain():
+    h = on_grid(np.tanh(on_grid(X, SCALES["x"])), SCALES["h"])
+    return on_grid(np.exp(h), SCALES["y"])
+
+
+def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(lab):
+    y = simulated_chain()
+    assert np.abs(y - np.exp(np.tanh(X))).max() > 0.5, "this grid clips so much that no noise would explain it"
+    assert ask(lab, CHAIN, TOLD, y).word is Word.AGREES
+
+
+@pytest.mark.parametrize(
+    ("damage", "kind"),
+    [
+        (lambda y: np.where(y == y.max(), y - SCALES["y"], y), Kind.OFF_BY_ONE_STEP),
+        (lambda y: y.astype(np.float16), Kind.OFF_BY_ONE_STEP),
+        (lambda y: y * 1.01, Kind.WRONG_VALUES),
+        (lambda y: np.roll(y, 1, axis=0), Kind.WRONG_VALUES),
+        (lambda y: np.where(y == y.min(), 0, y), Kind.WRONG_VALUES),
+    ],
+    ids=["one code", "half precision", "a percent", "rows exchanged", "an element lost"],
+)
+def test_what_the_artifact_does_not_say_is_wrong_however_small(lab, damage, kind):
+    found = ask(lab, CHAIN, TOLD, damage(simulated_chain()))
+    assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "a fault far below quantisation noise went unseen"
+    if kind is Kind.OFF_BY_ONE_STEP:
+        assert found.kind is kind
+
+
+def test_a_grid_that_the_executor_does_not_follow_is_seen(lab):
+    wrong = artifact(TOLD["operations"][1:], {**SCALES, "h": SCALES["h"] * 1.02})
+    assert ask(lab, CHAIN, wrong, simulated_chain()).word is Word.DIVERGES, "h was rounded to another grid than told"
+
+
+def test_an_operation_in_floats_reads_its_operand_as_it_is(lab):
+    scales = {"x": 0.5, "h": 1 / 127, "y": 3 / 127}
+    said = artifact([operation("h", "x", "h", "float"), operation("y", "h", "y", "codes")], scales)
+    y = on_grid(np.exp(on_grid(np.tanh(X), 1 / 127)), 3 / 127)
+    assert ask(lab, CHAIN, said, y).word is Word.AGREES
+    of_rounded = on_grid(np.exp(on_grid(np.tanh(on_grid(X, 0.5)), 1 / 127)), 3 / 127)
+    assert ask(lab, CHAIN, said, of_rounded).word is Word.DIVERGES, "x is not rounded, whatever its grid"
+
+
+def test_an_operation_that_does_not_take_the_nearest_code_has_as_many_steps_as_it_says(lab):
+    loose = artifact([TOLD["operations"][1], operation("y", "h", "y", "codes") | {"steps": 1}], SCALES)
+    y = simulated_chain()
+    one, two = (np.where(y == y.min(), y + k * SCALES["y"], y) for k in (1, 2))
+    assert ask(lab, CHAIN, loose, one).word is Word.AGREES
+    assert ask(lab, CHAIN, loose, two).word is Word.DIVERGES
+
+
+def test_moving_data_between_tensors_of_one_grid_rounds_them(lab):
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, X.T.shape)])
+    operations = [operation("t", "x", "t", "moves"), operation("y", "t", "y", "float")]
+    rounded, kept = np.maximum(on_grid(X.T, 0.1), 0), np.maximum(X.T, 0)
+    same, other = ({"x": 0.1, "t": s, "y": 0.2} for s in (0.1, 0.11))
+    assert ask(lab, case, artifact(operations, same), rounded).word is Word.AGREES
+    assert ask(lab, case, artifact(operations, same), kept).word is Word.DIVERGES
+    assert ask(lab, case, artifact(operations, other), kept).word is Word.AGREES, "codes of two grids are not moved"
+
+
+def softsign(last="codes"):
+    """Softsign as three operations with two tensors between them that the model does not have."""
+    operations = [
+        operation("a", "x", "a", "codes", computes="Abs"),
+        operation("one", (), ("one",), "somehow", values=np.ones((), np.float32)),
+        operation("b", ("a", "one"), "b", "codes", computes="Add"),
+        operation("y", ("x", "b"), "y", last, computes="Div"),
+    ]
+    return artifact(operations, {"x": 4 / 127, "a": 4 / 127, "one": 1 / 127, "b": 5 / 127, "y": 0.8 / 127})
+
+
+SOFTSIGN = models.case([helper.make_node("Softsign", ["x"], ["y"])], {"x": X}, outputs=[("y", FLOAT, X.shape)])
+
+
+def test_what_is_rounded_between_the_operations_of_one_operator_counts(lab):
+    x = on_grid(X, 4 / 127)
+    y = on_grid(x / on_grid(on_grid(np.abs(x), 4 / 127) + 1, 5 / 127), 0.8 / 127)
+    unrounded = on_grid(x / (1 + np.abs(x)), 0.8 / 127)
+    assert (y != unrounded).any(), "the roundings between show in the result"
+    assert ask(lab, SOFTSIGN, softsign(), y).word is Word.AGREES
+    assert ask(lab, SOFTSIGN, softsign(), unrounded).word is Word.DIVERGES
+    assert ask(lab, SOFTSIGN, softsign(), np.where(y == y.max(), 0, y)).word is Word.DIVERGES
+
+
+def test_an_operation_that_the_target_does_not_know_is_named(lab):
+    found = ask(lab, SOFTSIGN, softsign("somehow"), X)
+    assert (found.word, found.abstained) == (Word.ABSTAINS, ("Softsign",))
+
+
+def test_an_operator_that_the_artifact_passes_over_is_not_rounded(lab):
+    nodes = [helper.make_node("Sigmoid", ["x"], ["h"]), helper.make_node("Mul", ["x", "h"], ["y"])]
+    outputs = [("y", FLOAT, X.shape), ("h", FLOAT, X.shape)]
+    case = models.case(nodes, {"x": X}, outputs=outputs)
+    operations = [operation("h", "x", "h", "codes"), operation("y", "x", "y", "codes")]
+    said = artifact(operations, {"x": 4 / 127, "h": 0.25, "y": 4 / 127})
+    x = on_grid(X, 4 / 127)
+    y, h = (z.astype(np.float32) for z in (on_grid(x / (1 + np.exp(-x)), 4 / 127), on_grid(1 / (1 + np.exp(-x)), 0.25)))
+    outputs = ({"y": y, "h": h},)
+    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+    found = simulation.decide(question, question.places)
+    assert found[0, "h"].word is Word.AGREES
+    assert found[0, "y"].word is Word.ABSTAINS, "y is x * sigmoid(x) in one operation, which never sees h"
+
+
+def test_codes_without_a_grid_say_nothing(lab):
+    for lost in SCALES:
+        said = artifact(TOLD["operations"][1:], {name: s for name, s in SCALES.items() if name != lost})
+        assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, f"nobody told the scale of {lost}"
+
+
+def test_an_operation_may_run_in_codes_or_floats(lab):
+    nodes = [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)]
+    case = models.case(nodes, {"x": X}, {"axes": np.array([1])}, outputs=[("y", FLOAT, (3,))])
+    operations = [operation("y", "x", "y", "codes or floats")]
+    said = artifact(operations, {"x": 4 / 127, "y": 0.1})
+    for x in (X, on_grid(X, 4 / 127)):
+        for y in (x.sum(axis=1), on_grid(x.sum(axis=1), 0.1)):
+            assert ask(lab, case, said, y).word is Word.AGREES
+    assert ask(lab, case, said, X.sum(axis=1) + 0.4).word is Word.DIVERGES
+
+
+def test_a_converter_that_gives_a_tensor_the_name_of_another_is_not_believed(lab):
+    said = artifact([operation("y", "x", "h", "codes"), operation("z", "h", "y", "moves")], SCALES)
+    assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, "operation y gives a tensor called h"
+
+
+def test_a_tensor_that_moves_data_in_the_model_and_is_computed_in_the_artifact_is_another(lab):
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Exp", ["t"], ["y"])]
+    case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, X.T.shape)])
+    operations = [operation("e", "x", "t", "codes"), operation("y", "t", "y", "moves")]
+    x, t = (float(np.abs(z).max()) * 2047.5 / 2048 / 127 for z in (X, np.exp(X)))
+    said = artifact(operations, {"x": x, "t": t, "y": t}) | {"histogram": {"bins": 2048, "least": 128}}
+    found = ask(lab, case, said, on_grid(np.exp(on_grid(X.T, x)), t))
+    assert found.word is Word.ABSTAINS, "the converter took Exp before Transpose, and moved the names"
+
+
+def test_operations_in_a_circle_end():
+    said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
+    said["operations"].append(operation("y", "a", "y", "moves"))
+    graph = Question(SOFTSIGN, (), (), None).graph
+    assert not tracing.regions(graph, told.read(said), [{"y": X}])["y"].known, "nobody knows where its data are from"
+
+
+def weighted(op, shape, x, y, norm=False, **attributes):
+    rng = np.random.default_rng(3)
+    nodes = [helper.make_node(op, ["x", "w", "b"], ["c" if norm else "t"], **attributes)]
+    constants = {"w": rng.normal(size=shape), "b": rng.normal(size=y[1])}
+    if norm:
+        nodes.append(helper.make_node("BatchNormalization", ["c", "s", "o", "m", "v"], ["t"]))
+        constants |= {name: rng.uniform(0.5, 2, y[1]) for name in "somv"}
+    nodes += [helper.make_node("Relu", ["t"], ["r"]), helper.make_node("Sigmoid", ["r"], ["y"])]
+    values = {name: value.astype(np.float32) for name, value in constants.items()}
+    return models.case(nodes, {"x": rng.normal(size=x).astype(np.float32)}, values, outputs=[("y", FLOAT, y)])
+
+
+CASES = {
+    "convolution": weighted("Conv", (8, 4, 2, 2), (1, 4, 4, 4), (1, 8, 3, 3)),
+    "grouped convolution": weighted("Conv", (8, 4, 2, 2), (1, 8, 4, 4), (1, 8, 3, 3), group=2),
+    "depthwise convolution": weighted("Conv", (8, 1, 2, 2), (1, 8, 4, 4), (1, 8, 3, 3), group=8),
+    "folded convolution": weighted("Conv", (8, 4, 2, 2), (1, 4, 4, 4), (1, 8, 3, 3), norm=True),
+    "transposed convolution": weighted("ConvTranspose", (4, 6, 2, 2), (1, 4, 4, 4), (1, 6, 5, 5)),
+    "matrix product": weighted("Gemm", (5, 6), (3, 6), (3, 5), transB=1, alpha=0.5),
+}
+MNN = resolve("mnn").target
+
+
+def observed(lab, case, **recipe):
+    chosen = canonical(MNN, {"quantize": "offline", **recipe})
+    observation = lab.observe(case, resolve("mnn"), chosen)
+    assert observation.outputs, f"MNN did not run it: {observation.last.message}"
+    return observation, effective(MNN, chosen)
+
+
+@pytest.mark.parametrize("recipe", [{}, {"method": "ADMM", "weight_method": "ADMM"}, {"method": "EMA"}], ids=str)
+@pytest.mark.parametrize("name", CASES)
+def test_what_mnn_executes_is_what_its_file_says(lab, name, recipe):
+    seen, options = observed(lab, CASES[name], **recipe)
+    found = judge(CASES[name], seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message
+    if not recipe:
+        assert found.tier == "artifact", "MNN's file tells enough"
+        y = seen.outputs[0]["y"].astype(np.float16).astype(np.float32)
+        seen = dataclasses.replace(seen, outputs=({"y": y},))
+        found = judge(CASES[name], seen, target=MNN, options=options, reference=lab.reference)
+        assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "results in half precision went unseen"
+
+
+def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_quantiser(lab):
+    case = CASES["folded convolution"]
+    seen, options = observed(lab, case)
+    layer = seen.artifact["layers"][0]
+    larger = {**layer, "scales": layer["scales"] * np.float32(1.0005)}
+    seen = dataclasses.replace(
+        seen,
+        artifact={**seen.artifact, "layers": [larger]},
+        outputs=({"y": seen.outputs[0]["y"] + np.float32(1)},),
+    )
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert (found.word, found.stage) == (Word.DIVERGES, "quantize")
+    assert "the scale of channel" in found.message, found.message
+
+
+def told_scale(lab, scale, *more):
+    """What is said of CHAIN where a calibration by histogram is said to have chosen `scale` for h, and for what `more`
+    operations give."""
+    largest = {"x": np.abs(X).max(), "h": scale * 127 / (2047.5 / 2048), "y": np.exp(np.tanh(X)).max()}
+    scales = {name: m / 127 * 2047.5 / 2048 for name, m in largest.items()}
+    given = {name: scale for op in more for name in op["outputs"]}
+    said = artifact([*TOLD["operations"][1:], *more], scales | given) | {"histogram": {"bins": 2048, "least": 128}}
+    h = on_grid(np.tanh(on_grid(X, scales["x"])), scales["h"])
+    return ask(lab, CHAIN, said, on_grid(np.exp(h), scales["y"]))
+
+
+def test_a_scale_that_no_cut_of_a_histogram_gives_is_a_problem_of_the_quantiser(lab):
+    largest = float(np.abs(np.tanh(X)).max())
+    for t in (2047, 1200, 128):
+        assert told_scale(lab, (t + 0.5) / 2048 * largest / 127).word is Word.AGREES, f"a cut at bin {t} is allowed"
+    for wrong in (1.01, 1200.8 / 2048, 100.5 / 2048):
+        found = told_scale(lab, wrong * largest / 127)
+        assert (found.word, found.stage) == (Word.DIVERGES, "quantize"), f"{wrong} times the largest went unseen"
+        assert found.culprits == (("h", "Tanh"),)
+
+
+def test_a_tensor_that_has_the_scale_of_another_is_let_pass(lab):
+    assert told_scale(lab, float(np.abs(X).max()) / 127 * 2047.5 / 2048).word is Word.AGREES
+
+
+def test_a_tensor_that_has_the_scale_of_a_piece_is_let_pass(lab):
+    wrong = 1200.8 / 2048 * float(np.abs(np.tanh(X)).max()) / 127
+    assert told_scale(lab, wrong).word is Word.DIVERGES
+    assert told_scale(lab, wrong, operation("cut", "h", ["h1", "h2"], "moves")).word is Word.AGREES
+
+
+def test_a_channel_of_zeros_may_have_any_scale(lab):
+    case = CASES["convolution"]
+    seen, _ = observed(lab, case)
+    layer = seen.artifact["layers"][0]
+    scales, weights = layer["scales"].copy(), layer["weights"].copy()
+    scales[2], weights[2] = np.nan, np.nan
+    question = Question(case, (), (), None, artifact={"layers": [{**layer, "scales": scales, "weights": weights}]})
+    (read,) = layers.read(question)
+    assert not read.weights[2].any(), "code 0 is 0 in steps of NaN too"
+    assert np.isfinite(read.scales).all()
+
+
+def normalised(nodes, x, y, **constants):
+    """`nodes` with one, zero and `constants` of one channel."""
+    given = {"one": np.ones(1, np.float32), "zero": np.zeros(1, np.float32), **constants}
+    return models.case(nodes, {"x": x}, given, outputs=[("y", FLOAT, y)])
+
+
+def test_a_normalisation_in_fixed_point_may_take_the_other_code_near_a_tie(lab):
+    """MNN's multiplier has 15 bits."""
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-4, 4, (1, 16, 16, 64)).astype(np.float32)
+    scale, shift = rng.normal(size=(2, 16)).astype(np.float32)
+    nodes = [helper.make_node("BatchNormalization", ["x", "scale", "shift", "shift", "two"], ["y"], epsilon=1e-5)]
+    case = normalised(nodes, x, x.shape, scale=scale, shift=shift, two=np.full(16, 2, np.float32))
+    seen, options = observed(lab, case)
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert (found.word, found.tier) == (Word.AGREES, "artifact"), found.message
+
+
+def test_weights_may_be_folded_with_one_normalisation_after_another(lab):
+    x = np.random.default_rng(1).normal(size=(1, 1, 4, 4)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "s", "one", "zero", "one"], ["n"], epsilon=1e-5),
+        helper.make_node("BatchNormalization", ["n", "s", "one", "zero", "one"], ["y"], epsilon=1e-5),
+    ]
+    case = normalised(nodes, x, (1, 1, 3, 3), w=np.ones((1, 1, 2, 2), np.float32), s=np.float32([3]))
+    seen, options = observed(lab, case)
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message
+
+
+def test_the_product_with_a_vector_may_be_reshaped_as_codes(lab):
+    nodes, w = [helper.make_node("MatMul", ["w", "x"], ["y"])], np.float32([[[0, 0], [0, 1], [1, 1]]])
+    case = models.case(nodes, {"x": np.ones(2, np.float32)}, {"w": w}, outputs=[("y", FLOAT, (1, 3))])
+    seen, options = observed(lab, case, method="ADMM")
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message
+
+
+def test_of_weights_folded_with_an_infinite_factor_nothing_is_said(lab):
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", "one", "one", "one", "zero"], ["y"], epsilon=0.0),
+    ]
+    case = normalised(nodes, X[None, None], (1, 1, *X.shape), w=np.ones((1, 1, 1, 1), np.float32))
+    seen, _ = observed(lab, case)
+    assert not np.isfinite(seen.artifact["layers"][0]["weights"]).any(), "MNN folds in another way"
+    question = Question(case, (), (), lab.reference, SCHEME, artifact=seen.artifact)
+    assert simulation.simulated(question).misquantised is None
+
+
+def test_a_tensor_that_is_held_in_another_order_is_the_model_s(lab):
+    operations = [operation("h", "x", ["h, transposed"], "codes"), operation("y", ["h, transposed"], "y", "codes")]
+    said = artifact(operations, {"x": SCALES["x"], "h, transposed": SCALES["h"], "y": SCALES["y"]})
+    assert ask(lab, CHAIN, said, 1.01 * simulated_chain()).word is Word.ABSTAINS, "nobody said what it holds"
+    said["reordered"] = {"h, transposed": "h"}
+    assert ask(lab, CHAIN, said, simulated_chain()).word is Word.AGREES
+    assert ask(lab, CHAIN, said, 1.01 * simulated_chain()).word is Word.DIVERGES
+
+
+def test_an_integer_is_not_off_by_a_step(lab):
+    nodes = [helper.make_node("Transpose", ["x"], ["y"])]
+    case = models.case(nodes, {"x": np.array([3], np.uint8)}, outputs=[("y", TensorProto.UINT8, (1,))])
+    said = artifact([operation("y", "x", "y", "moves")], {"y": 300.0})
+    expected = lab.reference.run(case).outputs
+    question = Question(case, ({"y": np.array([7], np.uint8)},), expected, lab.reference, SCHEME, artifact=said)
+    found = simulation.decide(question, question.places)[0, "y"]
+    assert (found.word, found.kind) == (Word.DIVERGES, Kind.WRONG_VALUES)
+
+
+@pytest.mark.parametrize("read", ["h", "s"])
+def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(lab, read):
+    operations = [operation("h", "x", "h", "float"), operation("s", "h", "s", "moves")]
+    operations += [operation("t", "s", "t", "moves"), operation("y", read, "y", "float")]
+    exact, rounded = np.exp(np.tanh(X)), np.exp(on_grid(np.tanh(X), 1 / 127))
+    said = artifact(operations, {"t": 1 / 127})
+    for right in (exact, rounded):
+        assert ask(lab, CHAIN, said, right).word is Word.AGREES
+    assert ask(lab, CHAIN, said, 1.01 * exact).word is Word.DIVERGES
+    assert ask(lab, CHAIN, artifact(operations, {}), rounded).word is Word.DIVERGES, "there is no grid to be on"
+
+
+def test_data_joined_from_several_grids_may_be_put_on_the_result_s(lab):
+    nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Abs", ["x"], ["b"])]
+    nodes.append(helper.make_node("Concat", ["a", "b"], ["y"], axis=0))
+    case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, (6, 8))])
+    operations = [operation(*told) for told in (("a", "x", "a", "codes"), ("b", "x", "b", "codes"))]
+    said = artifact([*operations, operation("y", ("a", "b"), "y", "moves")], {"a": 1 / 127, "b": 0.03, "y": 0.05})
+    said["tensors"]["x"] = said["tensors"]["b"]
+    x = on_grid(X, 0.03)
+    kept = np.concatenate([on_grid(np.tanh(x), 1 / 127), np.abs(x)])
+    for right in (kept, on_grid(kept, 0.05)):
+        assert ask(lab, case, said, right).word is Word.AGREES
+    assert ask(lab, case, said, on_grid(kept, 0.25)).word is Word.DIVERGES
+
+
+@pytest.mark.parametrize(("fill", "runs"), [(-1.0, "somehow"), (0.0, "moves")])
+def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(lab, fill, runs):
+    constants = {"p": np.array([0, 0, 2, 0]), "f": np.array(fill, np.float32)}
+    nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Pad", ["t", "p", "f"], ["y"])]
+    seen, _ = observed(lab, models.case(nodes, {"x": X}, constants, outputs=[("y", FLOAT, (5, 8))]))
+    assert [op["runs"] for op in seen.artifact["operations"] if op["name"] == "y"] == [runs]
+
+
+def test_a_name_that_two_tensors_have_is_that_of_the_one_the_other_is_transposed_into(lab):
+    rng = np.random.default_rng(3)
+    feed, w = {"x": rng.normal(size=(1, 4, 4, 4)).astype(np.float32)}, rng.normal(size=(8, 4, 2, 2)).astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[2, 2])
+    case = models.case([node], feed, {"w": w}, outputs=[("y", FLOAT, (1, 8, 3, 3))])
+    seen, options = observed(lab, case, method="EMA")
+    for y, word in ((seen.outputs[0]["y"], Word.AGREES), (seen.outputs[0]["y"] * np.float32(1.01), Word.DIVERGES)):
+        found = judge(
+            case, dataclasses.replace(seen, outputs=({"y": y},)), target=MNN, options=options, reference=lab.reference
+        )
+        assert (found.word, found.tier) == (word, "artifact"), "EMA calls the result of the Conv y too"
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_what_depends_on_an_unknown_result_that_was_handed_out_has_to_follow_from_it(lab, dtype):
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    nodes = [helper.make_node("Erf", ["x"], ["h"]), helper.make_node("Exp", ["h"], ["y"])]
+    case = models.case(nodes, {"x": X.astype(dtype)}, outputs=[("h", kind, X.shape), ("y", kind, X.shape)])
+    said = artifact([operation("h", "x", "h", "somehow"), operation("y", "h", "y", "codes")], {"h": 1 / 127, "y": 0.03})
+    h = on_grid(np.tanh(X), 1 / 127)
+
+    def judged(y):
+        outputs = ({"h": h.astype(dtype), "y": y.astype(dtype)},)
+        question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+        verdicts = simulation.decide(question, question.places)
+        return verdicts[0, "h"].word, verdicts[0, "y"].word
+
+    assert judged(on_grid(np.exp(h), 0.03)) == (Word.ABSTAINS, Word.AGREES), "whatever h is, y is right of it"
+    assert judged(on_grid(np.exp(h), 0.03) + 0.06) == (Word.ABSTAINS, Word.DIVERGES)
+
+
+def test_a_weight_is_clipped_only_where_it_is_larger():
+    right = np.array([[1.0, -0.96], [0.5, 0.5]])
+    node = Node("MatMul", ("x", "w"), ("y",), {})
+    for given, wrong in (([[0.97, -0.96], [0.5, 0.5]], False), ([[0.96, -1.0], [0.5, 0.5]], True)):
+        scales = np.abs(given).max(axis=1, keepdims=True) / 127
+        layer = layers.Layer("y", "y", np.array(given, np.float32), scales.astype(np.float32))
+        weights = layers.Weights(node, right, np.ones((2, 1)))
+        found = layers.problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
+        assert (found is not None) is wrong, f"{given} for {right.tolist()}"
+
+
+def test_data_moved_from_another_grid_are_not_surely_on_the_one_they_are_moved_on_from(lab):
+    operations = [
+        operation("h", "x", "h", "codes"),
+        operation("s", "h", "s", "moves"),
+        operation("y", "s", "y", "moves"),
+    ]
+    case = models.case(
+        [helper.make_node("Tanh", ["x"], ["h"]), helper.make_node("Identity", ["h"], ["y"])],
+        {"x": X},
+        outputs=[("y", FLOAT, X.shape)],
+    )
+    said = artifact(operations, {"x": SCALES["x"], "h": 1 / 127, "s": 1 / 100, "y": 1 / 100})
+    kept = on_grid(np.tanh(on_grid(X, SCALES["x"])), 1 / 127)
+    for right in (kept, on_grid(kept, 1 / 100)):
+        assert ask(lab, case, said, right).word is Word.AGREES
+    assert ask(lab, case, said, on_grid(kept, 1 / 20)).word is Word.DIVERGES
+
+
+EMA = {
+    "a LeakyRelu of codes gives codes": (
+        [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("LeakyRelu", ["c"], ["y"], alpha=0.3)],
+        ["y"],
+    ),
+    "a pooling may share the codes of a convolution beside it": (
+        [
+            helper.make_node("AveragePool", ["x"], ["p"], kernel_shape=[2, 2], strides=[1, 1]),
+            helper.make_node("Conv", ["x", "w"], ["y"]),
+        ],
+        ["p", "y"],
+    ),
+    "a BatchNormalization that is folded leaves its name": (
+        [
+            helper.make_node("Conv", ["x", "w"], ["c"], pads=[0, 0, 1, 1]),
+            helper.make_node("BatchNormalization", ["c", "s", "b", "m", "v"], ["y"], epsilon=0.1),
+        ],
+        ["y"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EMA)
+def test_of_models_with_few_grids_too_what_mnn_executes_is_right(lab, name):
+    nodes, outputs = EMA[name]
+    w = np.random.default_rng(1).normal(size=(3, 1, 1, 1)).astype(np.float32)
+    x = np.random.default_rng(2).uniform(-1, 1, (1, 3, 4, 4)).astype(np.float32)
+    grouped = [n if n.op_type != "Conv" else helper.make_node("Conv", n.input, n.output, group=3) for n in nodes]
+    for node, given in zip(grouped, nodes):
+        node.attribute.extend(a for a in given.attribute if node is not given)
+    ones = dict.fromkeys("sbmv", np.ones(3, np.float32))
+    dims = ["N", "C", "H", "W"]
+    case = models.case(grouped, {"x": x}, {"w": w, **ones}, outputs=[(y, FLOAT, dims) for y in outputs])
+    seen, options = observed(lab, case, method="EMA")
+    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    assert found.word is Word.AGREES, found.message

@@ -1,0 +1,541 @@
+"""The artifact tier: what a quantised ONNX model says of itself, against the float model and against what came out."""
+
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from driftnet.model import graph as graphs
+from driftnet.model.case import Case
+from driftnet.model.graph import Node
+from driftnet.model.verdict import Kind, Word
+from driftnet.oracle.artifact.verified import tier as artifact
+from driftnet.oracle.artifact.verified.execution import execution
+from driftnet.oracle.artifact.verified.folding import Folding, fold
+from driftnet.oracle.artifact.verified.ranges import Calibration
+from driftnet.oracle.artifact.verified.reader import read_artifact
+from driftnet.oracle.artifact.verified.tier import compare
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.question import Question
+from driftnet.targets.interface import Scheme
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.support.models import case
+
+RNG = np.random.default_rng(3)
+X = RNG.uniform(-1, 1, (2, 4)).astype(np.float32)
+W = RNG.normal(size=(4, 3)).astype(np.float32)
+B = RNG.normal(size=3).astype(np.float32)
+XS, WS = np.float32(2 / 255), (np.abs(W).max(0) / 127).astype(np.float32)
+XZ = np.uint8(128)
+CODES = np.rint(W / WS).astype(np.int8)
+BIAS = np.rint(B / (XS * WS)).astype(np.int32)
+YS, YZ = np.float32(6 / 255), np.uint8(0)
+"""the result is rounded within [0, 6]: a Relu is absorbed"""
+
+
+def model(nodes, output="y", **constants):
+    return helper.make_model(
+        helper.make_graph(
+            [helper.make_node(op, inputs, outputs, **given) for op, inputs, outputs, given in nodes],
+            "graph",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+            [helper.make_tensor_value_info(output, TensorProto.FLOAT, None)],
+            [numpy_helper.from_array(np.asarray(x), name) for name, x in constants.items()],
+        ),
+        opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)],
+        ir_version=8,
+    )
+
+
+FLOAT = model([("Gemm", ["x", "w", "b"], ["h"], {"name": "gemm"}), ("Relu", ["h"], ["y"], {})], w=W, b=B)
+CONSTANTS = {"xs": XS, "xz": XZ, "wq": CODES, "ws": WS, "bq": BIAS, "bs": XS * WS, "ys": YS, "yz": YZ}
+CONSTANTS |= {"wz": np.zeros(3, np.int8), "bz": np.zeros(3, np.int32)}
+QDQ = [
+    ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+    ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
+    ("DequantizeLinear", ["wq", "ws", "wz"], ["wd"], {"axis": 1}),
+    ("DequantizeLinear", ["bq", "bs", "bz"], ["bd"], {"axis": 0}),
+    ("Gemm", ["xd", "wd", "bd"], ["h"], {"name": "gemm"}),
+    ("QuantizeLinear", ["h", "ys", "yz"], ["yq"], {}),
+    ("DequantizeLinear", ["yq", "ys", "yz"], ["y"], {}),
+]
+QOPERATOR = [
+    ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+    (
+        "QGemm",
+        ["xq", "xs", "xz", "wq", "ws", "wz", "bq", "ys", "yz"],
+        ["yq"],
+        {"name": "gemm_quant", "domain": "com.microsoft"},
+    ),
+    ("DequantizeLinear", ["yq", "ys", "yz"], ["y"], {}),
+]
+DYNAMIC = [
+    ("DynamicQuantizeLinear", ["x"], ["xq", "ds", "dz"], {}),
+    ("MatMulInteger", ["xq", "wq", "dz", "wz"], ["i"], {}),
+    ("Cast", ["i"], ["f"], {"to": TensorProto.FLOAT}),
+    ("Mul", ["ds", "ws"], ["s"], {}),
+    ("Mul", ["f", "s"], ["p"], {}),
+    ("Add", ["p", "b"], ["h"], {}),
+    ("Relu", ["h"], ["y"], {}),
+]
+FORMS = {"QDQ": QDQ, "QOperator": QOPERATOR, "dynamic": DYNAMIC}
+SEEN = {"x": (-1.0, 1.0), "h": (-4.0, 6.0), "y": (0.0, 6.0)}
+
+
+def problems(nodes=QDQ, floating=FLOAT, calibration=None, **changed):
+    """(question, where) of what is wrong with an artifact."""
+    graph = graphs.read(model(nodes, **{**CONSTANTS, "b": B, **changed}))
+    found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], calibration)
+    return [(problem.question, problem.where) for problem in found.problems]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_three_ways_to_say_the_same_are_read_alike(form):
+    pieces = read_artifact(graphs.read(model(FORMS[form], **CONSTANTS, b=B))).pieces
+    linear = [piece for piece in pieces if piece.node.op in ("Gemm", "MatMul")]
+    assert len(linear) == 1, f"{form}: one linear operation, not {[piece.node.op for piece in pieces]}"
+    assert [use.real for use in linear[0].uses[:2]] == ["x", "wq"], "it reads x and the weights"
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_right_artifact_has_no_problem(form):
+    assert problems(FORMS[form]) == [], f"{form} is right"
+
+
+def test_a_range_is_as_exact_as_its_scale_is_stored():
+    nodes = [("QuantizeLinear", ["x", "s", "zero"], ["q"], {}), ("DequantizeLinear", ["q", "s", "zero"], ["d"], {})]
+    floating = model([("Neg", ["x"], ["y"], {})])
+    seen = Calibration({"x": (-3.18359375, 1.0)})
+    for scale, wrong in ((3.18359375 / 127, []), (3.18359375 / 127 * 1.02, [("parameter", "s")])):
+        half = {"s": np.float16(scale), "zero": np.int8(0)}
+        artifact = model([*nodes, ("Neg", ["d"], ["y"], {})], **half)
+        artifact.graph.input[0].type.tensor_type.elem_type = TensorProto.FLOAT16
+        graph = graphs.read(artifact)
+        balls = evaluate(graph, {"x": X.astype(np.float16)}).balls
+        found = compare(graphs.read(floating), graph, [balls], seen, span=254).problems
+        assert [(p.question, p.where) for p in found] == wrong, scale
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_weights_truncated_instead_of_rounded_are_a_wrong_parameter(form):
+    found = problems(FORMS[form], wq=np.trunc(W / WS).astype(np.int8))
+    assert found == [("parameter", "w")], f"{form}: {found}"
+
+
+def test_weights_that_are_rounded_twice_may_be_off_by_both_roundings():
+    coarse = np.float32(np.abs(W).max() / 127)
+    nodes = [
+        *QDQ[:2],
+        ("DequantizeLinear", ["wq", "ws", "wz"], ["w_once"], {"axis": 1}),
+        ("QuantizeLinear", ["w_once", "cs", "cz"], ["wc"], {}),
+        ("DequantizeLinear", ["wc", "cs", "cz"], ["wd"], {}),
+        *QDQ[3:],
+    ]
+    step = np.full(3, XS * coarse)
+    given = {"cs": coarse, "cz": np.int8(0), "bs": step, "bq": np.rint(B / step).astype(np.int32)}
+    first = np.full(3, np.float32(1.1) * coarse)
+    right = np.rint(W / first).astype(np.int8)
+    for codes, expected in ((right, []), (right + np.int8(1), [("parameter", "w")])):
+        assert problems(nodes, wq=codes, ws=first, **given) == expected
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_scale_of_another_channel_is_a_wrong_parameter(form):
+    found = problems(FORMS[form], ws=WS[::-1].copy())
+    assert ("parameter", "w") in found, f"{form}: {found}"
+
+
+def test_a_stale_bias_scale_is_wrong_though_the_bias_is_right():
+    found = problems(bs=XS * WS * np.float32(3), bq=np.rint(B / (XS * WS * 3)).astype(np.int32))
+    assert found == [("parameter", "bs")], found
+
+
+def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
+    graph = graphs.read(model(QDQ, **{**CONSTANTS, "ws": 2 * WS, "wq": np.rint(W / WS / 2).astype(np.int8)}))
+    found = compare(graphs.read(FLOAT), graph, [evaluate(graph, {"x": X}).balls], None, 254).problems
+    assert any("too big" in problem.message for problem in found), found
+
+
+@pytest.mark.parametrize(("factor", "wrong"), [(1, False), (2, True)])
+def test_what_is_added_takes_all_codes_too(factor, wrong):
+    floating = model([("Add", ["x", "c"], ["y"], {})], c=W[0, 0] * np.ones((2, 4), np.float32))
+    step = np.float32(factor * abs(W[0, 0]) / 127)
+    rows = [*QDQ[:2], ("DequantizeLinear", ["cq", "cs", "cz"], ["cd"], {}), ("Add", ["xd", "cd"], ["y"], {})]
+    codes = np.full((2, 4), np.rint(W[0, 0] / step), np.int8)
+    graph = graphs.read(model(rows, xs=XS, xz=XZ, cq=codes, cs=step, cz=np.int8(0)))
+    found = compare(graphs.read(floating), graph, [evaluate(graph, {"x": X}).balls], None, 254).problems
+    assert any("too big" in problem.message for problem in found) is wrong, found
+
+
+def test_integers_read_with_another_zero_point_than_they_were_written_with_are_wrong():
+    assert ("parameter", "ys") in problems([*QDQ[:-1], ("DequantizeLinear", ["yq", "ys", "xz"], ["y"], {})])
+
+
+def test_a_relu_may_be_absorbed_by_a_range_that_starts_at_zero_only():
+    assert problems(yz=YZ) == []
+    assert problems(yz=np.uint8(100)) == [("topology", "y")], "the Relu is gone, and nothing does what it did"
+
+
+def test_a_relu_may_be_absorbed_behind_a_product_that_was_written_anew():
+    plain = [
+        ("MatMul", ["x", "wd"], ["m"], {}),
+        ("Add", ["m", "bd"], ["a"], {}),
+        ("Relu", ["a"], ["r"], {"name": "relu"}),
+    ]
+    floating = model([*plain, ("Neg", ["r"], ["y"], {})], wd=W, bd=B)
+    fused = [*QDQ[:4], ("Gemm", ["xd", "wd", "bd"], ["g"], {}), ("Reshape", ["g", "shape"], ["r"], {})]
+    pair = [("QuantizeLinear", ["r", "ys", "yz"], ["rq"], {}), ("DequantizeLinear", ["rq", "ys", "yz"], ["rd"], {})]
+    nodes = [*fused, *pair, ("Neg", ["rd"], ["y"], {})]
+    assert problems(nodes, floating, shape=np.int64([2, 3])) == [], "the range begins at zero"
+    lost = problems(nodes, floating, shape=np.int64([2, 3]), yz=np.uint8(128))
+    assert lost == [("topology", "relu")], "this range does not do what the Relu did"
+
+
+@pytest.mark.parametrize(("low", "expected"), [(0, []), (-1, [("topology", "r")])])
+def test_a_relu_may_become_the_lower_bound_of_the_clip_that_reads_it(low, expected):
+    bounds = {"low": np.float32(-0.5), "high": np.float32(6)}
+    plain = [("MatMul", ["x", "w"], ["m"], {}), ("Relu", ["m"], ["r"], {}), ("Clip", ["r", "low", "high"], ["y"], {})]
+    fused = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), ("Clip", ["m", "low", "high"], ["y"], {})]
+    found = problems(fused, model(plain, w=W, **bounds), **{**bounds, "low": np.float32(low)})
+    assert found == expected, f"lower bound {low}"
+
+
+def test_a_tensor_in_the_place_of_a_constant_is_wrong():
+    nodes = [("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {"name": "add"})]
+    twice = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), ("Add", ["m", "m"], ["y"], {"name": "add"})]
+    assert problems(twice, model(nodes, w=W, b=B)) == [("topology", "add")]
+
+
+def test_an_output_of_another_shape_is_wrong():
+    nodes = [("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {"name": "add"})]
+    lone = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), ("DequantizeLinear", ["bq", "bs", "bz"], ["y"], {"axis": 0})]
+    assert problems(lone, model(nodes, w=W, b=B)) == [("topology", "add")]
+
+
+def test_a_lost_bias_is_a_wrong_topology():
+    assert problems([*QDQ[:3], ("Gemm", ["xd", "wd"], ["h"], {"name": "gemm"}), *QDQ[5:]]) == [("topology", "gemm")]
+
+
+def test_another_attribute_is_a_wrong_topology_unless_it_makes_no_difference():
+    for alpha, expected in ((1.0, []), (0.5, [("parameter", "w")])):
+        gemm = ("Gemm", ["xd", "wd", "bd"], ["h"], {"name": "gemm", "alpha": alpha})
+        assert problems([*QDQ[:4], gemm, *QDQ[5:]]) == expected, f"alpha {alpha}"
+
+
+def test_constants_that_hold_infinity_are_compared():
+    masked = np.array([[-np.inf, 0, -np.inf], [0, 0, 1]], np.float32)
+    floating = model(
+        [("MatMul", ["x", "w"], ["h"], {}), ("Add", ["h", "mask"], ["y"], {"name": "add"})], w=W, mask=masked
+    )
+    quantised = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["h"], {}), ("Add", ["h", "mask"], ["y"], {"name": "add"})]
+    assert not problems(quantised, floating, mask=masked), "a mask that stayed as it was is right"
+    assert problems(quantised, floating, mask=np.roll(masked, 1)), "another mask is wrong"
+
+
+def test_a_bias_that_vanished_with_its_add_is_missed():
+    floating = model([("MatMul", ["x", "w"], ["m"], {"name": "matmul"}), ("Add", ["m", "b"], ["y"], {})], w=W, b=B)
+    kept = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {"name": "matmul"})]
+    assert problems([*kept, ("Add", ["m", "b"], ["y"], {})], floating) == []
+    lost = problems([*QDQ[:3], ("MatMul", ["xd", "wd"], ["y"], {"name": "matmul"})], floating)
+    assert lost == [("parameter", "y")], "the Add became part of a product that adds nothing"
+
+
+def test_the_step_of_zeros_excuses_nothing():
+    floating = model([("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {})], w=W, b=B / 10)
+    shift = [("DequantizeLinear", ["cq", "cs", "cz"], ["c"], {}), ("Add", ["m", "c"], ["y"], {})]
+    nodes = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["m"], {}), *shift]
+    for scale, codes, expected in ((B.max() / 1270, np.rint(B / B.max() * 127), []), (1, B * 0, [("parameter", "b")])):
+        held = {"cs": np.float32(scale), "cz": np.int8(0), "cq": codes.clip(-128, 127).astype(np.int8)}
+        assert problems(nodes, floating, **held) == expected, f"scale {scale}"
+
+
+@pytest.mark.parametrize(("shape", "expected"), [([1, 3], []), ([3, 1], [("parameter", "c")])])
+def test_an_operand_broadcast_along_another_axis_is_wrong(shape, expected):
+    nodes = [("Gemm", ["x", "w", "b"], ["h"], {}), ("Expand", ["h", "s"], ["e"], {}), ("Add", ["e", "c"], ["y"], {})]
+    given = {"w": W[:, :1].repeat(3, 1), "b": B, "s": np.int64([1, 2, 3])}
+    right = model([*nodes[:1], ("Expand", ["h", "s"], ["e"], {}), nodes[2]], **given, c=np.float32([1, 2, 3]))
+    assert problems(nodes, right, **given, c=np.float32([1, 2, 3]).reshape(shape)) == expected
+
+
+def test_the_weights_of_a_dynamic_lstm_are_judged_the_other_way_round():
+    hidden = 2
+    gates = {"w": RNG.normal(size=(1, 4 * hidden, 4)), "r": RNG.normal(size=(1, 4 * hidden, hidden))}
+    gates = {name: x.astype(np.float32) for name, x in gates.items()}
+    reshape = ("Reshape", ["x", "s"], ["z"], {})
+    floating = model(
+        [reshape, ("LSTM", ["z", "w", "r"], ["y"], {"hidden_size": hidden})], s=np.int64([2, 1, 4]), **gates
+    )
+    inputs = ["z", "wq", "rq", "", "", "", "", "", "ws", "zp", "rs", "zp"]
+    nodes = [reshape, ("DynamicQuantizeLSTM", inputs, ["y"], {"hidden_size": hidden, "domain": "com.microsoft"})]
+
+    def found(gates):
+        scales = {name: np.abs(x).max().reshape(1) / np.float32(127) for name, x in gates.items()}
+        codes = {f"{k}q": np.rint(x / scales[k]).astype(np.int8).swapaxes(1, 2) for k, x in gates.items()}
+        given = {
+            **codes,
+            **{f"{k}s": x for k, x in scales.items()},
+            "zp": np.zeros(1, np.int8),
+            "s": np.int64([2, 1, 4]),
+        }
+        return problems(nodes, floating, **given)
+
+    assert found(gates) == []
+    swapped = {name: x[:, [0, 1, 4, 5, 2, 3, 6, 7]] for name, x in gates.items()}
+    assert found(swapped) == [("parameter", "w"), ("parameter", "r")], "two gates are exchanged"
+
+
+def test_what_is_computed_from_constants_may_be_computed_from_rounded_ones():
+    floating = model([("MatMul", ["c", "w"], ["m"], {}), ("Add", ["x", "v"], ["y"], {})], output="m", w=W, c=X, v=X)
+    nodes = [
+        ("DequantizeLinear", ["cq", "xs", "xz"], ["cd"], {}),
+        QDQ[2],
+        ("MatMul", ["cd", "wd"], ["m"], {}),
+        ("Add", ["x", "v"], ["y"], {}),
+    ]
+    codes = np.clip(np.rint(X / XS) + 128, 0, 255).astype(np.uint8)
+    assert problems(nodes, floating, cq=codes, v=X) == []
+    assert ("parameter", "c") in problems(nodes, floating, cq=codes[::-1].copy(), v=X), "the rows are exchanged"
+
+
+def test_a_constant_that_was_folded_and_rounded_is_judged_by_its_codes():
+    nodes = [("Neg", ["c"], ["t"], {}), ("Pow", ["t", "two"], ["m"], {}), ("Add", ["x", "v"], ["y"], {})]
+    floating = model(nodes, output="m", c=X, v=X, two=np.float32(2))
+    taken, made = ["t_quantized", "xs", "xz"], ["ms", "mz"]
+    nodes = [
+        ("QLinearMul", taken + taken + made, ["mq"], {"domain": "com.microsoft"}),
+        ("DequantizeLinear", ["mq", *made], ["m"], {}),
+        ("Add", ["x", "v"], ["y"], {}),
+    ]
+    codes = np.clip(np.rint(-X / XS) + 128, 0, 255).astype(np.uint8)
+    given = {"ms": np.float32(1 / 255), "mz": np.uint8(0), "v": X}
+    assert problems(nodes, floating, t_quantized=codes, **given) == []
+    assert problems(nodes, floating, t_quantized=codes[::-1].copy(), **given) != [], "the rows are exchanged"
+
+
+def test_a_factor_behind_a_product_of_activations_is_missed():
+    floating = model(
+        [
+            ("Transpose", ["x"], ["k"], {}),
+            ("MatMul", ["x", "k"], ["s"], {}),
+            ("Mul", ["s", "f"], ["m"], {}),
+            ("Softmax", ["m"], ["y"], {}),
+        ],
+        f=np.float32(0.25),
+    )
+    kept = [*QDQ[:2], ("Transpose", ["xd"], ["k"], {}), ("MatMul", ["xd", "k"], ["s"], {})]
+    assert (
+        problems([*kept, ("Mul", ["s", "f"], ["m"], {}), ("Softmax", ["m"], ["y"], {})], floating, f=np.float32(0.25))
+        == []
+    )
+    assert problems([*kept, ("Softmax", ["s"], ["y"], {})], floating) == [("topology", "m")], "no weights could hold it"
+
+
+def test_what_is_taken_from_constants_is_what_the_float_model_takes():
+    floating = model([("Gather", ["w", "k"], ["y"], {})], w=W, k=np.int64([0, -1]))
+    nodes = [QDQ[2], ("Gather", ["wd", "k"], ["y"], {})]
+    assert problems(nodes, floating, k=np.int64([0, -1])) == []
+    assert problems(nodes, floating, k=np.int64([0, 1])) == [("topology", "y")], "a negative index is another one"
+
+
+def test_a_copy_of_a_dequantisation_of_the_float_model_is_no_quantisation():
+    given = {"k": np.float32(0.13), "seven": np.float32(7)}
+    codes = [("Mul", ["x", "seven"], ["z"], {}), ("Cast", ["z"], ["i"], {"to": TensorProto.INT8})]
+    dequantised = ("DequantizeLinear", ["i", "k"], ["r"], {})
+    floating = model([*codes, dequantised, ("MatMul", ["r", "w"], ["m"], {})], output="m", w=W, **given)
+    copied = [
+        *(*codes, ("DequantizeLinear", ["i", "k"], ["r/duplicated"], {})),
+        *(("QuantizeLinear", ["r/duplicated", "xs", "xz"], ["xq"], {}), QDQ[1], QDQ[2]),
+        ("MatMul", ["xd", "wd"], ["m"], {}),
+    ]
+    assert problems(copied, floating, **given) == []
+
+
+def test_ranges_have_to_be_those_that_calibration_saw():
+    assert problems(calibration=Calibration(SEEN)) == []
+    assert problems(calibration=Calibration({**SEEN, "y": (0.0, 9.0)})) == [("parameter", "ys")]
+    assert problems(calibration=Calibration({**SEEN, "y": (0.0, 9.0)}, clips=True)) == [], "a part of the data's range"
+    assert problems(calibration=Calibration({**SEEN, "h": (-4.0, 3.0), "y": (0.0, 3.0)}, clips=True)) == [
+        ("parameter", "ys")
+    ]
+
+
+def test_the_scale_of_a_tensor_may_be_an_array_of_one():
+    ranges = Calibration(SEEN)
+    assert problems(calibration=ranges, xs=XS.reshape(1), ys=YS.reshape(1), bs=(XS * WS)) == []
+    assert problems(calibration=ranges, ys=2 * YS.reshape(1)) == [("parameter", "ys")]
+
+
+def test_calibration_may_clip_as_much_as_it_likes():
+    assert problems(calibration=Calibration(dict.fromkeys(SEEN, (-9e4, 9e4)), clips=True)) == []
+
+
+def test_a_softmax_may_have_the_range_of_its_definition_wherever_it_goes():
+    given = {"pads": np.int64([0, 1, 0, 1]), "minus": np.float32(-1)}
+    step = {"us": np.float32(1 / 255), "uz": np.uint8(0)}
+    seen = Calibration({"s": (0.25, 0.5), "y": (-1.0, 0.5)})
+    for op, expected in (("Softmax", []), ("Neg", [("parameter", "us")])):
+        floating = model([(op, ["x"], ["s"], {}), ("Pad", ["s", "pads", "minus"], ["y"], {})], **given)
+        nodes = [
+            (op, ["x"], ["s"], {}),
+            ("QuantizeLinear", ["s", "us", "uz"], ["sq"], {}),
+            ("DequantizeLinear", ["sq", "us", "uz"], ["sd"], {}),
+            ("Pad", ["sd", "pads", "minus"], ["y"], {}),
+        ]
+        assert problems(nodes, floating, seen, **given, **step) == expected, op
+
+
+def test_a_scale_of_the_float_model_was_not_calibrated():
+    seen = Calibration({**SEEN, "x": (-0.25, 0.25)})
+    assert problems(calibration=seen) == [("parameter", "xs")]
+    nodes = [("Gemm", ["x", "w", "b"], ["h"], {"name": "gemm"}), ("Relu", ["h"], ["y"], {})]
+    assert problems(floating=model(nodes, w=W, b=B, xs=XS), calibration=seen) == []
+
+
+def test_a_batch_normalization_may_be_folded_into_weights():
+    gain, shift = np.float32([2, 0.5, -1]), np.float32([0, 1, 2])
+    floating = model(
+        [
+            ("Gemm", ["x", "w", "b"], ["g"], {"name": "gemm"}),
+            ("Mul", ["g", "gain"], ["m"], {}),
+            ("Add", ["m", "shift"], ["h"], {}),
+            ("Relu", ["h"], ["y"], {}),
+        ],
+        w=W,
+        b=B,
+        gain=gain,
+        shift=shift,
+    )
+    scale = WS * np.abs(gain)
+    folded = {"ws": scale, "wq": np.rint(W * gain / scale).astype(np.int8), "bs": XS * scale}
+    bias = np.rint((B * gain + shift) / (XS * scale)).astype(np.int32)
+    assert problems(floating=floating, **folded, bq=bias) == []
+    assert problems(floating=floating, **folded, bq=BIAS) == [("parameter", "b")], "the bias was not folded"
+
+
+def test_folding_into_a_grouped_transposed_convolution_goes_by_group():
+    weights, gain = RNG.normal(size=(4, 2, 1)), np.float32([1, 2, 3, 4])
+    node = Node("ConvTranspose", ("x", "w"), ("h",), {"group": 2})
+    folded = fold(node, {1: weights}, [Folding(Node("Mul", ("h", "g"), ("y",), {}), {"g": gain[:, None]})])
+    expected = weights * np.array([[1, 2], [1, 2], [3, 4], [3, 4]])[:, :, None]
+    np.testing.assert_allclose(folded[1], expected, err_msg="inputs of the second group make outputs 2 and 3")
+
+
+def executed(shift):
+    """What D1 says of the right output, shifted."""
+    graph = graphs.read(model(QDQ, **CONSTANTS))
+    evaluation = evaluate(graph, {"x": X})
+    right = evaluation.balls["y"].middle
+    observed = {"y": np.float32(np.where(right > 0, right + shift, right))}
+    return execution(graph, evaluation, {"x": X}, observed).problems
+
+
+def test_an_artifact_executed_as_written_has_no_problem():
+    assert executed(0) == {}
+
+
+def test_one_step_off_is_of_a_milder_kind():
+    assert executed(YS)["y"].mild
+    assert not executed(3 * YS)["y"].mild
+
+
+def test_8_bit_floats_have_values_between_the_multiples_of_a_scale():
+    rows = [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})]
+    graph = graphs.read(model(rows, s=np.float32(1), z=np.zeros((), ml_dtypes.float8_e5m2)))
+    feed = {"x": np.full(20, 0.25, np.float32)}
+    assert execution(graph, evaluate(graph, feed), feed, {"y": feed["x"]}).problems == {}
+
+
+@pytest.mark.parametrize(("observed", "right"), [(0, True), (0.25, False), (1, True)])
+def test_at_a_tie_a_result_is_either_code_and_nothing_between(observed, right):
+    rows = [("QuantizeLinear", ["x", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["y"], {})]
+    graph = graphs.read(model(rows, s=np.float32(1), z=np.uint8(0)))
+    feed = {"x": np.float32([0.5, *[4] * 19])}
+    found = execution(graph, evaluate(graph, feed), feed, {"y": np.float32([observed, *[4] * 19])})
+    assert not found.undecided
+    assert (not found.problems) is right
+
+
+def question(nodes, observed, **changed):
+    case = Case(FLOAT.SerializeToString(), ({"x": X},))
+    data = model(nodes, **{**CONSTANTS, **changed}).SerializeToString()
+    scheme = Scheme(weight_codes=(-127, 127))
+    return Question(case, ({"y": observed},), ({"y": observed},), None, scheme, artifact={"model": data})
+
+
+def test_the_tier_blames_the_quantiser_for_parameters_and_the_executor_for_the_rest():
+    place, right = (0, "y"), np.float32(evaluate(graphs.read(model(QDQ, **CONSTANTS)), {"x": X}).balls["y"].middle)
+    assert artifact.decide(question(QDQ, right), [place])[place].word is Word.AGREES
+    wrong = artifact.decide(question(QDQ, right, wq=-CODES), [place])[place]
+    assert (wrong.stage, wrong.word, wrong.culprits) == ("quantize", Word.DIVERGES, (("gemm", "Gemm"),))
+    late = artifact.decide(question(QDQ, right + 1), [place])[place]
+    assert (late.stage, late.kind) == ("execute", Kind.WRONG_VALUES)
+
+
+def test_behind_a_node_that_cannot_be_compared_the_tier_abstains():
+    floating = model([("MatMul", ["x", "w"], ["m"], {}), ("Add", ["m", "b"], ["y"], {})], w=W, b=B)
+    rows = [
+        ("Reshape", ["xd", "s"], ["xr"], {}),
+        ("Gemm", ["xr", "wd", "bd"], ["g"], {}),
+        ("Reshape", ["g", "t"], ["y"], {}),
+    ]
+    artifact_model = model([*QDQ[:4], *rows], **CONSTANTS, s=np.int64([2, 4]), t=np.int64([2, 3]))
+    right = np.float32(evaluate(graphs.read(artifact_model), {"x": X}).balls["y"].middle)
+    asked = replace(question(QDQ, right), case=Case(floating.SerializeToString(), ({"x": X},)))
+    asked = replace(asked, artifact={"model": artifact_model.SerializeToString()})
+    verdict = artifact.decide(asked, [(0, "y")])[0, "y"]
+    assert (verdict.word, verdict.abstained) == (Word.ABSTAINS, ("Add", "MatMul")), (
+        "nobody knows which constant is the bias"
+    )
+
+
+def test_without_an_artifact_the_tier_abstains():
+    asked = replace(question(QDQ, X), artifact=None)
+    assert artifact.decide(asked, [(0, "y")])[0, "y"].word is Word.ABSTAINS
+
+
+def test_nodes_out_of_order_are_put_in_order():
+    proto = onnx.ModelProto()
+    proto.CopyFrom(model(QDQ, **CONSTANTS))
+    nodes = list(proto.graph.node)[::-1]
+    del proto.graph.node[:]
+    proto.graph.node.extend(nodes)
+    ordered = graphs.in_order(graphs.read(proto))
+    assert ordered.nodes[-1].outputs == ("y",)
+
+
+def test_an_artifact_without_the_output_says_nothing_of_it(lab):
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    made = case(nodes, {"x": X}, {"w": W}, outputs=[("y", TensorProto.FLOAT, (2, 3))])
+    other = case([helper.make_node("Relu", ["x"], ["z"])], {"x": X}, outputs=[("z", TensorProto.FLOAT, (2, 4))])
+    scheme, expected = Scheme((-127, 127), (0, 255)), lab.reference.run(made).outputs
+    zeros = ({"y": np.zeros((2, 3), np.float32)},)
+    question = Question(made, zeros, expected, lab.reference, scheme, artifact={"model": other.model})
+    (said,) = artifact.decide(question, question.places).values()
+    assert said.word is Word.ABSTAINS
+
+
+def test_only_what_lies_within_a_tensor_may_have_its_scale():
+    pair = [
+        ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+        ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
+    ]
+    written = [("QuantizeLinear", ["h", "xs", "xz"], ["hq"], {}), ("DequantizeLinear", ["hq", "xs", "xz"], ["y"], {})]
+    seen = Calibration({"x": (-1.0, 1.0), "y": (-4.0, 4.0)})
+    for op, expected in (("Reshape", []), ("MatMul", [("parameter", "xs")])):
+        given = {"Reshape": {"w": np.int64([4, 2])}, "MatMul": {"w": W}}[op]
+        floating = model([(op, ["x", "w"], ["y"], {})], **given)
+        assert problems([*pair, (op, ["xd", "w"], ["h"], {}), *written], floating, seen, **given) == expected, op
+
+
+def test_of_an_operator_taken_apart_only_some_pieces_may_read_codes():
+    """x HardSigmoid(x), of which the product is quantised, is HardSwish of no one x."""
+    floating = model([("HardSwish", ["x"], ["y"], {})])
+    pieces = [
+        ("HardSigmoid", ["x"], ["h"], {"alpha": 1 / 6}),
+        ("QuantizeLinear", ["x", "xs", "xz"], ["xq"], {}),
+        ("DequantizeLinear", ["xq", "xs", "xz"], ["xd"], {}),
+        ("Mul", ["xd", "h"], ["y"], {}),
+    ]
+    assert problems(pieces, floating, xs=np.float32(0.05)) == []

@@ -1,0 +1,172 @@
+"""Linear operators in ball arithmetic: any order of summation is inside, a wrong weight is not."""
+
+import numpy as np
+import pytest
+from driftnet.oracle.ball_arithmetic.ball import Undecided
+
+from tests.support.balls import apply, around, holds, noise, survey
+
+OPERATORS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Det", "Col2Im")
+
+
+@pytest.mark.parametrize("op", OPERATORS)
+def test_the_reference_stays_in_the_balls_of_every_generated_form(lab, op):
+    seen = survey(lab, op, cases=4)
+    assert not seen.wrong
+    assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
+
+
+def in_order(x, w, order):
+    """x w in float32, the terms added one after the other in `order`."""
+    total = np.zeros((x.shape[0], w.shape[1]), np.float32)
+    for k in order:
+        total = (total + x[:, k : k + 1] * w[k]).astype(np.float32)
+    return total
+
+
+def test_a_sum_in_any_order_stays_in_the_ball():
+    x, w = noise((4, 60)), noise((60, 5), 1)
+    (ball,) = apply("MatMul", x, w)
+    for seed in range(10):
+        assert holds(ball, in_order(x, w, np.random.default_rng(seed).permutation(60)))
+
+
+def test_the_ball_is_no_wider_than_its_theory():
+    x, w = noise((4, 60)), noise((60, 5), 1)
+    (ball,) = apply("MatMul", x, w)
+    assert (ball.radius <= 70 * 2.0**-24 * (np.abs(x) @ np.abs(w)) + 1e-30).all()
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_one_weight_off_by_a_few_roundings_of_the_whole_sum_is_outside(dtype):
+    x, w = noise((4, 9), dtype=dtype), noise((9, 5), 1, dtype)
+    (ball,) = apply("MatMul", x, w)
+    wrong = x.astype(np.float64) @ w.astype(np.float64)
+    assert holds(ball, wrong.astype(dtype)), "the right product is inside"
+    wrong[2, 3] += 3 * ball.radius[2, 3]
+    assert not holds(ball, wrong.astype(dtype)), "three radii away is outside"
+
+
+def test_a_batch_normalization_folded_into_weights_stays_in_the_ball():
+    x, w, b = noise((2, 4, 9, 9)), noise((6, 4, 3, 3), 1), noise((6,), 2)
+    scale, shift, mean, variance = (
+        noise((6,), 3),
+        noise((6,), 4),
+        noise((6,), 5),
+        np.abs(noise((6,), 6)) + np.float32(0.1),
+    )
+    (y,) = apply("Conv", x, w, b)
+    (ball,) = apply("BatchNormalization", y, scale, shift, mean, variance)
+    factor = scale / np.sqrt(variance + np.float32(1e-5))
+    (folded,) = apply("Conv", x, w * factor[:, None, None, None], (b - mean) * factor + shift)
+    assert holds(ball, folded.middle.astype(np.float32))
+
+
+def winograd(x, w):
+    """A convolution in one dim with three taps by the transform F(4, 3), in float32."""
+    b = np.zeros((6, 6), np.float32)
+    b[0, ::2] = b[5, 1::2] = 4, -5, 1
+    b[1:5, 1:5] = [-4, -4, 1, 1], [4, -4, -1, 1], [-2, -1, 2, 1], [2, -1, -2, 1]
+    g = np.array([[6, 0, 0], [-4, -4, -4], [-4, 4, -4], [1, 2, 4], [1, -2, 4], [0, 0, 24]], np.float32) / 24
+    a = np.array([[1, 1, 1, 1, 1, 0], [0, 1, -1, 2, -2, 0], [0, 1, 1, 4, 4, 0], [0, 1, -1, 8, -8, 1]], np.float32)
+    return a @ ((g @ w) * (b @ x))
+
+
+def test_a_winograd_transform_stays_in_the_ball_of_a_convolution():
+    for seed in range(50):
+        x, w = np.exp(3 * noise((6, 6), seed)), noise((3, 3), 100 + seed)
+        (ball,) = apply("Conv", x[None, None], w[None, None])
+        rows = [np.stack([winograd(x[i + k], w[k]) for k in range(3)]).sum(0) for i in range(4)]
+        assert holds(ball, np.stack(rows)[None, None])
+
+
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_a_grouped_convolution_is_its_parts(groups):
+    x, w = noise((2, 4, 6, 5)), noise((8, 4 // groups, 3, 2), 1)
+    (whole,) = apply("Conv", x, w, group=groups, pads=[1, 0, 2, 1])
+    parts = [
+        apply("Conv", part, rows, pads=[1, 0, 2, 1])[0].middle
+        for part, rows in zip(np.split(x, groups, 1), np.split(w, groups, 0))
+    ]
+    assert np.allclose(whole.middle, np.concatenate(parts, 1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "attributes", [{}, {"strides": [2, 3]}, {"dilations": [2, 1]}, {"group": 2, "pads": [1, 0, 0, 1]}]
+)
+def test_a_transposed_convolution_is_the_adjoint_of_the_convolution(attributes):
+    groups = attributes.get("group", 1)
+    w = noise((4, 6 // groups, 3, 2), 1, np.float64)
+    x = noise((2, 6, 7, 8), dtype=np.float64)
+    (y,) = apply("Conv", x, w, **attributes)
+    probe = noise(y.shape, 2, np.float64)
+    (back,) = apply("ConvTranspose", probe, w, **attributes)
+    assert np.isclose(np.sum(y.middle * probe), np.sum(x * back.middle), rtol=1e-12)
+
+
+PLANTED = {
+    "swapped pads": ({"pads": [2, 0, 0, 1]}, {"pads": [0, 1, 2, 0]}),
+    "another stride of the same size": (
+        {"strides": [2, 2], "pads": [1, 1, 1, 1]},
+        {"strides": [2, 2], "pads": [0, 0, 2, 2]},
+    ),
+    "dilation ignored": ({"dilations": [2, 2]}, {"pads": [0, 0, -2, -2]}),
+    "SAME padded at the other end": (
+        {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+        {"auto_pad": "SAME_LOWER", "strides": [2, 2]},
+    ),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_of_the_window_is_outside(bug):
+    right, wrong = PLANTED[bug]
+    x, w = noise((1, 2, 8, 8)), noise((3, 2, 3, 3), 1)
+    (ball,), (damaged,) = apply("Conv", x, w, **right), apply("Conv", x, w, **wrong)
+    assert ball.shape == damaged.shape, "the bug does not show in the shape"
+    assert not holds(ball, damaged.middle.astype(np.float32))
+
+
+def test_a_kernel_with_rows_and_columns_exchanged_or_a_lost_bias_is_outside():
+    x, w, b = noise((1, 2, 8, 8)), noise((3, 2, 3, 3), 1), noise((3,), 2)
+    (ball,) = apply("Conv", x, w, b)
+    for damaged in (
+        apply("Conv", x, w.swapaxes(2, 3).copy(), b),
+        apply("Conv", x, w),
+        apply("Conv", x, w, b[::-1].copy()),
+    ):
+        assert not holds(ball, damaged[0].middle.astype(np.float32))
+
+
+def test_alpha_and_beta_count():
+    a, b, c = noise((3, 4)), noise((4, 5), 1), noise((5,), 2)
+    (ball,) = apply("Gemm", a, b, c, alpha=0.5, beta=2.0)
+    assert holds(ball, (0.5 * (a @ b) + 2 * c).astype(np.float32))
+    assert not holds(ball, (a @ b + c).astype(np.float32))
+
+
+def test_radii_of_both_factors_reach_the_product():
+    x, w = around(noise((3, 4)), 0.5), around(noise((4, 2), 1), 0.25)
+    (ball,) = apply("MatMul", x, w)
+    generator = np.random.default_rng(2)
+    for _ in range(20):
+        other = [b.middle + b.radius * generator.choice([-1, 1], b.shape) for b in (x, w)]
+        assert holds(ball, (other[0] @ other[1]).astype(np.float32))
+
+
+def test_integers_keep_the_remainder_of_what_overflows():
+    x = np.full((1, 4), 2**24, np.int32)
+    (ball,) = apply("MatMul", x, x.T.copy())
+    assert ball.radius is None
+    assert ball.middle.item() == 0, "2**50 is a multiple of 2**32"
+
+
+def test_a_sum_whose_parts_may_overflow_is_undecided():
+    x = np.array([[3e38, 3e38, -3e38, -3e38]], np.float32)
+    (ball,) = apply("MatMul", x, np.ones((4, 1), np.float32))
+    assert ball.undecided.all(), "the result is 0, but adding from the left passes infinity"
+
+
+def test_a_determinant_of_a_large_matrix_has_no_answer():
+    with pytest.raises(Undecided, match="useless"):
+        apply("Det", noise((5, 5)))

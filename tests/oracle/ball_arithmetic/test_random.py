@@ -1,0 +1,48 @@
+"""What is random by definition is judged by shape, dtype and range."""
+
+import numpy as np
+import pytest
+from driftnet.model.verdict import Word
+from driftnet.oracle import running_error
+from driftnet.targets.interface import Scheme
+from onnx import TensorProto, helper
+
+from tests.support.models import case
+from tests.support.oracle import verdict
+
+FLOAT = TensorProto.FLOAT
+X = {"x": np.full((3, 4), 0.5, np.float32)}
+
+
+def one(op, element=FLOAT, shape=(3, 4), constants=None, **attributes):
+    """A case of one random operator."""
+    node = helper.make_node(op, ["x", *(constants or {})], ["y"], **attributes)
+    return case([node], X, constants, outputs=[("y", element, shape)])
+
+
+CASES = {
+    "uniform": (one("RandomUniformLike", low=2.0, high=3.0), np.float32(2.5), np.float32(3.5)),
+    "normal": (one("RandomNormalLike", mean=1.0, scale=2.0), np.float32(16.0), np.float32(18.0)),
+    "bernoulli": (one("Bernoulli"), np.float32(1.0), np.float32(2.0)),
+    "multinomial": (one("Multinomial", TensorProto.INT32, (3, 1)), np.int32(3), np.int32(4)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_any_numbers_in_range_are_right_and_none_outside(lab, name):
+    model, inside, outside = CASES[name]
+    y = np.full_like(lab.reference.run(model).outputs[0]["y"], inside)
+    said = verdict(lab, model, {"y": y})
+    assert (said.word, said.rule) == (Word.AGREES, running_error.RANDOM), said.message
+    y.flat[1] = outside
+    assert verdict(lab, model, {"y": y}).word is Word.DIVERGES, f"{outside} is out of range"
+
+
+def test_a_trained_dropout_and_what_follows_it_are_judged_by_shape(lab):
+    constants = {"ratio": np.float32(0.5), "training": np.array(True)}
+    nodes = [helper.make_node("Dropout", ["x", *constants], ["d"]), helper.make_node("Sin", ["d"], ["y"])]
+    model = case(nodes, X, constants, outputs=[("y", FLOAT, (3, 4))])
+    other = np.zeros((3, 4), np.float32)
+    assert verdict(lab, model, {"y": other}).rule == running_error.RANDOM
+    assert verdict(lab, model, {"y": other}, scheme=Scheme((-127, 127), (0, 255))).word is Word.AGREES
+    assert verdict(lab, model, {"y": other[1:]}).word is Word.DIVERGES, "a wrong shape is wrong all the same"

@@ -1,0 +1,128 @@
+"""What a runtime documents to round is no failure; anything else is, and where nothing is documented that too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from driftnet.model import graph
+from driftnet.model.verdict import Word
+from driftnet.oracle.exemptions.documented import BIAS, NARROW, ROWS, documented
+from driftnet.oracle.judge import judge
+from driftnet.targets.environments import resolve
+from driftnet.targets.interface import Rule
+from onnx import TensorProto, helper
+
+from tests.support.models import case
+from tests.support.oracle import observed, target
+
+SCALE, CODES = np.float32(0.25), np.array([[3, -5], [100, 7]], np.int8)
+X, B = np.array([[3.7, -1.2]], np.float32), np.array([0.3, -0.44], np.float32)
+node = helper.make_node
+
+
+def dequantised_bias():
+    """A Gemm of dequantised operands with a bias in floats."""
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"]),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "s"], ["v"]),
+        node("Gemm", ["d", "v", "b"], ["y"]),
+    ]
+    constants = {"s": SCALE, "z": np.int8(0), "w": CODES, "b": B}
+    return case(nodes, {"x": X}, constants, outputs=[("y", TensorProto.FLOAT, (1, 2))])
+
+
+def dequantised_weights(op: str):
+    """A product of floats and dequantised weights."""
+    nodes = [node("DequantizeLinear", ["w", "s"], ["v"]), node(op, ["x", "v"], ["y"])]
+    return case(nodes, {"x": X}, {"s": SCALE, "w": CODES}, outputs=[("y", TensorProto.FLOAT, (1, 2))])
+
+
+def said(lab, model, shift, *rules):
+    """The verdict on outputs that are right but for `shift`."""
+    right = lab.reference.run(model).outputs[0]["y"]
+    declared = target(exceptions=tuple(Rule(name, "execute", "", "somewhere") for name in rules))
+    outputs = {"y": (right + shift).astype(np.float32)}
+    return judge(model, observed(outputs), target=declared, options={}, reference=lab.reference)
+
+
+def test_a_bias_rounded_to_the_product_of_the_scales_is_right_where_that_is_documented(lab):
+    step = SCALE * SCALE
+    shift = np.rint(B / step) * step - B
+    verdict = said(lab, dequantised_bias(), shift, BIAS)
+    assert (verdict.word, verdict.rule) == (Word.AGREES, BIAS)
+    assert said(lab, dequantised_bias(), shift, ROWS).word is Word.DIVERGES
+    assert said(lab, dequantised_bias(), 2 * shift, BIAS).word is Word.DIVERGES, "it is known exactly"
+
+
+def test_a_bias_that_is_an_input_is_not_rounded(lab):
+    nodes = [node("DequantizeLinear", ["w", "s"], ["v"]), node("Gemm", ["x", "v", "b"], ["y"])]
+    feed, constants = {"x": X, "b": B}, {"s": SCALE, "w": CODES}
+    model = case(nodes, feed, constants, outputs=[("y", TensorProto.FLOAT, (1, 2))])
+    assert said(lab, model, np.rint(B / SCALE**2) * SCALE**2 - B, BIAS).word is Word.DIVERGES
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_rows_rounded_to_eight_bits_are_right_where_that_is_documented(lab, op):
+    step = np.abs(X).max() / 127
+    shift = (np.rint(X / step) * step - X) @ (CODES * SCALE)
+    verdict = said(lab, dequantised_weights(op), shift, BIAS, ROWS)
+    assert (verdict.word, verdict.rule) == (Word.AGREES, ROWS)
+    assert said(lab, dequantised_weights(op), shift).word is Word.DIVERGES
+    assert said(lab, dequantised_weights(op), 3 * np.abs(X).max(), ROWS).word is Word.DIVERGES, "it is bounded"
+
+
+def test_where_what_is_documented_moves_it_too_far_nobody_can_tell(lab):
+    """Rows rounded six times over allow any output, that of a wrong one too."""
+    rng, width = np.random.default_rng(0), 64
+    nodes, last = [node("DequantizeLinear", ["w", "s"], ["v"])], "x"
+    for layer in range(6):
+        nodes.append(node("MatMul", [last, "v"], [f"h{layer}"]))
+        last = f"h{layer}"
+    constants = {"w": rng.integers(-127, 128, (width, width)).astype(np.int8), "s": np.float32(1 / 1016)}
+    x = rng.normal(size=(1, width)).astype(np.float32)
+    model = case(nodes, {"x": x}, constants, outputs=[(last, TensorProto.FLOAT, (1, width))])
+    right = lab.reference.run(model).outputs[0][last]
+    declared = target(exceptions=(Rule(ROWS, "execute", "", "somewhere"),))
+    verdict = judge(model, observed({last: -right}), target=declared, options={}, reference=lab.reference)
+    assert (verdict.word, verdict.rule) == (Word.ABSTAINS, ROWS)
+
+
+def test_what_optimisations_round_is_documented_only_where_they_run():
+    options = {"optimization": "off"}
+    quantiser = resolve("onnxruntime-quant").target
+    assert {BIAS, ROWS}.isdisjoint(rule.name for rule in quantiser.exceptions if rule.holds(options))
+    assert {BIAS, ROWS} <= {rule.name for rule in quantiser.exceptions if rule.holds({"optimization": "all"})}
+    preprocessed = {"preprocess": True, "optimization": "off"}
+    rules = {rule.name for rule in quantiser.exceptions if rule.holds(preprocessed)}
+    assert rules & {BIAS, ROWS} == {BIAS}, "pre-processing makes the basic optimisations"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "quantised", "scales", "rounded"),
+    [
+        ({}, {}, (), True),
+        ({}, {"axis": 1}, (8,), True),
+        ({}, {"axis": 0}, (32,), False),
+        ({}, {"axis": 0, "block_size": 16}, (2, 8), True),
+        ({}, {"axis": 0, "block_size": 8}, (4, 8), False),
+        ({"transB": 1}, {}, (), False),
+        ({"alpha": 0.5}, {}, (), False),
+    ],
+)
+def test_rows_are_rounded_where_the_runtime_has_a_kernel_of_codes(attributes, quantised, scales, rounded):
+    nodes = [node("DequantizeLinear", ["w", "s"], ["v"], **quantised), node("Gemm", ["x", "v"], ["y"], **attributes)]
+    constants = {"w": np.ones((32, 8), np.int8), "s": np.ones(scales, np.float32)}
+    feed, outputs = {"x": np.ones((2, 32), np.float32)}, [("y", TensorProto.FLOAT, (2, 8))]
+    model = case(nodes, feed, constants, outputs=outputs, opset=21)
+    assert (ROWS in documented(graph.read(model.proto), {ROWS})[1]) is rounded
+
+
+@pytest.mark.parametrize(("shift", "word"), [(-(2**33), Word.AGREES), (-(2**33) + 1, Word.DIVERGES)])
+def test_integers_of_64_bits_wrap_in_32_where_that_is_documented(lab, shift, word):
+    model = case([node("Mul", ["x", "x"], ["y"])], {"x": np.array([100_000])}, outputs=[("y", TensorProto.INT64, (1,))])
+    outputs = {"y": np.array([100_000**2 + shift])}
+    for rules, expected in (((NARROW,), word), ((), Word.DIVERGES)):
+        declared = target(exceptions=tuple(Rule(name, "execute", "", "somewhere") for name in rules))
+        found = judge(model, observed(outputs), target=declared, options={}, reference=lab.reference)
+        assert found.word is expected, found.message

@@ -1,0 +1,120 @@
+"""Where the standard is open, nobody is blamed; where it is not, the same failure counts."""
+
+import numpy as np
+import pytest
+from driftnet.model.verdict import Observation, Outcome, StageRun, Word
+from driftnet.oracle.judge import judge
+from driftnet.targets.interface import Target
+from onnx import TensorProto, helper
+
+from tests.support import models
+
+TARGET = Target("toy", "numpy", lambda *a: "", lambda *a: "", lambda *a: [])
+BEHIND = {"ceil_mode": 1, "kernel": 2, "strides": [3], "pads": [1, 1]}
+"""a last window that begins in the padding"""
+BEYOND = {"op": "AveragePool", "ceil_mode": 1, "kernel": 3, "strides": [2], "count_include_pad": 1}
+"""a last window that begins in the input and ends behind the padding"""
+
+
+def pool(op="MaxPool", opset=18, *, kernel=2, size=4, **attributes):
+    """One pooling node on [1, 1, size], and what the reference gives."""
+    node = helper.make_node(op, ["x"], ["y"], kernel_shape=[kernel], **attributes)
+    return models.case([node], {"x": models.grid((1, 1, size))}, outputs=[("y", TensorProto.FLOAT, "ncw")], opset=opset)
+
+
+def quantize(scale):
+    """One QuantizeLinear."""
+    constants = {"s": np.array(scale, np.float32), "z": np.array(0, np.uint8)}
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"])
+    return models.case([node], {"x": models.grid((4,))}, constants, outputs=[("y", TensorProto.UINT8, (4,))])
+
+
+def rnn(*activations):
+    """One forward RNN."""
+    constants = {"w": np.ones((1, 1, 1), np.float32), "r": np.ones((1, 1, 1), np.float32)}
+    node = helper.make_node("RNN", ["x", "w", "r"], ["y"], hidden_size=1, activations=activations)
+    feed, output = {"x": np.ones((1, 1, 1), np.float32)}, ("y", TensorProto.FLOAT, (1, 1, 1, 1))
+    return models.case([node], feed, constants, outputs=[output], opset=14)
+
+
+def verdict_on(lab, case, damage):
+    """The verdict on what `damage` makes of each output."""
+    expected = lab.reference.run(case)
+    assert not expected.error, expected.error
+    outputs = tuple({name: damage(x) for name, x in out.items()} for out in expected.outputs)
+    observation = Observation((StageRun("execute", Outcome.OK),), outputs)
+    return judge(case, observation, target=TARGET, options={}, reference=lab.reference)
+
+
+def verdict_on_wrong_values(lab, case):
+    return verdict_on(lab, case, lambda x: x + 1)
+
+
+@pytest.mark.parametrize(
+    ("open_case", "settled"),
+    [
+        (pool(kernel=5, strides=[2]), pool(kernel=4, strides=[2])),
+        (pool(kernel=5, strides=[2], auto_pad="NOTSET"), pool(kernel=4, strides=[2], auto_pad="NOTSET")),
+        (pool(**BEHIND), pool(**BEHIND, opset=19)),
+        (quantize(0.0), quantize(0.5)),
+        (rnn("Tanh", "Tanh"), rnn("Tanh")),
+    ],
+    ids=["window", "window-auto_pad", "ceil_mode", "scale", "activations"],
+)
+def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(lab, open_case, settled):
+    verdict = verdict_on_wrong_values(lab, open_case)
+    assert verdict.word is Word.ABSTAINS
+    assert verdict.rule
+    assert verdict_on_wrong_values(lab, settled).word is Word.DIVERGES
+
+
+@pytest.mark.parametrize("opset", [18, 19])
+def test_a_last_window_beyond_the_padding_is_divided_by_either_count_until_opset_19(lab, opset):
+    case = pool(**BEYOND, opset=opset)
+    total = case.feeds[0]["x"][..., 2:].sum()
+
+    def divided(count):
+        return verdict_on(lab, case, lambda x: np.append(x[..., :1], total / count).reshape(x.shape))
+
+    assert [divided(count).failed for count in (2, 3)] == [False, opset >= 19]
+
+
+@pytest.mark.parametrize("element", [0, 1])
+def test_the_windows_beside_an_open_one_and_what_it_may_not_be_are_judged(lab, element):
+    def damage(x):
+        return x + np.float32(10) * (np.arange(2, dtype=np.float32) == element)
+
+    assert verdict_on(lab, pool(**BEYOND), damage).word is Word.DIVERGES
+
+
+def test_where_only_the_divisor_is_open_the_shape_is_judged(lab):
+    assert verdict_on(lab, pool(**BEYOND), lambda x: x[..., :-1]).kind == "wrong-shape"
+
+
+def test_an_output_that_does_not_depend_on_what_is_open_is_judged(lab):
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5], strides=[2]),
+        helper.make_node("Relu", ["x"], ["z"]),
+    ]
+    outputs = [("y", TensorProto.FLOAT, "ncw"), ("z", TensorProto.FLOAT, (1, 1, 4))]
+    verdict = verdict_on_wrong_values(lab, models.case(nodes, {"x": models.grid((1, 1, 4))}, outputs=outputs, opset=18))
+    assert (verdict.word, verdict.output) == (Word.DIVERGES, "z")
+
+
+def test_a_crash_is_never_excused(lab):
+    observation = Observation((StageRun("convert", Outcome.CRASH, signal="SIGSEGV"),))
+    case = pool(kernel=5, strides=[2])
+    assert judge(case, observation, target=TARGET, options={}, reference=lab.reference).word is Word.CRASHES
+
+
+@pytest.mark.parametrize(("named", "word"), [("Relu", Word.FAILS), ("MaxPool", Word.ABSTAINS), ("z", Word.ABSTAINS)])
+def test_an_error_is_excused_only_where_what_it_names_is_open(lab, named, word):
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5], strides=[2]),
+        helper.make_node("Neg", ["y"], ["z"]),
+        helper.make_node("Relu", ["x"], ["r"]),
+    ]
+    outputs = [("z", TensorProto.FLOAT, "ncw"), ("r", TensorProto.FLOAT, (1, 1, 4))]
+    case = models.case(nodes, {"x": models.grid((1, 1, 4))}, outputs=outputs, opset=18)
+    observation = Observation((StageRun("convert", Outcome.ERROR, message=f"internal error: cannot convert {named}"),))
+    assert judge(case, observation, target=TARGET, options={}, reference=lab.reference).word is word

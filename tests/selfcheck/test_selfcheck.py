@@ -1,0 +1,223 @@
+"""Planted bugs come into play, are told from clean targets, and are counted by kind and tier."""
+
+import inspect
+import json
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from driftnet.cli import main as cli
+from driftnet.cli.report import tables
+from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
+from driftnet.selfcheck import converter, rewrites, runtime, selfcheck
+from driftnet.selfcheck import mutant as plant
+from driftnet.selfcheck import quantizer as quantiser
+from driftnet.selfcheck.effect import is_effective
+from driftnet.selfcheck.selfcheck import PLANTS, Count, Judged
+from driftnet.targets.environments import resolve
+from onnx import TensorProto, helper
+from rich.console import Console
+
+from tests.support import models
+
+RECIPES = (
+    {},
+    {"format": "QOperator"},
+    {"per_channel": True},
+    {"types": "u8s8", "symmetric_activations": False},
+)
+
+
+def of_stage(wrapper):
+    return [pytest.param(p, id=p.name) for p in PLANTS.values() if p.wrapper is wrapper]
+
+
+@pytest.fixture(scope="module")
+def quantized(lab):
+    """(quantised, original) models with every feature that a plant of the quantiser or of kernels needs."""
+    rng = np.random.default_rng(0)
+    shape = (1, 3, 6, 6)
+    constants = {
+        "w": rng.normal(size=(3, 3, 3, 3)).astype(np.float32),
+        "b": 5 * rng.normal(size=3).astype(np.float32),
+        "v": rng.normal(size=(3, 3, 3, 3)).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["c", "v"], ["d"], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["d", "c"], ["a"]),
+        helper.make_node("AveragePool", ["a"], ["y"], kernel_shape=[1, 1]),
+    ]
+    case = models.case(
+        nodes,
+        {"x": rng.normal(size=shape).astype(np.float32)},
+        constants,
+        outputs=[("y", TensorProto.FLOAT, shape)],
+    )
+    target = resolve("onnxruntime-quant")
+    made = [lab.observe(case, target, recipe).artifact["model"] for recipe in RECIPES]
+    return [(onnx.ModelProto.FromString(model), case.proto) for model in made]
+
+
+def changed(damage, *given):
+    model = onnx.ModelProto()
+    model.CopyFrom(given[0])
+    damage(model, *given[1:])
+    return model != given[0]
+
+
+def test_there_are_at_least_sixty_kinds_of_bugs_each_described_once():
+    assert len(PLANTS) >= 60
+    assert len({p.doc for p in PLANTS.values()}) == len(PLANTS), "two kinds are the same bug"
+    assert {p.stage for p in PLANTS.values()} == {"convert", "quantize", "execute"}
+    written = sum(inspect.getsource(module).count("\n@") for module in (converter, rewrites, quantiser, runtime))
+    assert len(PLANTS) == written - inspect.getsource(quantiser).count("\n@dataclass"), "two kinds have one name"
+
+
+@pytest.mark.parametrize("planted", of_stage(plant.converting))
+def test_a_plant_of_the_converter_changes_models_of_its_focus(planted):
+    assert next(selfcheck.trials(planted, 0, 60), None), "no model is changed"
+
+
+@pytest.mark.parametrize("planted", [*of_stage(plant.quantizing), *of_stage(plant.loading)])
+def test_a_plant_of_the_quantiser_or_of_kernels_changes_a_quantised_model(planted, quantized):
+    given = 2 if planted.stage == "quantize" else 1
+    assert any(changed(planted.damage, *pair[:given]) for pair in quantized)
+
+
+@pytest.mark.parametrize("planted", [*of_stage(plant.feeding), *of_stage(plant.calibrating)])
+def test_a_plant_at_the_inputs_changes_feeds(planted):
+    feeds = [{"a": models.grid((2, 3)) + k, "b": models.grid((2, 3)) - k} for k in (1, 2)]
+    damaged = planted.damage(feeds)
+    assert len(damaged) < 2 or any((damaged[0][name] != feeds[0][name]).any() for name in "ab")
+
+
+@pytest.mark.parametrize("planted", of_stage(plant.executing))
+def test_a_plant_at_the_results_changes_them(planted):
+    x = np.array([0.1, np.nan, *range(3, 91)], np.float32).reshape(2, 3, 3, 5)
+    outputs = [{"y": x + k, "z": x * k} for k in (1, 2)]
+    damaged = planted.damage([{name: x.copy() for name, x in out.items()} for out in outputs])
+    assert any(not np.array_equal(damaged[k][n], outputs[k][n], equal_nan=True) for k in range(2) for n in "yz")
+
+
+def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(lab):
+    planted = resolve("driftnet.selfcheck.runtime:wrapping_accumulator.onnxruntime_quant")
+    case = models.grouped_conv_transpose_and_norm()
+    recipe = dict(runtime.wrapping_accumulator.options)
+    clean, twin = (lab.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
+    assert selfcheck.same(clean.outputs, twin.outputs)
+
+
+def product(lowest):
+    """y = x w + b, of which `lowest` is the smallest element of b."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(4, 4)).astype(np.float32) for _ in range(2))
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"])]
+    constants = {"w": w, "b": np.float32([lowest, 0, 0, 0])}
+    return models.case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT, (4, 4))])
+
+
+@pytest.mark.parametrize(("lowest", "effective"), [(1e-2, True), (1e-8, False)])
+@pytest.mark.parametrize("quantize", ["none", "static"])
+def test_a_bug_that_moves_results_no_further_than_rounding_is_none(lab, lowest, effective, quantize):
+    case, recipe = product(lowest), {"quantize": quantize}
+    planted = resolve("driftnet.selfcheck.converter:lost_bias.onnxruntime_quant")
+    clean, twin = (lab.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
+    twin = replace(twin, outputs=({"y": twin.outputs[0]["y"] + np.float32(lowest)},))
+    found = is_effective(PLANTS["lost-bias"], case, quantize != "none", clean, twin, lab.reference)
+    assert found is effective
+
+
+def test_what_is_random_by_definition_shows_no_bug(lab):
+    nodes = [helper.make_node("RandomNormal", [], ["r"], shape=[3]), helper.make_node("Add", ["x", "r"], ["y"])]
+    case = models.case(nodes, {"x": np.ones(3, np.float32)}, outputs=[("y", TensorProto.FLOAT, (3,))])
+    runs = [lab.observe(case, resolve("onnxruntime-quant"), {"quantize": "none"}) for _ in range(2)]
+    runs[1] = replace(runs[1], outputs=({"y": runs[0].outputs[0]["y"] + 9},))
+    assert not is_effective(PLANTS["lost-update"], case, False, *runs, lab.reference)
+
+
+def test_at_a_tie_either_code_is_right_in_the_runtime(lab):
+    """Quantising .5 with a scale of 1 may give 0 or 1, but 2 is a bug."""
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])]
+    nodes += [helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"])]
+    constants = {"s": np.float32(1), "z": np.uint8(0)}
+    feed, output = {"x": np.float32([0.5, 4])}, ("y", TensorProto.FLOAT, (2,))
+    case = models.case(nodes, feed, constants, outputs=[output])
+
+    def seen(first):
+        outputs = ({"y": np.float32([first, 4])},)
+        return Observation((StageRun("execute", Outcome.OK),), outputs, {"model": case.model})
+
+    told = [is_effective(PLANTS["floor-for-round"], case, True, seen(0), seen(k), lab.reference) for k in (1, 4)]
+    assert told == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("planted", "tier"),
+    [
+        (PLANTS["toggled-keepdims"], "structure"),
+        (PLANTS["first-of-batch"], "exact"),
+        (PLANTS["other-direction"], "running-error"),
+        (PLANTS["saturating-accumulator"], "lossless"),
+        (PLANTS["one-wrong-weight"], "artifact"),
+    ],
+    ids=lambda value: getattr(value, "name", value),
+)
+def test_tiers_catch_planted_bugs_of_their_own(lab, planted, tier):
+    seen = (judged.verdict for seed in range(8) for judged in selfcheck.check(planted, seed, 2, lab, ()).twins)
+    assert any(verdict.failed and verdict.tier == tier for verdict in seen), f"no {planted.name} was seen by {tier}"
+
+
+def test_a_seed_names_its_cases(lab):
+    first, second = (selfcheck.check(PLANTS["saturating-accumulator"], 0, 2, lab, ()) for _ in range(2))
+    assert first == second
+
+
+def test_the_command_says_what_was_detected_by_kind_and_by_tier(capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["selfcheck", "--json", "--cases", "2", "--kind", "toggled-keepdims", "--kind", "inverted-perm"])
+    result = json.loads(capsys.readouterr().out)
+    assert list(result["kinds"]) == ["toggled-keepdims", "inverted-perm"]
+    assert all(kind["effective"] == 2 for kind in result["kinds"].values())
+    assert sum(result["tiers"].values()) == sum(kind["detected"] for kind in result["kinds"].values())
+    assert result["clean"]["cases"] >= 4
+    assert exit.value.code == bool(result["problems"])
+
+
+def made(detected, missed=0, raised=()):
+    verdicts = [Verdict(Word.FAILS)] * detected + [Verdict(Word.AGREES)] * missed
+    verdicts += [Verdict(Word.ABSTAINS, selfcheck.ERROR, message=message) for message in raised]
+    return Count([Judged("mnn", {"quantize": "none"}, {}, False, verdict) for verdict in verdicts], clean=9)
+
+
+def test_too_little_detected_a_false_alarm_and_an_error_of_the_oracle_are_problems():
+    alarmed = replace(made(200), alarms=made(1).twins)
+    assert not selfcheck.summary({"cut-range": made(200, 5)})["problems"]
+    assert selfcheck.summary({"lost-bias": made(3, 2), "cut-range": made(200)})["problems"] == [
+        "lost-bias: 3 of 5 detected, 80% wanted"
+    ]
+    assert selfcheck.summary({"lost-bias": made(9, 1)})["problems"] == ["9 of 10 detected, 97% wanted"]
+    assert selfcheck.summary({"lost-bias": made(200, raised=["IndexError: 3"])})["problems"] == [
+        "errors that the oracle raised: 1; the first: IndexError: 3"
+    ]
+    assert selfcheck.summary({"lost-bias": alarmed})["problems"] == ["false alarms: 1 of 9 clean cases"]
+    assert selfcheck.summary({"lost-bias": Count()})["problems"] == [
+        "lost-bias was not tested: of the cases tried, it changed an output in none"
+    ]
+
+
+def test_a_false_alarm_is_told_with_its_message_and_how_to_see_it_again(capsys):
+    alarm = Judged("mnn", {}, {"focus": ["ReduceL2"]}, False, Verdict(Word.DIVERGES, message="y has shape [1]"))
+    counts = selfcheck.summary({"lost-bias": replace(made(9), alarms=[alarm])})
+    tables.selfcheck(Console(width=200), {"seed": 7, "cases": 3, **counts})
+    said = capsys.readouterr().out
+    assert "false alarm on mnn (ReduceL2): y has shape [1]" in said
+    assert "driftnet selfcheck --kind lost-bias --seed 7 --cases 3 --json" in said
+
+
+def test_an_unknown_kind_is_the_users_mistake(capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["selfcheck", "--json", "--kind", "bad-luck"])
+    assert exit.value.code == 2
+    assert "lost-bias" in json.loads(capsys.readouterr().out)["error"]["hint"]

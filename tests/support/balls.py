@@ -1,0 +1,77 @@
+"""What the tests of the balls share: one rule applied to arrays, and a case judged against the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from driftnet.generators.bulk import case
+from driftnet.model import graph
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.ball import Ball, exact
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.ball_arithmetic.rules import RULES, Context
+from driftnet.oracle.running_error import outside
+from driftnet.run.runner import Laboratory
+
+
+def no_subgraph(*_: Any) -> Any:
+    """Stands for the bodies that the operators under test have not."""
+    raise AssertionError("there is no subgraph")
+
+
+def apply(
+    op: str, *operands: Any, opset: int = 22, lenient: bool = False, outputs: int = 1, **attributes: Any
+) -> list[Any]:
+    """What the rule of `op` gives for operands that are balls, arrays (exact) or None (absent)."""
+    balls = [exact(x) if isinstance(x, np.ndarray) else x for x in operands]
+    node = Node(op, ("x",) * len(balls), ("y",) * outputs, attributes)
+    with np.errstate(all="ignore"):
+        return list(RULES[op](node, balls, Context(opset, lenient, no_subgraph)))
+
+
+def around(x: np.ndarray, radius: Any) -> Ball:
+    """The ball around `x`, each element known to `radius`."""
+    return Ball(x.astype(np.float64), np.broadcast_to(np.asarray(radius, np.float64), x.shape).copy(), x.dtype)
+
+
+def holds(ball: Ball, x: np.ndarray) -> bool:
+    """Whether `x` is a right answer."""
+    return ball.shape == x.shape and not outside(ball, x).any()
+
+
+def noise(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
+    """Normal numbers."""
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Of generated cases around an operator: tensors that the reference computes outside of their balls or whose rule
+    broke, and how many of the operator's own results have no answer, of how many that could have one."""
+
+    wrong: list[str]
+    unanswered: int
+    total: int
+
+
+def survey(lab: Laboratory, op: str, cases: int, seed: int = 1) -> Survey:
+    """Evaluate cases 0, 1, ... around `op` and compare every tensor with the reference."""
+    wrong, unanswered, total = [], 0, 0
+    for index in range(cases):
+        made = case(seed, index, focus=(op,))
+        model = graph.read(made.proto)
+        for feed, record in zip(made.feeds, lab.reference.record(made)):
+            evaluation = evaluate(model, feed)
+            for node in model.nodes:
+                for name in filter(None, node.outputs):
+                    ball = evaluation.balls.get(name)
+                    if name in record and isinstance(ball, Ball) and not holds(ball, record[name]):
+                        wrong.append(f"{name}, made by {node.op}, of case ({seed}, {index}, focus={op!r})")
+                    if evaluation.undecided.get(name, "").startswith(f"{node.op} ("):
+                        wrong.append(f"{name}: {evaluation.undecided[name]}, of case ({seed}, {index}, focus={op!r})")
+                    if node.op == op and not any(operand in evaluation.undecided for operand in node.inputs):
+                        total += 1
+                        unanswered += ball is None
+    return Survey(wrong, unanswered, total)

@@ -1,0 +1,49 @@
+"""Planted targets that tests name, as "tests.support.planted:LOSES_BIAS", and some that misbehave on any model."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+from driftnet.selfcheck import converter, rewrites, runtime
+from driftnet.selfcheck import mutant as plant
+from driftnet.selfcheck import quantizer as quantiser
+from driftnet.selfcheck.mutant import Outputs
+from driftnet.targets.mnn.target import MNN
+
+preload = plant.preload
+
+
+def crash(results: Outputs) -> Outputs:
+    os.kill(os.getpid(), signal.SIGSEGV)
+    return results
+
+
+LAYOUT = random.random()
+"""Another one in each process that imports this: what a worker has from its template."""
+
+
+def add_layout(results: Outputs) -> Outputs:
+    return [{name: array + np.float32(1 + LAYOUT) for name, array in outputs.items()} for outputs in results]
+
+
+def hang(results: Outputs) -> Outputs:
+    time.sleep(3600)
+    return results
+
+
+FOLDS_NORM_IGNORING_GROUPS = converter.folded_norm_ignoring_groups.mnn
+LOSES_BIAS = converter.lost_bias.mnn
+SWAPS_PADS = converter.swapped_pads.mnn
+BROADCASTS_ON_THE_WRONG_AXIS = rewrites.wrong_broadcast_axis.mnn
+TRUNCATES_WEIGHTS = quantiser.weights_without_lowest_bit.onnxruntime_quant
+SHIFTS_ZERO_POINT = quantiser.zero_point_off_by_one.onnxruntime_quant
+LEAVES_AN_ELEMENT_UNINITIALISED = runtime.uninitialised_element.mnn
+KEEPS_STATE = runtime.kept_state.mnn
+DEPENDS_ON_LAYOUT = replace(plant.executing(MNN, add_layout), name="depends-on-layout")
+CRASHES = replace(plant.executing(MNN, crash), name="crashes")
+HANGS = replace(plant.executing(MNN, hang), name="hangs")

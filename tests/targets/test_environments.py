@@ -1,0 +1,176 @@
+"""A target word leads to an interpreter that holds the release asked for, or to a message that says what to do."""
+
+from __future__ import annotations
+
+import sys
+import venv
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from driftnet.run.sandbox.zygote import Zygote
+from driftnet.targets import environments
+from driftnet.targets.environments import environment, prune, registered, resolve
+from driftnet.targets.interface import Target
+from driftnet.util.errors import UserError
+
+
+def _unused(*_: object) -> str:
+    raise AssertionError("these tests run no stage")
+
+
+ARRAYS = Target("arrays", "numpy", _unused, _unused, lambda *_: [])
+TOY = Target("toy", "driftnet-toy", _unused, _unused, lambda *_: [])
+PATH = Target("../escape", "numpy", _unused, _unused, lambda *_: [])
+NO_TARGET = "words"
+
+
+def spec(name: str) -> str:
+    return f"{__name__}:{name}"
+
+
+def test_a_word_means_the_release_in_this_environment() -> None:
+    installed = resolve(spec("ARRAYS"))
+    assert installed == environments.Installed(ARRAYS, spec("ARRAYS"), np.__version__, sys.executable)
+
+
+def test_naming_the_installed_release_makes_no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path))
+    assert resolve(f"{spec('ARRAYS')}=={np.__version__}") == resolve(spec("ARRAYS"))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_our_targets_are_registered_as_anybody_elses() -> None:
+    assert (
+        registered().items()
+        >= {
+            "mnn": "driftnet.targets.mnn.target:MNN",
+            "onnxruntime-quant": "driftnet.targets.onnxruntime_quant.target:ONNXRUNTIME_QUANT",
+        }.items()
+    )
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("mmn", "there is no target 'mmn'"),
+        ("", "there is no target ''"),
+        ("mmn==3.4.1", "there is no target 'mmn'"),
+        ("no_such_module:TARGET", "No module named 'no_such_module'"),
+        ("..x:y", "cannot be loaded"),
+        (":x", "cannot be loaded"),
+        ("x:", "there is no target 'x:'"),
+        ("numpy:", "there is no target"),
+        (spec("MISSING"), "no attribute 'MISSING'"),
+        (spec("NO_TARGET"), "there is no target"),
+    ],
+)
+def test_an_unknown_target_is_a_user_error_that_lists_what_there_is(word: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        resolve(word)
+    assert message in caught.value.message, f"the message is {caught.value.message!r}"
+    assert "mnn" in caught.value.hint, f"the hint {caught.value.hint!r} does not list the targets"
+    assert "onnxruntime-quant" in caught.value.hint, f"the hint {caught.value.hint!r} does not list the targets"
+    assert caught.value.kind == "target"
+
+
+def test_a_target_whose_name_is_a_path_is_a_user_error() -> None:
+    with pytest.raises(UserError, match=r"calls itself '\.\./escape'") as caught:
+        resolve(spec("PATH"))
+    assert caught.value.kind == "target"
+
+
+def test_a_target_whose_package_is_missing_is_a_user_error() -> None:
+    with pytest.raises(UserError, match="needs the package driftnet-toy") as caught:
+        resolve(spec("TOY"))
+    assert caught.value.kind == "target"
+
+
+def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
+    assert resolve(spec("ARRAYS"), python=sys.executable).release == np.__version__
+    with pytest.raises(UserError, match=f"holds numpy {np.__version__}, not 0.1"):
+        resolve(f"{spec('ARRAYS')}==0.1", python=sys.executable)
+    with pytest.raises(UserError, match="there is no interpreter /no/such/python"):
+        resolve(spec("ARRAYS"), python="/no/such/python")
+
+
+@pytest.mark.parametrize(
+    ("distribution", "release", "expected"),
+    [
+        ("mnn", "3.0.0", set()),
+        ("onnxruntime", "1.17.3", {"numpy<2", "onnx<1.17"}),
+        ("onnxruntime", "1.20.1", {"onnx<1.18"}),
+        ("onnxruntime", "99.0", set()),
+    ],
+)
+def test_old_releases_get_companions_of_their_time(distribution: str, release: str, expected: set[str]) -> None:
+    assert expected <= set(environments._companions(distribution, release))
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A cache, and a package index without network that offers one release of a toy distribution and of numpy."""
+    folder = tmp_path_factory.mktemp("index")
+    for name, release in ("driftnet_toy", "1.0"), ("numpy", "9.9"):
+        info = f"{name}-{release}.dist-info"
+        with zipfile.ZipFile(folder / f"{name}-{release}-py3-none-any.whl", "w") as wheel:
+            wheel.writestr(f"{name}.py", f"release = {release!r}\n")
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n")
+            wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+            wheel.writestr(f"{info}/RECORD", "")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DRIFTNET_CACHE", str(folder / "cache"))
+        patch.setenv("PIP_NO_INDEX", "1")
+        patch.setenv("PIP_FIND_LINKS", str(folder))
+        yield folder
+
+
+def test_another_release_gets_an_environment_of_its_own_once(index: Path) -> None:
+    installed = resolve(spec("TOY") + "==1.0")
+    assert installed.release == "1.0"
+    assert installed.python.startswith(str(index / "cache")), f"the interpreter is {installed.python}"
+    assert environments._release_in(installed.python, "driftnet-toy") == "1.0"
+    made = environment("driftnet-toy", "1.0")
+    assert made.python == installed.python
+    assert environments.environments() == [made]
+    before = made.folder.stat().st_ino
+    assert resolve(spec("TOY") + "==1.0") == installed
+    assert made.folder.stat().st_ino == before, "the environment was made a second time"
+    assert resolve(spec("TOY"), python=made.python) == installed
+    assert prune() == [made]
+    assert environments.environments() == []
+    assert not made.folder.exists(), "prune() left the environment where it was"
+
+
+def test_a_release_that_does_not_exist_is_a_user_error_that_lists_the_others(index: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        resolve(spec("TOY") + "==2.0")
+    assert "driftnet-toy 2.0" in caught.value.message, f"the message is {caught.value.message!r}"
+    assert "1.0" in caught.value.hint, f"the hint is {caught.value.hint!r}"
+    assert caught.value.kind == "environment"
+    assert environments.environments() == [], "a failure leaves an environment"
+    assert list((index / "cache" / "environments").iterdir()) == [], "a failure leaves files"
+
+
+def test_a_cache_that_cannot_be_written_is_a_user_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path / "file"))
+    with pytest.raises(UserError, match="cannot make an environment") as caught:
+        environment("driftnet-toy", "1.0")
+    assert "DRIFTNET_CACHE" in caught.value.hint, f"the hint is {caught.value.hint!r}"
+
+
+def test_another_interpreter_borrows_harness_and_keeps_its_own_packages(tmp_path: Path) -> None:
+    venv.create(tmp_path / "other", with_pip=False, symlinks=True)
+    python = tmp_path / "other" / "bin" / "python"
+    site = tmp_path / "other" / "lib" / f"python3.{sys.version_info.minor}" / "site-packages"
+    for package in Path(np.__file__).parents[1].glob("numpy*"):
+        (site / package.name).symlink_to(package)
+    (site / "click.py").write_text("whose = 'its own'\n")
+    with Zygote(python=str(python), preload=("click", "tests.support.sandbox_faults")) as zygote:
+        worker = zygote.worker()
+        assert worker.call("tests.support.sandbox_faults:echo", np.arange(3)).value.tolist() == [0, 1, 2]
+        assert worker.call("click:whose.upper").value == "ITS OWN"
+        assert "No module named 'onnx'" in worker.call("onnx:load").message

@@ -1,0 +1,171 @@
+"""What crosses the pipe comes back the same, and what is no message is refused with WireError and nothing else."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import random
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from driftnet.targets import interface as wire
+
+from tests.support.paths import ROOT
+
+DTYPES = ("?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">f4", "c8")
+VALUES = (
+    None,
+    True,
+    -7,
+    2.5,
+    "",
+    "Ä \ud800",
+    b"\0raw",
+    [],
+    {},
+    [1, [2, [3, {}]]],
+    {"m": {"a": [1], "b": {"s": None}}},
+    {"": float("inf")},
+)
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_plain_values_come_back_the_same(value: object) -> None:
+    back = wire.decode(wire.encode(value))
+    assert back == value, f"{value!r} came back as {back!r}"
+    assert type(back) is type(value), f"a {type(value).__name__} came back as a {type(back).__name__}"
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3, 4)], ids=str)
+def test_arrays_come_back_the_same(dtype: str, shape: tuple[int, ...]) -> None:
+    x = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
+    back = wire.decode(wire.encode([x, x]))
+    for y in back:
+        assert (y.dtype, y.shape) == (x.dtype, x.shape), f"{x.dtype}{x.shape} came back as {y.dtype}{y.shape}"
+        assert y.tobytes() == x.tobytes(), f"{x} came back as {y}"
+        assert y.flags.writeable, "the array that came back cannot be written"
+
+
+def test_arrays_that_are_not_contiguous_come_back_with_the_same_values() -> None:
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)[::-2, 1::2].T
+    assert np.array_equal(wire.decode(wire.encode(x)), x)
+
+
+def test_not_a_number_keeps_its_bits() -> None:
+    x = np.array([np.nan, -np.nan, np.inf, -0.0], dtype=np.float32)
+    assert wire.decode(wire.encode(x)).tobytes() == x.tobytes()
+
+
+@pytest.mark.parametrize("scalar", [np.float32(1.5), np.int64(-1), np.bool_(True), np.float64(0.1)], ids=repr)
+def test_a_numpy_scalar_comes_back_as_a_0_d_array(scalar: Any) -> None:
+    back = wire.decode(wire.encode(scalar))
+    assert (back.dtype, back.shape, back[()]) == (scalar.dtype, (), scalar), f"{scalar!r} came back as {back!r}"
+
+
+@pytest.mark.parametrize("x", [np.array([["a", "ä"]]), np.array(["a", 1], dtype=object), np.array([], dtype=object)])
+def test_arrays_of_strings_come_back_as_objects(x: np.ndarray) -> None:
+    back = wire.decode(wire.encode(x))
+    assert (back.dtype, back.shape) == (np.dtype(object), x.shape), f"{x!r} came back as {back!r}"
+    assert back.tolist() == x.astype(str).tolist()
+
+
+def test_tuples_come_back_as_lists() -> None:
+    assert wire.decode(wire.encode(((1, 2), {"a": (3,)}))) == [[1, 2], {"a": [3]}]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [object(), {1}, 1j, np.array(["2020-01-01"], "M8[D]"), np.zeros(2, "i4,f4"), np.array([b"a"]), [{"x": len}]],
+)
+def test_what_cannot_cross_is_a_type_error(value: object) -> None:
+    with pytest.raises(TypeError, match="cannot cross the pipe"):
+        wire.encode(value)
+
+
+def test_the_size_of_a_message_shows_in_its_first_bytes() -> None:
+    message = wire.encode({"x": np.zeros(100)})
+    for cut in range(len(message)):
+        assert wire.message_size(message[:cut]) in (None, len(message)), f"{cut} bytes give another size"
+    assert wire.message_size(message[:16]) == len(message), "16 bytes are not enough to tell the size"
+
+
+def test_encoding_keeps_nothing_alive() -> None:
+    x = np.zeros(10)
+    gc.disable()  # without it, a reference cycle keeps 64 MiB a call alive until the collector happens to run
+    try:
+        wire.decode(wire.encode([x]))
+        alive = weakref.ref(x)
+        del x
+        assert alive() is None, "an array that was sent stays in memory"
+    finally:
+        gc.enable()
+
+
+def header(text: str, body: bytes = b"") -> bytes:
+    return wire._HEADER.pack(b"DFT1", len(text), len(body)) + text.encode() + body
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"DFT1",
+        b"GET / HTTP/1.1\r\n\r\n",
+        wire.encode([1]) + b"x",
+        wire.encode(np.zeros(3))[:-1],
+        header("{"),
+        header("{}"),
+        header('{"m": [1]}'),
+        header('{"m": {}, "b": [0, 0]}'),
+        header('{"?": 1}'),
+        header('{"b": [5, 0]}', b"1234"),
+        header('{"b": [-1, 0]}', b"1234"),
+        header('{"b": [1, -1]}', b"1234"),
+        header('{"b": ["1", 0]}', b"1234"),
+        header('{"b": [1e0, 0]}', b"1234"),
+        header('{"a": ["<f4", [1], 1]}', b"1234"),
+        header('{"a": ["<f4", [-1], 0]}', b"1234"),
+        header('{"a": ["<f4", [true], 0]}', b"1234"),
+        header('{"a": ["<f4", [1.0], 0]}', b"1234"),
+        header('{"a": ["<f4", "1", 0]}', b"1234"),
+        header('{"a": ["<f4", [4294967296, 4294967296], 0]}', b"1234"),
+        header('{"a": ["<f4", [0, 100000000000000000000000], 0]}', b"1234"),
+        header('{"a": ["|O", [1], 0]}', b"12345678"),
+        header('{"a": ["O", [1], 0]}', b"12345678"),
+        header('{"a": ["<f3", [1], 0]}', b"1234"),
+        header('{"a": ["(2,2)<f4", [1], 0]}', b"1234"),
+        header('{"a": [["x", "<f4"], [1], 0]}', b"1234"),
+        header('{"s": [[2], ["a"]]}'),
+        header('{"s": [[1], 5]}'),
+        header("[" * 100_000),
+        header('"\xff"'),
+        header("9" * 5000),
+    ],
+    ids=lambda m: repr(m[16:60]),
+)
+def test_what_is_no_message_is_a_wire_error(message: bytes) -> None:
+    with pytest.raises(wire.WireError):
+        wire.decode(message)
+
+
+def test_damaged_messages_give_a_value_or_a_wire_error() -> None:
+    rng = random.Random(1)
+    message = wire.encode({"x": np.arange(6.0).reshape(2, 3), "s": np.array(["a"]), "b": b"raw", "l": [1, None, "t"]})
+    refused = 0
+    for _ in range(3000):
+        damaged = bytearray(message)
+        for _ in range(rng.randint(1, 3)):
+            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
+        try:
+            wire.decode(damaged)
+        except wire.WireError:
+            refused += 1
+    assert 1000 < refused < 3000, f"{refused} of 3000 damaged messages are refused"
+
+
+@pytest.mark.parametrize("file", ["harness/targets/interface.py", "harness/run/sandbox/inside.py"])
+def test_the_workers_side_is_written_in_python_3_8(file: str) -> None:
+    ast.parse((ROOT / file).read_text(), feature_version=(3, 8))

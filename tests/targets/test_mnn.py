@@ -1,0 +1,217 @@
+"""The target mnn: what its adapter promises, on the installed release."""
+
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from driftnet.findings import corpus
+from driftnet.findings.known import mask_of
+from driftnet.findings.pipeline import examine, look
+from driftnet.model.verdict import Outcome, Word
+from driftnet.targets.environments import resolve
+from driftnet.targets.mnn import target as mnn
+from onnx import TensorProto, helper
+
+from tests.support import models
+from tests.support.paths import CORPUS
+
+FLOAT = TensorProto.FLOAT
+SAVED = CORPUS / "mnn"
+RECIPES = [
+    {option.name: value}
+    for option in mnn.MNN.options
+    if option.stage != "quantize"
+    for value in option.values
+    if not option.when
+]
+WEIGHT_ONLY = [
+    {"quantize": "weight-only", "weight_bits": bits, "weight_asymmetric": asymmetric, "memory": memory}
+    for bits, asymmetric, memory in itertools.product((8, 4), (True, False), ("normal", "low"))
+]
+OFFLINE = [
+    {"quantize": "offline", "method": method, "weight_method": weight_method, "calibration_input": form}
+    for method, weight_method, form in itertools.product(
+        ("KL", "ADMM", "EMA"), ("MAX_ABS", "ADMM"), ("sequence", "image")
+    )
+    if (method, form) != ("ADMM", "image")  # corrupts the heap on 3.6.1
+]
+
+
+def name_of(recipe):
+    return "-".join(map(str, recipe.values()))
+
+
+def conv_net(batch=1, samples=3):
+    rng = np.random.default_rng(5)
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "v"], ["y"]),
+    ]
+    constants = {
+        "w": rng.standard_normal((4, 3, 3, 3)).astype(np.float32),
+        "b": rng.standard_normal(4).astype(np.float32),
+        "v": rng.standard_normal((5, 4, 1, 1)).astype(np.float32),
+    }
+    feeds = [{"x": rng.uniform(-1, 1, (batch, 3, 8, 8)).astype(np.float32)} for _ in range(samples)]
+    return models.case(nodes, feeds[0], constants, outputs=[("y", FLOAT, (batch, 5, 8, 8))], feeds=feeds[1:])
+
+
+def one(op, x, *, output=None, opset=17, constants=None, **attributes):
+    """A case of one node from x (and the constants) to y; output is y's element type, None: that of x."""
+    node = helper.make_node(op, ["x", *(constants or {})], ["y"], **attributes)
+    element = helper.np_dtype_to_tensor_dtype(x.dtype) if output is None else output
+    return models.case([node], {"x": x}, constants, outputs=[("y", element, x.shape)], opset=opset)
+
+
+def observe(lab, case, recipe=None):
+    return lab.observe(case, resolve("mnn"), recipe or {})
+
+
+def relative_error(lab, case, recipe):
+    """The worst error of any element of any feed, in units of the largest value that is right."""
+    observation = observe(lab, case, recipe)
+    assert observation.last.outcome is Outcome.OK, f"{recipe}: {observation.last.message}\n{observation.last.log}"
+    pairs = zip(observation.outputs, lab.reference.run(case).outputs)
+    return max(float(np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()) for got, right in pairs)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
+def test_options_of_conversion_and_execution_keep_float_results(lab, recipe):
+    assert relative_error(lab, conv_net(), recipe) < 1e-5
+
+
+@pytest.mark.parametrize("recipe", WEIGHT_ONLY, ids=name_of)
+def test_weight_only_quantisation_moves_results_by_as_much_as_its_bits_allow(lab, recipe):
+    error = relative_error(lab, conv_net(), recipe)
+    low, high = {8: (1e-4, 2e-2), 4: (1e-2, 0.3)}[recipe["weight_bits"]]
+    assert low < error < high, f"{error:g} is not an error of {recipe['weight_bits']} bits"
+
+
+@pytest.mark.parametrize("recipe", OFFLINE, ids=name_of)
+def test_each_offline_method_works_with_each_form_of_calibration(lab, recipe):
+    assert 1e-4 < relative_error(lab, conv_net(), recipe) < 0.5
+
+
+@pytest.mark.parametrize("method", ["KL", "ADMM", "EMA"])
+def test_calibration_works_for_batches_however_few_samples_there_are(lab, method):
+    assert 1e-4 < relative_error(lab, conv_net(batch=3, samples=1), {"quantize": "offline", "method": method}) < 0.5
+
+
+def test_offline_methods_do_not_disturb_each_other_in_one_worker(lab):
+    for method in ("KL", "ADMM", "EMA", "KL", "EMA"):
+        observation = observe(lab, conv_net(), {"quantize": "offline", "method": method})
+        assert observation.last.outcome is Outcome.OK, f"{method} after others: {observation.last.message}"
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64"])
+def test_results_come_back_in_the_declared_type(lab, dtype):
+    case = one("Neg", np.array([[1, -2, 3]], dtype))
+    (outputs,) = observe(lab, case).outputs
+    assert outputs["y"].dtype == dtype
+    assert outputs["y"].tolist() == [[-1, 2, -3]]
+
+
+def test_bool_results_come_back_as_bool(lab):
+    (outputs,) = observe(lab, one("Not", np.array([True, False]))).outputs
+    assert outputs["y"].dtype == np.bool_
+    assert outputs["y"].tolist() == [False, True]
+
+
+def test_scalars_and_empty_arrays_keep_their_shape(lab):
+    for x in (np.array(2, np.float32), np.zeros((0, 3), np.float32)):
+        (outputs,) = observe(lab, one("Neg", x)).outputs
+        assert outputs["y"].shape == x.shape
+
+
+def test_feeds_of_different_shapes_run_in_one_session(lab):
+    x = np.ones((1, 3), np.float32)
+    node = helper.make_node("Neg", ["x"], ["y"])
+    case = models.case(
+        [node], {"x": x}, outputs=[("y", FLOAT, ("n", 3))], shapes={"x": ("n", 3)}, feeds=[{"x": np.ones((4, 3), "f")}]
+    )
+    assert [outputs["y"].shape for outputs in observe(lab, case).outputs] == [(1, 3), (4, 3)]
+
+
+def test_names_with_slashes_can_be_calibrated(lab):
+    case = conv_net()
+    model = onnx.ModelProto.FromString(case.model)
+    model.graph.input[0].name = model.graph.node[0].input[0] = "block/x"
+    case = models.Case(model.SerializeToString(), tuple({"block/x": feed["x"]} for feed in case.feeds))
+    assert relative_error(lab, case, {"quantize": "offline"}) < 0.5
+
+
+@pytest.mark.parametrize(
+    ("case", "rule"),
+    [
+        pytest.param(
+            one(
+                "GroupNormalization",
+                np.ones((1, 4, 3), np.float32),
+                constants={"s": np.ones(4, np.float32), "b": np.ones(4, np.float32)},
+                opset=21,
+                num_groups=2,
+            ),
+            "operator not supported",
+            id="operator",
+        ),
+        pytest.param(one("Transpose", np.ones((2, 2), np.int8)), "input type without a counterpart", id="int8-input"),
+        pytest.param(one("Neg", np.array([2**40])), "int64 is computed in int32", id="large-int64"),
+        pytest.param(
+            one(
+                "QuantizeLinear",
+                np.ones((2, 3), np.float32),
+                constants={"s": np.array(1, np.float32), "z": np.array(0, np.int8)},
+                output=TensorProto.INT8,
+            ),
+            "quantised graph outputs",
+            id="int8-output",
+        ),
+    ],
+)
+def test_a_documented_refusal_is_recognised(lab, case, rule):
+    verdict = look(case, resolve("mnn"), {}, lab)
+    assert (verdict.word, verdict.rule) == (Word.REJECTS, rule), verdict.message
+
+
+def test_no_model_written_is_an_error_though_the_converter_reports_success(lab):
+    run = observe(lab, one("Hardmax", np.ones((2, 3), np.float32))).last
+    assert (run.stage, run.outcome, run.message) == ("convert", Outcome.ERROR, "no model was written")
+
+
+def test_a_crash_is_an_observation(lab):
+    observation = observe(lab, one("Max", np.ones((2, 3), np.float32)))
+    assert observation.last.outcome is Outcome.CRASH, "Max of one operand crashes MNN's converter on 3.6.1"
+    assert observation.last.signal == "SIGSEGV"
+    assert "Max op" in observation.last.log, "what native code said before is kept"
+    assert observe(lab, models.relu()).last.outcome is Outcome.OK, "the next case runs in a new process"
+
+
+def test_a_crash_of_the_quantiser_is_an_observation(lab):
+    observation = observe(lab, one("LRN", np.ones((1, 4, 6, 6), np.float32), size=3), {"quantize": "offline"})
+    assert observation.last.stage == "quantize"
+    assert observation.last.outcome is Outcome.CRASH, "KL on LRN crashes MNN 3.6.1, in a child of the worker"
+    assert observation.last.signal == "SIGSEGV"
+
+
+def test_output_types_are_read_without_the_onnx_package():
+    model = onnx.ModelProto.FromString(one("Cast", np.ones((2, 3), np.int64), output=FLOAT, to=FLOAT).model)
+    model.graph.output.add(name="z").type.tensor_type.elem_type = TensorProto.BOOL
+    assert mnn._output_types(model.SerializeToString()) == {"y": "float32", "z": "bool"}
+
+
+def test_images_keep_the_range_of_calibration(tmp_path):
+    feeds = [{"x": np.linspace(-2, 6, 3 * 4 * 5, dtype=np.float32).reshape(1, 3, 4, 5)}]
+    config = mnn._write_images(feeds, str(tmp_path))
+    (mean,), (normal,) = set(config["mean"]), set(config["normal"])
+    assert np.allclose([(0 - mean) * normal, (255 - mean) * normal], [-2, 6])
+    assert (tmp_path / "0000.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_does_not_run_is_not_the_quantisers_fault(lab):
+    pooled = one("MaxPool", models.grid((1, 1, 2, 2)), kernel_shape=[1, 1])
+    known = mask_of(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
+    assert look(pooled, resolve("mnn"), {"quantize": "offline"}, lab).stage == "quantize", "calibration runs the model"
+    found = examine(pooled, resolve("mnn"), {"quantize": "offline"}, lab, [known])
+    assert found.known == known.id, "the crash of the float model explains that of the quantiser"

@@ -1,0 +1,120 @@
+"""The target onnxruntime-quant: what its adapter promises, on the installed release."""
+
+import itertools
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from driftnet.findings.pipeline import look
+from driftnet.model.verdict import Outcome, Word
+from driftnet.targets.environments import resolve
+from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT, OPTIMIZERS
+from driftnet.targets.recipe import effective
+from onnx import helper
+
+from tests.support import models
+from tests.targets.test_mnn import conv_net, name_of
+
+STATIC = [
+    {"format": form, "calibration": calibration, "types": types, "per_channel": per_channel}
+    for form, calibration, types, per_channel in itertools.product(
+        ("QDQ", "QOperator"), ("MinMax", "Entropy", "Percentile"), ("s8s8", "u8s8", "u8u8"), (False, True)
+    )
+    if not (per_channel and types == "u8u8")
+]
+DYNAMIC = [
+    {"quantize": "dynamic", "types": types, "reduce_range": reduced}
+    for types, reduced in itertools.product(("s8s8", "u8u8"), (False, True))
+]
+OTHERS = [
+    {"preprocess": True},
+    {"symmetric_activations": True},
+    {"force_quantize": True},
+    {"dedicated_pairs": True},
+    {"reduce_range": True},
+    {"optimization": "off"},
+    {"threads": 2},
+]
+
+
+def observe(lab, recipe):
+    """(case, observation) of the small net."""
+    case = conv_net()
+    return case, lab.observe(case, resolve("onnxruntime-quant"), recipe)
+
+
+def quantized(recipe, folder):
+    """The graph that quantising the small net writes."""
+    case, options = conv_net(), effective(ONNXRUNTIME_QUANT, recipe)
+    folder.mkdir(exist_ok=True)
+    (folder / "model.onnx").write_bytes(case.model)
+    converted = ONNXRUNTIME_QUANT.convert(str(folder / "model.onnx"), str(folder), options)
+    calibration = case.calibration or case.feeds
+    return onnx.load(ONNXRUNTIME_QUANT.quantize(converted, calibration, str(folder), options)).graph
+
+
+@pytest.mark.parametrize("recipe", STATIC + DYNAMIC + OTHERS, ids=name_of)
+def test_every_recipe_quantises_and_runs(lab, recipe):
+    case, observation = observe(lab, recipe)
+    assert observation.last.outcome is Outcome.OK, f"{observation.last.message}\n{observation.last.log}"
+    for got, right in zip(observation.outputs, lab.reference.run(case).outputs):
+        error = np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()
+        assert 1e-4 < error < 0.1, f"{error:g} is no error of 8 bits"
+
+
+@pytest.mark.parametrize("recipe", STATIC + DYNAMIC, ids=name_of)
+def test_weights_keep_to_the_codes_of_the_declared_scheme(recipe, tmp_path):
+    scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
+    tensors = {t.name: onnx.numpy_helper.to_array(t) for t in quantized(recipe, tmp_path).initializer}
+    codes = {name: x.astype(int) for name, x in tensors.items() if name in ("w_quantized", "v_quantized")}
+    assert codes, f"no quantised weights among {sorted(tensors)}"
+    low, high = scheme.weight_codes
+    for name, x in codes.items():
+        assert low <= x.min() < x.max() <= high, f"{name} has codes {x.min()} to {x.max()}, not {low} to {high}"
+        assert max(high - x.max(), x.min() - low) < 1 or scheme.symmetric_weights, f"{name} wastes codes"
+        assert tensors[name.replace("_quantized", "_scale")].size == (len(x) if scheme.per_channel else 1)
+
+
+def test_formats_differ_in_the_operators_written(tmp_path):
+    operators = {}
+    for form in ("QDQ", "QOperator"):
+        operators[form] = {node.op_type for node in quantized({"format": form}, tmp_path / form).node}
+    assert "Conv" in operators["QDQ"]
+    assert "QLinearConv" in operators["QOperator"]
+
+
+def test_onnxruntime_knows_its_optimizers_by_these_names(tmp_path):
+    """Without FuseReluClip and its like a Relu before a Clip stays where it is."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Clip", ["r", "low", "high"], ["y"])]
+    constants = {"low": np.float32(-1), "high": np.float32(1)}
+    case = models.case(
+        nodes, {"x": models.grid((4,))}, {k: np.asarray(v) for k, v in constants.items()}, outputs=[("y", 1, (4,))]
+    )
+    optimised = {}
+    for disabled in ((), ("FuseReluClip",)):
+        settings = onnxruntime.SessionOptions()
+        settings.optimized_model_filepath = str(tmp_path / f"{len(disabled)}.onnx")
+        onnxruntime.InferenceSession(case.model, settings, disabled_optimizers=disabled)
+        optimised[disabled] = [n.op_type for n in onnx.load(settings.optimized_model_filepath).graph.node]
+    assert "FuseReluClip" in OPTIMIZERS
+    assert "Relu" not in optimised[()]
+    assert "Relu" in optimised[("FuseReluClip",)]
+
+
+def test_ranges_behind_float16_are_known_only_as_far_as_that_rounds(lab):
+    """Calibration computes in float32 what a model of float16 rounds; the standard deviation of nearly equal values is
+    another one then."""
+    nodes = [
+        helper.make_node("ReduceLogSumExp", ["x", "axes"], ["t"], keepdims=1),
+        helper.make_node("LayerNormalization", ["t", "t"], ["normalised", "mean", "s"], axis=0),
+        helper.make_node("Squeeze", ["s"], ["y"]),
+        helper.make_node("Conv", ["v", "w"], ["z"]),
+    ]
+    quarters = np.random.default_rng(7).integers(-16, 16, (1, 2, 3, 12)).astype(np.float16) / 4
+    one = np.ones((1, 1, 1, 1), np.float32)
+    outputs = [("y", onnx.TensorProto.FLOAT, ()), ("z", onnx.TensorProto.FLOAT, one.shape)]
+    constants = {"axes": np.int64([0, 2, 3]), "w": one}
+    case = models.case(nodes, {"x": quarters, "v": one}, constants, outputs=outputs, opset=21)
+    verdict = look(case, resolve("onnxruntime-quant"), {}, lab)
+    assert verdict.word is Word.AGREES, verdict.message
