@@ -28,10 +28,10 @@ from driftnet.generators.record import (
 from driftnet.generators.sizes import bounded, fresh_rank, fresh_sizes, per_feed
 from driftnet.generators.values import FLOAT, FLOAT8, INT4, INT8, INT64, NUMPY, STORAGE, STRING, UINT8, Fill, Shape
 
-WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantised weight stays exact
+WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantized weight stays exact
 
 _CODED = (*[(11, INT8, 127)] * 5, (11, UINT8, 127), (21, INT4, 7), (19, FLOAT8[0], 8))
-"""What a dequantised weight is stored as: since which opset, dtype, the largest code."""
+"""What a dequantized weight is stored as: since which opset, dtype, the largest code."""
 
 _CODES = {dtype: code for code, dtype in STORAGE.items()}
 _CONSTANTS = ("initializer", "constant")

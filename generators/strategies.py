@@ -13,7 +13,7 @@ from driftnet.generators.motifs import MOTIFS, Fragment
 from driftnet.generators.ops.table import CODES, OPERATORS
 from driftnet.generators.profile import Profile
 from driftnet.generators.record import RECORD
-from driftnet.generators.serialisation import build
+from driftnet.generators.serialization import build
 from driftnet.model.case import Case
 from hypothesis import strategies as st
 

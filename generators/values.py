@@ -90,7 +90,7 @@ SPECIAL = (
     Regime("ties", (0.0, 0.5, -0.5, 1.5, -1.5, 2.5, -2.5, 3.5, 1.0, -1.0, 127.5, -128.5), _DYADIC, _QUARTERS),
     Regime("huge", (0.0, 1e6, -1e6, 1.0, -1.0, 65504.0, -65504.0, 3e8, -3e8), _DYADIC, _QUARTERS),
     Regime("tiny", (0.0, 1e-6, -1e-6, 1e-20, -1e-20, 1.0, -1.0, 1e-3), _DYADIC, _QUARTERS),
-    Regime("faint", (0.0, 1e-6, -1e-6, 5e-7, -3e-7, 1e-8), _DYADIC, _QUARTERS),  # less than a bias can be quantised to
+    Regime("faint", (0.0, 1e-6, -1e-6, 5e-7, -3e-7, 1e-8), _DYADIC, _QUARTERS),  # less than a bias can be quantized to
     Regime("negative", (-1.0, -2.0, -0.5, -3.0, -1.5, -4.0, -0.25, -8.0), _DYADIC, _QUARTERS),
     Regime("sparse", (0.0, 0.0, 0.0, 1.0, 0.0, -1.0, 0.0, 0.0, 2.0), _DYADIC, _QUARTERS),
 )
@@ -190,7 +190,7 @@ def circle(pool: bytes) -> np.ndarray:
     return np.frombuffer(pool * (2 + 2 * ELEMENTS // len(pool)) if pool else bytes(4 * ELEMENTS), np.uint8)
 
 
-def materialise(
+def materialize(
     fill: Fill, dtype: int, shape: Shape, regime: Regime, pool: np.ndarray, period: int, shift: int = 0
 ) -> np.ndarray:
     """The numbers of one tensor. `pool` is a `circle` of `period` bytes; `shift` moves on in it, for another feed."""

@@ -16,16 +16,16 @@ from typing import Any
 import pytest
 from driftnet import api
 from driftnet.findings import corpus
-from driftnet.findings.known import Mask, mask_of
+from driftnet.findings.known import KnownIssue, issue_of
 from driftnet.findings.pipeline import CONFIRMING_RUNS, confirm, explanation, look
 from driftnet.model.inspect import Case
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Word
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 
-_LABORATORY = pytest.StashKey[Laboratory]()
+_LABORATORY = pytest.StashKey[Runner]()
 REPLAY_RUNS = 2
 
 
@@ -44,10 +44,10 @@ def divergence(signature: str) -> type[Divergence]:
     return type(re.sub(r"\W+", "_", signature), (Divergence,), {})
 
 
-def laboratory(config: pytest.Config) -> Laboratory:
+def runner_of(config: pytest.Config) -> Runner:
     """The workers of this pytest process, made when first asked for and closed with the session."""
     if _LABORATORY not in config.stash:
-        config.stash[_LABORATORY] = Laboratory()
+        config.stash[_LABORATORY] = Runner()
         config.add_cleanup(config.stash[_LABORATORY].close)
     return config.stash[_LABORATORY]
 
@@ -55,12 +55,12 @@ def laboratory(config: pytest.Config) -> Laboratory:
 class Examiner:
     """What the fixture `driftnet` is: examines cases, knowing the saved ones below `folder`."""
 
-    def __init__(self, lab: Laboratory, masks: Iterable[Mask] = ()) -> None:
-        self.lab, self.masks = lab, list(masks)
+    def __init__(self, runner: Runner, known_issues: Iterable[KnownIssue] = ()) -> None:
+        self.runner, self.known_issues = runner, list(known_issues)
 
     def knowing(self, folder: Path) -> Examiner:
         """The same examiner, which takes the open cases below `folder` as explanations."""
-        return Examiner(self.lab, [mask_of(saved) for saved in corpus.load_all(folder) if saved.status != "fixed"])
+        return Examiner(self.runner, [issue_of(saved) for saved in corpus.load_all(folder) if saved.status != "fixed"])
 
     def check(self, case: Case, target: str, recipe: Mapping[str, Any] | None = None) -> Word:
         """The verdict on one run of `case`.
@@ -68,14 +68,14 @@ class Examiner:
         Raises a subclass of Divergence for a failure that nothing explains and that fresh processes show every time.
         """
         installed = resolve(target)
-        verdict = look(case, installed, recipe or {}, self.lab)
+        verdict = look(case, installed, recipe or {}, self.runner)
         if not verdict.failed:
             return verdict.word
-        if explanation(case, installed, recipe or {}, verdict, self.lab, self.masks).rest is None:
+        if explanation(case, installed, recipe or {}, verdict, self.runner, self.known_issues).rest is None:
             return verdict.word
         if (
             DAMAGED_HEAP.search(verdict.message)
-            or confirm(case, installed, recipe or {}, self.lab)[1] < CONFIRMING_RUNS
+            or confirm(case, installed, recipe or {}, self.runner)[1] < CONFIRMING_RUNS
         ):
             return verdict.word  # what depends on the heap is for campaigns to find: a test is red or green
         where = f"{verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}"
@@ -85,7 +85,7 @@ class Examiner:
 @pytest.fixture(scope="session")
 def driftnet(pytestconfig: pytest.Config) -> Examiner:
     """Examine cases on real targets: `driftnet.knowing(corpus).check(case, "mnn", recipe)`."""
-    return Examiner(laboratory(pytestconfig))
+    return Examiner(runner_of(pytestconfig))
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
@@ -109,7 +109,7 @@ class CaseItem(pytest.Item):
     def runtest(self) -> None:
         """Pass, fail or xfail as the status of the case demands."""
         saved = corpus.load(self.path.parent)
-        result = api.replay_one(saved, "", REPLAY_RUNS, laboratory(self.config))
+        result = api.replay_one(saved, "", REPLAY_RUNS, runner_of(self.config))
         if not result["as_expected"]:
             raise Misbehaviour(
                 f"{saved.id} is {saved.status}, but on {result['target']}=={result['release']} it {result['outcome']}. "

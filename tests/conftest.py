@@ -1,11 +1,11 @@
 """Fixtures shared by the tests."""
 
 import pytest
-from driftnet.pytest_plugin import laboratory
-from driftnet.run.runner import Laboratory
+from driftnet.pytest_plugin import runner_of
+from driftnet.run.runner import Runner
 
 
 @pytest.fixture(scope="session")
-def lab(pytestconfig) -> Laboratory:
+def runner(pytestconfig) -> Runner:
     """Workers, one set for each process of pytest."""
-    return laboratory(pytestconfig)
+    return runner_of(pytestconfig)

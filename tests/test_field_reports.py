@@ -21,9 +21,9 @@ def run(*words):
     return end.value.code
 
 
-def test_1_a_permuted_shape_behind_a_qdq_pair_is_found_and_reduced(lab, tmp_path):
-    case = field_models.quantised_conv_net(tmp_path)
-    examination = examine(case, resolve("mnn"), {}, lab)
+def test_1_a_permuted_shape_behind_a_qdq_pair_is_found_and_reduced(runner, tmp_path):
+    case = field_models.quantized_conv_net(tmp_path)
+    examination = examine(case, resolve("mnn"), {}, runner)
     finding = examination.finding
     assert examination.verdict.word is Word.FAILS, "the whole model gives no output"
     assert finding.verdict.kind == Kind.WRONG_SHAPE
@@ -44,27 +44,27 @@ def test_1_a_permuted_shape_behind_a_qdq_pair_is_found_and_reduced(lab, tmp_path
     ],
     ids=lambda recipe: "-".join(map(str, recipe.values())) or "float",
 )
-def test_2_every_outcome_of_quantising_a_multi_input_gru_is_classified(lab, recipe):
-    verdict = look(field_models.multi_input_gru(), resolve("mnn"), recipe, lab)
+def test_2_every_outcome_of_quantizing_a_multi_input_gru_is_classified(runner, recipe):
+    verdict = look(field_models.multi_input_gru(), resolve("mnn"), recipe, runner)
     assert verdict.word is not Word.INVALID, verdict.message
     assert verdict.message or verdict.word is Word.AGREES, "an outcome that is not agreement says what it is"
     if verdict.failed:
         assert verdict.stage
         assert verdict.kind
-    assert look(models.relu(), resolve("mnn"), {}, lab).word is Word.AGREES, "the laboratory survived"
+    assert look(models.relu(), resolve("mnn"), {}, runner).word is Word.AGREES, "the runner survived"
 
 
-def test_3_grouped_conv_transpose_and_norm_is_clean_on_the_current_mnn(lab):
+def test_3_grouped_conv_transpose_and_norm_is_clean_on_the_current_mnn(runner):
     for groups in (1, 2, 4):
         for level in (0, 1, 2):
             case = models.grouped_conv_transpose_and_norm(groups)
-            verdict = look(case, resolve("mnn"), {"optimize_level": level}, lab)
+            verdict = look(case, resolve("mnn"), {"optimize_level": level}, runner)
             assert (verdict.word, verdict.tier) == (Word.AGREES, "exact"), verdict.message
 
 
-def test_3_a_converter_that_folds_norms_ignoring_groups_is_caught_and_reduced_to_the_two_nodes(lab):
+def test_3_a_converter_that_folds_norms_ignoring_groups_is_caught_and_reduced_to_the_two_nodes(runner):
     planted = resolve("tests.support.planted:FOLDS_NORM_IGNORING_GROUPS")
-    finding = examine(models.grouped_conv_transpose_and_norm(), planted, {}, lab).finding
+    finding = examine(models.grouped_conv_transpose_and_norm(), planted, {}, runner).finding
     assert finding.verdict.kind == Kind.WRONG_VALUES
     assert [node.op_type for node in finding.case.proto.graph.node] == ["ConvTranspose", "BatchNormalization"]
     assert elements(finding.case) <= 64
@@ -88,14 +88,14 @@ def test_4_a_calibration_feed_that_contradicts_the_model_is_the_users_mistake(tm
     assert "'timestep' has shape [160, 16], the model expects [2, 16]" in error["message"]
 
 
-def test_4_the_same_model_with_a_right_calibration_feed_quantises(lab):
+def test_4_the_same_model_with_a_right_calibration_feed_quantizes(runner):
     model = field_models.unet_with_time_embedding()
     feed = {"sample": np.ones((2, 4, 8, 8), np.float32), "timestep": np.ones((2, 16), np.float32)}
     case = models.Case(model.SerializeToString(), (feed,), (feed,))
     for recipe in (
         {"calibration": c, "format": f} for c in ("MinMax", "Entropy", "Percentile") for f in ("QDQ", "QOperator")
     ):
-        verdict = look(case, resolve("onnxruntime-quant"), recipe, lab)
+        verdict = look(case, resolve("onnxruntime-quant"), recipe, runner)
         assert not verdict.failed, f"{recipe}: {verdict.message}"
 
 

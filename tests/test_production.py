@@ -83,10 +83,10 @@ def test_a_sequence_of_another_length_runs_through_the_transformer():
 
 @pytest.mark.parametrize("qdq", [True, False], ids=["QDQ", "QOperator"])
 @pytest.mark.parametrize("name", ["mobilenet_v2", "transformer"])
-def test_a_quantised_production_model_is_quantised_and_runs(name, qdq):
+def test_a_quantized_production_model_is_quantized_and_runs(name, qdq):
     case = production.SMALL[name]()
-    quantised = production.quantised(case, qdq=qdq)
-    assert any(node.op_type == "QuantizeLinear" for node in quantised.proto.graph.node)
-    assert any(node.op_type.startswith("QLinear") for node in quantised.proto.graph.node) != qdq
-    (exact,), (rough,) = run(case, case.feeds[0]), run(quantised, case.feeds[0])
-    assert np.corrcoef(exact.ravel(), rough.ravel())[0, 1] > 0.8, f"{name} is something else when quantised"
+    quantized = production.quantized(case, qdq=qdq)
+    assert any(node.op_type == "QuantizeLinear" for node in quantized.proto.graph.node)
+    assert any(node.op_type.startswith("QLinear") for node in quantized.proto.graph.node) != qdq
+    (exact,), (rough,) = run(case, case.feeds[0]), run(quantized, case.feeds[0])
+    assert np.corrcoef(exact.ravel(), rough.ravel())[0, 1] > 0.8, f"{name} is something else when quantized"

@@ -94,7 +94,7 @@ def _second_shape(form: str, keep: int, shape: Shape) -> Shape:
 
 
 LITERALS = (*[None] * 24, 1.0, 0.0, 0.5, 2.0, 2**0.5, 1e-5, 0.044715, (2 / math.pi) ** 0.5, -1.0, 3.0, 6.0, 1 / 6)
-"""Numbers that hand-written layers hold and optimisers look for."""
+"""Numbers that hand-written layers hold and optimizers look for."""
 
 
 def literal(b: Builder, x: Value) -> Value | None:

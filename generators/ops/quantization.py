@@ -1,4 +1,4 @@
-"""Quantisation, and products of integers."""
+"""Quantization, and products of integers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from driftnet.generators.ops.registry import operator
 from driftnet.generators.values import FLOAT, FLOAT8, INT8, INT32, RANGES, STORAGE, UINT8, Fill, Shape
 
 SCALES = (0.0625, 1.0, 0.5, 0.03125, 0.0078125, 0.1)
-"""Dyadic but for the last, so that dequantised numbers stay exact."""
+"""Dyadic but for the last, so that dequantized numbers stay exact."""
 
 
 CODES = Fill("range", low=0, high=15)

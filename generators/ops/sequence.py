@@ -7,7 +7,7 @@ from driftnet.generators.builder import Builder, each
 from driftnet.generators.graph import Value
 from driftnet.generators.operands import constant, data, made
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.serialisation import value_type
+from driftnet.generators.serialization import value_type
 from driftnet.generators.values import BOOL, FLOAT, INT64, Shape
 
 

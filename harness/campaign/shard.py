@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.vacuity import revived, vacuous
+from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.findings import corpus
-from driftnet.findings.known import Mask, mask_of
+from driftnet.findings.known import KnownIssue, issue_of
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.generators import bulk
 from driftnet.handover import handover
 from driftnet.model.inspect import Case
 from driftnet.on_grid.construct import construct
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
@@ -73,11 +73,11 @@ class Shard:
     """The state of one process: its workers, its targets, and what is known so far."""
 
     plan: Plan
-    lab: Laboratory
+    runner: Runner
     stopping: Callable[[], bool]
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
-    masks: dict[str, Mask] = field(default_factory=dict)
+    known_issues: dict[str, KnownIssue] = field(default_factory=dict)
     paths: dict[str, Path] = field(default_factory=dict)
     warned: bool = False
 
@@ -89,14 +89,14 @@ class Shard:
     def learn(self, folder: Path) -> None:
         """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more."""
         for path in case_folders(folder):
-            if path.name not in self.masks:
+            if path.name not in self.known_issues:
                 saved = corpus.load(path)
                 if saved.status != "fixed":
-                    self.masks[path.name], self.paths[path.name] = mask_of(saved), path
+                    self.known_issues[path.name], self.paths[path.name] = issue_of(saved), path
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events."""
-        if not (self.warned or self.lab.network_isolated):
+        if not (self.warned or self.runner.network_isolated):
             self.warned = True
             yield {"event": "warning", "message": NO_NETWORK_NAMESPACE}
         self.learn(self.plan.cases)
@@ -108,29 +108,29 @@ class Shard:
                 return
             variant, is_vacuous = self._telling(variant, installed, chosen)
             effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
-            result = examine(variant, installed, chosen, self.lab, list(self.masks.values()), effort=effort)
+            result = examine(variant, installed, chosen, self.runner, list(self.known_issues.values()), effort=effort)
             if result.known:  # what explained this one is likely to explain the next: ask it first
-                self.masks = {result.known: self.masks[result.known], **self.masks}
+                self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
             operators = sorted({node.op_type for node in variant.proto.graph.node})
             event = self._examined(index, installed, chosen, result)
-            yield event | {"operators": operators, "vacuous": is_vacuous}
+            yield event | {"operators": operators, "insensitive": is_vacuous}
             if result.finding and not result.known:
                 path = corpus.save(result.finding.to_save(), self.plan.cases)
-                handover.write(path, installed, self.lab)
+                handover.write(path, installed, self.runner)
                 self.learn(self.plan.cases)
                 yield {"event": "found", "index": index, "path": str(path), "release": installed.release}
 
     def _case(self, index: int, favoured: str) -> Case:
         if self.seeds:
-            return neighbours.neighbour(self.seeds, self.plan.seed, index, self.lab.reference)
+            return neighbours.neighbour(self.seeds, self.plan.seed, index, self.runner.reference)
         return bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
 
     def _telling(self, case: Case, installed: Installed, chosen: Recipe) -> tuple[Case, bool]:
-        """A case that is to be quantised, with other numbers where no damage could show; and whether that remains."""
+        """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""
         scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
-        if scheme is None or not vacuous(case, self.lab.reference):
+        if scheme is None or not insensitive(case, self.runner.reference):
             return case, False
-        other = revived(case, self.lab.reference, self.plan.seed)
+        other = revived(case, self.runner.reference, self.plan.seed)
         return other or case, other is None
 
     def _examined(self, index: int, installed: Installed, chosen: Recipe, result: Examination) -> dict[str, Any]:
@@ -148,7 +148,12 @@ class Shard:
     def _weights(self, target: str) -> dict[str, float]:
         if not self.plan.steer:
             return {}
-        return {op: STEERED_WEIGHT for mask in self.masks.values() if mask.target == target for op in mask.op_types}
+        return {
+            op: STEERED_WEIGHT
+            for issue in self.known_issues.values()
+            if issue.target == target
+            for op in issue.op_types
+        }
 
 
 def case_folders(root: Path) -> list[Path]:
@@ -159,7 +164,7 @@ def case_folders(root: Path) -> list[Path]:
 def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[tuple[Case, dict[str, Any]]]:
     """The (case, recipe) pairs that index `index` stands for on one target, the same wherever it is examined.
 
-    Where a recipe quantises and the graph allows it, half of the cases are put on the quantiser's grid.
+    Where a recipe quantizes and the graph allows it, half of the cases are put on the quantizer's grid.
     """
     rng = random.Random(f"{seed}/{index}/{installed.target.name}")
     for _ in range(RECIPES_PER_MODEL):
@@ -183,9 +188,9 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
-        lab = Laboratory(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
-        util.Finalize(None, lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
-        _shard = Shard(plan, lab, stop.is_set)
+        runner = Runner(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
+        util.Finalize(None, runner.close, exitpriority=10)  # multiprocessing's children run no atexit functions
+        _shard = Shard(plan, runner, stop.is_set)
     except UserError as e:
         _shard = e
     except Exception as e:

@@ -16,7 +16,7 @@ from driftnet.model.verdict import Word
 
 Types = Mapping[str, type | tuple[type, ...]]
 _RESULT: Types = {
-    **dict.fromkeys(("cases", "models", "seed", "next_index", "unconfirmed", "vacuous"), int),
+    **dict.fromkeys(("cases", "models", "seed", "next_index", "unconfirmed", "insensitive"), int),
     **dict.fromkeys(("wall_seconds", "cpu_seconds"), (int, float)),
     **dict.fromkeys(("verdicts", "abstained", "operators", "rules"), dict),
     **dict.fromkeys(("findings", "errors"), list),
@@ -36,7 +36,7 @@ class Summary:
     verdicts, rules   verdict words and documented rules -> cases
     abstained   operator type -> cases that no tier could decide because of it
     operators   operator type -> cases that hold it, of those that the target did not refuse
-    vacuous     cases in which no damage could have shown, examined as they were: no other numbers helped
+    insensitive     cases in which no damage could have shown, examined as they were: no other numbers helped
     findings    id -> what the JSON says of a new or known finding; `times` says how often it was met
     unconfirmed  failures that fresh workers did not show again;   errors   of driftnet itself
     wall_before, cpu_before   seconds that the runs before this one took, where it goes on with one
@@ -50,7 +50,7 @@ class Summary:
     rules: Counter[str] = field(default_factory=Counter)
     abstained: Counter[str] = field(default_factory=Counter)
     operators: Counter[str] = field(default_factory=Counter)
-    vacuous: int = 0
+    insensitive: int = 0
     findings: dict[str, dict[str, Any]] = field(default_factory=dict)
     unconfirmed: int = 0
     errors: list[dict[str, Any]] = field(default_factory=list)
@@ -102,7 +102,7 @@ class Summary:
             "abstained": dict(self.abstained.most_common()),
             "abstention_rates": self._abstention_rates(),
             "operators": dict(self.operators.most_common()),
-            "vacuous": self.vacuous,
+            "insensitive": self.insensitive,
             "rules": dict(self.rules.most_common()),
             "unconfirmed": self.unconfirmed,
             "findings": list(self.findings.values()),
@@ -118,7 +118,7 @@ class Summary:
         _check_types(result, _RESULT)
         if result["seed"] != self.seed:
             raise ValueError(f"that run has seed {result['seed']}, not {self.seed}")
-        for name in ("cases", "models", "next_index", "unconfirmed", "vacuous"):
+        for name in ("cases", "models", "next_index", "unconfirmed", "insensitive"):
             setattr(self, name, result[name])
         for name in ("verdicts", "abstained", "operators", "rules"):
             _check_types(result[name], dict.fromkeys(result[name], int))
@@ -137,7 +137,7 @@ class Summary:
         self.abstained.update(verdict.get("abstained", ()))
         if verdict["word"] != Word.REJECTS:
             self.operators.update(event["operators"])
-        self.vacuous += event["vacuous"]
+        self.insensitive += event["insensitive"]
         if rule := verdict.get("rule"):
             self.rules[rule] += 1
         self.unconfirmed += not event["confirmed"]

@@ -52,8 +52,8 @@ def stage_at_fault(
     """The stage that goes wrong, as far as it can be told from outside; "" where it cannot.
 
     A stage that reports a failure is the one, and the executor where it does not execute an artifact as it is written.
-    What quantising has no part in, be it its error or an artifact that is wrong, the converter brought about. A wrong
-    result is the quantiser's where it goes away without quantising and the quantised model, executed for what it is, is
+    What quantizing has no part in, be it its error or an artifact that is wrong, the converter brought about. A wrong
+    result is the quantizer's where it goes away without quantizing and the quantized model, executed for what it is, is
     executed rightly; the executor's where it is not. Else it is the stage whose options cure it.
     """
     wrong = verdict.word is Word.DIVERGES
@@ -63,24 +63,24 @@ def stage_at_fault(
     if verdict.stage == "quantize":
         return "quantize" if plain or not _may_be_plain(target) else "convert"
     if plain and target.scheme(effective(target, recipe)):
-        return _executor_or_quantiser(case, recipe, plain, target, watch)
+        return _executor_or_quantizer(case, recipe, plain, target, watch)
     stages = {remedy.stage for remedy in found} - {"quantize"}
     return stages.pop() if len(stages) == 1 else ""
 
 
-def _executor_or_quantiser(case: Case, recipe: Recipe, plain: Remedy, target: Target, watch: Watch) -> str:
+def _executor_or_quantizer(case: Case, recipe: Recipe, plain: Remedy, target: Target, watch: Watch) -> str:
     _, observation = watch(case, recipe)
     if not observation or not observation.artifact or "model" not in observation.artifact:
         return "quantize"
     executed = {option.name for option in target.options if option.stage == "execute"}
     chosen = {name: value for name, value in recipe.items() if name in executed} | {plain.option: plain.value}
-    quantised = replace(case, model=observation.artifact["model"], calibration=())
-    again, _ = watch(quantised, canonical(target, chosen))
+    quantized = replace(case, model=observation.artifact["model"], calibration=())
+    again, _ = watch(quantized, canonical(target, chosen))
     return "execute" if again.failed else "quantize" if again.word is Word.AGREES else ""
 
 
 def _may_be_plain(target: Target) -> bool:
-    """Whether the target has an option under which nothing is quantised."""
+    """Whether the target has an option under which nothing is quantized."""
     return any(
         target.scheme(effective(target, {option.name: value})) is None
         for option in target.options

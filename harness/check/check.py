@@ -17,7 +17,7 @@ import numpy as np
 from driftnet.check.attribution import Remedy, remedies, stage_at_fault
 from driftnet.check.localize import Fault, Search, locate
 from driftnet.check.result import Checked, Diagnosis
-from driftnet.findings.known import Mask
+from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import HURRIED, Effort, Examination, examine, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case
@@ -31,7 +31,7 @@ from driftnet.oracle.question import distance
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe, canonical
 
@@ -65,8 +65,8 @@ class Inquiry:
     case: Case
     installed: Installed
     recipe: Recipe
-    lab: Laboratory
-    masks: Sequence[Mask]
+    runner: Runner
+    known_issues: Sequence[KnownIssue]
     deadline: float
     tell: Callable[[str], None]
     started: int
@@ -75,11 +75,11 @@ class Inquiry:
     @property
     def left(self) -> int:
         """Runs that are left."""
-        return self.limit - (self.lab.target_runs - self.started)
+        return self.limit - (self.runner.target_runs - self.started)
 
     def watch(self, case: Case, recipe: Recipe | None = None) -> tuple[Verdict, Observation | None]:
         """One run of a part of the model."""
-        return watch(case, self.installed, self.recipe if recipe is None else recipe, self.lab)
+        return watch(case, self.installed, self.recipe if recipe is None else recipe, self.runner)
 
     def look(self, case: Case, share: float = 1.0) -> Verdict:
         """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
@@ -106,8 +106,8 @@ def check(
     case: Case,
     installed: Installed,
     recipe: Recipe,
-    lab: Laboratory,
-    masks: Sequence[Mask],
+    runner: Runner,
+    known_issues: Sequence[KnownIssue],
     *,
     seconds: float = math.inf,
     tell: Callable[[str], None] = lambda text: None,
@@ -119,23 +119,25 @@ def check(
     computing = sum(node.op_type not in UNCOUNTED for node in case.proto.graph.node)
     limit = max(RUNS, int(RUNS_A_NODE * computing))
     deadline = time.monotonic() + seconds
-    inquiry = Inquiry(case, installed, recipe, lab, masks, deadline, tell, lab.target_runs, limit)
+    inquiry = Inquiry(case, installed, recipe, runner, known_issues, deadline, tell, runner.target_runs, limit)
     tell("the whole model")
     verdict, observation = inquiry.watch(case)
     if observation is None:
         return Checked(verdict, culprits=verdict.culprits)
     random = _random_outputs(case)
-    errors = {name: said for name, said in _errors(case, observation, lab).items() if name not in random}
+    errors = {name: said for name, said in _errors(case, observation, runner).items() if name not in random}
     checked = Checked(verdict, observation, outputs=errors, random=random)
     if verdict.word is Word.AGREES and verdict.tier == exact.TIER and not verdict.rule:
         return dataclasses.replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
         return checked
-    with lab.hurried(HURRIED * lab.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * lab.last_seconds)):
-        return _localised(inquiry, checked)
+    with runner.hurried(
+        HURRIED * runner.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * runner.last_seconds)
+    ):
+        return _localized(inquiry, checked)
 
 
-def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
+def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
     case, whole, found = inquiry.case, checked.verdict, Found()
     try:
@@ -146,7 +148,7 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
         found.interrupted = True
     diagnoses = found.diagnoses
     examined = len(diagnoses) >= len(_sorts(case, found.faults)) and (whole.in_values or not whole.failed)
-    rule = _excuse(inquiry.masks, diagnoses) if examined else ""
+    rule = _excuse(inquiry.known_issues, diagnoses) if examined else ""
     right = [j for j in found.judged if _vouches(j.verdict) or (rule and j.verdict.in_values)]
     affirmed = {node for j in right for node in j.nodes}
     live, graph = live_nodes(case), case.proto.graph
@@ -166,7 +168,7 @@ def _localised(inquiry: Inquiry, checked: Checked) -> Checked:
 
 def _find(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     try:
-        recorded = recording(inquiry.case, inquiry.lab.reference.record)
+        recorded = recording(inquiry.case, inquiry.runner.reference.record)
     except ReferenceError as e:
         inquiry.tell(f"no windows: {e}")
     else:
@@ -211,7 +213,7 @@ def _locate(
             faults.append(fault)
             inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
     except ExhaustedError:
-        inquiry.tell("localisation: the budget is spent")
+        inquiry.tell("localization: the budget is spent")
 
 
 def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
@@ -251,12 +253,12 @@ def _examined(inquiry: Inquiry, case: Case) -> Examination:
     inquiry.tell("reducing")
     seconds, calls = max(0.0, inquiry.deadline - time.monotonic()), max(0, inquiry.left - RESERVED)
     effort = Effort(seconds=seconds, calls=calls)
-    return examine(case, inquiry.installed, inquiry.recipe, inquiry.lab, inquiry.masks, effort=effort)
+    return examine(case, inquiry.installed, inquiry.recipe, inquiry.runner, inquiry.known_issues, effort=effort)
 
 
 def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case, examined: Examination) -> Diagnosis:
     """The fault of `nodes`, with what makes it go away: both as it was found in `case` and reduced, because what is
-    left of a bias that a converter loses may be zeros of which only a quantiser's parameters still tell. What was known
+    left of a bias that a converter loses may be zeros of which only a quantizer's parameters still tell. What was known
     before is not reduced."""
     finding, target = examined.finding, inquiry.installed.target
     about = (finding.case, finding.recipe, finding.verdict) if finding else (case, inquiry.recipe, examined.verdict)
@@ -314,13 +316,13 @@ def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
     return tuple((node.name or next(name for name in node.output if name), node.op_type) for node in nodes)
 
 
-def _excuse(masks: Sequence[Mask], diagnoses: Sequence[Diagnosis]) -> str:
+def _excuse(known_issues: Sequence[KnownIssue], diagnoses: Sequence[Diagnosis]) -> str:
     """The rule by which the faults are no failure of the model, "" where one of them is.
 
     They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
     operator, not once for every model that has it.
     """
-    documented = {mask.id: mask.rule for mask in masks}
+    documented = {issue.id: issue.rule for issue in known_issues}
 
     def rule(examined: Examination) -> str:
         known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
@@ -336,10 +338,10 @@ def _random_outputs(case: Case) -> tuple[str, ...]:
     return tuple(name for name in graph.outputs if any(is_random(node, graph) for node in graph.ancestors(name)))
 
 
-def _errors(case: Case, observation: Observation, lab: Laboratory) -> dict[str, tuple[float, float]]:
+def _errors(case: Case, observation: Observation, runner: Runner) -> dict[str, tuple[float, float]]:
     """Of each output the largest error over all feeds, and the largest magnitude it should have."""
     errors: dict[str, tuple[float, float]] = {}
-    for got, expected in zip(observation.outputs, lab.reference.run(case).outputs):
+    for got, expected in zip(observation.outputs, runner.reference.run(case).outputs):
         for name, right in expected.items():
             error = math.inf
             if name in got and got[name].shape == right.shape:

@@ -1,4 +1,4 @@
-"""Localisation: the smallest sets of a model's nodes that go wrong by themselves.
+"""Localization: the smallest sets of a model's nodes that go wrong by themselves.
 
 By layer: a single node that is fed what the reference computed, and fails. By fusion: several nodes that fail together
 though no part of them does, which is what a converter's fold or an executor's fused kernel looks like. A failing window
@@ -31,7 +31,7 @@ class Fault:
 
 @dataclass(frozen=True, eq=False)
 class Search:
-    """What a localisation asks, and what it was told.
+    """What a localization asks, and what it was told.
 
     look    the verdict on a part; it may raise ExhaustedError to end the search
     target  name of the target, for signatures

@@ -98,7 +98,7 @@ def _timeout(seconds: float) -> Callable[[Any], Any]:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="driftnet")
 def driftnet() -> None:
-    """Differential fuzz testing for ONNX deployment toolchains: convert, quantize, execute, compare, minimise.
+    """Differential fuzz testing for ONNX deployment toolchains: convert, quantize, execute, compare, minimize.
 
     Exit status: 0 clean, 1 a new finding, 2 bad usage or an error of driftnet, 3 only known findings.
     """
@@ -175,7 +175,7 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
 @click.option("--calibration", type=_PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
 @click.option("--recipe", "recipe_json", metavar="JSON", help="The whole recipe, e.g. '{\"optimize_level\": 0}'.")
-@click.option("--quantize", metavar="Q", help="The target's quantisation method; short for --option quantize=Q.")
+@click.option("--quantize", metavar="Q", help="The target's quantization method; short for --option quantize=Q.")
 @click.option("--option", "options", multiple=True, metavar="K=V", help="One option of the target.")
 @click.option("--sweep", is_flag=True, help="Every value of every option in turn.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
@@ -186,7 +186,9 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
     metavar="SECONDS",
     help="Of each target and recipe, after which nothing new is begun.",
 )
-@click.option("--anonymise", is_flag=True, help="Write nothing of the model that the failure does not need.")
+@click.option(
+    "--anonymize", "--anonymise", is_flag=True, help="Write nothing of the model that the failure does not need."
+)
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus(_there)
 @_python
@@ -201,8 +203,8 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     """
     if sum([given["sweep"], bool(given["recipe_json"]), bool(given["quantize"] or given["options"])]) > 1:
         raise UserError("--recipe, --sweep and --quantize/--option exclude each other", hint="driftnet check --help")
-    if given["anonymise"] and not given["out"]:
-        raise UserError("--anonymise says how to write a reduced case, not where", hint="give --out DIR too")
+    if given["anonymize"] and not given["out"]:
+        raise UserError("--anonymize says how to write a reduced case, not where", hint="give --out DIR too")
     options = dict(_pair(text, "--option K=V") for text in given["options"])
     if given["quantize"]:
         options["quantize"] = given["quantize"]
@@ -223,10 +225,10 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
             memory_gib=given["memory"],
             budget=given["budget"],
             tell=tell,
-            anonymous=given["anonymise"],
+            anonymous=given["anonymize"],
         )
     _warn_of_the_network(result)
-    if given["out"] and given["anonymise"]:
+    if given["out"] and given["anonymize"]:
         result["page"] = str(pages.write_check(pages.nameless(result), Path("model.onnx"), given["out"]))
     elif given["out"]:
         fed = [word for name in ("inputs", "calibration") if given[name] for word in (f"--{name}", str(given[name]))]
@@ -236,21 +238,21 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
     return api.check_status(result)
 
 
-@driftnet.command(short_help="Is this a right quantisation of that?")
+@driftnet.command(short_help="Is this a right quantization of that?")
 @click.argument("model", type=_PATH, metavar="FLOAT.onnx")
-@click.argument("quantised", type=_PATH, metavar="QUANTIZED.onnx")
+@click.argument("quantized", type=_PATH, metavar="QUANTIZED.onnx")
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
 @_timeout(60.0)
 @_memory
 @_json
-def audit(model: Path, quantised: Path, as_json: bool, **given: Any) -> int:
-    """Is this a right quantisation of that, whatever tool made it, and executed as it is written?
+def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
+    """Is this a right quantization of that, whatever tool made it, and executed as it is written?
 
     Exit status: 0 yes; 1 no, and what is wrong; 2 a mistake in what was given.
     """
-    with ERR.status(f"auditing {quantised}"):
+    with ERR.status(f"auditing {quantized}"):
         result = api.audit(
-            model, quantised, inputs=given["inputs"], timeout=given["timeout"], memory_gib=given["memory"]
+            model, quantized, inputs=given["inputs"], timeout=given["timeout"], memory_gib=given["memory"]
         )
     _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.audit(OUT, result))
@@ -331,7 +333,7 @@ def targets(prune: bool, as_json: bool) -> int:
     return 0
 
 
-@driftnet.command(short_help="Plant bugs: does the oracle see them?")
+@driftnet.command(short_help="Mutant bugs: does the oracle see them?")
 @click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")

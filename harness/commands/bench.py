@@ -26,7 +26,7 @@ from driftnet.generators.quality import PLANTED, minimal, operators
 from driftnet.generators.strategies import cases as drawn_cases
 from driftnet.model.inspect import Case, nodes
 from driftnet.oracle.judge import judge
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import effective
 from driftnet.util.errors import UserError
@@ -43,27 +43,27 @@ def cases(models: int = MODELS, targets: Sequence[str] = ("mnn", "onnxruntime-qu
     """
     spent: dict[str, float] = defaultdict(float)
     count = 0
-    with Laboratory() as lab:
+    with Runner() as runner:
         installed = [resolve(word) for word in targets]
-        before = time.process_time() + lab.cpu_seconds
+        before = time.process_time() + runner.cpu_seconds
         for index in range(models):
-            with _timed(spent, "generate", lab):
+            with _timed(spent, "generate", runner):
                 case = bulk.case(0, index)
             for one in installed:
                 for variant, chosen in drawn(case, one, 0, index):
                     count += 1
-                    with _timed(spent, "reference", lab):
-                        reference = lab.reference.run(variant)
+                    with _timed(spent, "reference", runner):
+                        reference = runner.reference.run(variant)
                     if reference.error or reference.broken:
                         continue
-                    with _timed(spent, "target", lab):
-                        observation = lab.observe(variant, one, chosen)
+                    with _timed(spent, "target", runner):
+                        observation = runner.observe(variant, one, chosen)
                     for run in observation.stages:
                         spent[f"{one.target.name} {run.stage}"] += run.seconds
-                    with _timed(spent, "oracle", lab):
+                    with _timed(spent, "oracle", runner):
                         options = effective(one.target, chosen)
-                        judge(variant, observation, target=one.target, options=options, reference=lab.reference)
-        total = time.process_time() + lab.cpu_seconds - before
+                        judge(variant, observation, target=one.target, options=options, reference=runner.reference)
+        total = time.process_time() + runner.cpu_seconds - before
     milliseconds = {f"{stage}, ms per case": 1000 * seconds / count for stage, seconds in sorted(spent.items())}
     return {"cases per CPU second": count / total, **milliseconds}
 
@@ -130,7 +130,7 @@ def check(models: Mapping[str, Callable[[], Case]] | None = None) -> dict[str, f
 
 FORMS: Mapping[str, Sequence[str]] = {
     "float on onnxruntime": ("--target", "onnxruntime-quant", "--quantize", "none"),
-    "quantised by onnxruntime": ("--target", "onnxruntime-quant"),
+    "quantized by onnxruntime": ("--target", "onnxruntime-quant"),
     "float on MNN": ("--target", "mnn"),
 }
 
@@ -202,8 +202,8 @@ def read(path: Path) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _timed(spent: dict[str, float], name: str, lab: Laboratory) -> Iterator[None]:
-    """Add the CPU seconds of a block, in this process and in the workers of `lab`, to spent[name]."""
-    started = time.process_time() + lab.cpu_seconds
+def _timed(spent: dict[str, float], name: str, runner: Runner) -> Iterator[None]:
+    """Add the CPU seconds of a block, in this process and in the workers of `runner`, to spent[name]."""
+    started = time.process_time() + runner.cpu_seconds
     yield
-    spent[name] += time.process_time() + lab.cpu_seconds - started
+    spent[name] += time.process_time() + runner.cpu_seconds - started

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from driftnet.campaign import coordinator as campaign
+from driftnet.campaign import coordinator
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.shard import Event, Plan, case_folders
 from driftnet.campaign.summary import Summary
 from driftnet.findings import corpus
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case
-from driftnet.run.runner import MEMORY_GIB, Laboratory
+from driftnet.run.runner import MEMORY_GIB, Runner
 from driftnet.targets.environments import DEFAULT_TARGETS, resolve
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
@@ -60,8 +60,8 @@ def fuzz(
         resolve(word, python=python)
     _check_focus(focus)
     if seeds:
-        with Laboratory(memory_gib=memory_gib) as lab:
-            neighbours.check(seeds, lab.reference)
+        with Runner(memory_gib=memory_gib) as runner:
+            neighbours.check(seeds, runner.reference)
     plan = Plan(
         targets=tuple(targets),
         seed=seed,
@@ -84,7 +84,7 @@ def fuzz(
         _restore(summary, report / "summary.json")
     if minutes is None and cases is None:
         minutes = 2.0
-    bounds = campaign.Bounds(
+    bounds = coordinator.Bounds(
         seconds=math.inf if minutes is None else minutes * 60, cases=math.inf if cases is None else cases
     )
 
@@ -95,7 +95,7 @@ def fuzz(
         for listener in listeners:
             listener(summary, event)
 
-    campaign.run(plan, bounds, workers=workers, listener=hear, first_index=summary.next_index)
+    coordinator.run(plan, bounds, workers=workers, listener=hear, first_index=summary.next_index)
     return summary
 
 
@@ -119,12 +119,12 @@ def generate(
 
 
 def _generate_neighbours(cases: int, seed: int, out: Path, paths: Sequence[Path]) -> dict[str, Any]:
-    with Laboratory(small_models=True) as lab:
-        started = lab.all_cpu_seconds
-        seeds = neighbours.check(paths, lab.reference)
+    with Runner(small_models=True) as runner:
+        started = runner.all_cpu_seconds
+        seeds = neighbours.check(paths, runner.reference)
         for index in range(cases):
-            _write_case(neighbours.neighbour(seeds, seed, index, lab.reference), out, index)
-        return {"cases": cases, "cpu_seconds": round(lab.all_cpu_seconds - started, 3)}
+            _write_case(neighbours.neighbour(seeds, seed, index, runner.reference), out, index)
+        return {"cases": cases, "cpu_seconds": round(runner.all_cpu_seconds - started, 3)}
 
 
 def _write_case(case: Case, out: Path, index: int) -> None:

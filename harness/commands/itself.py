@@ -68,7 +68,7 @@ def selfcheck(
     corpus_folder: Path = Path("corpus"),
     listener: selfchecks.Listener = selfchecks.nobody,
 ) -> dict[str, Any]:
-    """Plant bugs into real targets and count which are detected, on `cases` effective cases of each kind of bug.
+    """Mutant bugs into real targets and count which are detected, on `cases` effective cases of each kind of bug.
 
     kinds  names of planted bugs, all by default; the listener is told of each that is done. What the open cases in
     `corpus_folder` explain is no false alarm. Raises UserError for a kind that there is not.

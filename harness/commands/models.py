@@ -1,4 +1,4 @@
-"""One model: checked on targets, audited against what it was quantised from, reduced."""
+"""One model: checked on targets, audited against what it was quantized from, reduced."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from driftnet.check import audit as audits
 from driftnet.check import check as checks
+from driftnet.check.synthetic_inputs import made_to_fit
 from driftnet.findings import corpus
-from driftnet.findings.known import mask_of
+from driftnet.findings.known import issue_of
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.handover import handover
-from driftnet.handover.anonymize import anonymised
-from driftnet.model import external_data as external
+from driftnet.handover.anonymize import anonymized
+from driftnet.model import external_data
 from driftnet.model.feeds import made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
-from driftnet.oracle.artifact import audit as audits
-from driftnet.oracle.artifact.synthetic_inputs import made_to_fit
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import MEMORY_GIB, Laboratory
+from driftnet.run.runner import MEMORY_GIB, Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
 from driftnet.targets.recipe import Recipe
@@ -38,7 +38,7 @@ MANY_ELEMENTS = 2**14
 """Elements of a feed, of which two tell as much of ranges as eight of small ones."""
 
 SECONDS_A_GIB = 60.0
-"""What a stage may take for the weights of a large model: quantising them takes a third of that on a core to itself."""
+"""What a stage may take for the weights of a large model: quantizing them takes a third of that on a core to itself."""
 
 
 def check(
@@ -79,22 +79,22 @@ def check(
         make_folder(out)
     feeds = read_feeds(inputs, proto, "inputs") if inputs else (made_up(proto, dims or {}),)
     samples = read_feeds(calibration, proto, "calibration") if calibration else ()
-    case = external.case(proto, model, feeds, samples, {"file": model.name})
+    case = external_data.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=python) for word in targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
     known = {saved.id: saved for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"}
-    with _laboratory(case, timeout, memory_gib) as lab:
+    with _laboratory(case, timeout, memory_gib) as runner:
         results: list[dict[str, Any]] = []
         for one, chosen in runs:
             try:
-                results.append(_check_one(case, one, chosen, lab, known, out, budget, tell, anonymous))
+                results.append(_check_one(case, one, chosen, runner, known, out, budget, tell, anonymous))
             except KeyboardInterrupt:
                 if not results:
                     raise
                 results[-1]["interrupted"] = True
             if results[-1]["interrupted"]:
                 break
-        return {"targets": results, "network_isolated": lab.network_isolated}
+        return {"targets": results, "network_isolated": runner.network_isolated}
 
 
 def check_status(result: Mapping[str, Any]) -> int:
@@ -105,10 +105,10 @@ def check_status(result: Mapping[str, Any]) -> int:
     return 0 if all(r["verdict"] == Word.AGREES for r in result["targets"]) else 2
 
 
-def _laboratory(case: Case, timeout: float, memory_gib: float) -> Laboratory:
+def _laboratory(case: Case, timeout: float, memory_gib: float) -> Runner:
     """Workers that may use what is said, or more where `case` is a large model."""
-    gib = external.outside(case.proto) / 2**30
-    return Laboratory(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=max(memory_gib, HELD * gib))
+    gib = external_data.outside(case.proto) / 2**30
+    return Runner(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=max(memory_gib, HELD * gib))
 
 
 def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
@@ -140,29 +140,31 @@ def _check_one(
     case: Case,
     installed: Installed,
     chosen: Recipe,
-    lab: Laboratory,
+    runner: Runner,
     known: Mapping[str, corpus.SavedCase],
     out: Path | None,
     seconds: float,
     tell: Callable[[str], None],
     anonymous: bool,
 ) -> dict[str, Any]:
-    runs_before, cpu_before = lab.target_runs, lab.all_cpu_seconds
-    named, masks = f"{installed.target.name}: ", [mask_of(saved) for saved in known.values()]
-    checked = checks.check(case, installed, chosen, lab, masks, seconds=seconds, tell=lambda text: tell(named + text))
+    runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
+    named, known_issues = f"{installed.target.name}: ", [issue_of(saved) for saved in known.values()]
+    checked = checks.check(
+        case, installed, chosen, runner, known_issues, seconds=seconds, tell=lambda text: tell(named + text)
+    )
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding
         if finding and anonymous:
-            finding, fault["reduced"]["remained"] = anonymised(finding, lab)
+            finding, fault["reduced"]["remained"] = anonymized(finding, runner)
         cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
-            handover.write(folder, installed, lab, remedies=cures)
+            handover.write(folder, installed, runner, remedies=cures)
             fault["reduced"]["path"] = str(folder)
         elif out and (saved := known.get(fault["known"])) and not saved.rule:
             folder = corpus.save(saved, out)
-            handover.write(folder, installed, lab, remedies=cures)
+            handover.write(folder, installed, runner, remedies=cures)
             fault["known_path"] = str(folder)
     faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
     return {
@@ -173,8 +175,8 @@ def _check_one(
         "blame": _blame(checked.verdict, installed),
         "goes_away_with": faults[0]["goes_away_with"] if faults else [],
         "reduced": next((fault["reduced"] for fault in faults if fault["reduced"]), None),
-        "target_runs": lab.target_runs - runs_before,
-        "cpu_seconds": round(lab.all_cpu_seconds - cpu_before, 2),
+        "target_runs": runner.target_runs - runs_before,
+        "cpu_seconds": round(runner.all_cpu_seconds - cpu_before, 2),
     }
 
 
@@ -188,24 +190,24 @@ def _blame(verdict: Verdict, installed: Installed) -> str:
 
 
 def audit(
-    model: Path, quantised: Path, *, inputs: Path | None = None, timeout: float = 60.0, memory_gib: float = MEMORY_GIB
+    model: Path, quantized: Path, *, inputs: Path | None = None, timeout: float = 60.0, memory_gib: float = MEMORY_GIB
 ) -> dict[str, Any]:
-    """Whether the ONNX model in `quantised` is a right quantisation of that in `model`, and executed as written.
+    """Whether the ONNX model in `quantized` is a right quantization of that in `model`, and executed as written.
 
     inputs   feeds for both; without them some are made up, in the ranges that the artifact rounds its inputs to, whose
              symbolic dims differ if the model takes them
 
     Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
-    nothing is quantised.
+    nothing is quantized.
     """
-    proto, other = corpus.read_onnx(model), corpus.read_onnx(quantised)
+    proto, other = corpus.read_onnx(model), corpus.read_onnx(quantized)
     audits.check_pair(proto, other)
-    with Laboratory(timeout=timeout, memory_gib=memory_gib) as lab:
+    with Runner(timeout=timeout, memory_gib=memory_gib) as runner:
         if inputs:
-            found = audits.audit(proto, other, read_feeds(inputs, proto, "inputs"), lab, alike=True)
+            found = audits.audit(proto, other, read_feeds(inputs, proto, "inputs"), runner, alike=True)
         else:
-            feeds = made_to_fit(_feeds_that_run(proto, lab), proto, other, lab)
-            found = audits.audit(proto, other, feeds[:FEEDS], lab, more=feeds[FEEDS:])
+            feeds = made_to_fit(_feeds_that_run(proto, runner), proto, other, runner)
+            found = audits.audit(proto, other, feeds[:FEEDS], runner, more=feeds[FEEDS:])
         return {
             "verdict": str(found.verdict),
             "problems": [
@@ -222,17 +224,17 @@ def audit(
             "vouched": found.vouched,
             "tolerated": found.tolerated,
             "excused": dict(found.excused),
-            "network_isolated": lab.network_isolated,
+            "network_isolated": runner.network_isolated,
         }
 
 
-def _feeds_that_run(model: onnx.ModelProto, lab: Laboratory) -> list[Feed]:
+def _feeds_that_run(model: onnx.ModelProto, runner: Runner) -> list[Feed]:
     """Feeds for an audit. Of equal dims none is told from another, but some models take no others."""
     names = dict.fromkeys(d.dim_param for v in graph_inputs(model) for d in v.type.tensor_type.shape.dim if d.dim_param)
     sizes = {name: 2 + k for k, name in enumerate(names)}
     first = made_up(model, sizes)
     try:
-        lab.reference.record(Case(model.SerializeToString(), (first,)))
+        runner.reference.record(Case(model.SerializeToString(), (first,)))
     except ReferenceError:
         sizes = {}
     count = SAMPLES if sum(x.size for x in first.values()) < MANY_ELEMENTS else FEEDS
@@ -257,32 +259,32 @@ def reduce(
         case, chosen, word = before.case, before.recipe, target or before.target
     else:
         proto = corpus.read_onnx(path, entire=False)
-        case, chosen, word = external.case(proto, path, [made_up(proto, {})]), {}, target or DEFAULT_TARGETS[0]
+        case, chosen, word = external_data.case(proto, path, [made_up(proto, {})]), {}, target or DEFAULT_TARGETS[0]
     installed = resolve(word, python=python)
     make_folder(out)
-    with _laboratory(case, timeout, MEMORY_GIB) as lab:
-        cpu_before = lab.all_cpu_seconds
+    with _laboratory(case, timeout, MEMORY_GIB) as runner:
+        cpu_before = runner.all_cpu_seconds
         if before:
-            examined = examine(case, installed, chosen, lab, effort=Effort(seconds=budget))
+            examined = examine(case, installed, chosen, runner, effort=Effort(seconds=budget))
             verdict, findings = examined.verdict, [examined.finding]
         else:  # a model may be so deep that only its windows tell
-            checked = checks.check(case, installed, chosen, lab, (), seconds=budget)
+            checked = checks.check(case, installed, chosen, runner, (), seconds=budget)
             verdict, findings = checked.verdict, [diagnosis.examination.finding for diagnosis in checked.diagnoses]
         finding = next((finding for finding in findings if finding), None)
         if finding is None:
             raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path)
         found = finding.to_save()
         folder = corpus.save(_with_what_is_known(before, found) if before else found, out)
-        handover.write(folder, installed, lab)
+        handover.write(folder, installed, runner)
         return {
             "path": str(folder),
             "nodes": nodes(finding.case),
             "elements": elements(finding.case),
-            "target_runs": lab.target_runs,
-            "cpu_seconds": round(lab.all_cpu_seconds - cpu_before, 2),
+            "target_runs": runner.target_runs,
+            "cpu_seconds": round(runner.all_cpu_seconds - cpu_before, 2),
             "interrupted": finding.ended == INTERRUPTED,
             "unfinished": found.unfinished,
-            "network_isolated": lab.network_isolated,
+            "network_isolated": runner.network_isolated,
         }
 
 

@@ -13,9 +13,9 @@ from driftnet.model.operators import WEIGHTED
 from driftnet.oracle.ball_arithmetic import evaluate  # noqa: F401  (it registers the rules)
 from driftnet.oracle.ball_arithmetic.random import RANDOM
 from driftnet.oracle.ball_arithmetic.rules import RULES
-from driftnet.oracle.exact import rules as dyadic
-from driftnet.oracle.exemptions import underspecified as contested
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.exact import rules
+from driftnet.oracle.exemptions import underspecified
+from driftnet.oracle.scheme import formulas
 from driftnet.targets.environments import registered, resolve
 from driftnet.targets.interface import Rule, Target
 
@@ -28,7 +28,7 @@ def page() -> str:
             "# What judges what",
             "",
             "[oracle.md](oracle.md) says what the tiers ask. The first that can tell, on the data at hand, judges.",
-            "Budget, the last of all, is asked of whatever is quantised, and sampling of any float.",
+            "Budget, the last of all, is asked of whatever is quantized, and sampling of any float.",
             "",
             *_operators(),
             "## What is documented, and so no bug",
@@ -45,7 +45,7 @@ def page() -> str:
             "",
             "| rule | source |",
             "|---|---|",
-            *[f"| {rule.name} | {rule.source} |" for rule in contested.RULES],
+            *[f"| {rule.name} | {rule.source} |" for rule in underspecified.RULES],
             "",
         ]
     )
@@ -56,10 +56,10 @@ def tiers(operator: str) -> list[str]:
     if operator in RANDOM:
         return ["structure", "running error (the range)"]
     answers = {
-        "exact": operator in dyadic.RULES,
+        "exact": operator in rules.RULES,
         "running error": operator in RULES,
         "sampling": True,
-        "lossless": operator in WEIGHTED | grid.PLAIN,
+        "lossless": operator in WEIGHTED | formulas.PLAIN,
         "artifact": operator in RULES,
     }
     return [tier for tier, answered in answers.items() if answered]

@@ -13,7 +13,7 @@ from driftnet.findings import corpus
 from driftnet.findings.pipeline import is_gone, look, reproduces, watch
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Kind, Word
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
@@ -52,9 +52,9 @@ def replay(
             raise UserError(f"no case is of {name}", hint=f"they are of {', '.join(sorted(there))}", kind="case")
     for saved in loaded:
         recipe.validated(resolve(target or saved.target, python=python).target, saved.recipe)
-    with Laboratory(timeout=timeout) as lab:
-        cases = [replay_one(saved, target, runs, lab, python=python) for saved in loaded]
-        return {"cases": cases, "network_isolated": lab.network_isolated}
+    with Runner(timeout=timeout) as runner:
+        cases = [replay_one(saved, target, runs, runner, python=python) for saved in loaded]
+        return {"cases": cases, "network_isolated": runner.network_isolated}
 
 
 def replay_status(result: Mapping[str, Any]) -> int:
@@ -86,13 +86,13 @@ def is_elsewhere(saved: corpus.SavedCase, release: str, answers: Collection[str]
 
 
 def replay_one(
-    saved: corpus.SavedCase, target: str, runs: int, lab: Laboratory, *, python: str | None = None
+    saved: corpus.SavedCase, target: str, runs: int, runner: Runner, *, python: str | None = None
 ) -> dict[str, Any]:
     """Run one saved case `runs` times in fresh workers; `target` and `python` as in `replay`."""
     installed = resolve(target or saved.target, python=python)
     patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
-    with lab.hurried(patience):
-        watched = [watch(saved.case, installed, saved.recipe, lab, fresh=True) for _ in range(runs)]
+    with runner.hurried(patience):
+        watched = [watch(saved.case, installed, saved.recipe, runner, fresh=True) for _ in range(runs)]
     verdicts = [verdict for verdict, _ in watched]
     answers = {observation.digest for _, observation in watched if observation}
     same = [v for v in verdicts if reproduces(saved, v)]
@@ -161,8 +161,8 @@ def _remedy(saved: corpus.SavedCase, texts: Mapping[str, str]) -> dict[str, Any]
     installed = resolve(saved.target)
     chosen = {name: recipe.parsed(installed.target, name, text) for name, text in texts.items()}
     changed = recipe.validated(installed.target, recipe.remedied(installed.target, saved.recipe, chosen))
-    with Laboratory() as lab:
-        verdict = look(saved.case, installed, changed, lab, fresh=True)
+    with Runner() as runner:
+        verdict = look(saved.case, installed, changed, runner, fresh=True)
     if not is_gone(saved.coarse, coarse(saved.target, verdict) if verdict.failed else ""):
         raise UserError(
             f"{saved.id} fails under {json.dumps(changed)} too: {verdict.message}",

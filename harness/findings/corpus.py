@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.inspect import Case, Feed, graph_inputs, validate_feed
 from driftnet.model.verdict import Word
 from driftnet.targets.environments import NAME
@@ -177,7 +177,7 @@ def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 
 def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:
     """model.onnx with its feeds, expected outputs and calibration feeds, as an ONNX backend test in `folder`."""
-    external.write(case, folder / "model.onnx")
+    external_data.write(case, folder / "model.onnx")
     inputs = [v.name for v in graph_inputs(case.proto)]
     outputs = [v.name for v in case.proto.graph.output]
     for k, feed in enumerate(case.feeds):
@@ -264,7 +264,7 @@ def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
     calibration = [_read_arrays(data_set, "input", inputs) for data_set in _numbered(folder, "calibration_")]
     if not feeds:
         raise UserError(f"{folder}: no test_data_set_0 with the inputs", hint=_HINT, kind="case")
-    case = external.case(model, path, feeds, calibration, {"folder": folder.name})
+    case = external_data.case(model, path, feeds, calibration, {"folder": folder.name})
     return case, tuple(expected)
 
 
@@ -287,7 +287,7 @@ def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
             hint="python -m onnx.checker or netron show what the file holds; was the download or export complete?",
             kind="model",
         ) from e
-    external.settle(model, path, entire=entire)
+    external_data.settle(model, path, entire=entire)
     return model
 
 

@@ -1,23 +1,24 @@
-"""Known issues: masks of saved open cases, and whether one of them explains a failure.
+"""Known issues: known_issues of saved open cases, and whether one of them explains a failure.
 
-Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw failures were the same one. A mask is the
+Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw failures were the same one. A issue is the
 reduced case of a known bug read as a pattern (`pattern`): reduction leaves only what the failure needs, so it is a
 lower bound. Three things say where in the pattern the bug is, so that the other nodes may be any:
 
-    the verdict names the node at fault   an activation that a quantiser drops, whatever made its operand
+    the verdict names the node at fault   an activation that a quantizer drops, whatever made its operand
     the result is a step off       the nodes that nothing else reads: one such finding an operator is enough
     the system says at length why it failed   the nodes that nothing else reads; its words are compared in the place of
-        classes, and they are the pattern of any one node too (a quantiser that refuses float16 does so everywhere)
+        classes, and they are the pattern of any one node too (a quantizer that refuses float16 does so everywhere)
 
 A lone Identity does nothing that could go wrong but pass a tensor on: it is the pattern of whatever reads or makes
-a tensor of that class (a quantiser that takes integers for floats crashes at every operator that has any).
+a tensor of that class (a quantizer that takes integers for floats crashes at every operator that has any).
 
-That a place matches proves nothing. Masks explain a failure when such places, cut out with their recorded operands,
-fail by themselves as their masks say, and the model without these places, their outputs recorded, does not fail. So the
-kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may be of any kind.
+That a place matches proves nothing. Known issues explain a failure when such places, cut out with their recorded
+operands, fail by themselves as the saved cases did, and the model without these places, their outputs recorded, does
+not fail. So the kind is compared where the bug is; what consumers make of a wrong value downstream (NaN, no output) may
+be of any kind.
 
-Some bugs have no place: a graph optimiser moves a rounding through whatever stands there. Where a saved case names a
-remedy, options under which its bug is gone (the optimiser switched off), no pattern is asked: a failure of that kind,
+Some bugs have no place: a graph optimizer moves a rounding through whatever stands there. Where a saved case names a
+remedy, options under which its bug is gone (the optimizer switched off), no pattern is asked: a failure of that kind,
 or with those words, that goes away under the same options is the same one.
 """
 
@@ -80,7 +81,7 @@ def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "")
 
 
 @dataclass(frozen=True, eq=False)
-class Mask:
+class KnownIssue:
     """A known bug of `target`, to be found in other models.
 
     id names the saved case;   rule  the documented behaviour that it shows, "" where it is a bug
@@ -127,69 +128,75 @@ class Mask:
         return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
 
 
-def mask_of(saved: SavedCase) -> Mask:
-    """The mask of a saved case."""
+def issue_of(saved: SavedCase) -> KnownIssue:
+    """The issue of a saved case."""
     kind, shown = str(saved.verdict.get("kind", "")), symptom_of(saved.coarse, saved.verdict.get("culprits", ()))
     is_flaky = saved.status == "flaky"
-    return Mask(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule, saved.remedy, is_flaky)
+    return KnownIssue(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule, saved.remedy, is_flaky)
 
 
 @dataclass(frozen=True, eq=False)
 class Explanation:
-    """masks: the known bugs that show in a case. rest: what still fails when their places are replaced by recorded
+    """known_issues: the known bugs that show in a case.
+
+    rest: what still fails when their places are replaced by recorded
     values (the case itself where there are none), None when nothing does: then they explain the failure."""
 
-    masks: tuple[Mask, ...]
+    known_issues: tuple[KnownIssue, ...]
     rest: Case | None
 
 
 def explain(
-    masks: Sequence[Mask], case: Case, failure: Failure, record: Record, cured: Cured = lambda case, remedy: False
+    known_issues: Sequence[KnownIssue],
+    case: Case,
+    failure: Failure,
+    record: Record,
+    cured: Cured = lambda case, remedy: False,
 ) -> Explanation:
     """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
     a new one, which is then all that is left in the rest.
 
-    masks     of the target that failed
+    known_issues     of the target that failed
     failure   how a case fails
     Raises what `record` raises for `case` itself.
     """
-    remedies = {f"{mask.symptom.sort} {mask.remedy}": mask for mask in masks if mask.remedy}
-    masks = [mask for mask in masks if not mask.remedy]
-    possible = [mask for mask in masks if mask.passes_on or may_occur(mask.pattern, case)]
-    told = {mask.symptom.coarse: mask for mask in masks if mask.is_told}
-    found: list[Mask] = []
+    remedies = {f"{issue.symptom.sort} {issue.remedy}": issue for issue in known_issues if issue.remedy}
+    known_issues = [issue for issue in known_issues if not issue.remedy]
+    possible = [issue for issue in known_issues if issue.passes_on or may_occur(issue.pattern, case)]
+    told = {issue.symptom.coarse: issue for issue in known_issues if issue.is_told}
+    found: list[KnownIssue] = []
     places: set[int] = set()
     rest, failed = case, failure(case) if possible or told or remedies else Symptom()
     recorded = recording(case, record) if failed.coarse and (possible or told) else Recording((), ())
 
     @cache
-    def fails_alone(mask: Mask, place: Occurrence) -> bool:
-        return _fails_alone(mask, case, place, failure, recorded)
+    def fails_alone(issue: KnownIssue, place: Occurrence) -> bool:
+        return _fails_alone(issue, case, place, failure, recorded)
 
-    def fails(mask: Mask, place: Occurrence) -> bool:
-        return (mask.is_flaky and mask.symptom.coarse == failed.coarse) or fails_alone(mask, place)
+    def fails(issue: KnownIssue, place: Occurrence) -> bool:
+        return (issue.is_flaky and issue.symptom.coarse == failed.coarse) or fails_alone(issue, place)
 
-    # A bug of one stage is not why another fails; when it is neutralised, what is left may fail in a later one.
+    # A bug of one stage is not why another fails; when it is neutralized, what is left may fail in a later one.
     left = list(possible)
     while failed.coarse:
-        if mask := next((m for m in left if m.symptom.stage == failed.stage), None):
-            left.remove(mask)
-            there = _places(mask, case, recorded)
-        elif mask := told.pop(failed.coarse, None):
+        if issue := next((m for m in left if m.symptom.stage == failed.stage), None):
+            left.remove(issue)
+            there = _places(issue, case, recorded)
+        elif issue := told.pop(failed.coarse, None):
             there = _inseparable(case, recorded)
         else:
             break
         there, near = [place for place in there if places.isdisjoint(place)], _near(case, failed)
-        if any(fails(mask, place) for place in there if not near.isdisjoint(place)):
-            found.append(mask)
-            places.update(*(place for place in there if fails(mask, place)))
+        if any(fails(issue, place) for place in there if not near.isdisjoint(place)):
+            found.append(issue)
+            places.update(*(place for place in there if fails(issue, place)))
             without = _without(case, places, recorded)
             if without is None or not (failed := failure(without)).coarse:
                 return Explanation(tuple(found), None)
-            rest, left = without, [mask for mask in possible if mask not in found]
-    for mask in remedies.values():
-        if mask.symptom.sort == failed.sort and cured(rest, mask.remedy):
-            return Explanation((*found, mask), None)
+            rest, left = without, [issue for issue in possible if issue not in found]
+    for issue in remedies.values():
+        if issue.symptom.sort == failed.sort and cured(rest, issue.remedy):
+            return Explanation((*found, issue), None)
     return Explanation(tuple(found), rest)
 
 
@@ -220,35 +227,35 @@ def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:
     return [tuple(sorted(group)) for group in groups]
 
 
-def _places(mask: Mask, case: Case, recorded: Recording) -> list[Occurrence]:
-    """Where the bug of `mask` may be at work."""
-    if not mask.passes_on:
-        return occurrences(mask.pattern, case, recorded.runs[0])
+def _places(issue: KnownIssue, case: Case, recorded: Recording) -> list[Occurrence]:
+    """Where the bug of `issue` may be at work."""
+    if not issue.passes_on:
+        return occurrences(issue.pattern, case, recorded.runs[0])
     tensors, nodes = with_constants(case, recorded.runs[0]), case.proto.graph.node
 
     def has(i: int) -> bool:
         arrays = [tensors[name] for name in (*nodes[i].input, *nodes[i].output) if name in tensors]
-        return any(operand_class(x, "Identity") == mask.passes_on for x in arrays)
+        return any(operand_class(x, "Identity") == issue.passes_on for x in arrays)
 
     return [group for group in _inseparable(case, recorded) if any(map(has, group))]
 
 
-def _fails_alone(mask: Mask, case: Case, occurrence: Occurrence, failure: Failure, recorded: Recording) -> bool:
+def _fails_alone(issue: KnownIssue, case: Case, occurrence: Occurrence, failure: Failure, recorded: Recording) -> bool:
     whole = len(occurrence) == len(operators(case))
     try:
         part = case if whole else submodel(case, occurrence, recorded)
     except UnrecordedError:
         return False
-    # What is computed from constants alone is another case: quantisers want an input.
-    return any(_shows(mask, failure(x)) for x in (part, *_fed(part)))
+    # What is computed from constants alone is another case: quantizers want an input.
+    return any(_shows(issue, failure(x)) for x in (part, *_fed(part)))
 
 
-def _shows(mask: Mask, found: Symptom) -> bool:
+def _shows(issue: KnownIssue, found: Symptom) -> bool:
     # These kinds take several runs to tell; one run shows them as something else.
-    if mask.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
+    if issue.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
         return found.coarse != ""
-    alike = family(found.culprit) == family(mask.symptom.culprit)
-    return found.coarse == mask.symptom.coarse and (alike or not mask.pattern.is_loose)
+    alike = family(found.culprit) == family(issue.symptom.culprit)
+    return found.coarse == issue.symptom.coarse and (alike or not issue.pattern.is_loose)
 
 
 def _fed(part: Case) -> list[Case]:

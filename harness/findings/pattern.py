@@ -89,7 +89,7 @@ class Pattern:
     """nodes     in the order of their graph
     anchors   indices of the nodes where the bug is; the others may be of any operator
     classless   classes of attributes and operands do not count
-    rankless    ranks of operands do not count: a quantiser, unlike a kernel, treats all alike
+    rankless    ranks of operands do not count: a quantizer, unlike a kernel, treats all alike
     """
 
     nodes: tuple[PatternNode, ...]

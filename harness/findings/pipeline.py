@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import Explanation, Mask, Symptom, explain, symptom_of
+from driftnet.findings.known import Explanation, KnownIssue, Symptom, explain, symptom_of
 from driftnet.model.inspect import Case, Feed, custom_operators, validate_feed
 from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
@@ -23,7 +23,7 @@ from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
 from driftnet.reduce.trace import trace
 from driftnet.run.reference import ReferenceError
 from driftnet.run.refusals import explained
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe, canonical, effective, remedied
 from driftnet.targets.recipe import simpler as simpler_recipes
@@ -121,22 +121,24 @@ def examine(
     case: Case,
     installed: Installed,
     recipe: Recipe,
-    lab: Laboratory,
-    masks: Sequence[Mask] = (),
+    runner: Runner,
+    known_issues: Sequence[KnownIssue] = (),
     *,
     effort: Effort | None = None,
 ) -> Examination:
     """Run one case the whole way. Raises nothing on account of the target or of the reference.
 
-    masks   of the saved cases that count as known
+    known_issues   of the saved cases that count as known
     """
     recipe = canonical(installed.target, recipe)
-    verdict = look(case, installed, recipe, lab)
+    verdict = look(case, installed, recipe, runner)
     if not verdict.failed:
         return Examination(verdict)
     # Many runs of this case and of smaller ones are to come; none of them should take much longer than the first.
-    with lab.hurried(HURRIED * lab.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * lab.last_seconds)):
-        return _examine_failure(case, installed, recipe, verdict, lab, masks, effort or Effort())
+    with runner.hurried(
+        HURRIED * runner.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * runner.last_seconds)
+    ):
+        return _examine_failure(case, installed, recipe, verdict, runner, known_issues, effort or Effort())
 
 
 def _examine_failure(
@@ -144,8 +146,8 @@ def _examine_failure(
     installed: Installed,
     recipe: Recipe,
     verdict: Verdict,
-    lab: Laboratory,
-    masks: Sequence[Mask],
+    runner: Runner,
+    known_issues: Sequence[KnownIssue],
     effort: Effort,
 ) -> Examination:
     deadline = time.monotonic() + effort.seconds
@@ -153,57 +155,57 @@ def _examine_failure(
     def spent() -> bool:
         return effort.stop() or time.monotonic() > deadline
 
-    confirmed = look(case, installed, recipe, lab, fresh=True)
-    if not confirmed.failed and not confirm(case, installed, recipe, lab)[1]:
+    confirmed = look(case, installed, recipe, runner, fresh=True)
+    if not confirmed.failed and not confirm(case, installed, recipe, runner)[1]:
         return Examination(confirmed, unconfirmed=verdict)
-    recipe, cause = _unquantised(case, installed, recipe, verdict, lab)
-    known = explanation(case, installed, recipe, cause, lab, masks, spent)
+    recipe, cause = _unquantized(case, installed, recipe, verdict, runner)
+    known = explanation(case, installed, recipe, cause, runner, known_issues, spent)
     if known.rest is None:
-        return Examination(verdict, known=known.masks[0].id)
-    finding = pursue(known.rest, installed, recipe, lab, effort.calls, spent)
+        return Examination(verdict, known=known.known_issues[0].id)
+    finding = pursue(known.rest, installed, recipe, runner, effort.calls, spent)
     if finding is None:
         return Examination(verdict, unconfirmed=verdict)
-    # Reduced, it may turn out to be one that the masks did not recognise in the whole model.
-    if same := [mask.id for mask in masks if mask.id == folder_name(finding.signature)]:
+    # Reduced, it may turn out to be one that the known_issues did not recognize in the whole model.
+    if same := [issue.id for issue in known_issues if issue.id == folder_name(finding.signature)]:
         return Examination(verdict, finding, known=same[0])
-    recipe, cause = _unquantised(finding.case, installed, finding.recipe, finding.verdict, lab)
-    known = explanation(finding.case, installed, recipe, cause, lab, masks, spent)
-    return Examination(verdict, finding, known="" if known.rest else known.masks[0].id)
+    recipe, cause = _unquantized(finding.case, installed, finding.recipe, finding.verdict, runner)
+    known = explanation(finding.case, installed, recipe, cause, runner, known_issues, spent)
+    return Examination(verdict, finding, known="" if known.rest else known.known_issues[0].id)
 
 
-def _unquantised(
-    case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory
+def _unquantized(
+    case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, runner: Runner
 ) -> tuple[Recipe, Verdict]:
-    """A simpler recipe that does not quantise and fails too, with its verdict; else what is given.
+    """A simpler recipe that does not quantize and fails too, with its verdict; else what is given.
 
-    Calibration runs the model: what cannot be run crashes a quantiser, through no fault of its own. And weights that
-    are converted wrongly are quantised wrongly.
+    Calibration runs the model: what cannot be run crashes a quantizer, through no fault of its own. And weights that
+    are converted wrongly are quantized wrongly.
     """
     for simpler in simpler_recipes(installed.target, recipe) if verdict.stage == "quantize" else ():
-        if not _quantises(installed, simpler):
-            found = look(case, installed, simpler, lab)
+        if not _quantizes(installed, simpler):
+            found = look(case, installed, simpler, runner)
             if found.failed and (found.word is Word.DIVERGES) == (verdict.word is Word.DIVERGES):
                 return simpler, found
     return recipe, verdict
 
 
-def look(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, fresh: bool = False) -> Verdict:
+def look(case: Case, installed: Installed, recipe: Recipe, runner: Runner, *, fresh: bool = False) -> Verdict:
     """The verdict on one run of `case`, without confirmation; in a new process when `fresh`."""
-    return watch(case, installed, recipe, lab, fresh=fresh)[0]
+    return watch(case, installed, recipe, runner, fresh=fresh)[0]
 
 
 def watch(
-    case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, *, fresh: bool = False
+    case: Case, installed: Installed, recipe: Recipe, runner: Runner, *, fresh: bool = False
 ) -> tuple[Verdict, Observation | None]:
     """What `look` says, and what was observed; None where there was no need to ask the target."""
-    if refused := _refused(case, lab):
+    if refused := _refused(case, runner):
         return refused, None
-    observation = lab.observe(case, installed, recipe, fresh=fresh)
+    observation = runner.observe(case, installed, recipe, fresh=fresh)
     options = effective(installed.target, recipe)
-    return judge(case, observation, target=installed.target, options=options, reference=lab.reference), observation
+    return judge(case, observation, target=installed.target, options=options, reference=runner.reference), observation
 
 
-def _refused(case: Case, lab: Laboratory) -> Verdict | None:
+def _refused(case: Case, runner: Runner) -> Verdict | None:
     """The verdict on a case that no target is to blame for."""
     if custom := custom_operators(case.proto):
         node, op = custom[0]
@@ -216,7 +218,7 @@ def _refused(case: Case, lab: Laboratory) -> Verdict | None:
             validate_feed(case.proto, feed, "a feed")
     except UserError as e:  # onnxruntime itself lets one symbolic dim have two sizes
         return Verdict(Word.INVALID, message=e.message)
-    reference = lab.reference.run(case)
+    reference = runner.reference.run(case)
     if reference.error:
         return Verdict(Word.INVALID, message=explained(reference.error))
     if reference.broken:
@@ -227,15 +229,15 @@ def _refused(case: Case, lab: Laboratory) -> Verdict | None:
     return None
 
 
-def confirm(case: Case, installed: Installed, recipe: Recipe, lab: Laboratory) -> tuple[Verdict, int]:
+def confirm(case: Case, installed: Installed, recipe: Recipe, runner: Runner) -> tuple[Verdict, int]:
     """Run `case` in fresh workers of two templates: the commonest failure among the verdicts (else the first one), and
     how many failed.
 
     Results that differ from run to run make its kind `nondeterministic`.
     """
-    verdicts = [look(case, installed, recipe, lab, fresh=True) for _ in range(CONFIRMING_RUNS // 2)]
-    lab.renew()
-    verdicts += [look(case, installed, recipe, lab, fresh=True) for _ in range(CONFIRMING_RUNS - len(verdicts))]
+    verdicts = [look(case, installed, recipe, runner, fresh=True) for _ in range(CONFIRMING_RUNS // 2)]
+    runner.renew()
+    verdicts += [look(case, installed, recipe, runner, fresh=True) for _ in range(CONFIRMING_RUNS - len(verdicts))]
     failures = [verdict for verdict in verdicts if verdict.failed]
     if not failures:
         return verdicts[0], 0
@@ -251,8 +253,8 @@ def explanation(
     installed: Installed,
     recipe: Recipe,
     verdict: Verdict,
-    lab: Laboratory,
-    masks: Sequence[Mask],
+    runner: Runner,
+    known_issues: Sequence[KnownIssue],
     spent: Callable[[], bool] = lambda: False,
 ) -> Explanation:
     """How far the saved cases account for `case` failing with `verdict`; not at all once the effort is `spent`."""
@@ -261,15 +263,17 @@ def explanation(
     def failure(part: Case) -> Symptom:
         if spent():
             raise ExhaustedError
-        found = verdict if part is case else look(part, installed, recipe, lab)
+        found = verdict if part is case else look(part, installed, recipe, runner)
         return symptom_of(coarse(name, found), found.culprits, found.output) if found.failed else Symptom()
 
     def cured(part: Case, remedy: Recipe) -> bool:
-        found = look(part, installed, remedied(installed.target, recipe, remedy), lab)
+        found = look(part, installed, remedied(installed.target, recipe, remedy), runner)
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
     try:
-        return explain([mask for mask in masks if mask.target == name], case, failure, lab.reference.record, cured)
+        return explain(
+            [issue for issue in known_issues if issue.target == name], case, failure, runner.reference.record, cured
+        )
     except (ReferenceError, ExhaustedError):
         return Explanation((), case)
 
@@ -281,33 +285,33 @@ def is_gone(before: str, after: str) -> bool:
 
 
 def pursue(
-    case: Case, installed: Installed, recipe: Recipe, lab: Laboratory, calls: int, spent: Callable[[], bool]
+    case: Case, installed: Installed, recipe: Recipe, runner: Runner, calls: int, spent: Callable[[], bool]
 ) -> Finding | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone."""
-    name, record, symptom, ended = installed.target.name, lab.reference.record, "", MINIMAL
+    name, record, symptom, ended = installed.target.name, runner.reference.record, "", MINIMAL
     first_case, first_recipe = case, recipe
-    verdict = look(case, installed, recipe, lab)
+    verdict = look(case, installed, recipe, runner)
 
     def examined(part: Case) -> Verdict:
         if spent():
             raise ExhaustedError
-        return look(part, installed, recipe, lab)
+        return look(part, installed, recipe, runner)
 
     try:
         if verdict.surfaces_late and (source := trace(case, examined, record)):
             if coarse(name, source.verdict) != coarse(name, verdict):
                 symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
             case, verdict = source.case, source.verdict
-        wanted, quantised = coarse(name, verdict), _quantises(installed, recipe)
+        wanted, quantized = coarse(name, verdict), _quantizes(installed, recipe)
 
         def reproduces(candidate: Case, simpler: Recipe) -> str:
             """What is wrong, in words; "" where nothing is, or something else."""
             if spent():
                 raise ExhaustedError
-            if _quantises(installed, simpler) and not quantised:  # a default may quantise: that is no simpler case
+            if _quantizes(installed, simpler) and not quantized:  # a default may quantize: that is no simpler case
                 return ""
             # What a damaged heap leads to depends on what the process did before.
-            found = look(candidate, installed, simpler, lab, fresh=verdict.kind == "SIGABRT")
+            found = look(candidate, installed, simpler, runner, fresh=verdict.kind == "SIGABRT")
             if not (is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)):
                 return ""
             return found.message if found.word is Word.DIVERGES else wanted
@@ -320,33 +324,33 @@ def pursue(
         symptom = f"not reduced: {e}"
     except ExhaustedError:
         ended = BUDGET
-    verdict, reproduced = confirm(case, installed, recipe, lab)
+    verdict, reproduced = confirm(case, installed, recipe, runner)
     if not reproduced:  # its failure needed what a worker had done before
         case, recipe = first_case, first_recipe
-        verdict, reproduced = confirm(case, installed, recipe, lab)
+        verdict, reproduced = confirm(case, installed, recipe, runner)
     if not reproduced:
         return None
-    if is_stale_state(case, installed, recipe, verdict, lab):
+    if is_stale_state(case, installed, recipe, verdict, runner):
         verdict = dataclasses.replace(verdict, kind=Kind.STALE_STATE)
-    verdict, answer = blamed(case, installed, recipe, verdict, lab)
+    verdict, answer = blamed(case, installed, recipe, verdict, runner)
     sign = coarse(name, verdict)
     signature = Signature(sign, fine(sign, case))
-    expected = lab.reference.run(case).outputs
+    expected = runner.reference.run(case).outputs
     runs = CONFIRMING_RUNS
     return Finding(case, expected, installed, recipe, verdict, signature, runs, reproduced, answer, symptom, ended)
 
 
-def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> tuple[Verdict, str]:
+def blamed(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, runner: Runner) -> tuple[Verdict, str]:
     """A confirmed failure, with who is wrong, the target or the reference, and the digest of the target's answer."""
-    found, observation = watch(case, installed, recipe, lab, fresh=True)
+    found, observation = watch(case, installed, recipe, runner, fresh=True)
     if observation is None or not found.failed:
         return verdict, ""
     options = effective(installed.target, recipe)
-    wrong = who_is_wrong(found, case, observation, target=installed.target, options=options, reference=lab.reference)
+    wrong = who_is_wrong(found, case, observation, target=installed.target, options=options, reference=runner.reference)
     return dataclasses.replace(verdict, blame=wrong), observation.digest
 
 
-def _quantises(installed: Installed, recipe: Recipe) -> bool:
+def _quantizes(installed: Installed, recipe: Recipe) -> bool:
     return installed.target.scheme(effective(installed.target, recipe)) is not None
 
 
@@ -359,12 +363,12 @@ def _rank(verdict: Verdict) -> int:
     return next(rank for rank, tiers in enumerate(WEAKER) if verdict.tier in tiers)
 
 
-def is_stale_state(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, lab: Laboratory) -> bool:
+def is_stale_state(case: Case, installed: Installed, recipe: Recipe, verdict: Verdict, runner: Runner) -> bool:
     """Whether the feed that fails would be right in a session of its own."""
     if len(case.feeds) < 2 or verdict.word is not Word.DIVERGES:
         return False
     alone = dataclasses.replace(case, feeds=(case.feeds[verdict.feed],), calibration=case.calibration or case.feeds)
-    return look(alone, installed, recipe, lab, fresh=True).word is Word.AGREES
+    return look(alone, installed, recipe, runner, fresh=True).word is Word.AGREES
 
 
 def reproduces(saved: SavedCase, verdict: Verdict) -> bool:

@@ -1,4 +1,4 @@
-"""Anonymise a finding, so that it may leave the house: nothing of the model's names, texts and numbers but what the
+"""Anonymize a finding, so that it may leave the house: nothing of the model's names, texts and numbers but what the
 failure needs. Operators, attributes and shapes of the reduced graph are the failure, and stay.
 
 Each change is tried on the target, and taken back when the failure goes away with it.
@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import onnx
 from driftnet.findings.pipeline import CONFIRMING_RUNS, Finding, blamed, confirm, is_clear, look
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.inspect import Case, all_nodes
 from driftnet.model.signature import Signature, coarse, fine
 from driftnet.model.submodel import bodies, rebuilt
@@ -21,7 +21,7 @@ from driftnet.reduce.attributes import plainly_named
 from driftnet.reduce.data import Place, array_at, changed, places
 from driftnet.reduce.passes import copied
 from driftnet.reduce.problem import PALETTE, shrink
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from onnx import inliner
 
 SMALL = 4
@@ -39,7 +39,7 @@ class Anonymous:
     remained: tuple[str, ...]
 
 
-def anonymise(case: Case, fails: Callable[[Case], bool]) -> Anonymous:
+def anonymize(case: Case, fails: Callable[[Case], bool]) -> Anonymous:
     """Rename everything and replace values, as far as `fails` still holds, which is taken to hold of `case`."""
     tries = 0
 
@@ -56,32 +56,32 @@ def anonymise(case: Case, fails: Callable[[Case], bool]) -> Anonymous:
         remained.append("the model's own functions, with their names")
     case = _renamed(case, test, remained)
     case = _replaced(case, test, remained)
-    remained += [f"initializer {t.name!r}, too large to be read" for t in external.tensors_outside(case.proto)]
+    remained += [f"initializer {t.name!r}, too large to be read" for t in external_data.tensors_outside(case.proto)]
     return Anonymous(case, tuple(remained))
 
 
-def anonymised(finding: Finding, lab: Laboratory) -> tuple[Finding | None, tuple[str, ...]]:
-    """`finding` with its case anonymised and all that is said of it said anew, and what remained of the original.
+def anonymized(finding: Finding, runner: Runner) -> tuple[Finding | None, tuple[str, ...]]:
+    """`finding` with its case anonymized and all that is said of it said anew, and what remained of the original.
 
-    None when fresh processes do not show the anonymised failure.
+    None when fresh processes do not show the anonymized failure.
     """
     installed, recipe, wanted = finding.installed, finding.recipe, finding.signature.coarse
 
     runs = 1 if finding.reproduced == finding.runs else CONFIRMING_RUNS
 
     def fails(candidate: Case) -> bool:
-        verdicts = (look(candidate, installed, recipe, lab, fresh=True) for _ in range(runs))
+        verdicts = (look(candidate, installed, recipe, runner, fresh=True) for _ in range(runs))
         return any(is_clear(verdict) and coarse(installed.target.name, verdict) == wanted for verdict in verdicts)
 
-    found = anonymise(finding.case, fails)
-    verdict, reproduced = confirm(found.case, installed, recipe, lab)
+    found = anonymize(finding.case, fails)
+    verdict, reproduced = confirm(found.case, installed, recipe, runner)
     if not reproduced:
         return None, found.remained
-    verdict, answer = blamed(found.case, installed, recipe, verdict, lab)
+    verdict, answer = blamed(found.case, installed, recipe, verdict, runner)
     again = replace(
         finding,
         case=found.case,
-        expected=lab.reference.run(found.case).outputs,
+        expected=runner.reference.run(found.case).outputs,
         verdict=verdict,
         answer=answer,
         signature=Signature(wanted, fine(wanted, found.case)),

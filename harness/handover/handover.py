@@ -22,7 +22,7 @@ import numpy as np
 import onnx
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.model import svg as picture
+from driftnet.model import svg
 from driftnet.model.inspect import Feed, all_nodes, elements, nodes
 from driftnet.model.signature import DAMAGE
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun
@@ -33,7 +33,7 @@ from driftnet.oracle.noise import tier as budget
 from driftnet.oracle.question import distance
 from driftnet.oracle.sampling import tier as sampling
 from driftnet.oracle.second_opinion import Blame
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
@@ -53,11 +53,11 @@ MOST_PRINTED = 20_000
 HOW_JUDGED: Mapping[str, str] = {
     "structure": "whether every stage ran, and the shapes, types and finiteness of the outputs",
     exact.TIER: "on data for which every partial sum can be represented exactly, so any differing bit is an error",
-    lossless.TIER: "on data on the quantiser's own grid, so that quantising loses nothing before the last rounding",
+    lossless.TIER: "on data on the quantizer's own grid, so that quantizing loses nothing before the last rounding",
     running_error.TIER: "against the bound that running-error analysis in float64 gives for each element",
     sampling.TIER: "against the spread of results when every tensor is perturbed in its last bits",
-    artifact.TIER: "by the quantised model itself: whether it runs as written, and is the float model with roundings",
-    budget.TIER: "against the spread of results under the noise that this quantisation makes",
+    artifact.TIER: "by the quantized model itself: whether it runs as written, and is the float model with roundings",
+    budget.TIER: "against the spread of results under the noise that this quantization makes",
 }
 OF_VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NONDETERMINISTIC, Kind.STALE_STATE})
 OPINIONS: Mapping[str, str] = {
@@ -67,7 +67,7 @@ OPINIONS: Mapping[str, str] = {
 }
 
 
-def write(folder: Path, installed: Installed, lab: Laboratory, *, remedies: Sequence[str] = ()) -> None:
+def write(folder: Path, installed: Installed, runner: Runner, *, remedies: Sequence[str] = ()) -> None:
     """Write ISSUE.md and, where the target declares a snippet, reproduce.py into the saved case `folder`.
 
     The target is run once more, to show what it does, unless it hangs. remedies: what makes the failure go away, in
@@ -76,10 +76,10 @@ def write(folder: Path, installed: Installed, lab: Laboratory, *, remedies: Sequ
     saved = corpus.load(folder)
     observation = Observation((StageRun(saved.stage, Outcome.HANG),))
     if saved.kind != Kind.HANG:
-        observation = lab.observe(saved.case, installed, saved.recipe, fresh=True)
+        observation = runner.observe(saved.case, installed, saved.recipe, fresh=True)
     if as_written(saved, observation):
-        quantised = replace(saved.case, model=(observation.artifact or {})["model"])
-        saved = replace(saved, expected=lab.reference.run(quantised).outputs)
+        quantized = replace(saved.case, model=(observation.artifact or {})["model"])
+        saved = replace(saved, expected=runner.reference.run(quantized).outputs)
     if installed.target.snippet:
         replace_text(folder / "reproduce.py", script(saved, installed, observation))
     replace_text(folder / "ISSUE.md", issue(saved, installed, observation, remedies))
@@ -113,7 +113,7 @@ def script(saved: SavedCase, installed: Installed, observation: Observation) -> 
 def issue(saved: SavedCase, installed: Installed, observation: Observation, remedies: Sequence[str] = ()) -> str:
     """The text of ISSUE.md."""
     proto, printed = saved.case.proto, len(saved.case.model) <= MOST_PRINTED
-    text, drawn = onnx.printer.to_text(proto) if printed else "", picture.picture(proto)
+    text, drawn = onnx.printer.to_text(proto) if printed else "", svg.picture(proto)
     last = observation.last
     return _rendered(
         "ISSUE.md.jinja",
@@ -132,7 +132,7 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "nodes": nodes(saved.case),
             "elements": elements(saved.case),
             "text": text,
-            "mermaid": picture.mermaid(drawn) if drawn else "",
+            "mermaid": svg.mermaid(drawn) if drawn else "",
             "calls": _snippet(saved, installed) if installed.target.snippet else "",
             "inputs": [_values(feed) for feed in saved.case.feeds],
             "expected": [_values(outputs) for outputs in saved.expected],
@@ -148,7 +148,7 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
 
 
 def as_written(saved: SavedCase, observation: Observation) -> bool:
-    """Whether what is wrong is how the quantised model runs: that one is the reference then, not the float model."""
+    """Whether what is wrong is how the quantized model runs: that one is the reference then, not the float model."""
     executed = saved.verdict.get("tier") == artifact.TIER and saved.stage == "execute"
     return executed and isinstance((observation.artifact or {}).get("model"), bytes)
 

@@ -19,9 +19,9 @@ Feed = Mapping[str, np.ndarray]
 class Case:
     """One model to be examined. Immutable: derive a new one with `dataclasses.replace`.
 
-    model        serialised `onnx.ModelProto`
+    model        serialized `onnx.ModelProto`
     feeds        one or more; with symbolic dims their shapes may differ from feed to feed
-    calibration  feeds for the quantisers that calibrate; empty means: calibrate on `feeds`
+    calibration  feeds for the quantizers that calibrate; empty means: calibrate on `feeds`
     origin       JSON value for people and reports (seed and index, file name, ...); nothing may branch on it
     file         absolute path of the ONNX file beside which lies what the model keeps outside itself (external data);
                  None: it is whole

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 import numpy as np
 import onnx
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.inspect import Case
 from onnx import helper, numpy_helper
 
@@ -36,6 +36,6 @@ def stored_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorPro
 
 def with_constants(case: Case, run: Tensors) -> Tensors:
     """`run` and the values of initializers and Constant nodes."""
-    values = {t.name: external.array(t, case.file) for t in case.proto.graph.initializer}
+    values = {t.name: external_data.array(t, case.file) for t in case.proto.graph.initializer}
     values |= {n.output[0]: x for n in case.proto.graph.node if (x := constant(n)) is not None}
     return {**values, **run}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.inspect import all_nodes
 from onnx import helper, numpy_helper
 
@@ -87,7 +87,7 @@ def read(model: onnx.ModelProto, file: Path | None = None) -> Graph:
 
 def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> Graph:
     """The Graph of a main graph or subgraph."""
-    constants = {t.name: external.array(t, file) for t in graph.initializer}
+    constants = {t.name: external_data.array(t, file) for t in graph.initializer}
     nodes = []
     for proto in graph.node:
         attributes = {a.name: _value(a) for a in proto.attribute}
@@ -108,7 +108,7 @@ def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> 
 
 
 def in_order(graph: Graph) -> Graph:
-    """`graph` with its nodes in topological order, of what their subgraphs read too; quantisers forget that."""
+    """`graph` with its nodes in topological order, of what their subgraphs read too; quantizers forget that."""
     made = {name for node in graph.nodes for name in node.outputs if name}
     done: set[str] = set()
     nodes: list[Node] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
-"""linear in both operands; the second is quantised as weights where it is constant"""
+"""linear in both operands; the second is quantized as weights where it is constant"""
 
 RECURRENT = frozenset({"GRU", "LSTM", "RNN"})
 

@@ -47,7 +47,7 @@ DAMAGE = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL"})
 def coarse(target: str, verdict: Verdict) -> str:
     """target/stage/kind[/words of the error]; the signals of DAMAGE are one kind, `crash`."""
     kind = "crash" if verdict.kind in DAMAGE else verdict.kind
-    words = normalised(verdict.message) if kind == Kind.ERROR else ""
+    words = normalized(verdict.message) if kind == Kind.ERROR else ""
     return "/".join(part for part in (target, verdict.stage, kind, words) if part)
 
 
@@ -80,7 +80,7 @@ def folder_name(signature: Signature) -> str:
     return f"test_{slug(signature)}_{hash8(signature.fine)}"
 
 
-def normalised(message: str) -> str:
+def normalized(message: str) -> str:
     """The words of an error message that do not depend on the model: no numbers, names, addresses, paths, shapes, nor
     what implements an operator (QLinearMul), but for types of errors (ValueError)."""
     text = message.splitlines()[0] if message else ""

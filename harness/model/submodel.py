@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.constants import Tensors
 from driftnet.model.inspect import Case, Feed, graph_inputs
 from onnx import helper, numpy_helper
@@ -124,7 +124,7 @@ def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
         tuple({name: feed[name] for name in names} for feed in given) for given in (case.feeds, case.calibration)
     )
     part = replace(case, model=slim.SerializeToString(deterministic=True), feeds=feeds, calibration=calibration)
-    return external.loaded(part)
+    return external_data.loaded(part)
 
 
 def reads(node: onnx.NodeProto) -> list[str]:

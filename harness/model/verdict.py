@@ -46,8 +46,8 @@ class Observation:
 
     stages    "inspect", which is no stage, stands among them where it was not ok; the others went on
     outputs   one {name: array} a feed; empty when a stage failed
-    artifact  of a recipe that quantises: what the target's `inspect` says of the artifact, if it has such a function
-    plain     the outputs of what was to be quantised, where the target executes that too; else empty
+    artifact  of a recipe that quantizes: what the target's `inspect` says of the artifact, if it has such a function
+    plain     the outputs of what was to be quantized, where the target executes that too; else empty
     """
 
     stages: tuple[StageRun, ...]

@@ -1,6 +1,6 @@
 """Cases for the lossless tier: a connected part of a graph with all its data on the integer grid of a scheme.
 
-Where only weights are quantised, half of the cases are the whole graph with other weights.
+Where only weights are quantized, half of the cases are the whole graph with other weights.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from driftnet.model.operators import RECURRENT
 from driftnet.on_grid.draw import single_valued
 from driftnet.on_grid.grow import Taken, grown
 from driftnet.on_grid.operands import Part, coarse_weights, rich_weights
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper, numpy_helper
 
@@ -109,13 +109,13 @@ def _reweighted(case: Case, scheme: Scheme, rng: np.random.Generator) -> bytes |
         if node.op in RECURRENT:
             given = [(name, model.constants[name]) for name in node.inputs[1:3] if name in model.constants]
             weights |= {name: single_valued(rng, w.shape, 0.5) for name, w in given if w.dtype == np.float32}
-        elif grid.has_weights(model, node) and model.constants[node.inputs[1]].dtype == np.float32:
+        elif formulas.has_weights(model, node) and model.constants[node.inputs[1]].dtype == np.float32:
             drawn = rich_weights(part, node, {node.inputs[0]: [np.ones(1, np.float32)]}, 1.0, rng)
             drawn = drawn if drawn is not None else coarse_weights(part, node, {}, 0.5, rng)
             if drawn is None:
                 return None
             weights[node.inputs[1]] = drawn / np.float32(2.0 ** max(0, math.frexp(np.abs(drawn).max())[1]))
     changed = replace(model, constants={**model.constants, **weights})
-    if not weights or not grid.keeps_weights(changed, scheme, changed.nodes):
+    if not weights or not formulas.keeps_weights(changed, scheme, changed.nodes):
         return None
     return bytes(graph.with_values(case.proto, weights).SerializeToString())

@@ -1,4 +1,4 @@
-"""Lattice: the integer codes of a quantisation scheme, and data, weights and constants drawn on them.
+"""Lattice: the integer codes of a quantization scheme, and data, weights and constants drawn on them.
 
 Rich data are anywhere among the codes and hold both ends, so that the scheme's formula gives a step of a power of two;
 sharp ones are small but for the ends: then single products stand out, and results have a step so fine that one code too
@@ -27,7 +27,7 @@ class Lattice:
 
     @staticmethod
     def draw(rng: np.random.Generator, codes: tuple[int, int], symmetric: bool, sharp: bool) -> Lattice:
-        """Half of the asymmetric ones have the zero point in the middle."""
+        """Half of the asymmetric ones have the zero point in the midpoint."""
         lowest, highest = codes
         zero = (lowest + highest + 1) // 2 if rng.random() < 0.5 else int(rng.integers(lowest, highest + 1))
         ends = (-highest, highest) if symmetric else (lowest - zero, highest - zero)
@@ -85,7 +85,7 @@ def shifted(low: float, high: float, unit: float, steps: int) -> float | None:
 
 
 def single_valued(rng: np.random.Generator, shape: tuple[int, ...], unit: float) -> np.ndarray:
-    """One number and some zeros, float32: quantised without loss by any formula."""
+    """One number and some zeros, float32: quantized without loss by any formula."""
     value = unit * float(rng.choice([1, 1, 2, -1]))
     chosen = rng.random(shape) < 0.8
     return np.asarray(np.where(chosen, value, 0.0) if np.any(chosen) else np.full(shape, value), np.float32)

@@ -18,8 +18,8 @@ from driftnet.on_grid.draw import shifted, steps_of
 from driftnet.on_grid.operands import CUT, Drawn, Part, operands_for
 from driftnet.oracle.ball_arithmetic.evaluate import applied
 from driftnet.oracle.exact.fixed_point import fixed_point_of
-from driftnet.oracle.exemptions import underspecified as contested
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.exemptions import underspecified
+from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper
 
@@ -73,9 +73,9 @@ def _fits(part: Part, node: Node) -> bool:
     constants = part.model.constants
     like = {name: np.broadcast_to(np.float32(1), shape) for name, shape in part.shapes.items()}
     return (
-        grid.fits(node)
-        and not contested.is_open(node, like, part.model.opset)
-        and (part.scheme.activation_codes is not None or node.op not in grid.FOLDED)
+        formulas.fits(node)
+        and not underspecified.is_open(node, like, part.model.opset)
+        and (part.scheme.activation_codes is not None or node.op not in formulas.FOLDED)
         and any(name in part.shapes and name not in constants for name in node.inputs)
         and all(name in part.shapes or name in constants or not name for name in node.inputs)
         and all(name in part.shapes or not name for name in node.outputs)
@@ -113,13 +113,13 @@ def _take(part: Part, node: Node, proto: onnx.NodeProto, rng: np.random.Generato
 
 
 def _name(part: Part, node: Node, name: str) -> str:
-    """What `node` reads in place of the tensor `name`: that, or an input where it has left the grid."""
+    """What `node` reads in place of the tensor `name`: that, or an input where it has left the formulas."""
     return name + CUT if name in part.off_grid and node.op != "Relu" else name
 
 
 def _shift(part: Part, node: Node, drawn: Drawn, results: Drawn) -> None:
-    """Move results by a constant that is added to them all, where there is one, so that they are on the grid."""
-    shiftable = node.op in ("Add", "BatchNormalization") or grid.has_weights(part.model, node)
+    """Move results by a constant that is added to them all, where there is one, so that they are on the formulas."""
+    shiftable = node.op in ("Add", "BatchNormalization") or formulas.has_weights(part.model, node)
     added = [name for name in drawn if name in part.model.constants and (node.op == "Add" or name == node.input(2))]
     if not added or not shiftable or node.inputs.count(added[0]) > 1:
         return
@@ -144,14 +144,14 @@ def _results(part: Part, node: Node, values: Drawn) -> Drawn | None:
         for name, arrays in results.items():
             if name not in balls or balls[name].dtype != np.float32 or not np.isfinite(balls[name].error).all():
                 return None
-            arrays.append(_snapped(balls[name].middle))
+            arrays.append(_snapped(balls[name].midpoint))
     return results
 
 
 def _snapped(x: np.ndarray) -> np.ndarray:
     """`x` in float32, without the float noise of a BatchNormalization."""
     snapped = np.rint(x / FINEST) * FINEST
-    return np.asarray(snapped if grid.near(snapped, x) else x, np.float32)
+    return np.asarray(snapped if formulas.near(snapped, x) else x, np.float32)
 
 
 def _stays(part: Part, node: Node, results: Drawn, values: Drawn) -> bool:
@@ -162,4 +162,4 @@ def _stays(part: Part, node: Node, results: Drawn, values: Drawn) -> bool:
     if node.op in WEIGHTED or len(operands) != 1:
         return True
     step = np.asarray(part.step(values[operands[0]]))
-    return all(grid.multiples(x, step) for arrays in results.values() for x in arrays)
+    return all(formulas.multiples(x, step) for arrays in results.values() for x in arrays)

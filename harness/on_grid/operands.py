@@ -13,7 +13,7 @@ import numpy as np
 from driftnet.model.graph import Graph, Node
 from driftnet.on_grid.draw import Lattice, coarse, coarse_channels, single_valued, steps_of
 from driftnet.oracle.exact.fixed_point import fixed_point_of
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 
 LARGEST_SUM = 2**23  # in steps: float32 holds every sum of the reference up to 2^24
@@ -32,7 +32,7 @@ class Part:
 
     shapes   of the float32 tensors of the graph;   feeds   how many there will be
     unit     of coarse data;   lattice   of rich inputs
-    values   every tensor of the part;   off_grid   those that quantising would change
+    values   every tensor of the part;   off_grid   those that quantizing would change
     """
 
     model: Graph
@@ -48,7 +48,7 @@ class Part:
     def begin(
         model: Graph, scheme: Scheme, shapes: Mapping[str, tuple[int, ...]], feeds: int, rng: np.random.Generator
     ) -> Part:
-        """Nothing drawn yet but what holds for all. Where activations are not quantised, any codes will do."""
+        """Nothing drawn yet but what holds for all. Where activations are not quantized, any codes will do."""
         unit, sharp = 2.0 ** -int(rng.integers(0, 5)), bool(rng.random() < 0.5)
         lattice = Lattice.draw(rng, scheme.activation_codes or ANY_CODES, scheme.symmetric_activations, sharp)
         return Part(model, scheme, shapes, feeds, unit, lattice)
@@ -59,13 +59,13 @@ class Part:
         return self.scheme.activation_codes or ANY_CODES
 
     def holds(self, arrays: Sequence[np.ndarray]) -> bool:
-        """Whether a tensor with these values, one array a feed, is on the grid."""
-        return grid.on_grid(arrays, self.codes, self.scheme.symmetric_activations)
+        """Whether a tensor with these values, one array a feed, is on the formulas."""
+        return formulas.on_grid(arrays, self.codes, self.scheme.symmetric_activations)
 
     def step(self, arrays: Sequence[np.ndarray]) -> float:
         """The step of a tensor with these values."""
         low, high = (np.asarray(f([f(x, initial=0.0) for x in arrays])) for f in (np.min, np.max))
-        return float(grid.scales(low, high, self.codes, self.scheme.symmetric_activations))
+        return float(formulas.scales(low, high, self.codes, self.scheme.symmetric_activations))
 
 
 def operands_for(
@@ -73,8 +73,8 @@ def operands_for(
 ) -> tuple[Drawn | None, bool]:
     """(values of what is free among the operands of `node`, whether they are rich); None where they cannot be drawn."""
     free = [name for name in dict.fromkeys(node.inputs) if name and name not in part.values]
-    weighted = grid.has_weights(part.model, node)
-    if any(not grid.indifferent(x) for x in _shared(part, node)):
+    weighted = formulas.has_weights(part.model, node)
+    if any(not formulas.indifferent(x) for x in _shared(part, node)):
         return None, False
     rich = weighted and node.inputs[1] in free and rng.random() < RICH
     drawn: Drawn = {}
@@ -97,7 +97,7 @@ def operands_for(
 
 def _shared(part: Part, node: Node) -> list[np.ndarray]:
     """Constants that another node has drawn, and that are neither weights nor bias to this one."""
-    own = node.inputs[1:3] if grid.has_weights(part.model, node) else ()
+    own = node.inputs[1:3] if formulas.has_weights(part.model, node) else ()
     names = [name for name in node.inputs if name in part.model.constants and name in part.values and name not in own]
     return [part.values[name][0] for name in names if part.values[name][0].dtype == np.float32]
 
@@ -112,7 +112,7 @@ def _inputs(part: Part, name: str, rich: bool, widest: int, rng: np.random.Gener
 def _constant(part: Part, node: Node, name: str, rng: np.random.Generator) -> np.ndarray:
     """A constant that is no weight or bias of a weighted operator."""
     given, role = part.model.constants[name], node.inputs.index(name)
-    if given.dtype != np.float32 or role >= grid.PARAMETERS.get(node.op, len(node.inputs)):
+    if given.dtype != np.float32 or role >= formulas.PARAMETERS.get(node.op, len(node.inputs)):
         return given
     match node.op, role:
         case "BatchNormalization", 4:
@@ -130,7 +130,7 @@ def _constant(part: Part, node: Node, name: str, rng: np.random.Generator) -> np
 
 def _channels(part: Part, node: Node) -> tuple[int, ...]:
     """The axes of weights along which they are drawn: where each has its scale, else where outputs differ."""
-    return grid.channel_axes(node, part.scheme) or (grid.output_axis(node),)
+    return formulas.channel_axes(node, part.scheme) or (formulas.output_axis(node),)
 
 
 def _in_channels(points: np.ndarray, shape: tuple[int, ...], axes: tuple[int, ...]) -> np.ndarray:
@@ -143,7 +143,7 @@ def coarse_weights(part: Part, node: Node, known: Drawn, density: float, rng: np
     """Weights of which the share `density` is not zero, equal ones but for the sign, and for the scale of a channel."""
     name = node.inputs[1]
     shape = part.model.constants[name].shape
-    agreed = grid.weights_of(part.model, node) is not None and name in part.model.initializers
+    agreed = formulas.weights_of(part.model, node) is not None and name in part.model.initializers
     if not math.prod(shape):
         return None
     if not agreed:
@@ -154,20 +154,20 @@ def coarse_weights(part: Part, node: Node, known: Drawn, density: float, rng: np
         return None  # a range without both its ends: what becomes of it, formulas do not agree upon
     signed = part.scheme.symmetric_weights and rng.random() < 0.7
     points = coarse_channels(rng, channels, math.prod(shape) // channels, density, signed)
-    varied = len(grid.channel_axes(node, part.scheme)) == 1 and density > 0 and not node.input(2)
+    varied = len(formulas.channel_axes(node, part.scheme)) == 1 and density > 0 and not node.input(2)
     finer = rng.integers(0, 2, channels) if varied else np.zeros(1)
     return _in_channels(points * np.reshape(2.0**-finer, (-1, 1)), shape, axes)
 
 
 def rich_weights(part: Part, node: Node, known: Drawn, density: float, rng: np.random.Generator) -> np.ndarray | None:
     """Weights anywhere among the codes; None where a channel has no place for both ends."""
-    weights = grid.weights_of(part.model, node)
+    weights = formulas.weights_of(part.model, node)
     if weights is None or part.scheme.weight_codes is None or node.inputs[1] not in part.model.initializers:
         return None
     lattice = Lattice.draw(rng, part.scheme.weight_codes, part.scheme.symmetric_weights, part.lattice.sharp)
-    own_scales, axes = grid.channel_axes(node, part.scheme), _channels(part, node)
+    own_scales, axes = formulas.channel_axes(node, part.scheme), _channels(part, node)
     points = lattice.points(rng, weights.size).reshape(math.prod(weights.shape[k] for k in axes), -1)
-    terms = weights.size // weights.shape[grid.output_axis(node)]
+    terms = weights.size // weights.shape[formulas.output_axis(node)]
     x = np.stack([np.abs(x).max(initial=0.0) for x in known[node.inputs[0]]]).max()
     largest = x / part.step(known[node.inputs[0]]) * max(-lattice.lowest, lattice.highest)
     points[rng.random(points.shape) > LARGEST_SUM / (2 * largest * terms + 1)] = 0
@@ -185,8 +185,8 @@ def _bias(part: Part, node: Node, known: Drawn, rich: bool, rng: np.random.Gener
         lsb = min(fixed_point_of(x).lsb for x in known[node.inputs[0]]) + fixed_point_of(weights).lsb
         return np.asarray(rng.integers(-2, 3, given.shape) * 2.0**lsb, np.float32)
     placed = replace(part.model, constants={**part.model.constants, node.inputs[1]: weights})
-    scale = grid.weight_scales(placed, node, part.scheme)
+    scale = formulas.weight_scales(placed, node, part.scheme)
     if scale is None:
         return None
-    unit = grid.by_output(scale, given) * part.step(known[node.inputs[0]])
+    unit = formulas.by_output(scale, given) * part.step(known[node.inputs[0]])
     return np.asarray(rng.integers(-4096, 4097, given.shape) * unit, np.float32)

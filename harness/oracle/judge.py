@@ -4,15 +4,15 @@
     reference crashes, hangs, ...      ABSTAINS
     a stage failed                     structure: FAILS, CRASHES, HANGS or REJECTS
     outputs, shapes, dtypes            structure
-    what was to be quantised           judged as what is not quantised is, where the target executed that too
+    what was to be quantized           judged as what is not quantized is, where the target executed that too
     weights too large to be read       structure (NaN); parts of the model have to tell
-    nothing quantised                  exact where no operation rounds, else running error, else sampling
-    weights quantised, losslessly      the same
-    nothing quantised before an output the same
+    nothing quantized                  exact where no operation rounds, else running error, else sampling
+    weights quantized, losslessly      the same
+    nothing quantized before an output the same
     weights that can be read           each within half a step, then the same of the model with these weights
-    otherwise quantised                structure (NaN), then lossless and artifact (or its simulation), else budget
+    otherwise quantized                structure (NaN), then lossless and artifact (or its simulation), else budget
     what no tier decides               ABSTAINS
-    a failure that rests on what the standard leaves open (contested)   ABSTAINS
+    a failure that rests on what the standard leaves open (underspecified)   ABSTAINS
 
 Bits equal to the reference's agree without further questions; where an output has no elements, structure agrees, and
 nothing vouches for values. What is not exact where it should be, but within the bound of rounding, agrees too,
@@ -37,14 +37,13 @@ from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.ball_arithmetic import ball
 from driftnet.oracle.ball_arithmetic.quantized import along
-from driftnet.oracle.exact import rules as dyadic
+from driftnet.oracle.exact import rules
 from driftnet.oracle.exact import tier as exact
-from driftnet.oracle.exemptions import documented as rewriting
-from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.exemptions import documented, underspecified
 from driftnet.oracle.noise import tier as budget
 from driftnet.oracle.question import Place, Question, Tier, agrees, distance, identical
 from driftnet.oracle.sampling import tier as sampling
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.precomputed import precomputed
 from driftnet.oracle.second_opinion import Blame, blame
 from driftnet.run.reference import Reference, ReferenceError
@@ -69,10 +68,10 @@ def _judged(case: Case, observation: Observation, target: Target, options: Optio
     failed = structure.failed_stage(observation, target)
     try:
         if failed:
-            return _uncontested(question, failed, f"{observation.last.message}\n{observation.last.log}")
+            return _unless_underspecified(question, failed, f"{observation.last.message}\n{observation.last.log}")
         misshapen = structure.misshapen(question)
         if misshapen and misshapen.word is not Word.ABSTAINS:
-            return _uncontested(question, misshapen)
+            return _unless_underspecified(question, misshapen)
         return _wrong_before(question, observation) or misshapen or _of_values(question)
     except ReferenceError as e:
         if failed:
@@ -108,23 +107,23 @@ def _question(case: Case, observation: Observation, target: Target, options: Opt
 
 
 def _wrong_before(question: Question, observation: Observation) -> Verdict | None:
-    """The failure of what was to be quantised, if it was executed and fails. No noise of quantisation hides that."""
+    """The failure of what was to be quantized, if it was executed and fails. No noise of quantization hides that."""
     if not observation.plain:
         return None
     plain = dataclasses.replace(question, observed=observation.plain, scheme=None, artifact=None)
     misshapen = structure.misshapen(plain)
-    verdict = _uncontested(plain, misshapen) if misshapen else _of_values(plain)
+    verdict = _unless_underspecified(plain, misshapen) if misshapen else _of_values(plain)
     if not verdict.failed:
         return None
-    return dataclasses.replace(verdict, message=f"before it is quantised, {verdict.message}")
+    return dataclasses.replace(verdict, message=f"before it is quantized, {verdict.message}")
 
 
 def _of_values(question: Question) -> Verdict:
     """The verdict on outputs that have the right shapes and dtypes."""
-    return _overall([_uncontested(question, verdict) for verdict in _verdicts(question)])
+    return _overall([_unless_underspecified(question, verdict) for verdict in _verdicts(question)])
 
 
-def _uncontested(question: Question, verdict: Verdict, words: str = "") -> Verdict:
+def _unless_underspecified(question: Question, verdict: Verdict, words: str = "") -> Verdict:
     """`verdict`, unless it blames the target for what the standard leaves open. Crashes and hangs are never right.
 
     words   what the target said of a stage that failed: an error is about the nodes that it names
@@ -132,8 +131,8 @@ def _uncontested(question: Question, verdict: Verdict, words: str = "") -> Verdi
     if verdict.word not in (Word.DIVERGES, Word.FAILS):
         return verdict
     bounded = verdict.tier not in (running_error.TIER, artifact.TIER, structure.TIER)
-    blamed = {verdict.output} if verdict.output else contested.named(question.graph, words)
-    found = contested.find(question.graph, question.records, blamed, bounded=bounded)
+    blamed = {verdict.output} if verdict.output else underspecified.named(question.graph, words)
+    found = underspecified.find(question.graph, question.records, blamed, bounded=bounded)
     if found is None:
         return verdict
     rule, node = found
@@ -163,12 +162,12 @@ def _verdicts(question: Question) -> list[Verdict]:
     disputed = [p for p in disputed if p not in random]
     if not disputed:
         return verdicts
-    if found := structure.nonsense(question) or layers.misquantised(question):
+    if found := structure.nonsense(question) or layers.misquantized(question):
         return [found]
-    if (dequantised := layers.dequantised(question)) is not None:
+    if (dequantized := layers.dequantized(question)) is not None:
         inexact = _to_rounding(question).inexact
-        return [*verdicts, *_float(dataclasses.replace(dequantised, inexact=inexact), disputed).values()]
-    return [*verdicts, *_quantised(question, disputed).values()]
+        return [*verdicts, *_float(dataclasses.replace(dequantized, inexact=inexact), disputed).values()]
+    return [*verdicts, *_quantized(question, disputed).values()]
 
 
 def _named(question: Question, verdicts: dict[Place, Verdict]) -> dict[Place, Verdict]:
@@ -185,11 +184,11 @@ def _to_rounding(question: Question) -> Question:
     """
     if question.scheme is None or question.scheme.activation_codes is not None:
         return question
-    weights = grid.inexact_weights(question.graph, question.scheme)
-    return dataclasses.replace(question, inexact={name: grid.LARGEST_CODE_ERROR * size for name, size in weights})
+    weights = formulas.inexact_weights(question.graph, question.scheme)
+    return dataclasses.replace(question, inexact={name: formulas.LARGEST_CODE_ERROR * size for name, size in weights})
 
 
-def _quantised(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
+def _quantized(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
     """Lossless and artifact ask different questions, and either may accuse. Where neither can tell, budget is asked."""
     verdicts = dict(lossless.decide(question, places))
     for tier in (artifact.decide, simulation.decide):
@@ -230,7 +229,7 @@ def _excused(question: Question, place: Place, verdict: Verdict) -> Verdict:
     """`verdict`, unless the target documents to round what the model as written does not."""
     if verdict.word is not Word.DIVERGES:
         return verdict
-    return rewriting.excuse(question, question.graph, place, verdict.tier) or verdict
+    return documented.excuse(question, question.graph, place, verdict.tier) or verdict
 
 
 def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
@@ -238,7 +237,7 @@ def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
     if verdict.kind != Kind.WRONG_VALUES:
         return verdict
     graph, name = question.graph, place[1]
-    while (node := graph.producers.get(name)) and dyadic.moves(node.op):
+    while (node := graph.producers.get(name)) and rules.moves(node.op):
         name = node.inputs[0]
     step, error = np.ones(()), distance(*question.pair(place))
     if node and node.op == "DequantizeLinear":
@@ -255,7 +254,7 @@ def _steps(node: Node, graph: Graph, shape: tuple[int, ...] | None) -> np.ndarra
     if shape is None:
         return np.asarray(scale.min())
     axis, block = int(node.attributes.get("axis", 1)), int(node.attributes.get("block_size", 0))
-    return along(ball.exact(scale), shape, axis, block).middle
+    return along(ball.exact(scale), shape, axis, block).midpoint
 
 
 def _overall(verdicts: Sequence[Verdict]) -> Verdict:

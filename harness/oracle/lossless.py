@@ -1,14 +1,14 @@
-"""T1q, lossless quantisation: on data that lie on the integer grid, quantising is the identity.
+"""T1q, lossless quantization: on data that lie on the integer grid, quantizing is the identity.
 
-A tensor is on the grid when every element is a whole number of steps, the step being what the quantiser's own formula
+A tensor is on the grid when every element is a whole number of steps, the step being what the quantizer's own formula
 makes of the calibrated range: integers k g with range N g, say, where N divides 255. Let that be so for every operand
 of every operator before an output, for the weights in every channel, and let the bias be a multiple of the product of
-the steps of operand and weights. Then no operator reads anything that quantising changed, and only the last results are
+the steps of operand and weights. Then no operator reads anything that quantizing changed, and only the last results are
 rounded: they are within .501 steps, and, where they lie on the grid too, right but for float rounding. With a Relu
-behind, results are the float ones or those rounded before the Relu, whichever fits. Where only weights are quantised,
+behind, results are the float ones or those rounded before the Relu, whichever fits. Where only weights are quantized,
 nothing at all is lost, and the tiers for floats judge.
 
-`construct.construct` makes such cases; this tier recognises one, whoever made it. Where calibration may clip (KL,
+`construct.construct` makes such cases; this tier recognizes one, whoever made it. Where calibration may clip (KL,
 Entropy, Percentile, ADMM), it is asked only where the artifact tells that it did not: that a range ends within half a
 bin in 2048 of the data. Each tensor may then be short by that much; and each operator has to be one that converters
 leave whole, because of what they put between its parts nothing is known. Elsewhere the budget is asked.
@@ -25,11 +25,9 @@ import numpy as np
 from driftnet.model.graph import Node, Values
 from driftnet.model.operators import RECURRENT, WEIGHTED
 from driftnet.model.verdict import Kind, Verdict
-from driftnet.oracle.exemptions import saturation
-from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.exemptions import saturation, underspecified
 from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
-from driftnet.oracle.scheme import calibration
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import calibration, formulas
 from driftnet.oracle.scheme.calibration import Step
 from driftnet.targets.interface import Scheme
 
@@ -55,23 +53,23 @@ TAKEN_APART = frozenset(
 )
 """operators of which a converter may make several"""
 OWN_STEP = WEIGHTED | {"Add", "BatchNormalization", "CumSum", "Mul", "PRelu", "ReduceSum", "Sub", "Sum"}
-"""operators whose results may leave the ranges of their operands; to others quantisers give the step of an operand"""
+"""operators whose results may leave the ranges of their operands; to others quantizers give the step of an operand"""
 
 
 def keeps_weights(question: Question, place: Place) -> bool:
-    """Whether only weights are quantised, and those before the place are on their grid: then floats are judged."""
+    """Whether only weights are quantized, and those before the place are on their grid: then floats are judged."""
     scheme, model = question.scheme, question.graph
     return (
         scheme is not None
         and scheme.weight_codes is not None
         and scheme.activation_codes is None
-        and grid.keeps_weights(model, scheme, nodes := model.ancestors(place[1]))
+        and formulas.keeps_weights(model, scheme, nodes := model.ancestors(place[1]))
         and not (scheme.per_block and any(node.op in WEIGHTED | RECURRENT for node in nodes))
     )
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
-    """Recognises outputs on the grid of the question's scheme; abstains on all others."""
+    """Recognizes outputs on the grid of the question's scheme; abstains on all others."""
     scheme = question.scheme
     steps = calibration.steps(question, scheme) if scheme else {}
     if scheme and scheme.clips:
@@ -82,7 +80,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         nodes = question.graph.ancestors(place[1])
         lossy = runs[place[0]].lossy(nodes) if runs and nodes else [node.op for node in nodes]
         if lossy or not nodes:
-            verdicts[place] = abstains(TIER, place, "quantising loses something", lossy)
+            verdicts[place] = abstains(TIER, place, "quantizing loses something", lossy)
         else:
             verdicts[place] = _judge(runs[place[0]], place, nodes)
     return verdicts
@@ -117,14 +115,14 @@ class Run:
 
     @cached_property
     def held(self) -> frozenset[str]:
-        """The activations that are on their grid, by the range of this feed too: some quantisers use that."""
+        """The activations that are on their grid, by the range of this feed too: some quantizers use that."""
         codes = self.scheme.activation_codes or (0, 0)
         return frozenset(
             name
             for name, step in self.steps.items()
             if self.values[name].dtype == np.float32
             and step.holds(self.values[name])
-            and grid.on_grid([self.values[name]], codes, self.scheme.symmetric_activations)
+            and formulas.on_grid([self.values[name]], codes, self.scheme.symmetric_activations)
         )
 
     def lossy(self, nodes: Sequence[Node]) -> list[str]:
@@ -139,19 +137,19 @@ class Run:
         ]
 
     def _reads(self, node: Node, rounded: Sequence[str]) -> bool:
-        """Whether quantising changes nothing that `node` reads, and clips nothing that it gives."""
+        """Whether quantizing changes nothing that `node` reads, and clips nothing that it gives."""
         model = self.question.graph
-        if not grid.fits(node) or contested.is_open(node, self.values, model.opset):
+        if not formulas.fits(node) or underspecified.is_open(node, self.values, model.opset):
             return False
-        if self.scheme.clips and (node.op in TAKEN_APART or grid.taken_apart(node, self.values)):
+        if self.scheme.clips and (node.op in TAKEN_APART or formulas.taken_apart(node, self.values)):
             return False
         if any(name and name not in self.values for name in node.inputs):  # a sequence, or a type numpy has not
             return False
-        weighted = grid.has_weights(model, node)
-        for name in node.inputs[: grid.PARAMETERS.get(node.op)]:
+        weighted = formulas.has_weights(model, node)
+        for name in node.inputs[: formulas.PARAMETERS.get(node.op)]:
             if not name or self.values[name].dtype.kind != "f" or (weighted and name in node.inputs[1:3]):
                 continue
-            kept = name not in self.vanished and grid.indifferent(self.values[name])
+            kept = name not in self.vanished and formulas.indifferent(self.values[name])
             fits = kept if name in model.constants else name in self.held
             if not fits and name not in rounded:
                 return False
@@ -171,18 +169,18 @@ class Run:
         step = self.steps.get(node.inputs[0])
         if step is None or not self.scheme.nearest_weights:
             return False
-        scale, bias = grid.weight_scales(model, node, self.scheme), model.constants.get(node.input(2))
+        scale, bias = formulas.weight_scales(model, node, self.scheme), model.constants.get(node.input(2))
         if scale is None or bias is None:
             return scale is not None and not node.input(2)
-        return grid.multiples(bias, grid.by_output(scale, bias) * step.scale)
+        return formulas.multiples(bias, formulas.by_output(scale, bias) * step.scale)
 
     def shares(self, node: Node) -> bool:
-        """Whether the results of an operator like AveragePool fit its operand's step too: quantisers let it keep it."""
+        """Whether the results of an operator like AveragePool fit its operand's step too: quantizers let it keep it."""
         operands = [name for name in node.inputs if name in self.steps]
         if node.op in WEIGHTED or len(operands) != 1:
             return True
         scale = np.asarray(self.steps[operands[0]].scale)
-        return all(grid.multiples(self.values[name], scale) for name in node.outputs if name in self.steps)
+        return all(formulas.multiples(self.values[name], scale) for name in node.outputs if name in self.steps)
 
 
 def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
@@ -224,7 +222,7 @@ def _beside_unfused(run: Run, got: np.ndarray, nodes: Sequence[Node]) -> np.ndar
 
 
 def _step_of_results(run: Run, node: Node, output: str) -> float:
-    """The step of the place, or a larger one of an operand that the quantiser may have given it."""
+    """The step of the place, or a larger one of an operand that the quantizer may have given it."""
     before = run.question.graph.producers.get(node.inputs[0])
     names = [output] if node.op in OWN_STEP else [*node.inputs, output]
     if node.op == "Relu" and before and before.op not in OWN_STEP and node.inputs[0] not in run.held:
@@ -242,8 +240,8 @@ def _rounded(x: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
 def _saturates(run: Run, node: Node) -> bool:
     """Whether the machine may cut a pair of products of `node`."""
     model = run.question.graph
-    if not grid.has_weights(model, node) or (run.scheme.activation_codes or (-1,))[0] < 0:
+    if not formulas.has_weights(model, node) or (run.scheme.activation_codes or (-1,))[0] < 0:
         return False
-    codes = np.abs(model.constants[node.inputs[1]] / grid.weight_scales(model, node, run.scheme)).max()
+    codes = np.abs(model.constants[node.inputs[1]] / formulas.weight_scales(model, node, run.scheme)).max()
     step, x = run.steps[node.inputs[0]], run.values[node.inputs[0]]
     return saturation.saturates((x.max() - step.low) / step.scale, codes)

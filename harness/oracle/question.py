@@ -28,9 +28,9 @@ Place = tuple[int, str]
 class Question:
     """Are these `observed` outputs right answers of the case's model, where the reference says `expected`?
 
-    scheme      how the target quantised, or None when it had to stay in floating point
+    scheme      how the target quantized, or None when it had to stay in floating point
     exceptions  names of the documented numerical behaviour that the target declares
-    artifact    what the target made when it quantised, if it can be told
+    artifact    what the target made when it quantized, if it can be told
     inexact     constants that the target holds to within so much only, whatever is right otherwise
     """
 
@@ -95,14 +95,14 @@ def diverges(
     wrong: np.ndarray,
     bound: np.ndarray,
     *,
-    middle: np.ndarray | None = None,
+    midpoint: np.ndarray | None = None,
 ) -> Verdict:
     """The verdict on elements marked in `wrong`, where an error up to `bound` would have been right.
 
-    middle   what the error is from, where that is not the reference's answer
+    midpoint   what the error is from, where that is not the reference's answer
     """
     got, expected = question.pair(place)
-    expected = expected if middle is None else middle
+    expected = expected if midpoint is None else midpoint
     wrong = np.atleast_1d(wrong)
     bound = np.broadcast_to(bound, wrong.shape)
     a, b = np.atleast_1d(got), np.atleast_1d(expected)

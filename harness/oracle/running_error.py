@@ -52,7 +52,7 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
         return abstains(TIER, place, "rounding changes the shape", [question.graph.producers[name].op])
     wrong = outside(ball, got)
     if wrong.any():
-        return diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
+        return diverges(TIER, question, place, wrong, ball.error, midpoint=ball.midpoint)
     if random:
         return agrees(TIER, place, rule=RANDOM)
     if _is_ill(question.graph, evaluation, name):
@@ -61,7 +61,7 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
         return abstains(TIER, place, "some of it may be anything", [culprit(question.graph, evaluation, name)])
     if not got.size:
         return agrees(TIER, place)
-    error = distance(got, ball.middle)
+    error = distance(got, ball.midpoint)
     worst = np.unravel_index(int(np.argmax(error)), error.shape)
     bound = np.broadcast_to(ball.error, error.shape)
     return agrees(TIER, place, error=float(error[worst]), bound=float(bound[worst]))
@@ -74,7 +74,7 @@ def depends_on_chance(question: Question, place: Place) -> bool:
 
 def outside(ball: Ball, x: np.ndarray) -> np.ndarray:
     """Where `x`, of the ball's shape, is no right answer."""
-    return np.asarray(distance(x, ball.middle) > ball.error)
+    return np.asarray(distance(x, ball.midpoint) > ball.error)
 
 
 def is_ill(ball: Ball, terms: float = 0.0) -> bool:
@@ -86,12 +86,12 @@ def is_ill(ball: Ball, terms: float = 0.0) -> bool:
         return False
     ill = ball.radius > max(ILL * _largest(ball), NEGLIGIBLE)
     if ill.any() and is_float(ball.dtype):
-        ill &= (np.abs(ball.middle) > NOTHING * terms) | (ball.radius > FEW * format_of(ball.dtype).unit * terms)
+        ill &= (np.abs(ball.midpoint) > NOTHING * terms) | (ball.radius > FEW * format_of(ball.dtype).unit * terms)
     return bool(np.mean(ill) > ILL_SHARE)
 
 
 def _largest(ball: Ball) -> float:
-    return float(np.max(np.abs(ball.middle), initial=0.0, where=np.isfinite(ball.middle)))
+    return float(np.max(np.abs(ball.midpoint), initial=0.0, where=np.isfinite(ball.midpoint)))
 
 
 def _is_ill(graph: Graph, evaluation: Evaluation, name: str) -> bool:

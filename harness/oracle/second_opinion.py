@@ -1,6 +1,6 @@
 """Second opinion: when a target and the reference disagree, who is wrong?
 
-onnxruntime without optimisations is one implementation among several. Two others vote on its answer: the float64 ball
+onnxruntime without optimizations is one implementation among several. Two others vote on its answer: the float64 ball
 of driftnet.oracle.balls, and onnx.reference, which follows the text of the standard. None of the three is always right
 (notes of onnx.reference's own deviations: grouped ConvTranspose, some recurrent attributes, old Softmax).
 """

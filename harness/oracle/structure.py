@@ -1,8 +1,8 @@
 """T0, structure: did every stage run, and are outputs, shapes, dtypes and the finite mask those of the model?
 
-Needs no tolerance, so it judges quantised targets as it judges float ones. Two things are left open here: a shape that
+Needs no tolerance, so it judges quantized targets as it judges float ones. Two things are left open here: a shape that
 depends on data which rounding may change (NonZero, say), and a NaN behind an operator that has a pole where
-quantisation may put it (a divisor that became 0).
+quantization may put it (a divisor that became 0).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.graph import Node, nested
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
 from driftnet.oracle.artifact import reach
@@ -75,7 +75,7 @@ def misshapen(question: Question) -> Verdict | None:
 
 
 def nonsense(question: Question) -> Verdict | None:
-    """The first output of a quantised run with a NaN or infinity where the reference is finite; None without one."""
+    """The first output of a quantized run with a NaN or infinity where the reference is finite; None without one."""
     for place in question.places:
         got, expected = question.pair(place)
         if got.dtype.kind != "f" or np.isfinite(got).all():
@@ -90,7 +90,7 @@ def of_large(question: Question, places: Sequence[Place]) -> list[Verdict]:
     """Verdicts on a model whose weights are too large to be read here: its windows have to tell more."""
     if found := nonsense(question):
         return [found]
-    why = f"no tier reads weights of {external.outside(question.case.proto) / 2**30:.1f} GiB"
+    why = f"no tier reads weights of {external_data.outside(question.case.proto) / 2**30:.1f} GiB"
     return [abstains(TIER, place, why, sorted({node.op for node in question.graph.nodes})) for place in places]
 
 

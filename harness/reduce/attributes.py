@@ -22,7 +22,7 @@ VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 
 def plain_operators(problem: Problem) -> None:
     """A plain operator in place of whatever keeps dtype and shape. Where it does not matter which operator stands
-    there (an offline quantiser that crashes on any graph without a convolution, say) cases come out the same."""
+    there (an offline quantizer that crashes on any graph without a convolution, say) cases come out the same."""
     index = len(problem.case.proto.graph.node)
     while index > 0:
         # With an operand that is not read any more its makers go, so there may be fewer nodes than before.

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.constants import Tensors, stored_tensors, with_constants
 from driftnet.model.inspect import Case, graph_inputs
 from driftnet.model.submodel import rebuilt
@@ -92,7 +92,7 @@ def _resized_model(case: Case, sizes: Mapping[Size, int], last: bool) -> onnx.Mo
     for name, tensor in stored_tensors(model.graph):
         if not any(size.owner == name for size in sizes):
             continue
-        x = np.array(_cut(external.array(tensor, case.file), name, sizes, last))
+        x = np.array(_cut(external_data.array(tensor, case.file), name, sizes, last))
         for size, n in sizes.items():
             if size.what == "entry" and size.owner == name:
                 x[size.at] = n

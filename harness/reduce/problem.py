@@ -90,7 +90,7 @@ class Problem:
         return all(np.array_equal(a[name], b[name]) for a, b in runs for name in outputs & a.keys() & b.keys())
 
     def _can_calibrate(self, case: Case) -> bool:
-        # `reproduces` asks the reference about the feeds. A quantiser that fails on calibration feeds which have become
+        # `reproduces` asks the reference about the feeds. A quantizer that fails on calibration feeds which have become
         # invalid would be no finding.
         try:
             return not case.calibration or bool(self.record(replace(case, feeds=case.calibration, calibration=())))
@@ -156,7 +156,7 @@ PALETTE = {0.0: 0.0, 1.0: 1.0, -1.0: 2.0, 2.0: 3.0, 0.5: 4.0}
 """Readable values and their complexity, simplest first."""
 
 PLAIN = {"Relu": 0, "Neg": 1, "Floor": 2}
-"""Operators that stand for any other, in this order: one that quantisers treat, one they compute, one they leave."""
+"""Operators that stand for any other, in this order: one that quantizers treat, one they compute, one they leave."""
 
 
 def _interface(case: Case, recipe: Recipe) -> int:

@@ -7,11 +7,7 @@ from dataclasses import dataclass
 
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import Record
-from driftnet.reduce import attributes as details
-from driftnet.reduce import data as values
-from driftnet.reduce import dims, passes
-from driftnet.reduce import opsets as versions
-from driftnet.reduce import subgraphs as bodies
+from driftnet.reduce import attributes, data, dims, opsets, passes, subgraphs
 from driftnet.reduce.problem import ExhaustedError, Problem, Reproduces
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
@@ -39,23 +35,23 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     passes.window,
     passes.fewer_outputs,
     passes.fewer_nodes,
-    bodies.inlined,
-    bodies.fewer_nodes,
+    subgraphs.inlined,
+    subgraphs.fewer_nodes,
     passes.bypass,
     passes.inputs_to_initializers,
     passes.constants_to_initializers,
-    details.fewer_declarations,
-    details.fewer_operands,
+    attributes.fewer_declarations,
+    attributes.fewer_operands,
     passes.simpler_recipe,
     passes.static_dims,
     dims.smaller_dims,
-    details.fewer_axes,
-    details.plain_operators,
-    details.fewer_attributes,
-    values.simpler_values,
-    details.simpler_attributes,
-    versions.older_versions,
-    details.readable_names,
+    attributes.fewer_axes,
+    attributes.plain_operators,
+    attributes.fewer_attributes,
+    data.simpler_values,
+    attributes.simpler_attributes,
+    opsets.older_versions,
+    attributes.readable_names,
 )
 """What removes most for one run comes first."""
 

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from driftnet.model import external_data as external
-from driftnet.model import graph
+from driftnet.model import external_data, graph
 from driftnet.util.schema import EACH, NUMBER, misformed
 
 LAYER = {"name": str, "result": str, "weights": np.ndarray, "scales": np.ndarray}
@@ -75,7 +74,7 @@ def _unreadable(data: bytes, outside: bool) -> str:
             return "the model has no output"
         if outside:
             return ""
-        if external.tensors_outside(model) or external.others_outside(model):
+        if external_data.tensors_outside(model) or external_data.others_outside(model):
             return "the model keeps data in another file"
         graph.read(model)
     except Exception as e:  # protobuf, onnx and numpy raise many types for what is no model

@@ -1,4 +1,4 @@
-"""Reference: what a case's model should give, asked of onnxruntime without optimisations in a worker process."""
+"""Reference: what a case's model should give, asked of onnxruntime without optimizations in a worker process."""
 
 from __future__ import annotations
 

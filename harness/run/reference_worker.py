@@ -1,4 +1,4 @@
-"""The reference, worker side: onnxruntime without optimisations, on models that nobody vouches for.
+"""The reference, worker side: onnxruntime without optimizations, on models that nobody vouches for.
 
 The parent side is driftnet.run.reference. Every function raises StageError, in the words of onnx or onnxruntime, when
 the model or a feed is refused. `data` is the folder of what the model keeps outside itself (external data), "" for

@@ -1,4 +1,4 @@
-"""Laboratory: the sandboxed workers that one thread of examination needs, made on demand and kept."""
+"""Runner: the sandboxed workers that one thread of examination needs, made on demand and kept."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from driftnet.model import external_data as external
+from driftnet.model import external_data
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation, Outcome, StageRun
-from driftnet.run import artifact_schema as inspection
+from driftnet.run import artifact_schema
 from driftnet.run.reference import Reference
 from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
@@ -32,7 +32,7 @@ MEMORY_BYTES = 2**30
 REFERENCE = "driftnet.run.reference_worker"
 
 
-class Laboratory:
+class Runner:
     """Runs cases on targets and on the reference, each in a worker of its own. Close it, or use it in a `with`.
 
     timeout  seconds that one stage may take;  memory_gib  resident memory that one worker may use
@@ -113,7 +113,7 @@ class Laboratory:
             zygote.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def __enter__(self) -> Laboratory:
+    def __enter__(self) -> Runner:
         return self
 
     def __exit__(
@@ -131,9 +131,9 @@ class Laboratory:
 
 def _placed(case: Case, folder: Path) -> Path:
     """A file with the model. A large one is taken where it lies; a part of one, and any other, is written."""
-    if case.file and external.is_whole(case):
+    if case.file and external_data.is_whole(case):
         return case.file
-    external.write(case, folder / "model.onnx")
+    external_data.write(case, folder / "model.onnx")
     return folder / "model.onnx"
 
 
@@ -170,7 +170,9 @@ def _run_stages(
     for stage in STAGES:
         if inspects and stage == "execute":
             reply = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
-            if reply.outcome is Outcome.OK and (flaw := inspection.flaw(reply.value, outside=case.file is not None)):
+            if reply.outcome is Outcome.OK and (
+                flaw := artifact_schema.flaw(reply.value, outside=case.file is not None)
+            ):
                 reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=flaw)
             if reply.outcome is Outcome.OK:
                 artifact = reply.value

@@ -1,4 +1,4 @@
-"""Bugs of converters in layers with weights: what is quantised or run is not quite the graph that was given."""
+"""Bugs of converters in layers with weights: what is quantized or run is not quite the graph that was given."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from driftnet.selfcheck import mutant as planted
-from driftnet.selfcheck.mutant import Plant, plant
+from driftnet.selfcheck import mutant
+from driftnet.selfcheck.mutant import Mutant, plant
 from driftnet.selfcheck.site import Site, each, sites
 from onnx import ModelProto, TensorProto, numpy_helper
 
-preload = planted.preload
+preload = mutant.preload
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
 
 
-def on(*op_types: str, focus: tuple[str, ...] = (), **options: Any) -> Callable[[Callable[[Site], None]], Plant]:
-    """Plant the decorated damage in the converter, at every node of these types. options: those the recipe needs."""
-    return lambda damage: plant(planted.converting, *(focus or op_types), **options)(each(*op_types)(damage))
+def on(*op_types: str, focus: tuple[str, ...] = (), **options: Any) -> Callable[[Callable[[Site], None]], Mutant]:
+    """Mutant the decorated damage in the converter, at every node of these types. options: those the recipe needs."""
+    return lambda damage: plant(mutant.converting, *(focus or op_types), **options)(each(*op_types)(damage))
 
 
-def whole(*focus: str, **options: Any) -> Callable[[Callable[[ModelProto], None]], Plant]:
-    """Plant the decorated damage in the converter, done to the model as a whole."""
-    return plant(planted.converting, *focus, **options)
+def whole(*focus: str, **options: Any) -> Callable[[Callable[[ModelProto], None]], Mutant]:
+    """Mutant the decorated damage in the converter, done to the model as a whole."""
+    return plant(mutant.converting, *focus, **options)
 
 
 # Convolutions, pools and matrix products

@@ -8,8 +8,8 @@ Two results differ when they do so in a bit. That is no effect
   thrice that is six, where rounding does not come;
 * where the results are the reference's.
 
-Where something is quantised, a bug in the converter has to change the float model, by these rules. Of a bug in the
-runtime rounding is that of the quantised model, if it is ONNX: a tie between two codes goes either way.
+Where something is quantized, a bug in the converter has to change the float model, by these rules. Of a bug in the
+runtime rounding is that of the quantized model, if it is ONNX: a tie between two codes goes either way.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from driftnet.model.graph import Values
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation
 from driftnet.oracle.ball_arithmetic.random import is_random
-from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.exemptions import underspecified
 from driftnet.oracle.question import distance, identical
 from driftnet.run.reference import Reference, ReferenceError
-from driftnet.selfcheck.mutant import Plant
+from driftnet.selfcheck.mutant import Mutant
 from onnx import ModelProto
 
 DRAWS = 24
@@ -34,18 +34,18 @@ BEYOND = 3.0  # times the largest of them
 
 
 def is_effective(
-    plant: Plant, case: Case, quantised: bool, clean: Observation, twin: Observation, reference: Reference
+    plant: Mutant, case: Case, quantized: bool, clean: Observation, twin: Observation, reference: Reference
 ) -> bool:
     """Whether `plant` made the outputs of `twin` wrong, where those of the same target without it are `clean`.
 
-    quantised   whether the recipe quantises anything
+    quantized   whether the recipe quantizes anything
     """
     judged = _judged(case, reference)
     expected = reference.run(case).outputs
     before, after = clean.outputs, twin.outputs
     if not any(_differ(before, after, judged)) or not any(_differ(expected, after, judged)):
         return False
-    if not quantised:
+    if not quantized:
         return _moved(case, before, after, judged, reference)
     if plant.stage == "convert":
         damaged = reference.run(dataclasses.replace(case, model=damage(plant, case).SerializeToString())).outputs
@@ -56,7 +56,7 @@ def is_effective(
     return _moved(dataclasses.replace(case, model=written), before, after, judged, reference)
 
 
-def damage(plant: Plant, case: Case) -> ModelProto:
+def damage(plant: Mutant, case: Case) -> ModelProto:
     """What a plant of the converter makes of the model of `case`."""
     model = ModelProto()
     model.CopyFrom(case.proto)
@@ -75,7 +75,7 @@ def _judged(case: Case, reference: Reference) -> frozenset[str]:
         name
         for name in model.outputs
         if not any(is_random(node, model) for node in model.ancestors(name))
-        and contested.find(model, records, [name], bounded=False) is None
+        and underspecified.find(model, records, [name], bounded=False) is None
     )
 
 

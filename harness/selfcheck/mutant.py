@@ -1,4 +1,4 @@
-"""Plant: a bug put into a real target on purpose, to see whether the oracle notices.
+"""Mutant: a bug put into a real target on purpose, to see whether the oracle notices.
 
 A planted target has the interface of the real one and differs in one stage, so whatever catches it would catch the same
 bug in a toolchain. "driftnet.selfcheck.converter:lost_bias.mnn" is a target word like "mnn".
@@ -28,7 +28,7 @@ MNN_ONLY = ("mnn",)
 
 
 @dataclass(frozen=True)
-class Plant:
+class Mutant:
     """One bug.
 
     name     what the bug is called, and its targets too;  stage  the one that has it;  doc  what goes wrong
@@ -56,7 +56,7 @@ class Plant:
 
     @property
     def onnxruntime_quant(self) -> Target:
-        """onnxruntime's quantiser, or its execution, with the bug."""
+        """onnxruntime's quantizer, or its execution, with the bug."""
         return replace(self.wrapper(ONNXRUNTIME_QUANT, self.damage), name=self.name)
 
 
@@ -76,7 +76,7 @@ def converting(target: Target, damage: Callable[[ModelProto], None]) -> Target:
 
 
 def quantizing(target: Target, damage: Callable[[ModelProto, ModelProto], None]) -> Target:
-    """`target`, which quantises to ONNX, with `damage` done to (the quantised model, the model it was made of)."""
+    """`target`, which quantizes to ONNX, with `damage` done to (the quantized model, the model it was made of)."""
 
     def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
         path = target.quantize(artifact, calibration, folder, options)
@@ -87,7 +87,7 @@ def quantizing(target: Target, damage: Callable[[ModelProto, ModelProto], None])
 
 
 def patching(target: Target, damage: Callable[[bytearray, Mapping[str, Any]], None]) -> Target:
-    """`target`, which quantises to an MNN file, with `damage` done to (its bytes, what mnn_artifact reads in them)."""
+    """`target`, which quantizes to an MNN file, with `damage` done to (its bytes, what mnn_artifact reads in them)."""
 
     def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
         path = target.quantize(artifact, calibration, folder, options)
@@ -151,11 +151,11 @@ STAGES = {
 
 def plant(
     wrapper: Callable[[Target, Any], Target], *focus: str, targets: tuple[str, ...] = BOTH, **options: Any
-) -> Callable[[Callable[..., Any]], Plant]:
-    """Make the decorated damage a Plant. wrapper: one of the functions above; options: those the recipe needs."""
+) -> Callable[[Callable[..., Any]], Mutant]:
+    """Make the decorated damage a Mutant. wrapper: one of the functions above; options: those the recipe needs."""
 
-    def made(damage: Callable[..., Any]) -> Plant:
-        return Plant(
+    def made(damage: Callable[..., Any]) -> Mutant:
+        return Mutant(
             damage.__name__.strip("_").replace("_", "-"),
             STAGES[wrapper],
             " ".join((damage.__doc__ or "").split()),

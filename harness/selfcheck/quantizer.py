@@ -1,6 +1,6 @@
-"""Bugs of quantisers: what is written into the quantised ONNX model is not what the data and the format ask for.
+"""Bugs of quantizers: what is written into the quantized ONNX model is not what the data and the format ask for.
 
-onnxruntime's quantiser calls the codes of a constant x `x_quantized`, its parameters `x_scale` and `x_zero_point`;
+onnxruntime's quantizer calls the codes of a constant x `x_quantized`, its parameters `x_scale` and `x_zero_point`;
 those of a bias begin with the name of its codes.
 """
 
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from driftnet.selfcheck import mutant as planted
-from driftnet.selfcheck.mutant import MNN_ONLY, ORT, Plant, plant
+from driftnet.selfcheck import mutant
+from driftnet.selfcheck.mutant import MNN_ONLY, ORT, Mutant, plant
 from driftnet.selfcheck.site import Site, constant, sites
 from driftnet.targets.interface import Feed
 from onnx import ModelProto, numpy_helper
 
-preload = planted.preload
+preload = mutant.preload
 
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 QUANTIZED = (*WEIGHTED, "Relu", "MaxPool", "AveragePool", "Clip", "Resize", "Transpose")
@@ -27,16 +27,16 @@ TAKES_CODES = ("DequantizeLinear", "QLinearAdd", "QLinearConv", "QLinearMatMul",
 
 @dataclass(frozen=True)
 class Tensor:
-    """Names of the three initializers of a quantised constant."""
+    """Names of the three initializers of a quantized constant."""
 
     codes: str
     scale: str
     zero_point: str
 
 
-def writing(*focus: str, **options: Any) -> Callable[[Callable[..., None]], Plant]:
-    """Plant the decorated damage, done to (the quantised model, the model it was made of)."""
-    return plant(planted.quantizing, *(focus or WEIGHTED), targets=ORT, **options)
+def writing(*focus: str, **options: Any) -> Callable[[Callable[..., None]], Mutant]:
+    """Mutant the decorated damage, done to (the quantized model, the model it was made of)."""
+    return plant(mutant.quantizing, *(focus or WEIGHTED), targets=ORT, **options)
 
 
 def edit(model: ModelProto, name: str, change: Callable[[np.ndarray], Any]) -> None:
@@ -203,7 +203,7 @@ def zeroed_bias(model: ModelProto, original: ModelProto) -> None:
 
 @writing("Conv", "ConvTranspose", "Gemm")
 def stale_bias_scale(model: ModelProto, original: ModelProto) -> None:
-    """Biases are quantised with the scale that the input had before the last calibration, larger by a third."""
+    """Biases are quantized with the scale that the input had before the last calibration, larger by a third."""
     for tensor in biases(model):
         edit(model, tensor.codes, lambda q: np.rint(q * 0.75))
 
@@ -275,7 +275,7 @@ def grid_of_another_tensor(model: ModelProto, original: ModelProto) -> None:
 
 
 @writing(*QUANTIZED, quantize="static", format="QDQ")
-def missing_requantisation(model: ModelProto, original: ModelProto) -> None:
+def missing_requantization(model: ModelProto, original: ModelProto) -> None:
     """What an operator gives is read with the scale and zero point of what it was given."""
     for at in sites(model, "DequantizeLinear"):
         quantize = at.producer(0)
@@ -286,7 +286,7 @@ def missing_requantisation(model: ModelProto, original: ModelProto) -> None:
 
 
 @writing(*QUANTIZED, quantize="static", format="QDQ")
-def quantised_twice(model: ModelProto, original: ModelProto) -> None:
+def quantized_twice(model: ModelProto, original: ModelProto) -> None:
     """A second pair of QuantizeLinear and DequantizeLinear, one and a half times as coarse, stands behind the first."""
     for at in _readers(model):
         scale, zero = at.constant(1), at.constant(2)
@@ -295,13 +295,13 @@ def quantised_twice(model: ModelProto, original: ModelProto) -> None:
             at.reader().before(0, "QuantizeLinear", np.asarray(scale * 1.5, scale.dtype), zero)
 
 
-@plant(planted.calibrating, *QUANTIZED, targets=ORT, quantize="static", calibration="MinMax")
+@plant(mutant.calibrating, *QUANTIZED, targets=ORT, quantize="static", calibration="MinMax")
 def calibrated_on_one_sample(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Only the last sample is looked at."""
     return feeds[-1:]
 
 
-@plant(planted.calibrating, *QUANTIZED, targets=ORT, quantize="static", calibration="MinMax")
+@plant(mutant.calibrating, *QUANTIZED, targets=ORT, quantize="static", calibration="MinMax")
 def calibrated_on_magnitudes(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Calibration looks at |x| and forgets the negative side."""
     return [{name: np.abs(x) if x.dtype.kind == "f" else x for name, x in feed.items()} for feed in feeds]
@@ -310,14 +310,14 @@ def calibrated_on_magnitudes(feeds: Sequence[Feed]) -> Sequence[Feed]:
 # The files of MNN
 
 
-@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY)
+@plant(mutant.patching, *WEIGHTED, targets=MNN_ONLY)
 def rolled_scales_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
     """Each channel of the weights in an MNN file has the scale of the one before."""
     for layer in held["layers"]:
         overwrite(content, layer["scales"], np.roll(layer["scales"], 1, axis=0))
 
 
-@plant(planted.patching, *WEIGHTED, targets=MNN_ONLY)
+@plant(mutant.patching, *WEIGHTED, targets=MNN_ONLY)
 def scales_off_by_a_percent_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
     """The scales of the weights in an MNN file are a percent too large."""
     for layer in held["layers"]:

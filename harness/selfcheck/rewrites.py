@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from driftnet.selfcheck import mutant as planted
+from driftnet.selfcheck import mutant
 from driftnet.selfcheck.converter import on
 from driftnet.selfcheck.site import Site
 from onnx import NodeProto, TensorProto
 
-preload = planted.preload
+preload = mutant.preload
 
 BROADCASTING = ("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub")
 ACTIVATIONS = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")

@@ -1,6 +1,6 @@
 """Bugs of runtimes: the right model is executed wrongly.
 
-Those inside a kernel are written as nodes around it, so they need the quantised model unfused (optimization off): there
+Those inside a kernel are written as nodes around it, so they need the quantized model unfused (optimization off): there
 a node that changes nothing leaves every bit as it was.
 """
 
@@ -11,35 +11,35 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-from driftnet.selfcheck import mutant as planted
-from driftnet.selfcheck.mutant import BOTH, ORT, Outputs, Plant, plant
+from driftnet.selfcheck import mutant
+from driftnet.selfcheck.mutant import BOTH, ORT, Mutant, Outputs, plant
 from driftnet.selfcheck.site import Site, sites
 from driftnet.targets.interface import Feed
 from onnx import ModelProto
 
-preload = planted.preload
+preload = mutant.preload
 
 ANYTHING = ("Conv", "Gemm", "MatMul", "residual-block", "Add", "Relu", "GRU", "Softmax", "Resize")
 WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 UNFUSED = {"quantize": "static", "format": "QDQ", "optimization": "off"}
 
 
-def results(*focus: str, targets: tuple[str, ...] = BOTH) -> Callable[[Callable[[np.ndarray], np.ndarray]], Plant]:
-    """Plant the decorated damage, done to a copy of each result that is not empty."""
+def results(*focus: str, targets: tuple[str, ...] = BOTH) -> Callable[[Callable[[np.ndarray], np.ndarray]], Mutant]:
+    """Mutant the decorated damage, done to a copy of each result that is not empty."""
 
-    def made(damage: Callable[[np.ndarray], np.ndarray]) -> Plant:
+    def made(damage: Callable[[np.ndarray], np.ndarray]) -> Mutant:
         def damage_all(outputs: Outputs) -> Outputs:
             return [{name: damage(x.copy()) if x.size else x for name, x in out.items()} for out in outputs]
 
         damage_all.__name__, damage_all.__doc__ = damage.__name__, damage.__doc__
-        return plant(planted.executing, *(focus or ANYTHING), targets=targets)(damage_all)
+        return plant(mutant.executing, *(focus or ANYTHING), targets=targets)(damage_all)
 
     return made
 
 
-def kernels(*focus: str) -> Callable[[Callable[[ModelProto], None]], Plant]:
-    """Plant the decorated damage, done to the quantised model before it runs unfused."""
-    return plant(planted.loading, *focus, targets=ORT, **UNFUSED)
+def kernels(*focus: str) -> Callable[[Callable[[ModelProto], None]], Mutant]:
+    """Mutant the decorated damage, done to the quantized model before it runs unfused."""
+    return plant(mutant.loading, *focus, targets=ORT, **UNFUSED)
 
 
 @results("Div", "Log", "Pow", "Reciprocal", "Sqrt")
@@ -92,7 +92,7 @@ def first_of_batch(x: np.ndarray) -> np.ndarray:
 
 
 @results()
-def uninitialised_element(x: np.ndarray) -> np.ndarray:
+def uninitialized_element(x: np.ndarray) -> np.ndarray:
     """The last element is whatever memory held, another thing each time."""
     x.reshape(-1)[-1:] = (100 + np.random.default_rng().integers(0, 27, 1)).astype(x.dtype)
     return x
@@ -106,14 +106,14 @@ def lost_update(x: np.ndarray) -> np.ndarray:
     return x
 
 
-@plant(planted.executing, *ANYTHING)
+@plant(mutant.executing, *ANYTHING)
 def kept_state(outputs: Outputs) -> Outputs:
     """A session gives the first feed's result again wherever it fits."""
     first = outputs[0]
     return [{name: first[name] if first[name].shape == x.shape else x for name, x in out.items()} for out in outputs]
 
 
-@plant(planted.executing, *ANYTHING)
+@plant(mutant.executing, *ANYTHING)
 def stale_output_buffer(outputs: Outputs) -> Outputs:
     """The second half of a result is still that of the feed before."""
 
@@ -128,13 +128,13 @@ def stale_output_buffer(outputs: Outputs) -> Outputs:
     ]
 
 
-@plant(planted.executing, *ANYTHING)
+@plant(mutant.executing, *ANYTHING)
 def swapped_outputs(outputs: Outputs) -> Outputs:
     """Two outputs of one shape are exchanged."""
     return [_exchanged(out) for out in outputs]
 
 
-@plant(planted.feeding, *ANYTHING, "Div", "Sub")
+@plant(mutant.feeding, *ANYTHING, "Div", "Sub")
 def swapped_inputs(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Two inputs of one shape are exchanged."""
     return [_exchanged(feed) for feed in feeds]
@@ -172,7 +172,7 @@ def half_precision(x: np.ndarray) -> np.ndarray:
 
 @results(*WEIGHTED, targets=ORT)
 def neighbouring_value(x: np.ndarray) -> np.ndarray:
-    """One element has the next larger value that the result holds: one step, where the result is quantised."""
+    """One element has the next larger value that the result holds: one step, where the result is quantized."""
     values = np.unique(x[np.isfinite(x)]) if x.dtype.kind == "f" else x[:0]
     if values.size > 1:
         flat = x.reshape(-1)
@@ -180,12 +180,12 @@ def neighbouring_value(x: np.ndarray) -> np.ndarray:
     return x
 
 
-# Inside the kernels of a quantised model
+# Inside the kernels of a quantized model
 
 
 @kernels(*WEIGHTED, "Relu", "AveragePool")
 def floor_for_round(model: ModelProto) -> None:
-    """Quantising takes the floor where it is to round."""
+    """Quantizing takes the floor where it is to round."""
     for at in sites(model, "QuantizeLinear"):
         if (scale := at.constant(1)) is not None and scale.size == 1 and scale.dtype == np.float32:
             for op_type, operands in (("Div", [scale]), ("Floor", []), ("Mul", [scale])):
@@ -194,7 +194,7 @@ def floor_for_round(model: ModelProto) -> None:
 
 @kernels(*WEIGHTED, "Relu", "AveragePool")
 def saturation_one_bit_early(model: ModelProto) -> None:
-    """Quantising saturates at half of the largest code."""
+    """Quantizing saturates at half of the largest code."""
     for at in sites(model, "QuantizeLinear"):
         scale, zero = at.constant(1), at.constant(2)
         if scale is not None and zero is not None and scale.size == 1 and scale.dtype == np.float32:
@@ -203,7 +203,7 @@ def saturation_one_bit_early(model: ModelProto) -> None:
 
 @kernels(*WEIGHTED, "Relu", "AveragePool")
 def coarse_multiplier(model: ModelProto) -> None:
-    """Requantising multiplies by a scale of eight bits."""
+    """Requantizing multiplies by a scale of eight bits."""
     for at in sites(model, "QuantizeLinear"):
         if (scale := at.constant(1)) is not None and scale.dtype == np.float32 and at.producer(0):
             at.feed(1, ((scale.view(np.uint32) + 0x8000) & np.uint32(0xFFFF0000)).view(np.float32))
@@ -283,7 +283,7 @@ def floor_of_average(model: ModelProto) -> None:
 
 
 def _integer_kernels(model: ModelProto) -> list[tuple[Site, np.ndarray]]:
-    """The nodes on two quantised operands, with the step of their sums, in a shape that broadcasts to the result."""
+    """The nodes on two quantized operands, with the step of their sums, in a shape that broadcasts to the result."""
     found = []
     for at in sites(model, "Conv", "Gemm", "MatMul"):
         pair = [at.producer(0), at.producer(1)]

@@ -20,7 +20,7 @@ from typing import Any
 
 import onnx
 from driftnet.findings import corpus
-from driftnet.findings.known import Mask, mask_of
+from driftnet.findings.known import KnownIssue, issue_of
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.generators import bulk
 from driftnet.generators.profile import CONSTANT_OPERANDS
@@ -29,22 +29,21 @@ from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation, Verdict, Word
 from driftnet.on_grid.construct import construct
 from driftnet.oracle.judge import judge
-from driftnet.run.runner import Laboratory
-from driftnet.selfcheck import converter, effect, rewrites, runtime
-from driftnet.selfcheck import quantizer as quantiser
+from driftnet.run.runner import Runner
+from driftnet.selfcheck import converter, effect, quantizer, rewrites, runtime
 from driftnet.selfcheck.effect import damage, is_effective
-from driftnet.selfcheck.mutant import Plant
+from driftnet.selfcheck.mutant import Mutant
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 
 CLEAN = {"mnn": "mnn", "onnxruntime_quant": "onnxruntime-quant"}
-PLANTS: Mapping[str, Plant] = {
+PLANTS: Mapping[str, Mutant] = {
     found.name: found
-    for module in (converter, rewrites, quantiser, runtime)
+    for module in (converter, rewrites, quantizer, runtime)
     for found in vars(module).values()
-    if isinstance(found, Plant)
+    if isinstance(found, Mutant)
 }
 ERROR = "error"
 CONSTRUCTED_SHARE = 0.5
@@ -60,7 +59,7 @@ EFFORT = Effort(seconds=10.0, calls=45)
 class Trial:
     """One case on a clean target and on its planted twin.
 
-    constructed   its data are on the quantiser's grid, and calibration does not clip them: quantising is the identity
+    constructed   its data are on the quantizer's grid, and calibration does not clip them: quantizing is the identity
     """
 
     case: Case
@@ -82,7 +81,7 @@ class Judged:
 
     @property
     def place(self) -> str:
-        """The target and how it quantised."""
+        """The target and how it quantized."""
         return f"{self.target} {self.recipe['quantize']}"
 
     def as_json(self) -> dict[str, Any]:
@@ -122,7 +121,7 @@ def nobody(kind: str, count: Count) -> None:
     """A listener to whom nothing matters."""
 
 
-def trials(plant: Plant, seed: int, count: int) -> Iterator[Trial]:
+def trials(plant: Mutant, seed: int, count: int) -> Iterator[Trial]:
     """Those of `count` cases in which the bug may come into play, on the plant's targets in turn. A seed names them."""
     pairs = [(resolve(CLEAN[name]), resolve(f"{plant.spec}.{name}")) for name in plant.targets]
     for index in range(count):
@@ -138,7 +137,7 @@ def trials(plant: Plant, seed: int, count: int) -> Iterator[Trial]:
             yield Trial(on_grid or case, clean, planted, chosen, constructed)
 
 
-def changes(plant: Plant, case: Case) -> bool:
+def changes(plant: Mutant, case: Case) -> bool:
     """Whether a plant of the converter changes the model of `case` at all."""
     return _parts(damage(plant, case)) != _parts(case.proto)
 
@@ -147,24 +146,24 @@ def _parts(model: onnx.ModelProto) -> list[bytes]:
     return [part.SerializeToString() for part in (*model.graph.node, *model.graph.initializer)]
 
 
-def check(plant: Plant, seed: int, wanted: int, lab: Laboratory, masks: Sequence[Mask]) -> Count:
+def check(plant: Mutant, seed: int, wanted: int, runner: Runner, known_issues: Sequence[KnownIssue]) -> Count:
     """Count until `wanted` cases were effective, or TRIES times as many were tried."""
     count = Count()
     for trial in trials(plant, seed, TRIES * wanted):
         if count.effective == wanted:
             break
-        clean = lab.observe(trial.case, trial.clean, trial.recipe)
-        twin = lab.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
-        if not twin.outputs or same(clean.outputs, twin.outputs) or not _is_judgeable(trial.case, lab):
+        clean = runner.observe(trial.case, trial.clean, trial.recipe)
+        twin = runner.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
+        if not twin.outputs or same(clean.outputs, twin.outputs) or not _is_judgeable(trial.case, runner):
             continue
-        quantised = recipe.effective(trial.clean.target, trial.recipe)["quantize"] != "none"
-        if not is_effective(plant, trial.case, quantised, clean, twin, lab.reference):
+        quantized = recipe.effective(trial.clean.target, trial.recipe)["quantize"] != "none"
+        if not is_effective(plant, trial.case, quantized, clean, twin, runner.reference):
             continue
-        verdict = _judge(trial, clean, trial.clean, lab)
+        verdict = _judge(trial, clean, trial.clean, runner)
         count.clean += 1
         if not verdict.failed:
-            count.twins.append(_judged(trial, _judge(trial, twin, trial.planted, lab)))
-        elif _is_known(trial, lab, masks):
+            count.twins.append(_judged(trial, _judge(trial, twin, trial.planted, runner)))
+        elif _is_known(trial, runner, known_issues):
             count.set_aside += 1
         else:
             count.alarms.append(_judged(trial, verdict))
@@ -178,24 +177,24 @@ def same(a: Sequence[Values], b: Sequence[Values]) -> bool:
     )
 
 
-def _is_judgeable(case: Case, lab: Laboratory) -> bool:
+def _is_judgeable(case: Case, runner: Runner) -> bool:
     """Whether the reference runs `case` and every output is an array."""
-    reference = lab.reference.run(case)
+    reference = runner.reference.run(case)
     names = {value.name for value in case.proto.graph.output}
     return bool(reference.outputs) and all(names <= out.keys() for out in reference.outputs)
 
 
-def _is_known(trial: Trial, lab: Laboratory, masks: Sequence[Mask]) -> bool:
+def _is_known(trial: Trial, runner: Runner, known_issues: Sequence[KnownIssue]) -> bool:
     """Whether the corpus explains why the clean target fails, or it does not fail again."""
-    found = examine(trial.case, trial.clean, trial.recipe, lab, masks, effort=EFFORT)
+    found = examine(trial.case, trial.clean, trial.recipe, runner, known_issues, effort=EFFORT)
     return bool(found.known) or not found.confirmed
 
 
-def _judge(trial: Trial, seen: Observation, installed: Installed, lab: Laboratory) -> Verdict:
+def _judge(trial: Trial, seen: Observation, installed: Installed, runner: Runner) -> Verdict:
     """The verdict; an abstention of the tier ERROR where the oracle itself raises: one case must not end the others."""
     options = recipe.effective(installed.target, trial.recipe)
     try:
-        return judge(trial.case, seen, target=installed.target, options=options, reference=lab.reference)
+        return judge(trial.case, seen, target=installed.target, options=options, reference=runner.reference)
     except Exception as e:
         return Verdict(Word.ABSTAINS, ERROR, message=f"{type(e).__name__}: {e}")
 
@@ -283,17 +282,17 @@ def _problems(result: Mapping[str, Any]) -> list[str]:
     return problems
 
 
-_lab: Laboratory
-_masks: list[Mask]
+_lab: Runner
+_masks: list[KnownIssue]
 
 
 def _begin(corpus_folder: Path) -> None:
     """Set this process up (a process pool's initializer)."""
     global _lab, _masks
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    _lab = Laboratory(timeout=TIMEOUT, small_models=True)
+    _lab = Runner(timeout=TIMEOUT, small_models=True)
     util.Finalize(None, _lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
-    _masks = [mask_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
+    _masks = [issue_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
 
 
 def _check_kind(name: str, seed: int, cases: int) -> Count:

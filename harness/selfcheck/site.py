@@ -164,7 +164,7 @@ def each(*op_types: str) -> Callable[[Callable[[Site], None]], Callable[[ModelPr
 
 
 def mend_shapes(model: ModelProto) -> None:
-    """Correct the declared shapes that no longer follow from the nodes. The others stay: quantisers look at them."""
+    """Correct the declared shapes that no longer follow from the nodes. The others stay: quantizers look at them."""
     bare = ModelProto()
     bare.CopyFrom(model)
     for value in (*bare.graph.value_info, *bare.graph.output):

@@ -27,7 +27,7 @@ NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 """What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""
 
 # What a release needs beside itself and cannot run with when newer, by (distribution, "releases below", requirement).
-# onnxruntime's quantiser needs an onnx of its time without requiring one.
+# onnxruntime's quantizer needs an onnx of its time without requiring one.
 COMPANIONS = (
     ("onnxruntime", "1.19", "numpy<2"),
     ("onnxruntime", "1.17", "onnx<1.16"),

@@ -60,7 +60,7 @@ class Rule:
 
 @dataclass(frozen=True)
 class Scheme:
-    """How a target quantises under one recipe, as data for the oracle. None: that side stays in floating point.
+    """How a target quantizes under one recipe, as data for the oracle. None: that side stays in floating point.
 
     weight_codes      (lowest, highest) integer code of weights
     activation_codes  (lowest, highest) integer code of activations
@@ -85,11 +85,11 @@ class Scheme:
 
 
 Artifact = Mapping[str, Any]
-"""What a target made when it quantised, as data that may cross the pipe.
+"""What a target made when it quantized, as data that may cross the pipe.
 
-{"model": bytes}   a quantised ONNX model, where the target writes one; else
+{"model": bytes}   a quantized ONNX model, where the target writes one; else
 {"layers": [{"name", "result", "weights", "scales"}]}   what the artifact says of its weighted operators: the tensor of
-                   the model that they should make, their weights as dequantised, float32 [channels, n], and their
+                   the model that they should make, their weights as dequantized, float32 [channels, n], and their
                    steps, float32 [channels, blocks of n / blocks weights]
 "tensors": {name: {"scale", "zero_point", "low", "high"}}   codes are clip(round(x / scale) + zero_point, low, high)
 "histogram": {"bins", "least"}   these scales are (t + 1/2) / bins * m / high for a whole t, least <= t < bins, with m
@@ -128,7 +128,7 @@ class Target:
     convert(model, folder, options) -> artifact          paths; `options` are those of all stages
     quantize(artifact, calibration, folder, options) -> artifact
     execute(artifact, feeds, outputs, options) -> one {output name: array} a feed, all run in one session
-    inspect(artifact, options) -> what the oracle wants to know of a quantised artifact, see `Artifact`; may be missing
+    inspect(artifact, options) -> what the oracle wants to know of a quantized artifact, see `Artifact`; may be missing
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception counts
@@ -138,14 +138,14 @@ class Target:
     options       the recipe space, each default first
     switches      names of options that take a list of parts of the system to do without, none by default, and those
                   parts. Never drawn nor swept: they are there to find which part a failure needs
-    scheme        the quantisation scheme under given options, or None when nothing is quantised
+    scheme        the quantization scheme under given options, or None when nothing is quantized
     complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
     exceptions    documented numerical behaviour that the oracle must not report
     snippet       Jinja template, over the options in effect, of Python source for people without driftnet: a function
                   run(model, feeds, calibration, {output: dtype}) -> one {output: array} a feed, that does what the
                   three functions do. It may use os, np (numpy) and the system's own package, and works in the current
-                  folder, where it leaves an ONNX model that it quantises as quantized.onnx; a system that fails raises
+                  folder, where it leaves an ONNX model that it quantizes as quantized.onnx; a system that fails raises
                   any exception
     """
 

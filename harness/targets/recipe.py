@@ -42,7 +42,7 @@ def remedied(target: Target, recipe: Recipe, remedy: Recipe) -> dict[str, Any]:
 
 def draw(target: Target, rng: random.Random) -> dict[str, Any]:
     """A random recipe, canonical. Defaults are drawn as often as all other values of an option together, except that
-    an option which opens others (a quantisation method, say) is drawn evenly."""
+    an option which opens others (a quantization method, say) is drawn evenly."""
     opens = {name for option in target.options for name in option.when}
     chosen: dict[str, Any] = {}
     for option in target.options:

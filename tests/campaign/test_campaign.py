@@ -13,8 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 from driftnet import api
-from driftnet.campaign import coordinator as campaign
-from driftnet.campaign import shard
+from driftnet.campaign import coordinator, shard
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.summary import Summary
 from driftnet.cli.report import progress, writers
@@ -55,7 +54,7 @@ def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
 
 
 def test_what_is_found_is_saved_and_then_known(tmp_path):
-    # onnxruntime's quantiser is deterministic; what MNN does may depend on what its heap happens to hold
+    # onnxruntime's quantizer is deterministic; what MNN does may depend on what its heap happens to hold
     options = {"targets": ["onnxruntime-quant"], "cases": 60, "seed": 6, "steer": False, "workers": 2}
     first, _ = fuzz(tmp_path, save=True, **options)
     assert first.new, "this seed is known to find something"
@@ -186,7 +185,7 @@ def die(plan, stop):
 
 
 def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(campaign, "begin", die)
+    monkeypatch.setattr(coordinator, "begin", die)
     report = tmp_path / "report"
     with pytest.raises(UserError, match="a process of driftnet itself died") as error:
         api.fuzz(cases=1, report=report, corpus_folder=tmp_path, listeners=[writers.periodically(report)])
@@ -205,7 +204,7 @@ def test_what_keeps_a_shard_from_starting_is_told_with_the_first_index(monkeypat
     def fail(**options):
         raise raised
 
-    monkeypatch.setattr(shard, "Laboratory", fail)
+    monkeypatch.setattr(shard, "Runner", fail)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(shard, "_shard", None, raising=False)
     shard.begin(Plan(("mnn",), 0, Path("corpus"), Path("cases")), multiprocessing.Event())
@@ -217,7 +216,7 @@ def test_what_keeps_a_shard_from_starting_is_told_with_the_first_index(monkeypat
 
 def test_signals_are_only_noted():
     before = signal.getsignal(signal.SIGINT)  # a shell ignores it in what it runs in the background
-    with campaign._signals_noted() as noted:
+    with coordinator._signals_noted() as noted:
         signal.raise_signal(signal.SIGTERM)
         signal.raise_signal(signal.SIGINT)
     assert noted == [signal.SIGTERM, signal.SIGINT]

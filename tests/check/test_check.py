@@ -1,4 +1,4 @@
-"""check: a right model is vouched for, a wrong one is localised, reduced, and told what makes it go away."""
+"""check: a right model is vouched for, a wrong one is localized, reduced, and told what makes it go away."""
 
 import dataclasses
 import json
@@ -13,19 +13,17 @@ from driftnet.check import check as checks
 from driftnet.check.check import check
 from driftnet.cli.report import pages
 from driftnet.findings import corpus
-from driftnet.findings.known import mask_of
+from driftnet.findings.known import issue_of
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.reduce import passes, reducer
-from driftnet.selfcheck import quantizer as quantiser
-from driftnet.selfcheck import runtime
+from driftnet.selfcheck import quantizer, runtime
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper
 
-from tests.support import localization as localisation
-from tests.support import models, production
+from tests.support import localization, models, production
 from tests.support import reduction as tools
 from tests.support.localization import FLOAT
 from tests.support.paths import CORPUS
@@ -38,8 +36,8 @@ def one_node(op_type, x):
 
 
 @pytest.mark.parametrize("recipe", [FLOAT, {}], ids=str)
-def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(lab, recipe):
-    checked = check(production.SMALL["dual_path_rnn"](), resolve("onnxruntime-quant"), recipe, lab, ())
+def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(runner, recipe):
+    checked = check(production.SMALL["dual_path_rnn"](), resolve("onnxruntime-quant"), recipe, runner, ())
     assert checked.verdict.word is Word.AGREES, checked.verdict.message
     assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
 
@@ -50,16 +48,16 @@ def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(lab, recipe):
         ("MATMUL_ADD_LOSES_THE_BIAS", "dual_path_rnn"),
     ],
 )
-def test_a_planted_bug_is_localised_and_reduced(lab, bug, model):
-    case, planted = production.SMALL[model](), localisation.BUGS[bug]
-    runs = lab.target_runs
-    checked = check(case, resolve(f"tests.support.localization:{bug}.onnxruntime_quant"), FLOAT, lab, ())
-    right, extra, size = localisation.judged(checked, planted, case)
+def test_a_planted_bug_is_localized_and_reduced(runner, bug, model):
+    case, planted = production.SMALL[model](), localization.BUGS[bug]
+    runs = runner.target_runs
+    checked = check(case, resolve(f"tests.support.localization:{bug}.onnxruntime_quant"), FLOAT, runner, ())
+    right, extra, size = localization.judged(checked, planted, case)
     assert checked.verdict.failed
     assert right, f"blames {[d.nodes for d in checked.diagnoses]}"
     assert extra == 0, "nodes more than the bug needs"
     assert size <= 16
-    assert lab.target_runs - runs <= 300
+    assert runner.target_runs - runs <= 300
 
 
 @pytest.mark.parametrize(
@@ -74,33 +72,33 @@ def test_a_planted_bug_is_localised_and_reduced(lab, bug, model):
         ("REWRITING_BREAKS_SOFTMAX", {}, {("optimize_level", "0")}, "convert"),
     ],
 )
-def test_what_makes_it_go_away_is_found_down_to_the_optimiser(lab, name, recipe, cures, stage):
+def test_what_makes_it_go_away_is_found_down_to_the_optimizer(runner, name, recipe, cures, stage):
     target = resolve(f"tests.support.localization:{name}")
-    (diagnosis,) = check(one_node("Softmax", models.grid((2, 3, 4))), target, recipe, lab, ()).diagnoses
-    assert diagnosis.examination.finding.recipe == recipe, "quantising is no simplification"
+    (diagnosis,) = check(one_node("Softmax", models.grid((2, 3, 4))), target, recipe, runner, ()).diagnoses
+    assert diagnosis.examination.finding.recipe == recipe, "quantizing is no simplification"
     assert {(r.option, str(r.value)) for r in diagnosis.remedies} == cures
     assert diagnosis.stage == stage
 
 
 @pytest.mark.parametrize(
     "plant",
-    [quantiser.stale_bias_scale, runtime.lost_inner_remainder],
+    [quantizer.stale_bias_scale, runtime.lost_inner_remainder],
     ids=lambda plant: plant.name,
 )
-def test_a_fault_of_a_quantised_model_is_put_down_to_its_stage(lab, plant):
+def test_a_fault_of_a_quantized_model_is_put_down_to_its_stage(runner, plant):
     node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv")
     weights = {"w": models.grid((2, 3, 1, 1)), "b": np.array([1, -3], np.float32)}
     case = models.case(
         [node], {"x": models.grid((1, 3, 2, 2))}, weights, outputs=[("y", TensorProto.FLOAT, (1, 2, 2, 2))]
     )
-    checked = check(case, resolve(f"{plant.spec}.onnxruntime_quant"), dict(plant.options), lab, ())
+    checked = check(case, resolve(f"{plant.spec}.onnxruntime_quant"), dict(plant.options), runner, ())
     assert [(d.nodes, d.stage) for d in checked.diagnoses] == [((("conv", "Conv"),), plant.stage)], checked.verdict
 
 
-def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(lab):
+def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(runner):
     case = production.SMALL["transformer"]()
     checked = check(
-        case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, lab, (), seconds=0
+        case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, runner, (), seconds=0
     )
     assert checked.verdict.word in (Word.DIVERGES, Word.ABSTAINS)
     assert not checked.judged
@@ -112,13 +110,13 @@ def interrupt(*args):
 
 
 @pytest.mark.parametrize("when", ["reducing", "trying options", "examining"])
-def test_ctrl_c_keeps_what_was_found_so_far(lab, monkeypatch, when):
+def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
     if when == "reducing":
         monkeypatch.setattr(reducer, "PASSES", (passes.window, interrupt))
     else:
         monkeypatch.setattr(checks, "remedies" if when == "trying options" else "_examined", interrupt)
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
-    checked = check(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, lab, ())
+    checked = check(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, runner, ())
     assert checked.interrupted
     assert checked.verdict.failed
     assert [op for _, op in checked.culprits] == ["Erf"]
@@ -126,17 +124,17 @@ def test_ctrl_c_keeps_what_was_found_so_far(lab, monkeypatch, when):
     assert sizes == {"reducing": [8], "trying options": [1], "examining": []}[when]
 
 
-def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(lab, monkeypatch):
+def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(runner, monkeypatch):
     monkeypatch.setattr(checks, "survey", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        check(one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32)), resolve("mnn"), {}, lab, ())
+        check(one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32)), resolve("mnn"), {}, runner, ())
 
 
 @pytest.mark.parametrize(("effort", "unfinished"), [(Effort(calls=1), True), (Effort(seconds=0), True), (None, False)])
-def test_a_finding_says_when_its_reduction_was_cut_short(lab, tmp_path, effort, unfinished):
+def test_a_finding_says_when_its_reduction_was_cut_short(runner, tmp_path, effort, unfinished):
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
-    finding = examine(case, target, FLOAT, lab, effort=effort).finding
+    finding = examine(case, target, FLOAT, runner, effort=effort).finding
     saved = finding.to_save()
     assert (saved.unfinished, saved.note) == (unfinished, ""), "the note is for the cause"
     loaded = corpus.load(corpus.save(saved, tmp_path))
@@ -144,35 +142,35 @@ def test_a_finding_says_when_its_reduction_was_cut_short(lab, tmp_path, effort, 
     assert described(loaded, "1", "new")["unfinished"] == unfinished
 
 
-def test_what_is_documented_is_no_failure(lab):
+def test_what_is_documented_is_no_failure(runner):
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
-    finding = check(case, target, FLOAT, lab, ()).diagnoses[0].examination.finding
-    known = mask_of(finding.to_save())
-    assert check(case, target, FLOAT, lab, [known]).known == known.id, "an open case is known, and still fails"
+    finding = check(case, target, FLOAT, runner, ()).diagnoses[0].examination.finding
+    known = issue_of(finding.to_save())
+    assert check(case, target, FLOAT, runner, [known]).known == known.id, "an open case is known, and still fails"
     documented = dataclasses.replace(known, rule="erf is approximated")
-    checked = check(case, target, FLOAT, lab, [documented])
+    checked = check(case, target, FLOAT, runner, [documented])
     assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "erf is approximated")
 
 
-def test_a_kernel_that_floors_is_told_from_one_that_rounds(lab):
+def test_a_kernel_that_floors_is_told_from_one_that_rounds(runner):
     """A right kernel is a step off near ties only, and the oracle knows where these are."""
     case = one_node("Softmax", np.linspace(-1, 2, 16, dtype=np.float32))
     unfused = {"optimization": "off"}
-    assert check(case, resolve("onnxruntime-quant"), unfused, lab, ()).verdict.word is Word.AGREES
+    assert check(case, resolve("onnxruntime-quant"), unfused, runner, ()).verdict.word is Word.AGREES
     target = resolve("driftnet.selfcheck.runtime:floor_for_round.onnxruntime_quant")
-    checked = check(case, target, unfused, lab, ())
+    checked = check(case, target, unfused, runner, ())
     assert (checked.verdict.word, checked.verdict.kind) == (Word.DIVERGES, Kind.OFF_BY_ONE_STEP)
     finding = checked.diagnoses[0].examination.finding
-    mask = mask_of(finding.to_save())
-    known = check(case, target, unfused, lab, [mask])
+    issue = issue_of(finding.to_save())
+    known = check(case, target, unfused, runner, [issue])
     said = (known.verdict.word, known.verdict.rule)
     assert said == (Word.AGREES, Kind.OFF_BY_ONE_STEP), "a finding once, not in every model"
     cures = {remedy.option for remedy in known.diagnoses[0].remedies}
     assert cures == {remedy.option for remedy in checked.diagnoses[0].remedies} != set(), "a known fault has its cures"
 
 
-def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(lab, monkeypatch):
+def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(runner, monkeypatch):
     """MNN gives what a Conv of rank 3 makes another rank where it is an output, and only there."""
     case = tools.cnn(blocks=4, planted=0)
     wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
@@ -185,25 +183,27 @@ def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(lab
 
     monkeypatch.setattr(checks, "watch", watched)
     monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(wrong))
-    assert {op for _, op in check(case, resolve("mnn"), {}, lab, ()).culprits} == {"ConvTranspose"}
+    assert {op for _, op in check(case, resolve("mnn"), {}, runner, ()).culprits} == {"ConvTranspose"}
 
 
-def test_an_output_that_is_random_by_definition_has_no_error(lab):
+def test_an_output_that_is_random_by_definition_has_no_error(runner):
     node = helper.make_node("RandomNormalLike", ["x"], ["r"])
     nodes_ = [node, helper.make_node("Relu", ["r"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
     float_output = [(name, TensorProto.FLOAT, (4, 3)) for name in "yz"]
-    checked = check(models.case(nodes_, {"x": models.grid((4, 3))}, outputs=float_output), resolve("mnn"), {}, lab, ())
+    checked = check(
+        models.case(nodes_, {"x": models.grid((4, 3))}, outputs=float_output), resolve("mnn"), {}, runner, ()
+    )
     assert checked.verdict.word is Word.AGREES
     assert checked.random == ("y",)
     assert checked.as_json()["outputs"] == [{"name": "z", "error": 0.0, "largest": checked.outputs["z"][1]}]
 
 
-def test_a_failure_that_does_not_come_back_is_no_agreement(lab, monkeypatch):
+def test_a_failure_that_does_not_come_back_is_no_agreement(runner, monkeypatch):
     failure = Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV", message="it fell over")
     monkeypatch.setattr(checks, "watch", lambda *args: (failure, Observation(())))
     again = Examination(Verdict(Word.AGREES), unconfirmed=failure)
     monkeypatch.setattr(checks, "examine", lambda *args, **options: again)
-    checked = check(models.relu(), resolve("mnn"), {}, lab, ())
+    checked = check(models.relu(), resolve("mnn"), {}, runner, ())
     assert checked.verdict.word is Word.ABSTAINS
     assert checked.verdict.message == "failed once, but not again in fresh processes: crashes in execute: it fell over"
 
@@ -278,6 +278,6 @@ def test_missing_external_data_are_called_that(tmp_path):
         corpus.read_onnx(tmp_path / "m.onnx")
 
 
-def test_of_outputs_without_elements_nobody_can_tell(lab):
-    checked = check(one_node("Relu", np.zeros((0, 4), np.float32)), resolve("onnxruntime-quant"), FLOAT, lab, ())
+def test_of_outputs_without_elements_nobody_can_tell(runner):
+    checked = check(one_node("Relu", np.zeros((0, 4), np.float32)), resolve("onnxruntime-quant"), FLOAT, runner, ())
     assert (checked.verdict.word, checked.vouched) == (Word.ABSTAINS, 0.0)

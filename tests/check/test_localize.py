@@ -1,4 +1,4 @@
-"""Localisation names the nodes at fault: one, or the fewest that fail only together; and what the failure hangs on."""
+"""Localization names the nodes at fault: one, or the fewest that fail only together; and what the failure hangs on."""
 
 from functools import cache
 
@@ -185,7 +185,7 @@ def test_a_stage_that_is_seen_to_fail_is_the_one(verdict, stage):
 @pytest.mark.parametrize(
     ("executed", "stage"), [(AGREES, "quantize"), (WRONG, "execute"), (Verdict(Word.ABSTAINS), "")]
 )
-def test_a_quantised_model_that_can_be_read_is_executed_for_what_it_is(executed, stage):
+def test_a_quantized_model_that_can_be_read_is_executed_for_what_it_is(executed, stage):
     artifact = tools.cnn(blocks=2).model
 
     def watch(case, recipe):
@@ -202,6 +202,6 @@ NOT_QUANTISED = Verdict(Word.FAILS, stage="quantize", kind=Kind.ERROR, message="
 
 @pytest.mark.parametrize("verdict", [WRONG_ARTIFACT, NOT_QUANTISED])
 @pytest.mark.parametrize(("cures", "stage"), [([("quantize", "none")], "quantize"), ([], "convert")])
-def test_a_failure_of_quantising_is_the_quantisers_only_where_it_has_a_part_in_it(verdict, cures, stage):
+def test_a_failure_of_quantizing_is_the_quantizers_only_where_it_has_a_part_in_it(verdict, cures, stage):
     found = tuple(remedies(SMALL, {}, verdict, TARGET, cured_by(*cures)))
     assert stage_at_fault(SMALL, {}, verdict, found, TARGET, cured_by(*cures)) == stage

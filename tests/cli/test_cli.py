@@ -18,7 +18,7 @@ from driftnet.commands import bench as benchmarks
 from driftnet.commands import saved
 from driftnet.findings import corpus
 from driftnet.model.verdict import Verdict, Word
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 
 from tests.findings.test_corpus import saved_relu
 from tests.support import models
@@ -467,11 +467,11 @@ def test_an_interpreter_that_there_is_not_is_named(driftnet, model, tmp_path):
 
 
 def test_where_the_network_cannot_be_cut_off_a_warning_is_on_stderr(driftnet, model, monkeypatch):
-    monkeypatch.setattr(Laboratory, "network_isolated", False)
+    monkeypatch.setattr(Runner, "network_isolated", False)
     status, out, err = driftnet("check", model, "--target", "mnn", "--json")
     assert (status, json.loads(out)["network_isolated"]) == (0, False)
     assert err.startswith("warning: this system grants no network namespace")
-    monkeypatch.setattr(Laboratory, "network_isolated", True)
+    monkeypatch.setattr(Runner, "network_isolated", True)
     assert driftnet("check", model, "--target", "mnn", "--json")[2] == ""
 
 

@@ -145,7 +145,7 @@ def test_nothing_in_a_case_is_markup(tmp_path):
 def test_a_run_is_counted_on_the_index(tmp_path):
     summary = Summary(run_cases=tmp_path / "cases", seed=3)
     said = {"verdict": {"word": "agrees"}, "known": "", "release": "1", "confirmed": True}
-    summary({"event": "examined", **said, "operators": ["Add"], "vacuous": False})
+    summary({"event": "examined", **said, "operators": ["Add"], "insensitive": False})
     writers.write_summary(summary.as_json(), tmp_path)
     result = api.report([tmp_path], out=tmp_path / "html")
     assert result["runs"] == [

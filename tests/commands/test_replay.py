@@ -13,9 +13,9 @@ from tests.findings.test_corpus import saved_relu
 from tests.support import models, planted
 
 
-def test_a_failure_is_confirmed_in_workers_that_share_no_template(lab):
+def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
     installed = Installed(planted.DEPENDS_ON_LAYOUT, "tests.support.planted:DEPENDS_ON_LAYOUT", "1", sys.executable)
-    verdict, reproduced = confirm(models.relu(), installed, {}, lab)
+    verdict, reproduced = confirm(models.relu(), installed, {}, runner)
     assert (reproduced, verdict.kind) == (CONFIRMING_RUNS, "nondeterministic"), "every worker had one memory layout"
 
 
@@ -38,10 +38,10 @@ def test_where_a_case_was_seen_is_told_by_the_cpu_and_by_the_answer_of_a_release
 
 @pytest.mark.parametrize(("answered", "as_expected"), [("as saved", False), ("otherwise", True), ("", False)])
 def test_an_open_case_must_reproduce_unless_the_target_answers_otherwise_than_when_it_was_saved(
-    lab, answered, as_expected
+    runner, answered, as_expected
 ):
     mnn, case = resolve("mnn"), models.relu()
-    answer = watch(case, mnn, {}, lab)[1].digest if answered == "as saved" else answered
+    answer = watch(case, mnn, {}, runner)[1].digest if answered == "as saved" else answered
     saved = saved_relu(recipe={}, machine=description(), seen=(mnn.release,), answer=answer)
-    result = api.replay_one(saved, "", 1, lab)
+    result = api.replay_one(saved, "", 1, runner)
     assert (result["outcome"], result["as_expected"]) == ("agrees", as_expected)

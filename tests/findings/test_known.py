@@ -1,4 +1,4 @@
-"""A mask explains a failure when the known bug alone is what fails, and nothing else."""
+"""A issue explains a failure when the known bug alone is what fails, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import Explanation, Failure, Mask, Symptom, explain, mask_of
+from driftnet.findings.known import Explanation, Failure, KnownIssue, Symptom, explain, issue_of
 from driftnet.findings.pattern import may_occur, occurrences
 from driftnet.findings.pipeline import is_gone
 from driftnet.model.inspect import Case
@@ -32,21 +32,21 @@ def failure(bug: tools.Bug, coarse: str = COARSE, culprit: str = "") -> Failure:
     return lambda case: Symptom(coarse, "somewhere", culprit) if bug(case, {}) else Symptom()
 
 
-def explains(known: Mask, case: Case, says: Failure, record: Any) -> bool:
+def explains(known: KnownIssue, case: Case, says: Failure, record: Any) -> bool:
     return explain([known], case, says, record).rest is None
 
 
-def mask(case: Case, coarse: str = COARSE, **verdict: Any) -> Mask:
+def issue(case: Case, coarse: str = COARSE, **verdict: Any) -> KnownIssue:
     said: Mapping[str, Any] = {"word": "diverges", "stage": "execute", "kind": "wrong-values", **verdict}
-    return mask_of(SavedCase("test_x", case, (), "planted", {}, coarse, f"{coarse} | | ", said))
+    return issue_of(SavedCase("test_x", case, (), "planted", {}, coarse, f"{coarse} | | ", said))
 
 
 def reduced(case: Case, bug: tools.Bug) -> Case:
     return reduce(case, {}, tools.TARGET, bug, tools.record).case
 
 
-def found(mask: Mask, case: Case) -> list[tuple[int, ...]]:
-    return occurrences(mask.pattern, case, recording(case, tools.record).feeds[0])
+def found(issue: KnownIssue, case: Case) -> list[tuple[int, ...]]:
+    return occurrences(issue.pattern, case, recording(case, tools.record).feeds[0])
 
 
 def small(*nodes: Any, shape: tuple[int, ...] = (2, 3), **constants: np.ndarray) -> Case:
@@ -63,28 +63,28 @@ FOLD = tools.on_valid(tools.folds_scale_by_group)
 
 
 def test_a_reduced_fold_explains_the_same_fold_inside_a_larger_model():
-    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    known = issue(reduced(tools.cnn(3, planted=1), FOLD))
     case = tools.cnn(6, planted=4)
     assert len(known.nodes) == 2
-    assert explains(known, case, failure(FOLD), tools.record), "the mask does not explain its own bug elsewhere"
+    assert explains(known, case, failure(FOLD), tools.record), "the issue does not explain its own bug elsewhere"
 
 
 def test_it_explains_the_case_it_comes_from():
     case = tools.cnn(3, planted=1)
     left = reduced(case, FOLD)
     for again in (case, left):
-        assert explains(mask(left), again, failure(FOLD), tools.record)
+        assert explains(issue(left), again, failure(FOLD), tools.record)
 
 
 def test_another_bug_beside_the_known_one_is_not_explained():
-    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    known = issue(reduced(tools.cnn(3, planted=1), FOLD))
     either = tools.on_valid(lambda case, recipe: FOLD(case, {}) or tools.contains("GlobalAveragePool")(case, {}))
     assert not explains(known, tools.cnn(4, planted=1), failure(either), tools.record)
 
 
 def test_another_bug_of_the_same_operators_is_not_explained():
     """Conv alone is known; here a Conv followed by Relu fails, and no Conv fails by itself."""
-    known = mask(
+    known = issue(
         reduced(
             small(node("Conv", ["x", "w"], ["y"]), shape=(1, 2, 4, 4), w=floats(2, 2, 3, 3)), tools.contains("Conv")
         )
@@ -96,7 +96,7 @@ def test_another_bug_of_the_same_operators_is_not_explained():
 
 
 def test_a_failure_of_another_kind_at_the_same_place_is_not_explained():
-    known = mask(reduced(tools.cnn(3, planted=1), FOLD))
+    known = issue(reduced(tools.cnn(3, planted=1), FOLD))
     crash = failure(FOLD, "planted/execute/SIGSEGV")
     assert not explains(known, tools.cnn(3, planted=1), crash, tools.record)
 
@@ -109,12 +109,12 @@ def test_a_symptom_of_another_kind_downstream_is_explained():
         ops = {n.op_type for n in case.proto.graph.node}
         return Symptom("" if not relu(case, {}) else "planted/execute/nan" if "Log" in ops else COARSE)
 
-    known = mask(reduced(small(node("Relu", ["x"], ["y"]), shape=(3,)), relu))
+    known = issue(reduced(small(node("Relu", ["x"], ["y"]), shape=(3,)), relu))
     assert explains(known, case, says, tools.record), "the known bug is what makes the NaN downstream"
 
 
-def test_kinds_that_take_several_runs_to_tell_are_recognised_by_one():
-    known = mask(small(node("Relu", ["x"], ["y"])), "planted/execute/nondeterministic", kind="nondeterministic")
+def test_kinds_that_take_several_runs_to_tell_are_recognized_by_one():
+    known = issue(small(node("Relu", ["x"], ["y"])), "planted/execute/nondeterministic", kind="nondeterministic")
     case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
     assert explains(known, case, failure(tools.contains("Relu")), tools.record)
 
@@ -122,7 +122,7 @@ def test_kinds_that_take_several_runs_to_tell_are_recognised_by_one():
 @pytest.mark.parametrize("is_flaky", [True, False])
 @pytest.mark.parametrize("coarse", [COARSE, "planted/execute/crash"])
 def test_a_place_of_a_flaky_bug_need_not_fail_by_itself_but_the_rest_must_not(is_flaky, coarse):
-    known = replace(mask(small(node("Relu", ["x"], ["y"]))), is_flaky=is_flaky)
+    known = replace(issue(small(node("Relu", ["x"], ["y"]))), is_flaky=is_flaky)
     case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
     whole = failure(lambda part, recipe: len(part.proto.graph.node) == 2, coarse)
     assert explains(known, case, whole, tools.record) is (is_flaky and coarse == COARSE)
@@ -136,17 +136,17 @@ def neg_and_abs(case: Case, recipe: object) -> bool:
 
 def test_two_known_bugs_explain_a_failure_together():
     case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
-    masks = [mask(small(node(op, ["x"], ["y"]))) for op in ("Neg", "Abs")]
-    assert explain(masks, case, failure(neg_and_abs), tools.record).rest is None
-    for one in masks:
+    known_issues = [issue(small(node(op, ["x"], ["y"]))) for op in ("Neg", "Abs")]
+    assert explain(known_issues, case, failure(neg_and_abs), tools.record).rest is None
+    for one in known_issues:
         assert not explains(one, case, failure(neg_and_abs), tools.record), "one of two bugs explains both"
 
 
 def test_what_a_known_bug_does_not_explain_is_left_in_the_rest():
     case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
-    known = mask(small(node("Neg", ["x"], ["y"])))
+    known = issue(small(node("Neg", ["x"], ["y"])))
     explanation = explain([known], case, failure(neg_and_abs), tools.record)
-    assert explanation.masks == (known,)
+    assert explanation.known_issues == (known,)
     assert operators(explanation) == ["Exp", "Abs"]
 
 
@@ -159,12 +159,12 @@ def test_nothing_runs_where_an_operator_of_the_pattern_is_missing():
     def never(case: Case) -> Any:
         raise AssertionError("the case was run")
 
-    known = mask(small(node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"])))
+    known = issue(small(node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"])))
     assert not explains(known, small(node("Relu", ["x"], ["y"])), never, never)
 
 
 def test_edges_are_part_of_the_pattern():
-    known = mask(small(node("Exp", ["x"], ["a"]), node("Neg", ["a"], ["y"])))
+    known = issue(small(node("Exp", ["x"], ["a"]), node("Neg", ["a"], ["y"])))
     apart = small(node("Exp", ["x"], ["a"]), node("Abs", ["a"], ["b"]), node("Neg", ["b"], ["y"]))
     together = small(node("Abs", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Neg", ["b"], ["y"]))
     assert found(known, apart) == []
@@ -172,7 +172,7 @@ def test_edges_are_part_of_the_pattern():
 
 
 def test_every_occurrence_is_found_once():
-    known = mask(small(node("Add", ["x", "x"], ["y"])))
+    known = issue(small(node("Add", ["x", "x"], ["y"])))
     case = small(node("Add", ["x", "x"], ["a"]), node("Add", ["a", "a"], ["b"]), node("Add", ["b", "b"], ["y"]))
     assert found(known, case) == [(0,), (1,), (2,)]
 
@@ -208,7 +208,7 @@ def leaky(alpha: float) -> Case:
     ],
 )
 def test_a_place_matches_when_it_has_at_least_what_the_pattern_has(pattern: Case, case: Case, expected: bool):
-    assert bool(found(mask(pattern), case)) == expected
+    assert bool(found(issue(pattern), case)) == expected
 
 
 def neg(*shape: int, dtype: type = np.float32) -> Case:
@@ -250,14 +250,14 @@ def clip(*inputs: str) -> Case:
     ],
 )
 def test_operands_are_compared_by_class(pattern: Case, case: Case, expected: bool):
-    assert bool(found(mask(pattern), case)) == expected
+    assert bool(found(issue(pattern), case)) == expected
 
 
 def test_data_movement_is_compared_without_the_type_of_the_data():
     def flattened(x: np.ndarray) -> Case:
         return tools.make_case([node("Flatten", ["x"], ["y"])], {"x": x}, ["y"], {})
 
-    known = mask(flattened(np.ones((2, 2), np.float32)))
+    known = issue(flattened(np.ones((2, 2), np.float32)))
     assert found(known, flattened(np.ones((2, 2), np.int32)))
     assert not found(known, flattened(np.ones((2, 0), np.int32))), "empty tensors are another matter"
 
@@ -274,14 +274,14 @@ def test_a_subgraph_may_hold_anything():
             [node("Loop", ["n", "", "x"], ["y"], body=body)], {"x": np.array(2, np.float32)}, ["y"], {"n": np.array(2)}
         )
 
-    assert found(mask(loop(node("Neg", ["v"], ["w"]))), loop(node("Abs", ["v"], ["u"]), node("Exp", ["u"], ["w"])))
+    assert found(issue(loop(node("Neg", ["v"], ["w"]))), loop(node("Abs", ["v"], ["u"]), node("Exp", ["u"], ["w"])))
 
 
 def test_siblings_match_and_other_operators_do_not():
     def reduction(op_type: str) -> Case:
         return small(node(op_type, ["x"], ["y"]))
 
-    known = mask(reduction("ReduceL1"))
+    known = issue(reduction("ReduceL1"))
     assert found(known, reduction("ReduceLogSum"))
     assert not found(known, reduction("Relu"))
 
@@ -293,13 +293,13 @@ def test_a_bug_of_another_stage_is_not_asked():
         asked.append(part)
         return Symptom("planted/convert/crash")
 
-    assert explain([mask(neg(3))], case, failure, tools.record).rest is case
+    assert explain([issue(neg(3))], case, failure, tools.record).rest is case
     assert asked == [case]
 
 
 def test_an_error_told_at_length_is_known_at_any_operator():
     words = "valueerror histogram has not been collected please run collect first"
-    known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    known = issue(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
     case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
     bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
     assert explains(known, case, failure(bug, known.symptom.coarse), tools.record)
@@ -308,10 +308,10 @@ def test_an_error_told_at_length_is_known_at_any_operator():
 
 def test_an_error_told_at_length_is_known_whatever_the_classes_of_operands_are():
     words = "valueerror expected scale of one element"
-    known = mask(conv(group=2), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    known = issue(conv(group=2), f"planted/quantize/error/{words}", kind="error", stage="quantize")
     assert found(known, conv()), "the words of the error tell more than the attributes"
     assert found(known, small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, 5), w=floats(4, 4, 1)))
-    assert not found(mask(conv(group=2)), conv())
+    assert not found(issue(conv(group=2)), conv())
 
 
 def relu_behind(maker: str) -> Case:
@@ -319,12 +319,12 @@ def relu_behind(maker: str) -> Case:
 
 
 def test_what_made_the_operand_of_the_node_at_fault_does_not_count():
-    known = mask(relu_behind("Exp"), culprits=(("y", "Relu"),))
+    known = issue(relu_behind("Exp"), culprits=(("y", "Relu"),))
     drops = tools.on_valid(lambda case, _: [n.op_type for n in case.proto.graph.node][1:] in (["Relu"], ["Clip"]))
     for case in (relu_behind("Sin"), small(node("Sin", ["x"], ["t"]), node("Clip", ["t"], ["y"]))):
         assert explains(known, case, failure(drops, culprit=case.proto.graph.node[1].op_type), tools.record)
     assert not explains(known, relu_behind("Sin"), failure(drops, culprit="Sin"), tools.record), "another bug"
-    assert not explains(mask(relu_behind("Exp")), relu_behind("Sin"), failure(drops), tools.record)
+    assert not explains(issue(relu_behind("Exp")), relu_behind("Sin"), failure(drops), tools.record)
 
 
 def test_company_that_the_node_at_fault_needs_shares_its_operands():
@@ -333,7 +333,7 @@ def test_company_that_the_node_at_fault_needs_shares_its_operands():
         return tools.make_case(nodes, {"x": floats(3), "w": floats(3)}, ["a", "y", "b"], {})
 
     company = [node("Exp", ["x"], ["a"]), node("Relu", ["x"], ["y"])]
-    known = mask(tools.make_case(company, {"x": floats(3)}, ["a", "y"], {}), culprits=(("y", "Relu"),))
+    known = issue(tools.make_case(company, {"x": floats(3)}, ["a", "y"], {}), culprits=(("y", "Relu"),))
     assert found(known, beside("Sin", "x")) == [(0, 1)]
     assert found(known, beside("Sin", "w")) == []
 
@@ -341,12 +341,12 @@ def test_company_that_the_node_at_fault_needs_shares_its_operands():
 def test_a_place_computed_from_constants_is_asked_with_an_input_too():
     case = small(node("Neg", ["w"], ["a"]), node("Add", ["a", "x"], ["y"]), w=floats(2, 3))
     fails = tools.on_valid(lambda case, _: tools.contains("Neg")(case, {}) and len(case.proto.graph.input) > 0)
-    assert explains(mask(small(node("Neg", ["x"], ["y"]))), case, failure(fails), tools.record)
+    assert explains(issue(small(node("Neg", ["x"], ["y"]))), case, failure(fails), tools.record)
 
 
 def test_an_error_told_at_length_is_known_of_nodes_that_pass_on_a_sequence():
     words = "valueerror histogram has not been collected please run collect first"
-    known = mask(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
+    known = issue(small(node("Neg", ["x"], ["y"])), f"planted/quantize/error/{words}", kind="error", stage="quantize")
     nodes = [node("SequenceConstruct", ["x"], ["s"]), node("SequenceAt", ["s", "i"], ["t"]), node("Abs", ["t"], ["y"])]
     case = small(*nodes, i=np.array(0))
     everywhere = tools.on_valid(lambda case, _: True)
@@ -357,7 +357,7 @@ def test_an_error_told_at_length_is_known_of_nodes_that_pass_on_a_sequence():
 
 def test_a_lone_identity_is_known_at_whatever_reads_or_makes_a_tensor_of_its_class():
     identity = [node("Identity", ["x"], ["y"])]
-    known = mask(tools.make_case(identity, {"x": np.array([-1])}, ["y"], {}))
+    known = issue(tools.make_case(identity, {"x": np.array([-1])}, ["y"], {}))
     fails = failure(tools.on_valid(lambda case, _: True))
     assert explains(known, small(node("Shape", ["x"], ["y"])), fails, tools.record)
     assert explains(known, small(node("Gather", ["x", "i"], ["y"]), i=np.array([0])), fails, tools.record)
@@ -367,7 +367,7 @@ def test_a_lone_identity_is_known_at_whatever_reads_or_makes_a_tensor_of_its_cla
 
 
 def test_an_error_of_few_words_is_known_at_its_own_operators_only():
-    known = mask(small(node("Neg", ["x"], ["y"])), "planted/execute/error/compute shape error", kind="error")
+    known = issue(small(node("Neg", ["x"], ["y"])), "planted/execute/error/compute shape error", kind="error")
     case = small(node("Sin", ["x"], ["t"]), node("Concat", ["t", "t"], ["y"], axis=0))
     bug = tools.on_valid(lambda case, _: any(n.op_type == "Concat" for n in case.proto.graph.node))
     assert not explains(known, case, failure(bug, known.symptom.coarse), tools.record)
@@ -376,7 +376,7 @@ def test_an_error_of_few_words_is_known_at_its_own_operators_only():
 def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_whatever_its_operators():
     remedy = {"disabled": ["Mover"]}
     off, other = Symptom("planted/execute/off-by-one-step"), Symptom("planted/execute/crash")
-    known = replace(mask(small(node("Neg", ["x"], ["y"]))), remedy=remedy)
+    known = replace(issue(small(node("Neg", ["x"], ["y"]))), remedy=remedy)
     case = small(node("Sin", ["x"], ["y"]))
 
     def says(symptom: Symptom, cured: bool) -> bool:
@@ -390,7 +390,7 @@ def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_w
 
 
 def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
-    moves = replace(mask(small(node("Neg", ["x"], ["y"]))), remedy={"disabled": ["Mover"]})
+    moves = replace(issue(small(node("Neg", ["x"], ["y"]))), remedy={"disabled": ["Mover"]})
     case = small(node("Sin", ["x"], ["t"]), node("Softmax", ["t"], ["y"]))
     everywhere, asked = failure(tools.on_valid(lambda case, _: True)), list[int]()
 
@@ -398,19 +398,19 @@ def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
         asked.append(len(part.proto.graph.node))
         return True
 
-    explanation = explain([moves, mask(small(node("Softmax", ["x"], ["y"])))], case, everywhere, tools.record, cured)
+    explanation = explain([moves, issue(small(node("Softmax", ["x"], ["y"])))], case, everywhere, tools.record, cured)
     assert explanation.rest is None
-    assert len(explanation.masks) == 2
+    assert len(explanation.known_issues) == 2
     assert asked == [1], "the Softmax is known by its pattern, so the rest is the Sin alone"
 
 
-def test_ranks_count_for_kernels_and_not_for_quantisers():
+def test_ranks_count_for_kernels_and_not_for_quantizers():
     def conv(rank: int) -> Case:
         ones = (1,) * (rank - 2)
         return small(node("Conv", ["x", "w"], ["y"]), shape=(1, 4, *ones), w=floats(2, 4, *ones))
 
     for stage, found_too in (("execute", False), ("quantize", True)):
-        known = mask(conv(3), f"planted/{stage}/wrong-values", stage=stage)
+        known = issue(conv(3), f"planted/{stage}/wrong-values", stage=stage)
         assert bool(found(known, conv(4))) is found_too, stage
 
 
@@ -427,9 +427,9 @@ def test_a_place_that_the_wrong_output_does_not_hang_on_is_not_asked():
 
         return failure
 
-    sine = mask(small(node("Sin", ["x"], ["y"])))
+    sine = issue(small(node("Sin", ["x"], ["y"])))
     assert explain([sine], case, says("b"), tools.record).rest is case
-    assert runs == [3], "b hangs on the Neg alone, and the mask knows nothing of that"
+    assert runs == [3], "b hangs on the Neg alone, and the issue knows nothing of that"
     assert explain([sine], case, says("c"), tools.record).rest is None
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
-from driftnet.campaign import seeds as neighbours
+from driftnet.campaign import seeds
 from driftnet.cli.main import driftnet
 from driftnet.generators import bulk
 from driftnet.generators.mutation.changes import CHANGES
@@ -37,11 +37,11 @@ def small_network():
 SEEDS = [small_network(), *[bulk.case(3, index) for index in range(6)]]
 
 
-def test_neighbours_pass_the_full_check_and_run(lab):
+def test_neighbours_pass_the_full_check_and_run(runner):
     for index in range(40):
-        case = neighbours.neighbour(SEEDS, 7, index, lab.reference)
+        case = seeds.neighbour(SEEDS, 7, index, runner.reference)
         onnx.checker.check_model(case.proto, full_check=True)
-        assert not lab.reference.run(case).error, f"neighbour {index} does not run"
+        assert not runner.reference.run(case).error, f"neighbour {index} does not run"
 
 
 def test_neighbours_differ_from_the_case_and_from_each_other():
@@ -90,5 +90,5 @@ def test_generate_from_a_model_writes_neighbours(tmp_path, form):
 
 
 def test_a_folder_without_models_is_no_seed(tmp_path):
-    with pytest.raises(neighbours.UserError, match="no model at or below"):
-        neighbours.seeds([tmp_path])
+    with pytest.raises(seeds.UserError, match="no model at or below"):
+        seeds.seeds([tmp_path])

@@ -23,7 +23,7 @@ from driftnet.generators.ops.catalogue import NOT_GENERATED, page
 from driftnet.generators.ops.registry import REGISTRY
 from driftnet.generators.ops.table import CODES, OPERATORS, families
 from driftnet.generators.record import CHOICES, RECORD, Record
-from driftnet.generators.serialisation import build
+from driftnet.generators.serialization import build
 from driftnet.generators.strategies import cases
 from driftnet.generators.values import DOUBLE, FLOAT, FLOAT16, INT32, INT64, UINT8, UINT32, UINT64
 from driftnet.model.case import Case

@@ -1,6 +1,6 @@
 """Hypothesis on the real targets: every divergence is explained by an open case of the corpus.
 
-Derandomised, so that a failure here is one for everybody; it means a regression of driftnet or of a target, or that the
+Derandomized, so that a failure here is one for everybody; it means a regression of driftnet or of a target, or that the
 corpus lacks a case: `driftnet fuzz --save` finds and saves it.
 """
 

@@ -14,7 +14,7 @@ from driftnet.generators.header import HEADER, Header
 from driftnet.generators.ops.table import CODES, OPERATORS
 from driftnet.generators.profile import CONSTANT_OPERANDS
 from driftnet.generators.record import RECORD
-from driftnet.generators.serialisation import build
+from driftnet.generators.serialization import build
 from driftnet.generators.strategies import cases
 from driftnet.model.case import Case
 

@@ -1,4 +1,4 @@
-"""An anonymised case fails as before, and holds nothing of the original that the failure does not need."""
+"""An anonymized case fails as before, and holds nothing of the original that the failure does not need."""
 
 import dataclasses
 import json
@@ -9,7 +9,7 @@ import pytest
 from driftnet.cli import main as cli
 from driftnet.findings import corpus
 from driftnet.findings.pipeline import Finding, confirm
-from driftnet.handover.anonymize import anonymise, anonymised
+from driftnet.handover.anonymize import anonymize, anonymized
 from driftnet.model.signature import Signature, coarse, fine
 from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
@@ -46,7 +46,7 @@ def weights(case):
 
 def test_what_the_failure_does_not_need_is_replaced():
     case = telling_case()
-    found = anonymise(case, lambda candidate: True)
+    found = anonymize(case, lambda candidate: True)
     assert found.remained == ()
     assert not [word for word in SECRETS if word in found.case.model]
     assert found.case.origin == {}
@@ -57,14 +57,14 @@ def test_what_the_failure_does_not_need_is_replaced():
 
 
 def test_a_value_that_the_failure_needs_stays_and_is_named():
-    found = anonymise(telling_case(), lambda candidate: 0.71875 in weights(candidate))
+    found = anonymize(telling_case(), lambda candidate: 0.71875 in weights(candidate))
     assert 0.71875 in weights(found.case)
     assert [text for text in found.remained if "initializer" in text] == ["1 of 2 values of initializer 'w1'"]
     assert 0.15625 not in weights(found.case)
 
 
 def test_a_name_that_the_failure_needs_stays_and_is_named():
-    found = anonymise(telling_case(), lambda candidate: b"customer_face" in candidate.model)
+    found = anonymize(telling_case(), lambda candidate: b"customer_face" in candidate.model)
     assert found.remained == ("the name 'customer_face'",)
     assert b"Acme" not in found.case.model
     assert b"customer_score" not in found.case.model
@@ -75,17 +75,17 @@ def test_texts_and_large_integers_are_replaced_too():
     words = np.array(["customer", "Acme", "customer"] + ["secret"] * 47, object)
     feed = {"secret_ids": np.array([17, 42], np.int64)}
     case = models.case(nodes, feed, {"table": words}, outputs=[("y", TensorProto.STRING, [2])])
-    found = anonymise(case, lambda candidate: True)
+    found = anonymize(case, lambda candidate: True)
     assert found.remained == ()
     assert not [word for word in SECRETS if word in found.case.model]
     assert not np.isin(found.case.feeds[0]["x"], [17, 42]).all()
 
 
-def test_a_finding_is_confirmed_and_described_anew(lab):
+def test_a_finding_is_confirmed_and_described_anew(runner):
     installed, case = resolve("tests.support.planted:LOSES_BIAS"), telling_case()
-    verdict, reproduced = confirm(case, installed, {}, lab)
+    verdict, reproduced = confirm(case, installed, {}, runner)
     sign = coarse(installed.target.name, verdict)
-    expected = lab.reference.run(case).outputs
+    expected = runner.reference.run(case).outputs
     finding = Finding(
         case,
         expected,
@@ -97,12 +97,12 @@ def test_a_finding_is_confirmed_and_described_anew(lab):
         reproduced,
         "customer_face was wrong",
     )
-    again, remained = anonymised(finding, lab)
+    again, remained = anonymized(finding, runner)
     assert again.verdict.failed
     assert again.reproduced == again.runs
     assert again.signature.coarse == sign
     assert remained == ()
-    assert np.array_equal(again.expected[0]["y"], lab.reference.run(again.case).outputs[0]["y"])
+    assert np.array_equal(again.expected[0]["y"], runner.reference.run(again.case).outputs[0]["y"])
     assert "customer" not in json.dumps([again.verdict.as_json(), again.symptom, dict(again.case.origin)])
 
 
@@ -120,7 +120,7 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
     ]
     with pytest.raises(SystemExit) as end:
         cli.main(
-            [str(word) for word in ("check", tmp_path / "customer.onnx", *words, "--out", out, "--anonymise", "--json")]
+            [str(word) for word in ("check", tmp_path / "customer.onnx", *words, "--out", out, "--anonymize", "--json")]
         )
     assert end.value.code == 1
     (one,) = json.loads(capsys.readouterr().out)["targets"]
@@ -133,8 +133,8 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
     assert corpus.load(corpus.folders([out])[0]).verdict["word"] == "diverges"
 
 
-def test_whatever_cannot_be_shown_again_is_not_written(lab):
+def test_whatever_cannot_be_shown_again_is_not_written(runner):
     installed, case = resolve("mnn"), telling_case()
-    verdict = dataclasses.replace(confirm(case, installed, {}, lab)[0], kind="wrong-values")
+    verdict = dataclasses.replace(confirm(case, installed, {}, runner)[0], kind="wrong-values")
     finding = Finding(case, (), installed, {}, verdict, Signature("mnn/execute/wrong-values", ""), 5, 5)
-    assert anonymised(finding, lab)[0] is None, "nothing fails here"
+    assert anonymized(finding, runner)[0] is None, "nothing fails here"

@@ -34,12 +34,12 @@ def saved_relu(**changes):
     return dataclasses.replace(saved, **changes)
 
 
-def handed_over(lab, tmp_path, name):
+def handed_over(runner, tmp_path, name):
     """A copy of a case of the corpus, with what is handed over."""
     (source,) = CORPUS.glob(f"*/{name}")
     folder = tmp_path / name
     shutil.copytree(source, folder)
-    handover.write(folder, resolve(source.parent.name), lab)
+    handover.write(folder, resolve(source.parent.name), runner)
     return folder
 
 
@@ -56,8 +56,8 @@ def run(folder):
         ("test_onnxruntime-quant_quantize_error_gemm_85a5f4bb", "IndexError"),
     ],
 )
-def test_the_script_reproduces_a_saved_case_by_itself(lab, tmp_path, name, said):
-    folder = handed_over(lab, tmp_path, name)
+def test_the_script_reproduces_a_saved_case_by_itself(runner, tmp_path, name, said):
+    folder = handed_over(runner, tmp_path, name)
     result = run(folder)
     assert result.returncode == 1, result.stdout + result.stderr
     assert said in result.stdout
@@ -70,24 +70,24 @@ def test_the_script_reproduces_a_saved_case_by_itself(lab, tmp_path, name, said)
     ]
 
 
-def test_the_script_says_no_where_nothing_is_wrong(lab, tmp_path):
+def test_the_script_says_no_where_nothing_is_wrong(runner, tmp_path):
     folder = corpus.save(saved_relu(), tmp_path)
-    handover.write(folder, resolve("mnn"), lab)
+    handover.write(folder, resolve("mnn"), runner)
     result = run(folder)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "not reproduced" in result.stdout
 
 
-def test_a_case_with_what_is_handed_over_still_loads_as_it_was(lab, tmp_path):
-    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
+def test_a_case_with_what_is_handed_over_still_loads_as_it_was(runner, tmp_path):
+    folder = handed_over(runner, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
     assert {"reproduce.py", "ISSUE.md", "case.json", "model.onnx"} <= {path.name for path in folder.iterdir()}
     before = corpus.load(CORPUS / "mnn" / folder.name)
     assert digest(corpus.load(folder).case) == digest(before.case)
     assert corpus.folders([tmp_path]) == [folder]
 
 
-def test_the_issue_says_what_a_maintainer_asks_for(lab, tmp_path):
-    folder = handed_over(lab, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
+def test_the_issue_says_what_a_maintainer_asks_for(runner, tmp_path):
+    folder = handed_over(runner, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
     text = (folder / "ISSUE.md").read_text()
     assert text.startswith("# mnn 3.6.1: Gemm with transA")
     for part in (
@@ -134,11 +134,11 @@ def test_the_snippet_is_python_under_every_recipe(name):
     assert len({*scripts}) > len(scripts) // 2, "options change the script"
 
 
-def test_a_target_without_a_snippet_is_replayed_by_driftnet(lab, tmp_path):
+def test_a_target_without_a_snippet_is_replayed_by_driftnet(runner, tmp_path):
     installed = resolve("mnn")
     folder = corpus.save(saved_relu(), tmp_path)
     handover.write(
-        folder, dataclasses.replace(installed, target=dataclasses.replace(installed.target, snippet="")), lab
+        folder, dataclasses.replace(installed, target=dataclasses.replace(installed.target, snippet="")), runner
     )
     assert not (folder / "reproduce.py").exists()
     assert "driftnet replay ." in (folder / "ISSUE.md").read_text()
@@ -188,7 +188,7 @@ def test_values_do_not_count_where_the_failure_was_another():
     assert "not values" in handover.script(crash, resolve("mnn"), RAN)
 
 
-def test_what_quantising_costs_is_no_difference_where_the_question_is_how_the_result_runs(lab, tmp_path):
+def test_what_quantizing_costs_is_no_difference_where_the_question_is_how_the_result_runs(runner, tmp_path):
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((2, 8)).astype(np.float32), rng.standard_normal((8, 3)).astype(np.float32)
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
@@ -196,10 +196,10 @@ def test_what_quantising_costs_is_no_difference_where_the_question_is_how_the_re
     verdict = {"word": "diverges", "tier": "artifact", "stage": "execute", "kind": "wrong-values", "output": "y"}
     saved = saved_relu(case=case, expected=({"y": x @ w},), target="onnxruntime-quant", verdict=verdict)
     folder = corpus.save(saved, tmp_path)
-    handover.write(folder, resolve("onnxruntime-quant"), lab)
+    handover.write(folder, resolve("onnxruntime-quant"), runner)
     result = run(folder)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "the quantised model as it is written" in (folder / "ISSUE.md").read_text()
+    assert "the quantized model as it is written" in (folder / "ISSUE.md").read_text()
 
 
 def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():

@@ -10,8 +10,8 @@ from driftnet import api
 from driftnet.check.check import check
 from driftnet.findings import corpus
 from driftnet.findings.pipeline import look
-from driftnet.handover.anonymize import anonymise
-from driftnet.model import external_data as external
+from driftnet.handover.anonymize import anonymize
+from driftnet.model import external_data
 from driftnet.model.inspect import elements
 from driftnet.model.verdict import Word
 from driftnet.reduce.reducer import reduce
@@ -41,7 +41,7 @@ def chain(activation="Relu"):
 @pytest.fixture
 def large(monkeypatch):
     """The limit that makes `chain` a large model, and two of its layers none."""
-    monkeypatch.setattr(external, "MOST_LOADED", 2 * 4 * WIDTH * WIDTH)
+    monkeypatch.setattr(external_data, "MOST_LOADED", 2 * 4 * WIDTH * WIDTH)
 
 
 def stored(case, folder):
@@ -54,7 +54,7 @@ def stored(case, folder):
 
 def read(case, folder):
     path = stored(case, folder)
-    return external.case(corpus.read_onnx(path, entire=False), path, case.feeds)
+    return external_data.case(corpus.read_onnx(path, entire=False), path, case.feeds)
 
 
 @pytest.mark.parametrize(
@@ -67,31 +67,33 @@ def read(case, folder):
     ],
     ids=str,
 )
-def test_a_large_model_is_judged_in_windows_without_being_loaded(lab, large, tmp_path, target, recipe):
+def test_a_large_model_is_judged_in_windows_without_being_loaded(runner, large, tmp_path, target, recipe):
     case = read(chain(), tmp_path)
     assert len(case.model) < 4 * WIDTH * WIDTH, "its weights have been loaded"
-    checked = check(case, resolve(target), recipe, lab, ())
+    checked = check(case, resolve(target), recipe, runner, ())
     assert checked.verdict.word is Word.AGREES, checked.verdict.message
     assert checked.vouched == 1.0
 
 
-def test_a_bug_in_a_large_model_is_localised_and_reduced(lab, large, tmp_path):
+def test_a_bug_in_a_large_model_is_localized_and_reduced(runner, large, tmp_path):
     case = read(chain("Erf"), tmp_path)
-    checked = check(case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, lab, ())
+    checked = check(
+        case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, runner, ()
+    )
     assert {op for _, op in checked.culprits} == {"Erf"}
     finding = checked.diagnoses[0].examination.finding
     assert elements(finding.case) == 1
     assert finding.case.file is None
 
 
-def test_a_model_that_is_a_link_has_its_weights_beside_the_link(lab, large, tmp_path):
+def test_a_model_that_is_a_link_has_its_weights_beside_the_link(runner, large, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     path = stored(chain(), tmp_path)
     os.replace(path, tmp_path / "elsewhere" / "model.onnx")
     path.symlink_to(tmp_path / "elsewhere" / "model.onnx")
-    case = external.case(corpus.read_onnx(path, entire=False), path, chain().feeds)
+    case = external_data.case(corpus.read_onnx(path, entire=False), path, chain().feeds)
     for target, recipe in (("mnn", {}), ("onnxruntime-quant", FLOAT)):
-        verdict = look(case, resolve(target), recipe, lab)
+        verdict = look(case, resolve(target), recipe, runner)
         assert verdict.message == "no tier reads weights of 0.0 GiB" or verdict.word is Word.AGREES, verdict
 
 
@@ -100,29 +102,29 @@ def test_a_part_that_is_large_itself_is_handed_over_with_its_own_weights_alone(l
     model = onnx.ModelProto.FromString(case.model)
     kept = model.graph.initializer[1:5]
     part = dataclasses.replace(case, model=onnx.ModelProto(graph=onnx.GraphProto(initializer=kept)).SerializeToString())
-    assert external.is_whole(case)
-    assert not external.is_whole(part)
+    assert external_data.is_whole(case)
+    assert not external_data.is_whole(part)
     out = tmp_path / "part"
     out.mkdir()
-    external.write(part, out / "model.onnx")
+    external_data.write(part, out / "model.onnx")
     assert sum(path.stat().st_size for path in out.glob("*.data")) == 4 * 4 * WIDTH * WIDTH
     written = onnx.load(out / "model.onnx")
     for tensor, original in zip(written.graph.initializer, kept):
-        assert np.array_equal(onnx.numpy_helper.to_array(tensor), external.array(original, case.file))
+        assert np.array_equal(onnx.numpy_helper.to_array(tensor), external_data.array(original, case.file))
 
 
-def test_a_finding_that_stays_large_is_saved_with_its_weights_beside_it(lab, large, tmp_path):
+def test_a_finding_that_stays_large_is_saved_with_its_weights_beside_it(runner, large, tmp_path):
     case = read(chain(), tmp_path)
     saved = tmp_path / "saved"
     saved.mkdir()
-    corpus.write_model(case, lab.reference.run(case).outputs, saved)
+    corpus.write_model(case, runner.reference.run(case).outputs, saved)
     again, expected = corpus.read_model(saved)
     assert again.file == saved / "model.onnx"
-    assert np.array_equal(lab.reference.run(again).outputs[0]["y"], expected[0]["y"])
+    assert np.array_equal(runner.reference.run(again).outputs[0]["y"], expected[0]["y"])
 
 
 def test_weights_that_stay_outside_are_not_taken_for_anonymous(large, tmp_path):
-    remained = anonymise(read(chain(), tmp_path), lambda case: True).remained
+    remained = anonymize(read(chain(), tmp_path), lambda case: True).remained
     assert sum("too large to be read" in text for text in remained) == LAYERS
 
 
@@ -155,8 +157,8 @@ def test_data_that_are_too_short_are_told_before_anything_runs(large, tmp_path):
         api.check(path, targets=["onnxruntime-quant"])
 
 
-def test_a_weight_that_stays_outside_shrinks(lab, tmp_path, monkeypatch):
-    monkeypatch.setattr(external, "MOST_LOADED", 4096)
+def test_a_weight_that_stays_outside_shrinks(runner, tmp_path, monkeypatch):
+    monkeypatch.setattr(external_data, "MOST_LOADED", 4096)
     case = models.case(
         [helper.make_node("Gather", ["w", "i"], ["y"])],
         {"i": np.arange(3)},
@@ -167,9 +169,9 @@ def test_a_weight_that_stays_outside_shrinks(lab, tmp_path, monkeypatch):
 
     def reads_twenty_at_least(candidate, recipe):
         read = [t for t in candidate.proto.graph.initializer if len(t.dims) == 2 and t.dims[1] >= 20]
-        return bool(read and lab.reference.run(candidate).outputs)
+        return bool(read and runner.reference.run(candidate).outputs)
 
-    reduced = reduce(case, {}, resolve("mnn").target, reads_twenty_at_least, lab.reference.record).case
+    reduced = reduce(case, {}, resolve("mnn").target, reads_twenty_at_least, runner.reference.record).case
     assert case.file
     assert reduced.file is None
     assert elements(reduced) <= 31 + 1

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from driftnet.model.inspect import Case
-from driftnet.model.signature import Signature, coarse, fine, folder_name, hash8, normalised, slug
+from driftnet.model.signature import Signature, coarse, fine, folder_name, hash8, normalized, slug
 from driftnet.model.verdict import Kind, Verdict, Word
 from onnx import helper
 
@@ -56,18 +56,18 @@ def test_errors_are_told_apart_by_words_not_by_names_numbers_addresses_or_paths(
 
 
 def test_an_apostrophe_is_no_quote():
-    assert normalised("Can't find enough output for 'x', don't ask") == "can find enough output for don ask"
+    assert normalized("Can't find enough output for 'x', don't ask") == "can find enough output for don ask"
 
 
 def test_the_last_words_of_a_long_error_count_and_our_own_do_not():
     words = "onnxruntime-quant failed in execute: Fail: status code returned while running a Conv node: one two six"
-    assert normalised(words) == "returned while running conv node one two six"
-    assert normalised("mnn failed in convert: no such thing") == "such thing"
-    assert normalised("In Node (x): tensor(float), tensor(int8), QLinearAdd is wrong") == "node tensor wrong"
+    assert normalized(words) == "returned while running conv node one two six"
+    assert normalized("mnn failed in convert: no such thing") == "such thing"
+    assert normalized("In Node (x): tensor(float), tensor(int8), QLinearAdd is wrong") == "node tensor wrong"
 
 
 def test_only_the_first_line_of_an_error_counts():
-    assert normalised("bad thing\nat frame one") == "bad thing"
+    assert normalized("bad thing\nat frame one") == "bad thing"
 
 
 def test_different_errors_differ():

@@ -1,10 +1,10 @@
-"""A graph is drawn whole, and nothing in its names can leave the picture."""
+"""A graph is drawn whole, and nothing in its names can leave the svg."""
 
 from xml.etree import ElementTree
 
 import numpy as np
 import onnx
-from driftnet.model import svg as picture
+from driftnet.model import svg
 from onnx import TensorProto, helper
 
 from tests.support import models, production
@@ -12,7 +12,7 @@ from tests.support import models, production
 
 def test_every_node_input_constant_and_output_is_a_box():
     case = models.grouped_conv_transpose_and_norm()
-    drawn = picture.picture(case.proto)
+    drawn = svg.picture(case.proto)
     kinds = [box.kind for box in drawn.boxes]
     assert [kinds.count(kind) for kind in ("input", "constant", "node", "output")] == [1, 5, 2, 1]
     assert all(arrow.source < arrow.target for arrow in drawn.arrows)
@@ -25,7 +25,7 @@ def test_a_body_is_named_and_what_it_reads_of_the_graph_around_it_is_an_arrow():
     )
     node = helper.make_node("If", ["c"], ["y"], then_branch=body, else_branch=body)
     feed = {"c": np.array(True), "x": np.zeros(2, np.float32)}
-    drawn = picture.picture(models.case([node], feed, outputs=[("y", TensorProto.FLOAT, [2])]).proto)
+    drawn = svg.picture(models.case([node], feed, outputs=[("y", TensorProto.FLOAT, [2])]).proto)
     assert "then_branch Relu" in drawn.boxes[2].lines
     assert {(a.source, a.target) for a in drawn.arrows if a.target == 2} == {(0, 2), (1, 2)}
 
@@ -34,18 +34,18 @@ def test_names_cannot_leave_the_picture():
     hostile = '"]\n<script>alert(1)</script>`#'
     node = helper.make_node("Relu", [hostile], ["y"])
     case = models.case([node], {hostile: np.zeros(1, np.float32)}, outputs=[("y", TensorProto.FLOAT, [1])])
-    drawn = picture.picture(case.proto)
-    text = picture.mermaid(drawn)
+    drawn = svg.picture(case.proto)
+    text = svg.mermaid(drawn)
     assert "<script" not in text
     assert all(line.count('"') in (0, 2) for line in text.splitlines())
-    tree = ElementTree.fromstring(picture.svg(drawn, hostile))
+    tree = ElementTree.fromstring(svg.svg(drawn, hostile))
     assert not tree.findall(".//script")
     assert hostile.split("\n")[0] in "".join(tree.itertext())
 
 
 def test_boxes_of_a_drawing_do_not_overlap():
     graph = onnx.ModelProto.FromString(models.grouped_conv_transpose_and_norm().model)
-    tree = ElementTree.fromstring(picture.svg(picture.picture(graph), "a graph"))
+    tree = ElementTree.fromstring(svg.svg(svg.picture(graph), "a graph"))
     rects = [[float(r.get(k)) for k in ("x", "y", "width", "height")] for r in tree.iter("rect")]
     for i, (x, y, w, h) in enumerate(rects):
         for u, v, wide, high in rects[:i]:
@@ -53,4 +53,4 @@ def test_boxes_of_a_drawing_do_not_overlap():
 
 
 def test_what_is_too_large_to_look_at_is_not_drawn():
-    assert picture.picture(production.SMALL["unet"]().proto) is None
+    assert svg.picture(production.SMALL["unet"]().proto) is None

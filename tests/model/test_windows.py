@@ -19,7 +19,7 @@ AGREES, ABSTAINS = Verdict(Word.AGREES), Verdict(Word.ABSTAINS)
 def cut(name):
     """(case, recording, windows) of a model of tests.support.production."""
     case = production.SMALL[name.removesuffix(" in QDQ")]()
-    case = production.quantised(case) if name.endswith(" in QDQ") else case
+    case = production.quantized(case) if name.endswith(" in QDQ") else case
     recorded = recording(case, tools.record)
     return case, recorded, split(case, recorded)
 
@@ -63,7 +63,7 @@ def test_no_qdq_pair_is_cut():
         )
         makers = {name for node in part.proto.graph.node for name in node.output}
         read = {n.input[0] for n in part.proto.graph.node if n.op_type == "DequantizeLinear"} - makers
-        assert read <= {t.name for t in part.proto.graph.initializer}, "only weights are dequantised without their pair"
+        assert read <= {t.name for t in part.proto.graph.initializer}, "only weights are dequantized without their pair"
 
 
 def test_what_is_made_of_constants_or_is_a_shape_stays_with_what_reads_it():

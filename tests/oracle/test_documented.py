@@ -20,8 +20,8 @@ X, B = np.array([[3.7, -1.2]], np.float32), np.array([0.3, -0.44], np.float32)
 node = helper.make_node
 
 
-def dequantised_bias():
-    """A Gemm of dequantised operands with a bias in floats."""
+def dequantized_bias():
+    """A Gemm of dequantized operands with a bias in floats."""
     nodes = [
         node("QuantizeLinear", ["x", "s", "z"], ["q"]),
         node("DequantizeLinear", ["q", "s", "z"], ["d"]),
@@ -32,47 +32,47 @@ def dequantised_bias():
     return case(nodes, {"x": X}, constants, outputs=[("y", TensorProto.FLOAT, (1, 2))])
 
 
-def dequantised_weights(op: str):
-    """A product of floats and dequantised weights."""
+def dequantized_weights(op: str):
+    """A product of floats and dequantized weights."""
     nodes = [node("DequantizeLinear", ["w", "s"], ["v"]), node(op, ["x", "v"], ["y"])]
     return case(nodes, {"x": X}, {"s": SCALE, "w": CODES}, outputs=[("y", TensorProto.FLOAT, (1, 2))])
 
 
-def said(lab, model, shift, *rules):
+def said(runner, model, shift, *rules):
     """The verdict on outputs that are right but for `shift`."""
-    right = lab.reference.run(model).outputs[0]["y"]
+    right = runner.reference.run(model).outputs[0]["y"]
     declared = target(exceptions=tuple(Rule(name, "execute", "", "somewhere") for name in rules))
     outputs = {"y": (right + shift).astype(np.float32)}
-    return judge(model, observed(outputs), target=declared, options={}, reference=lab.reference)
+    return judge(model, observed(outputs), target=declared, options={}, reference=runner.reference)
 
 
-def test_a_bias_rounded_to_the_product_of_the_scales_is_right_where_that_is_documented(lab):
+def test_a_bias_rounded_to_the_product_of_the_scales_is_right_where_that_is_documented(runner):
     step = SCALE * SCALE
     shift = np.rint(B / step) * step - B
-    verdict = said(lab, dequantised_bias(), shift, BIAS)
+    verdict = said(runner, dequantized_bias(), shift, BIAS)
     assert (verdict.word, verdict.rule) == (Word.AGREES, BIAS)
-    assert said(lab, dequantised_bias(), shift, ROWS).word is Word.DIVERGES
-    assert said(lab, dequantised_bias(), 2 * shift, BIAS).word is Word.DIVERGES, "it is known exactly"
+    assert said(runner, dequantized_bias(), shift, ROWS).word is Word.DIVERGES
+    assert said(runner, dequantized_bias(), 2 * shift, BIAS).word is Word.DIVERGES, "it is known exactly"
 
 
-def test_a_bias_that_is_an_input_is_not_rounded(lab):
+def test_a_bias_that_is_an_input_is_not_rounded(runner):
     nodes = [node("DequantizeLinear", ["w", "s"], ["v"]), node("Gemm", ["x", "v", "b"], ["y"])]
     feed, constants = {"x": X, "b": B}, {"s": SCALE, "w": CODES}
     model = case(nodes, feed, constants, outputs=[("y", TensorProto.FLOAT, (1, 2))])
-    assert said(lab, model, np.rint(B / SCALE**2) * SCALE**2 - B, BIAS).word is Word.DIVERGES
+    assert said(runner, model, np.rint(B / SCALE**2) * SCALE**2 - B, BIAS).word is Word.DIVERGES
 
 
 @pytest.mark.parametrize("op", ["MatMul", "Gemm"])
-def test_rows_rounded_to_eight_bits_are_right_where_that_is_documented(lab, op):
+def test_rows_rounded_to_eight_bits_are_right_where_that_is_documented(runner, op):
     step = np.abs(X).max() / 127
     shift = (np.rint(X / step) * step - X) @ (CODES * SCALE)
-    verdict = said(lab, dequantised_weights(op), shift, BIAS, ROWS)
+    verdict = said(runner, dequantized_weights(op), shift, BIAS, ROWS)
     assert (verdict.word, verdict.rule) == (Word.AGREES, ROWS)
-    assert said(lab, dequantised_weights(op), shift).word is Word.DIVERGES
-    assert said(lab, dequantised_weights(op), 3 * np.abs(X).max(), ROWS).word is Word.DIVERGES, "it is bounded"
+    assert said(runner, dequantized_weights(op), shift).word is Word.DIVERGES
+    assert said(runner, dequantized_weights(op), 3 * np.abs(X).max(), ROWS).word is Word.DIVERGES, "it is bounded"
 
 
-def test_where_what_is_documented_moves_it_too_far_nobody_can_tell(lab):
+def test_where_what_is_documented_moves_it_too_far_nobody_can_tell(runner):
     """Rows rounded six times over allow any output, that of a wrong one too."""
     rng, width = np.random.default_rng(0), 64
     nodes, last = [node("DequantizeLinear", ["w", "s"], ["v"])], "x"
@@ -82,24 +82,24 @@ def test_where_what_is_documented_moves_it_too_far_nobody_can_tell(lab):
     constants = {"w": rng.integers(-127, 128, (width, width)).astype(np.int8), "s": np.float32(1 / 1016)}
     x = rng.normal(size=(1, width)).astype(np.float32)
     model = case(nodes, {"x": x}, constants, outputs=[(last, TensorProto.FLOAT, (1, width))])
-    right = lab.reference.run(model).outputs[0][last]
+    right = runner.reference.run(model).outputs[0][last]
     declared = target(exceptions=(Rule(ROWS, "execute", "", "somewhere"),))
-    verdict = judge(model, observed({last: -right}), target=declared, options={}, reference=lab.reference)
+    verdict = judge(model, observed({last: -right}), target=declared, options={}, reference=runner.reference)
     assert (verdict.word, verdict.rule) == (Word.ABSTAINS, ROWS)
 
 
-def test_what_optimisations_round_is_documented_only_where_they_run():
+def test_what_optimizations_round_is_documented_only_where_they_run():
     options = {"optimization": "off"}
-    quantiser = resolve("onnxruntime-quant").target
-    assert {BIAS, ROWS}.isdisjoint(rule.name for rule in quantiser.exceptions if rule.holds(options))
-    assert {BIAS, ROWS} <= {rule.name for rule in quantiser.exceptions if rule.holds({"optimization": "all"})}
+    quantizer = resolve("onnxruntime-quant").target
+    assert {BIAS, ROWS}.isdisjoint(rule.name for rule in quantizer.exceptions if rule.holds(options))
+    assert {BIAS, ROWS} <= {rule.name for rule in quantizer.exceptions if rule.holds({"optimization": "all"})}
     preprocessed = {"preprocess": True, "optimization": "off"}
-    rules = {rule.name for rule in quantiser.exceptions if rule.holds(preprocessed)}
-    assert rules & {BIAS, ROWS} == {BIAS}, "pre-processing makes the basic optimisations"
+    rules = {rule.name for rule in quantizer.exceptions if rule.holds(preprocessed)}
+    assert rules & {BIAS, ROWS} == {BIAS}, "pre-processing makes the basic optimizations"
 
 
 @pytest.mark.parametrize(
-    ("attributes", "quantised", "scales", "rounded"),
+    ("attributes", "quantized", "scales", "rounded"),
     [
         ({}, {}, (), True),
         ({}, {"axis": 1}, (8,), True),
@@ -110,8 +110,8 @@ def test_what_optimisations_round_is_documented_only_where_they_run():
         ({"alpha": 0.5}, {}, (), False),
     ],
 )
-def test_rows_are_rounded_where_the_runtime_has_a_kernel_of_codes(attributes, quantised, scales, rounded):
-    nodes = [node("DequantizeLinear", ["w", "s"], ["v"], **quantised), node("Gemm", ["x", "v"], ["y"], **attributes)]
+def test_rows_are_rounded_where_the_runtime_has_a_kernel_of_codes(attributes, quantized, scales, rounded):
+    nodes = [node("DequantizeLinear", ["w", "s"], ["v"], **quantized), node("Gemm", ["x", "v"], ["y"], **attributes)]
     constants = {"w": np.ones((32, 8), np.int8), "s": np.ones(scales, np.float32)}
     feed, outputs = {"x": np.ones((2, 32), np.float32)}, [("y", TensorProto.FLOAT, (2, 8))]
     model = case(nodes, feed, constants, outputs=outputs, opset=21)
@@ -119,10 +119,10 @@ def test_rows_are_rounded_where_the_runtime_has_a_kernel_of_codes(attributes, qu
 
 
 @pytest.mark.parametrize(("shift", "word"), [(-(2**33), Word.AGREES), (-(2**33) + 1, Word.DIVERGES)])
-def test_integers_of_64_bits_wrap_in_32_where_that_is_documented(lab, shift, word):
+def test_integers_of_64_bits_wrap_in_32_where_that_is_documented(runner, shift, word):
     model = case([node("Mul", ["x", "x"], ["y"])], {"x": np.array([100_000])}, outputs=[("y", TensorProto.INT64, (1,))])
     outputs = {"y": np.array([100_000**2 + shift])}
     for rules, expected in (((NARROW,), word), ((), Word.DIVERGES)):
         declared = target(exceptions=tuple(Rule(name, "execute", "", "somewhere") for name in rules))
-        found = judge(model, observed(outputs), target=declared, options={}, reference=lab.reference)
+        found = judge(model, observed(outputs), target=declared, options={}, reference=runner.reference)
         assert found.word is expected, found.message

@@ -22,11 +22,11 @@ from tests.support.oracle import verdict
 FLOAT = TensorProto.FLOAT
 
 
-def known(lab, model):
+def known(runner, model):
     """Names of the tensors on which nothing rounds."""
-    run = lab.reference.run(model)
+    run = runner.reference.run(model)
     assert not run.error, run.error
-    return exact.formats(Question(model, (), run.outputs, lab.reference), 0)
+    return exact.formats(Question(model, (), run.outputs, runner.reference), 0)
 
 
 @pytest.mark.parametrize(
@@ -44,34 +44,34 @@ def test_the_grid_of_data_is_the_coarsest_that_holds_it(values, expected):
     assert fixed_point_of(np.array(values, np.float32)) == expected
 
 
-def test_random_data_have_too_fine_a_grid_to_be_added(lab):
+def test_random_data_have_too_fine_a_grid_to_be_added(runner):
     x = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
     model = case([helper.make_node("Add", ["x", "x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (2, 8))])
-    assert "x" in known(lab, model)
+    assert "x" in known(runner, model)
     doubled = np.array([[1, 2.0**-23]], np.float32)
     fits = case([helper.make_node("Mul", ["x", "x"], ["y"])], {"x": doubled}, outputs=[("y", FLOAT, (1, 2))])
-    assert "y" not in known(lab, fits), "the square of 2^-23 beside 1 needs 46 bits"
-    assert "y" not in known(lab, model)
+    assert "y" not in known(runner, fits), "the square of 2^-23 beside 1 needs 46 bits"
+    assert "y" not in known(runner, model)
 
 
-def test_doubles_that_float32_lacks_are_on_no_grid(lab):
+def test_doubles_that_float32_lacks_are_on_no_grid(runner):
     for number, claimed in ((0.5, True), (1 / 3, False)):
         x = np.array([number])
         model = case([helper.make_node("Relu", ["x"], ["y"])], {"x": x}, outputs=[("y", TensorProto.DOUBLE, (1,))])
-        assert ("y" in known(lab, model)) is claimed
+        assert ("y" in known(runner, model)) is claimed
 
 
-def test_a_sum_that_may_leave_24_bits_is_not_claimed(lab):
+def test_a_sum_that_may_leave_24_bits_is_not_claimed(runner):
     for terms, claimed in ((4, True), (2**14, False)):
         x = np.full((1, terms), 63, np.float32)
         w = np.full((terms, 1), 63, np.float32)
         model = case(
             [helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 1))]
         )
-        assert ("y" in known(lab, model)) is claimed
+        assert ("y" in known(runner, model)) is claimed
 
 
-def test_movement_of_any_data_is_exact(lab):
+def test_movement_of_any_data_is_exact(runner):
     x = np.random.default_rng(0).normal(size=(2, 3, 4)).astype(np.float32)
     x[0, 0, 0] = np.nan
     model = case(
@@ -79,11 +79,11 @@ def test_movement_of_any_data_is_exact(lab):
         {"x": x},
         outputs=[("t", FLOAT, (4, 2, 3)), ("y", FLOAT, (4, 2, 3))],
     )
-    assert "t" in known(lab, model)
-    assert "y" not in known(lab, model), "engines differ on the maximum of NaN and 0"
-    right = lab.reference.run(model).outputs[0]
+    assert "t" in known(runner, model)
+    assert "y" not in known(runner, model), "engines differ on the maximum of NaN and 0"
+    right = runner.reference.run(model).outputs[0]
     shifted = np.nextafter(right["t"], np.inf, dtype=np.float32)
-    said = verdict(lab, model, {**right, "t": shifted})
+    said = verdict(runner, model, {**right, "t": shifted})
     assert (said.word, said.tier, said.output) == (Word.DIVERGES, "exact", "t")
 
 
@@ -103,9 +103,9 @@ def test_movement_of_any_data_is_exact(lab):
         ("Sigmoid", {}, (1, 2, 4, 4), False),
     ],
 )
-def test_what_keeps_a_grid_and_what_does_not(lab, op, attributes, shape, claimed):
+def test_what_keeps_a_grid_and_what_does_not(runner, op, attributes, shape, claimed):
     model = case([helper.make_node(op, ["x"], ["y"], **attributes)], {"x": grid(shape)}, outputs=[("y", FLOAT, "nchw")])
-    assert ("y" in known(lab, model)) is claimed
+    assert ("y" in known(runner, model)) is claimed
 
 
 def normalization(epsilon):
@@ -120,73 +120,73 @@ def normalization(epsilon):
     return case(nodes, {"x": grid((1, 2, 3))}, constants, outputs=[("y", FLOAT, (1, 2, 3))])
 
 
-def test_batch_normalization_is_exact_without_epsilon_only(lab):
-    assert "y" in known(lab, normalization(0.0))
-    assert "y" not in known(lab, normalization(1e-5))
+def test_batch_normalization_is_exact_without_epsilon_only(runner):
+    assert "y" in known(runner, normalization(0.0))
+    assert "y" not in known(runner, normalization(1e-5))
 
 
-def test_an_epsilon_of_a_thousandth_for_a_hundred_thousandth_is_seen(lab):
+def test_an_epsilon_of_a_thousandth_for_a_hundred_thousandth_is_seen(runner):
     model = normalization(1e-5)
-    right = lab.reference.run(model).outputs
-    wrong = lab.reference.run(normalization(1e-3)).outputs
-    assert verdict(lab, model, *right).word is Word.AGREES
-    assert verdict(lab, model, *wrong).kind == Kind.WRONG_VALUES
+    right = runner.reference.run(model).outputs
+    wrong = runner.reference.run(normalization(1e-3)).outputs
+    assert verdict(runner, model, *right).word is Word.AGREES
+    assert verdict(runner, model, *wrong).kind == Kind.WRONG_VALUES
 
 
-def test_batch_normalization_folded_regardless_of_groups_is_seen(lab):
+def test_batch_normalization_folded_regardless_of_groups_is_seen(runner):
     model = grouped_conv_transpose_and_norm()
-    right = lab.reference.run(model).outputs[0]["y"]
-    assert "y" in known(lab, model)
-    assert verdict(lab, model, {"y": -0.0 + right}).word is Word.AGREES
+    right = runner.reference.run(model).outputs[0]["y"]
+    assert "y" in known(runner, model)
+    assert verdict(runner, model, {"y": -0.0 + right}).word is Word.AGREES
     wrong = right.copy()
     wrong[:, :2], wrong[:, 2:] = right[:, 2:], right[:, :2]
-    said = verdict(lab, model, {"y": wrong})
+    said = verdict(runner, model, {"y": wrong})
     assert (said.word, said.tier, said.kind) == (Word.DIVERGES, "exact", Kind.WRONG_VALUES)
 
 
-def test_one_wrong_weight_among_many_is_seen_to_the_last_bit(lab):
+def test_one_wrong_weight_among_many_is_seen_to_the_last_bit(runner):
     x, w = grid((1, 4, 6, 6)), grid((4, 4, 3, 3))
     nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
     right = case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 4, 4, 4))])
     w = w.copy()
     w[2, 1, 0, 2] += 0.5
-    wrong = lab.reference.run(case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 4, 4, 4))])).outputs
-    said = verdict(lab, right, *wrong)
+    wrong = runner.reference.run(case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 4, 4, 4))])).outputs
+    said = verdict(runner, right, *wrong)
     assert (said.word, said.tier, said.bound) == (Word.DIVERGES, "exact", 0)
     assert "output 'y' at [0, 2, " in said.message
     assert said.message.endswith("elements are wrong")
 
 
-def test_an_inexact_kernel_is_excused_by_name(lab):
+def test_an_inexact_kernel_is_excused_by_name(runner):
     x, w = grid((1, 4, 6, 6)), grid((4, 4, 3, 3))
     model = case(
         [helper.make_node("Conv", ["x", "w"], ["y"])], {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 4, 4, 4))]
     )
-    right = lab.reference.run(model).outputs[0]["y"]
-    said = verdict(lab, model, {"y": right * np.float32(1 + 2**-22)})
+    right = runner.reference.run(model).outputs[0]["y"]
+    said = verdict(runner, model, {"y": right * np.float32(1 + 2**-22)})
     assert (said.word, said.rule) == (Word.AGREES, exact.INEXACT_KERNEL)
-    assert verdict(lab, model, {"y": right * np.float32(1 + 2**-12)}).word is Word.DIVERGES
+    assert verdict(runner, model, {"y": right * np.float32(1 + 2**-12)}).word is Word.DIVERGES
 
 
-def test_a_decision_on_exact_numbers_is_exact(lab):
+def test_a_decision_on_exact_numbers_is_exact(runner):
     x = np.array([[1, 2, 2, 0.5]], np.float32)
     model = case(
         [helper.make_node("ArgMax", ["x"], ["y"], axis=1)], {"x": x}, outputs=[("y", TensorProto.INT64, (1, 1))]
     )
-    assert verdict(lab, model, {"y": np.array([[2]])}).word is Word.DIVERGES
+    assert verdict(runner, model, {"y": np.array([[2]])}).word is Word.DIVERGES
     halves = np.array([0.5, 1.5, 2.5, -0.5], np.float32)
     model = case([helper.make_node("Round", ["x"], ["y"])], {"x": halves}, outputs=[("y", FLOAT, (4,))])
-    said = verdict(lab, model, {"y": np.array([1, 2, 3, -1], np.float32)})
+    said = verdict(runner, model, {"y": np.array([1, 2, 3, -1], np.float32)})
     assert (said.word, said.tier) == (Word.DIVERGES, "exact"), "halves go to even"
 
 
-def test_every_rule_holds_where_onnxruntime_adds_in_another_order(lab):
+def test_every_rule_holds_where_onnxruntime_adds_in_another_order(runner):
     """The claim itself: summing backwards and with doubled precision gives the same bits."""
     x, w = grid((3, 50)), grid((50, 4))
     model = case([helper.make_node("Gemm", ["x", "w"], ["y"])], {"x": x}, {"w": w}, outputs=[("y", FLOAT, (3, 4))])
-    assert "y" in known(lab, model)
+    assert "y" in known(runner, model)
     backwards = (x[:, None, ::-1] * w.T[None, :, ::-1]).astype(np.float32).cumsum(-1, dtype=np.float32)[..., -1]
-    assert verdict(lab, model, {"y": backwards}).word is Word.AGREES
+    assert verdict(runner, model, {"y": backwards}).word is Word.AGREES
     assert np.array_equal(backwards, (x.astype(np.float64) @ w).astype(np.float32))
 
 
@@ -198,7 +198,7 @@ def test_numbers_that_numpy_does_not_know_are_on_their_grid(dtype):
 
 
 @pytest.mark.parametrize("dtype", [ml_dtypes.int4, ml_dtypes.float8_e4m3fn])
-def test_products_with_dequantised_weights_of_few_bits_round(lab, dtype):
+def test_products_with_dequantized_weights_of_few_bits_round(runner, dtype):
     """They were taken for zeros once, and every other order of summation for wrong."""
     x = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
     codes, scale = (
@@ -207,12 +207,12 @@ def test_products_with_dequantised_weights_of_few_bits_round(lab, dtype):
     )
     nodes = [helper.make_node("DequantizeLinear", ["w", "s"], ["v"]), helper.make_node("MatMul", ["x", "v"], ["y"])]
     model = case(nodes, {"x": x}, {"w": codes.astype(dtype), "s": scale}, outputs=[("y", FLOAT, (64, 4))], opset=21)
-    assert "y" not in known(lab, model)
+    assert "y" not in known(runner, model)
     backwards = (
         sum((x[:, k : k + 1] * (codes[k] * scale) for k in (3, 2, 1)), np.float32(0)) + x[:, :1] * codes[0] * scale
     )
-    assert not np.array_equal(backwards, lab.reference.run(model).outputs[0]["y"]), "the order makes a difference"
-    assert verdict(lab, model, {"y": backwards}).word is Word.AGREES
+    assert not np.array_equal(backwards, runner.reference.run(model).outputs[0]["y"]), "the order makes a difference"
+    assert verdict(runner, model, {"y": backwards}).word is Word.AGREES
 
 
 def one(op, *operands, outputs=("y",), rank=1, made=FLOAT, opset=17, **attributes):
@@ -296,32 +296,32 @@ OPEN = {
 
 
 @pytest.mark.parametrize("open_", OPEN)
-def test_what_the_standard_leaves_open_is_not_exact(lab, open_):
+def test_what_the_standard_leaves_open_is_not_exact(runner, open_):
     model, other = OPEN[open_]
-    assert known(lab, model).keys().isdisjoint({"y", "i", "m"})
-    said = verdict(lab, model, {**lab.reference.run(model).outputs[0], **other})
+    assert known(runner, model).keys().isdisjoint({"y", "i", "m"})
+    said = verdict(runner, model, {**runner.reference.run(model).outputs[0], **other})
     assert not said.failed, said
 
 
-def test_doubles_may_be_computed_in_float32(lab):
+def test_doubles_may_be_computed_in_float32(runner):
     x = np.array([1 + 2.0**-20, *range(2, 13)])
     bounds = np.square(x.astype(np.float32)) * np.array([1.0] + 11 * [2.0])
     nodes = [helper.make_node("Mul", ["x", "x"], ["t"]), helper.make_node("Greater", ["t", "c"], ["y"])]
     model = case(nodes, {"x": x}, {"c": bounds}, outputs=[("y", TensorProto.BOOL, (12,))])
-    assert lab.reference.run(model).outputs[0]["y"][0], "the square needs 41 bits"
-    assert verdict(lab, model, {"y": np.zeros(12, bool)}).word is Word.AGREES
+    assert runner.reference.run(model).outputs[0]["y"][0], "the square needs 41 bits"
+    assert verdict(runner, model, {"y": np.zeros(12, bool)}).word is Word.AGREES
 
 
 @pytest.mark.parametrize("number", [2**53 + 1, 2**63 - 1])
-def test_an_integer_of_64_bits_that_is_off_by_one_is_wrong(lab, number):
+def test_an_integer_of_64_bits_that_is_off_by_one_is_wrong(runner, number):
     model = one("Identity", np.array([number, 5]), made=TensorProto.INT64)
-    said = verdict(lab, model, {"y": np.array([number - 1, 5])})
+    said = verdict(runner, model, {"y": np.array([number - 1, 5])})
     assert (said.word, said.error) == (Word.DIVERGES, 1)
 
 
-def test_a_range_of_binary_fractions_is_exact(lab):
+def test_a_range_of_binary_fractions_is_exact(runner):
     model = one("Range", np.float32(1), np.float32(9), np.float32(0.25))
-    assert "y" in known(lab, model)
+    assert "y" in known(runner, model)
 
 
 def ties(x):
@@ -329,7 +329,7 @@ def ties(x):
 
 
 @pytest.mark.parametrize(("kind", "changed"), [("f", ties), ("i", np.zeros_like)])
-def test_wherever_a_ball_is_undecided_exact_abstains(lab, kind, changed):
+def test_wherever_a_ball_is_undecided_exact_abstains(runner, kind, changed):
     """Of operands that are ties or indices that are all the same."""
 
     def changed_to(tensors):
@@ -337,11 +337,11 @@ def test_wherever_a_ball_is_undecided_exact_abstains(lab, kind, changed):
 
     for op in sorted(RULES.keys() - {"Upsample"}):
         made = bulk.case(2, 0, focus=(op,))
-        model = with_values(made.proto, changed_to(Question(made, (), (), lab.reference).graph.constants))
+        model = with_values(made.proto, changed_to(Question(made, (), (), runner.reference).graph.constants))
         made = replace(made, model=model.SerializeToString(), feeds=(changed_to(made.feeds[0]),))
-        if not (run := lab.reference.run(made)).outputs:
+        if not (run := runner.reference.run(made)).outputs:
             continue  # a shape of zeros, say
-        question = Question(made, (), run.outputs, lab.reference)
+        question = Question(made, (), run.outputs, runner.reference)
         exactly, values = exact.formats(question, 0), {**question.records[0], **question.graph.constants}
         for node in question.graph.nodes:
             if exactly.keys() & set(node.outputs) and values.keys() >= set(filter(None, node.inputs)):

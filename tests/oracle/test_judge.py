@@ -25,24 +25,24 @@ def two_outputs():
     return case(nodes, {"x": x}, outputs=[("r", FLOAT, (8,)), ("s", FLOAT, (8,))])
 
 
-def test_equal_bits_agree_whatever_was_quantised(lab):
+def test_equal_bits_agree_whatever_was_quantized(runner):
     model = two_outputs()
-    right = lab.reference.run(model).outputs[0]
+    right = runner.reference.run(model).outputs[0]
     for scheme in (None, Scheme((-127, 127), (0, 255), clips=True)):
-        assert verdict(lab, model, {name: x.copy() for name, x in right.items()}, scheme=scheme).word is Word.AGREES
+        assert verdict(runner, model, {name: x.copy() for name, x in right.items()}, scheme=scheme).word is Word.AGREES
 
 
-def test_each_output_has_the_tier_that_can_tell(lab):
+def test_each_output_has_the_tier_that_can_tell(runner):
     model = two_outputs()
-    right = lab.reference.run(model).outputs[0]
+    right = runner.reference.run(model).outputs[0]
     one_bit = np.nextafter(right["r"], np.float32(9), dtype=np.float32)
-    said = verdict(lab, model, {"r": one_bit, "s": right["s"]})
+    said = verdict(runner, model, {"r": one_bit, "s": right["s"]})
     assert (said.word, said.tier, said.output) == (Word.DIVERGES, "exact", "r")
-    said = verdict(lab, model, {"r": right["r"], "s": np.nextafter(right["s"], np.float32(9), dtype=np.float32)})
+    said = verdict(runner, model, {"r": right["r"], "s": np.nextafter(right["s"], np.float32(9), dtype=np.float32)})
     assert (said.word, said.tier, said.output) == (Word.AGREES, "running-error", "s")
 
 
-def test_one_output_that_nobody_can_judge_makes_the_whole_abstain_unless_another_diverges(lab):
+def test_one_output_that_nobody_can_judge_makes_the_whole_abstain_unless_another_diverges(runner):
     nodes = [
         helper.make_node("Exp", ["x"], ["e"]),
         helper.make_node("Add", ["e", "large"], ["sum"]),
@@ -51,15 +51,15 @@ def test_one_output_that_nobody_can_judge_makes_the_whole_abstain_unless_another
     x = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
     outputs = [("rest", FLOAT, (4, 4)), ("e", FLOAT, (4, 4))]
     model = case(nodes, {"x": x}, {"large": np.float32(1e7) + np.ones((4, 4), np.float32)}, outputs=outputs)
-    right = lab.reference.run(model).outputs[0]
+    right = runner.reference.run(model).outputs[0]
     other = right["rest"] + 1
-    said = verdict(lab, model, {"rest": other, "e": right["e"]})
+    said = verdict(runner, model, {"rest": other, "e": right["e"]})
     assert (said.word, said.output, said.abstained) == (Word.ABSTAINS, "rest", ("Add", "Exp", "Sub"))
-    said = verdict(lab, model, {"rest": other, "e": right["e"] * np.float32(1.01)})
+    said = verdict(runner, model, {"rest": other, "e": right["e"] * np.float32(1.01)})
     assert (said.word, said.output) == (Word.DIVERGES, "e")
 
 
-def test_one_step_of_a_pair_is_a_kind_of_its_own(lab):
+def test_one_step_of_a_pair_is_a_kind_of_its_own(runner):
     constants = {"s": np.asarray(0.1, np.float32), "z": np.asarray(3, np.uint8)}
     nodes = [
         helper.make_node("Sin", ["x"], ["t"]),
@@ -69,53 +69,53 @@ def test_one_step_of_a_pair_is_a_kind_of_its_own(lab):
     ]
     x = np.random.default_rng(0).normal(size=(2, 8)).astype(np.float32)
     model = case(nodes, {"x": x}, constants, outputs=[("q", TensorProto.UINT8, (2, 8)), ("y", FLOAT, (8, 2))])
-    right = lab.reference.run(model).outputs[0]
+    right = runner.reference.run(model).outputs[0]
     for codes, kind in ((1, Kind.OFF_BY_ONE_STEP), (2, Kind.WRONG_VALUES)):
         q, y = right["q"].copy(), right["y"].copy()
         q[1, 2] += codes
         y[4, 1] += np.float32(codes * 0.1)
-        assert verdict(lab, model, {**right, "q": q}).kind == kind
-        assert verdict(lab, model, {**right, "y": y}).kind == kind
+        assert verdict(runner, model, {**right, "q": q}).kind == kind
+        assert verdict(runner, model, {**right, "y": y}).kind == kind
 
 
-def test_integers_are_compared_exactly(lab):
+def test_integers_are_compared_exactly(runner):
     nodes = [helper.make_node("Shape", ["x"], ["n"]), helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32)]
     model = case(nodes, {"x": grid((2, 3))}, outputs=[("n", TensorProto.INT64, (2,)), ("i", TensorProto.INT32, (2, 3))])
-    right = lab.reference.run(model).outputs[0]
-    said = verdict(lab, model, {"n": right["n"], "i": right["i"] + np.int32(1)})
+    right = runner.reference.run(model).outputs[0]
+    said = verdict(runner, model, {"n": right["n"], "i": right["i"] + np.int32(1)})
     assert (said.word, said.tier, said.error) == (Word.DIVERGES, "exact", 1)
 
 
-def test_outputs_without_elements_agree(lab):
+def test_outputs_without_elements_agree(runner):
     x = np.zeros((0, 3), np.float32)
     model = case([helper.make_node("Exp", ["x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (0, 3))])
-    said = verdict(lab, model, {"y": np.zeros((0, 3), np.float32)})
+    said = verdict(runner, model, {"y": np.zeros((0, 3), np.float32)})
     assert (said.word, said.tier) == (Word.AGREES, "structure"), "no tier has compared a value"
 
 
-def test_a_scalar_output_is_judged(lab):
+def test_a_scalar_output_is_judged(runner):
     model = case(
         [helper.make_node("ReduceSum", ["x"], ["y"], keepdims=0)], {"x": grid((2, 3))}, outputs=[("y", FLOAT, ())]
     )
-    right = lab.reference.run(model).outputs[0]["y"]
-    assert verdict(lab, model, {"y": right.copy()}).word is Word.AGREES
-    said = verdict(lab, model, {"y": np.asarray(right + np.float32(1))})
+    right = runner.reference.run(model).outputs[0]["y"]
+    assert verdict(runner, model, {"y": right.copy()}).word is Word.AGREES
+    said = verdict(runner, model, {"y": np.asarray(right + np.float32(1))})
     assert said.message.startswith("output 'y' is ")
 
 
-def test_what_no_quantisation_reaches_is_judged_as_floats_are(lab):
-    """Of two outputs a dynamically quantised MatMul makes one; its noise excuses nothing in the other."""
+def test_what_no_quantization_reaches_is_judged_as_floats_are(runner):
+    """Of two outputs a dynamically quantized MatMul makes one; its noise excuses nothing in the other."""
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=(4, 4)).astype(np.float32) for _ in range(2))
     nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Sin", ["x"], ["s"])]
     model = case(nodes, {"x": x}, {"w": w}, outputs=[("m", FLOAT, (4, 4)), ("s", FLOAT, (4, 4))])
-    quantiser, recipe = resolve("onnxruntime-quant"), {"quantize": "dynamic"}
-    options = effective(quantiser.target, recipe)
-    seen = lab.observe(model, quantiser, recipe)
+    quantizer, recipe = resolve("onnxruntime-quant"), {"quantize": "dynamic"}
+    options = effective(quantizer.target, recipe)
+    seen = runner.observe(model, quantizer, recipe)
 
     def said(outputs):
         changed = dataclasses.replace(seen, outputs=(outputs,))
-        return judge(model, changed, target=quantiser.target, options=options, reference=lab.reference)
+        return judge(model, changed, target=quantizer.target, options=options, reference=runner.reference)
 
     (outputs,) = seen.outputs
     assert said(outputs).word is Word.AGREES
@@ -123,8 +123,8 @@ def test_what_no_quantisation_reaches_is_judged_as_floats_are(lab):
     assert (wrong.word, wrong.tier, wrong.output) == (Word.DIVERGES, "running-error", "s")
 
 
-def test_what_was_to_be_quantised_is_judged_as_floats_are(lab):
-    """Conv without its bias: the noise of quantisation would explain a hundredth of a step."""
+def test_what_was_to_be_quantized_is_judged_as_floats_are(runner):
+    """Conv without its bias: the noise of quantization would explain a hundredth of a step."""
     nodes = [helper.make_node("Conv", ["x", "w", "b"], ["y"])]
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 2, 5, 5), (2, 2, 3, 3)))
@@ -134,37 +134,37 @@ def test_what_was_to_be_quantised_is_judged_as_floats_are(lab):
     )
     mnn = resolve("mnn")
     options = effective(mnn.target, {"quantize": "offline", "method": "EMA"})
-    right, wrong = (lab.observe(m, mnn, options) for m in (model, unbiased))
+    right, wrong = (runner.observe(m, mnn, options) for m in (model, unbiased))
 
     def said(seen):
-        return judge(model, seen, target=mnn.target, options=options, reference=lab.reference)
+        return judge(model, seen, target=mnn.target, options=options, reference=runner.reference)
 
     assert not said(right).failed
     assert not said(dataclasses.replace(wrong, plain=())).failed
     verdict = said(wrong)
     assert (verdict.word, verdict.tier, verdict.stage) == (Word.DIVERGES, "running-error", "execute")
-    assert verdict.message.startswith("before it is quantised, output 'y' at [0, "), f"it says {verdict.message!r}"
+    assert verdict.message.startswith("before it is quantized, output 'y' at [0, "), f"it says {verdict.message!r}"
 
 
-def test_a_constant_that_is_taken_for_zero_is_no_fault(lab):
-    """MNN's quantiser takes what is not larger than 1e-5 for zero, and the product is lost."""
+def test_a_constant_that_is_taken_for_zero_is_no_fault(runner):
+    """MNN's quantizer takes what is not larger than 1e-5 for zero, and the product is lost."""
     mnn, options = resolve("mnn"), effective(resolve("mnn").target, {"quantize": "offline"})
     nodes, x = [helper.make_node("Mul", ["x", "w"], ["y"])], np.full(4, 2, np.float32)
     for w, word in ((1e-5, Word.ABSTAINS), (1e-3, Word.AGREES)):
         model = case(nodes, {"x": x}, {"w": np.float32(w)}, outputs=[("y", FLOAT, (4,))])
-        seen = lab.observe(model, mnn, options)
-        assert judge(model, seen, target=mnn.target, options=options, reference=lab.reference).word is word
+        seen = runner.observe(model, mnn, options)
+        assert judge(model, seen, target=mnn.target, options=options, reference=runner.reference).word is word
 
 
-def test_an_artifact_without_a_scale_quantises_nothing(lab):
+def test_an_artifact_without_a_scale_quantizes_nothing(runner):
     model = two_outputs()
-    scheme, right = Scheme((-127, 127), (-127, 127), clips=True), lab.reference.run(model).outputs
+    scheme, right = Scheme((-127, 127), (-127, 127), clips=True), runner.reference.run(model).outputs
     codes = {"scale": 0.1, "zero_point": 0.0, "low": -127.0, "high": 127.0}
     told = {"operations": [], "tensors": {"x": codes}, "layers": []}
 
     def said(artifact):
         seen = dataclasses.replace(observed({**right[0], "s": right[0]["s"] + np.float32(1e-4)}), artifact=artifact)
-        return judge(model, seen, target=target(scheme), options={}, reference=lab.reference)
+        return judge(model, seen, target=target(scheme), options={}, reference=runner.reference)
 
     assert said(told).word is Word.AGREES
     assert said({**told, "tensors": {}}).word is Word.DIVERGES
@@ -182,11 +182,11 @@ def test_an_output_depends_on_what_the_branches_of_an_if_read():
     assert [node.op for node in graph.read(model.proto).ancestors("y")] == ["Sin", "If"]
 
 
-def test_what_the_reference_cannot_be_asked_is_left_open(lab):
+def test_what_the_reference_cannot_be_asked_is_left_open(runner):
     class Silent:
         """A reference whose worker answers the first question only."""
 
-        run = staticmethod(lab.reference.run)
+        run = staticmethod(runner.reference.run)
 
         def record(self, case):
             raise ReferenceError("ended by SIGSEGV")
@@ -195,18 +195,18 @@ def test_what_the_reference_cannot_be_asked_is_left_open(lab):
             raise ReferenceError("ended by SIGSEGV")
 
     model = two_outputs()
-    right = lab.reference.run(model).outputs[0]
+    right = runner.reference.run(model).outputs[0]
     wrong = observed({"r": right["r"], "s": right["s"] + np.float32(1)})
     said = judge(model, wrong, target=target(), options={}, reference=Silent())
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("Relu", "Sin"))
     assert "SIGSEGV" in said.message
 
 
-def test_where_the_reference_cannot_record_a_stage_that_failed_has_failed(lab):
+def test_where_the_reference_cannot_record_a_stage_that_failed_has_failed(runner):
     class Forgetful:
         """A reference that runs, and cannot hold every tensor."""
 
-        run = staticmethod(lab.reference.run)
+        run = staticmethod(runner.reference.run)
 
         def record(self, case):
             raise ReferenceError("over its memory limit")
@@ -215,7 +215,7 @@ def test_where_the_reference_cannot_record_a_stage_that_failed_has_failed(lab):
     assert judge(two_outputs(), failed, target=target(), options={}, reference=Forgetful()).word is Word.FAILS
 
 
-def test_the_steps_of_channels_are_their_own(lab):
+def test_the_steps_of_channels_are_their_own(runner):
     """900 steps of the second channel are less than one of the first."""
     constants = {"s": np.array([1, 0.001], np.float32), "z": np.zeros(2, np.int8)}
     nodes = [
@@ -226,10 +226,10 @@ def test_the_steps_of_channels_are_their_own(lab):
     ]
     x = np.random.default_rng(0).normal(size=(4, 2)).astype(np.float32)
     model = case(nodes, {"x": x}, constants, outputs=[("d", FLOAT, (4, 2)), ("y", FLOAT, (2, 4))])
-    right = lab.reference.run(model).outputs[0]
+    right = runner.reference.run(model).outputs[0]
     for step, kind in ((np.float32(0.001), Kind.OFF_BY_ONE_STEP), (np.float32(0.9), Kind.WRONG_VALUES)):
         d, y = right["d"].copy(), right["y"].copy()
         d[1, 1] += step
         y[1, 2] += step
-        assert verdict(lab, model, {**right, "d": d}).kind == kind
-        assert verdict(lab, model, {**right, "y": y}).kind == kind
+        assert verdict(runner, model, {**right, "d": d}).kind == kind
+        assert verdict(runner, model, {**right, "y": y}).kind == kind

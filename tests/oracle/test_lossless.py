@@ -1,4 +1,4 @@
-"""T1q: on the integer grid quantising is the identity, and a quantiser has half a step to be right in."""
+"""T1q: on the integer grid quantizing is the identity, and a quantizer has half a step to be right in."""
 
 import dataclasses
 from collections.abc import Callable
@@ -15,8 +15,7 @@ from driftnet.oracle import lossless
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question import Question
-from driftnet.oracle.scheme import calibration
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import calibration, formulas
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Rule, Scheme
 from driftnet.targets.recipe import effective
@@ -51,8 +50,8 @@ def product(*, bias: bool = True, terms: int = 24) -> Case:
 
 
 @dataclass
-class Quantised:
-    """A Gemm in integers, as a quantiser would make it; tests damage its fields."""
+class Quantized:
+    """A Gemm in integers, as a quantizer would make it; tests damage its fields."""
 
     x_scale: float
     x_zero: int
@@ -67,7 +66,7 @@ class Quantised:
     misread: int = 0  # added to the zero point where it is taken away again
 
     @staticmethod
-    def of(model: Case, scheme: Scheme) -> "Quantised":
+    def of(model: Case, scheme: Scheme) -> "Quantized":
         """By the formulas of `scheme`, written down once more, for calibration on the feed."""
         constants = {t.name: numpy_helper.to_array(t).astype(np.float64) for t in model.proto.graph.initializer}
         x = model.feeds[0]["x"].astype(np.float64)
@@ -78,10 +77,10 @@ class Quantised:
         w_scale, w_zero = np.transpose([parameters(c, scheme.weight_codes, scheme.symmetric_weights) for c in columns])
         w = np.rint(constants["w"] / w_scale) + w_zero[0]
         bias = np.rint(constants["b"] / (x_scale * w_scale))
-        return Quantised(x_scale, x_zero, w, w_scale, w_zero[0], bias, y_scale, y_zero, scheme.activation_codes)
+        return Quantized(x_scale, x_zero, w, w_scale, w_zero[0], bias, y_scale, y_zero, scheme.activation_codes)
 
     def run(self, x: np.ndarray) -> np.ndarray:
-        """The dequantised result."""
+        """The dequantized result."""
         q = np.clip(np.rint(x.astype(np.float64) / self.x_scale) + self.x_zero, *self.codes)
         total = (q - self.x_zero - self.misread) @ (self.w - self.w_zero) + self.bias
         y = self.rounded(total * self.x_scale * self.w_scale / self.y_scale) + self.y_zero
@@ -98,7 +97,7 @@ def parameters(x, codes, symmetric):
 
 
 def put(scheme, seed=0, model=None):
-    """A case on the grid."""
+    """A case on the formulas."""
     constructed = construct(model or product(), scheme, seed)
     assert constructed is not None
     return constructed
@@ -119,20 +118,20 @@ def weights(model):
     return next(numpy_helper.to_array(t) for t in model.proto.graph.initializer if t.name == gemm.input[1])
 
 
-def lossless_says(lab, model, outputs, scheme, artifact=None):
+def lossless_says(runner, model, outputs, scheme, artifact=None):
     """What the tier says of the only place, asked alone."""
-    expected = lab.reference.run(model).outputs
-    question = Question(model, (outputs,), expected, lab.reference, scheme, artifact=artifact)
+    expected = runner.reference.run(model).outputs
+    question = Question(model, (outputs,), expected, runner.reference, scheme, artifact=artifact)
     ((_, said),) = lossless.decide(question, question.places).items()
     return said
 
 
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
-def test_a_right_quantiser_agrees(lab, scheme):
+def test_a_right_quantizer_agrees(runner, scheme):
     for seed in range(8):
         model = put(scheme, seed)
-        y = Quantised.of(model, scheme).run(model.feeds[0]["x"])
-        said = lossless_says(lab, model, {"y": y}, scheme)
+        y = Quantized.of(model, scheme).run(model.feeds[0]["x"])
+        said = lossless_says(runner, model, {"y": y}, scheme)
         assert said.word is Word.AGREES, f"seed {seed}: {said.message}"
         assert said.error <= said.bound
 
@@ -151,8 +150,8 @@ DAMAGES = {
 }
 
 
-class Shifted(Quantised):
-    """Adds its zero point when it quantises and takes away one less when it dequantises."""
+class Shifted(Quantized):
+    """Adds its zero point when it quantizes and takes away one less when it dequantizes."""
 
     def run(self, x):
         return (super().run(x) + np.float32(self.y_scale)).astype(np.float32)
@@ -160,52 +159,52 @@ class Shifted(Quantised):
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
-def test_a_damaged_quantiser_is_seen(lab, scheme, damage):
+def test_a_damaged_quantizer_is_seen(runner, scheme, damage):
     for seed in range(2):
         for model in (put(scheme, seed), rich(scheme, seed)):
-            quantised, x = Quantised.of(model, scheme), model.feeds[0]["x"]
-            y = damage(quantised).run(x)
-            if not np.array_equal(y, quantised.run(x)):
-                said = verdict(lab, model, {"y": y}, scheme=scheme)
+            quantized, x = Quantized.of(model, scheme), model.feeds[0]["x"]
+            y = damage(quantized).run(x)
+            if not np.array_equal(y, quantized.run(x)):
+                said = verdict(runner, model, {"y": y}, scheme=scheme)
                 assert said.word is Word.DIVERGES, f"{said.error} {said.bound}"
 
 
-def test_results_that_are_rounded_to_the_wrong_side_are_of_a_kind_of_their_own(lab):
+def test_results_that_are_rounded_to_the_wrong_side_are_of_a_kind_of_their_own(runner):
     scheme, kinds = SCHEMES["s8s8"], set()
     for damage in ("floor for round", "bias lost"):
         model = rich(scheme)
-        y = DAMAGES[damage](Quantised.of(model, scheme)).run(model.feeds[0]["x"])
-        kinds.add((damage, lossless_says(lab, model, {"y": y}, scheme).kind))
+        y = DAMAGES[damage](Quantized.of(model, scheme)).run(model.feeds[0]["x"])
+        kinds.add((damage, lossless_says(runner, model, {"y": y}, scheme).kind))
     assert kinds == {("floor for round", Kind.OFF_BY_ONE_STEP), ("bias lost", Kind.WRONG_VALUES)}
 
 
-def test_one_wrong_weight_is_seen(lab):
+def test_one_wrong_weight_is_seen(runner):
     model = rich(SCHEMES["u8s8"])
-    quantised = Quantised.of(model, SCHEMES["u8s8"])
-    quantised.w[3, 2] -= 20
-    said = verdict(lab, model, {"y": quantised.run(model.feeds[0]["x"])}, scheme=SCHEMES["u8s8"])
+    quantized = Quantized.of(model, SCHEMES["u8s8"])
+    quantized.w[3, 2] -= 20
+    said = verdict(runner, model, {"y": quantized.run(model.feeds[0]["x"])}, scheme=SCHEMES["u8s8"])
     assert said.word is Word.DIVERGES
     assert ", 2] is " in said.message
 
 
-def test_the_scale_of_another_channel_is_seen(lab):
+def test_the_scale_of_another_channel_is_seen(runner):
     scheme = SCHEMES["u8s8 per channel"]
     for seed in range(8):
         model = rich(scheme, seed)
-        quantised = Quantised.of(model, scheme)
-        if len(set(quantised.w_scale)) > 1:
-            quantised.w_scale = np.roll(quantised.w_scale, 1)
-            y = quantised.run(model.feeds[0]["x"])
-            assert verdict(lab, model, {"y": y}, scheme=scheme).word is Word.DIVERGES
+        quantized = Quantized.of(model, scheme)
+        if len(set(quantized.w_scale)) > 1:
+            quantized.w_scale = np.roll(quantized.w_scale, 1)
+            y = quantized.run(model.feeds[0]["x"])
+            assert verdict(runner, model, {"y": y}, scheme=scheme).word is Word.DIVERGES
 
 
 @pytest.mark.parametrize("scheme", WEIGHT_ONLY.values(), ids=WEIGHT_ONLY)
-def test_where_only_weights_are_quantised_the_result_is_right_to_their_rounding(lab, scheme):
+def test_where_only_weights_are_quantized_the_result_is_right_to_their_rounding(runner, scheme):
     model = put(scheme)
-    right = lab.reference.run(model).outputs[0]["y"]
-    assert verdict(lab, model, {"y": right.copy()}, scheme=scheme).word is Word.AGREES
+    right = runner.reference.run(model).outputs[0]["y"]
+    assert verdict(runner, model, {"y": right.copy()}, scheme=scheme).word is Word.AGREES
     step = np.abs(right[right != 0]).min() / 8
-    said = verdict(lab, model, {"y": right + step}, scheme=scheme)
+    said = verdict(runner, model, {"y": right + step}, scheme=scheme)
     assert (said.word, said.tier) == (Word.DIVERGES, "running-error")
     assert said.bound < step / 1000
 
@@ -213,23 +212,23 @@ def test_where_only_weights_are_quantised_the_result_is_right_to_their_rounding(
 @pytest.mark.parametrize("scheme", WEIGHT_ONLY.values(), ids=WEIGHT_ONLY)
 def test_weights_are_exact_where_their_scales_are_powers_of_two(scheme):
     one_value, any_code = (graph.read(made(scheme).proto) for made in (put, rich))
-    assert dict(grid.inexact_weights(one_value, scheme)).keys() == {"w"}, "codes times 1/127, say"
-    assert not list(grid.inexact_weights(any_code, scheme))
+    assert dict(formulas.inexact_weights(one_value, scheme)).keys() == {"w"}, "codes times 1/127, say"
+    assert not list(formulas.inexact_weights(any_code, scheme))
 
 
 @pytest.mark.parametrize("scheme", [*SCHEMES.values(), *WEIGHT_ONLY.values()], ids=[*SCHEMES, *WEIGHT_ONLY])
-def test_off_the_grid_it_abstains(lab, scheme):
+def test_off_the_grid_it_abstains(runner, scheme):
     model = product()
-    right = lab.reference.run(model).outputs[0]["y"]
-    said = lossless_says(lab, model, {"y": right * np.float32(1.05)}, scheme)
+    right = runner.reference.run(model).outputs[0]["y"]
+    said = lossless_says(runner, model, {"y": right * np.float32(1.05)}, scheme)
     assert (said.word, said.tier, said.abstained) == (Word.ABSTAINS, "lossless", ("Gemm",))
 
 
-def test_where_calibration_may_clip_it_judges_only_if_the_artifact_tells_that_it_did_not(lab):
+def test_where_calibration_may_clip_it_judges_only_if_the_artifact_tells_that_it_did_not(runner):
     clips = dataclasses.replace(SCHEMES["s8s8 symmetric"], clips=True)
     model = put(clips, 0)
-    y = Quantised.of(model, clips).run(model.feeds[0]["x"])
-    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, clips)
+    y = Quantized.of(model, clips).run(model.feeds[0]["x"])
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, clips)
     steps = calibration.steps(question, clips)
     for narrowed, judged in ((1.0, True), (1 - 1 / 4096, True), (0.9, False)):
         tensors = {
@@ -237,9 +236,9 @@ def test_where_calibration_may_clip_it_judges_only_if_the_artifact_tells_that_it
             for name, step in steps.items()
         }
         for given, right in ((y, True), (y + np.float32(steps["y"].scale), False)):
-            said = lossless_says(lab, model, {"y": given}, clips, {"tensors": tensors}).word
+            said = lossless_says(runner, model, {"y": given}, clips, {"tensors": tensors}).word
             assert said is ((Word.AGREES if right else Word.DIVERGES) if judged else Word.ABSTAINS)
-    assert lossless_says(lab, model, {"y": y}, clips).word is Word.ABSTAINS, "the artifact tells nothing"
+    assert lossless_says(runner, model, {"y": y}, clips).word is Word.ABSTAINS, "the artifact tells nothing"
 
 
 @pytest.mark.parametrize(
@@ -248,27 +247,27 @@ def test_where_calibration_may_clip_it_judges_only_if_the_artifact_tells_that_it
 )
 def test_a_converter_may_take_a_gemm_apart_because_of_its_alpha_or_a_bias_that_is_broadcast(attributes, bias, apart):
     node = graph.Node("Gemm", ("x", "w", "b"), ("y",), attributes)
-    assert grid.taken_apart(node, {"b": np.zeros(bias), "y": np.zeros((3, 2))}) is apart
+    assert formulas.taken_apart(node, {"b": np.zeros(bias), "y": np.zeros((3, 2))}) is apart
 
 
-def test_a_feed_outside_the_calibrated_range_abstains(lab):
+def test_a_feed_outside_the_calibrated_range_abstains(runner):
     model = put(SCHEMES["u8s8"])
     wider = dataclasses.replace(model, feeds=({"x": model.feeds[0]["x"] * 2},), calibration=model.feeds)
-    right = lab.reference.run(wider).outputs[0]["y"]
-    assert lossless_says(lab, wider, {"y": right * np.float32(1.01)}, SCHEMES["u8s8"]).word is Word.ABSTAINS
+    right = runner.reference.run(wider).outputs[0]["y"]
+    assert lossless_says(runner, wider, {"y": right * np.float32(1.01)}, SCHEMES["u8s8"]).word is Word.ABSTAINS
 
 
-def test_a_zero_point_that_moves_the_range_by_one_code_is_seen_on_sharp_data(lab):
+def test_a_zero_point_that_moves_the_range_by_one_code_is_seen_on_sharp_data(runner):
     """Wrong in the extreme code alone: the most that half a step can show."""
     scheme, seen = SCHEMES["s8s8"], []
     for seed in range(20):
         model = rich(scheme, seed)
-        quantised = Quantised.of(model, scheme)
+        quantized = Quantized.of(model, scheme)
         for moved in (-1, 1):
-            quantised.x_zero += moved
-            y = quantised.run(model.feeds[0]["x"])
-            seen.append(verdict(lab, model, {"y": y}, scheme=scheme).failed)
-            quantised.x_zero -= moved
+            quantized.x_zero += moved
+            y = quantized.run(model.feeds[0]["x"])
+            seen.append(verdict(runner, model, {"y": y}, scheme=scheme).failed)
+            quantized.x_zero -= moved
     assert np.mean(seen) > 0.3, f"seen in {sum(seen)} of {len(seen)} cases"
 
 
@@ -276,7 +275,7 @@ def test_a_zero_point_that_moves_the_range_by_one_code_is_seen_on_sharp_data(lab
 def test_extreme_codes_are_in_every_channel_and_feed_of_rich_data(scheme):
     for seed in range(4):
         model = rich(scheme, seed)
-        q = Quantised.of(model, scheme)
+        q = Quantized.of(model, scheme)
         assert np.frexp(q.x_scale)[0] == 0.5
         assert (np.frexp(q.w_scale)[0] == 0.5).all()
         x = model.feeds[0]["x"] / q.x_scale + q.x_zero
@@ -297,24 +296,24 @@ def test_the_same_seed_constructs_the_same_case():
     assert first.model != third.model
 
 
-def test_results_of_other_ranges_than_the_operands_are_held_to_steps_of_their_own(lab):
+def test_results_of_other_ranges_than_the_operands_are_held_to_steps_of_their_own(runner):
     x = np.arange(256, dtype=np.float32).reshape(4, 64)
     node = helper.make_node("Mul", ["x", "c"], ["y"])
     model = case([node], {"x": x}, {"c": np.float32(1 / 64)}, outputs=[("y", FLOAT, (4, 64))])
     y = x / np.float32(64)
-    assert lossless_says(lab, model, {"y": y}, SCHEMES["u8s8"]).word is Word.AGREES
-    said = lossless_says(lab, model, {"y": y + np.float32(0.25)}, SCHEMES["u8s8"])
+    assert lossless_says(runner, model, {"y": y}, SCHEMES["u8s8"]).word is Word.AGREES
+    said = lossless_says(runner, model, {"y": y + np.float32(0.25)}, SCHEMES["u8s8"])
     assert said.word is Word.DIVERGES, f"16 of its own steps, a quarter of one of the operand: {said}"
 
 
-def test_a_relu_may_be_fused_or_come_after_a_rounding_of_its_own(lab):
+def test_a_relu_may_be_fused_or_come_after_a_rounding_of_its_own(runner):
     gemm = product(bias=False).proto
     gemm.graph.node[0].output[0] = "t"
     gemm.graph.node.append(helper.make_node("Relu", ["t"], ["y"]))
     scheme, seen = SCHEMES["s8s8"], 0
     for seed in range(6):
         model = rich(scheme, seed, dataclasses.replace(product(), model=gemm.SerializeToString()))
-        x, t = model.feeds[0]["x"], lab.reference.record(model)[0]["t"].astype(np.float64)
+        x, t = model.feeds[0]["x"], runner.reference.record(model)[0]["t"].astype(np.float64)
         w = numpy_helper.to_array(model.proto.graph.initializer[0])
         assert np.array_equal(t, x.astype(np.float64) @ w)
         scale, _ = parameters(t, scheme.activation_codes, False)
@@ -323,10 +322,10 @@ def test_a_relu_may_be_fused_or_come_after_a_rounding_of_its_own(lab):
         unfused = np.rint(np.maximum(np.rint(t / scale) * scale, 0) / y_scale) * y_scale
         for y in (fused, unfused):
             given = {"t": t.astype(np.float32), "y": y.astype(np.float32)}
-            assert verdict(lab, model, given, scheme=scheme).word is Word.AGREES
+            assert verdict(runner, model, given, scheme=scheme).word is Word.AGREES
         floored = np.floor(np.maximum(t, 0) / y_scale) * y_scale
         given = {"t": t.astype(np.float32), "y": floored.astype(np.float32)}
-        seen += verdict(lab, model, given, scheme=scheme).failed
+        seen += verdict(runner, model, given, scheme=scheme).failed
     assert seen
 
 
@@ -355,25 +354,25 @@ def residual(*, bias: bool = True) -> Case:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("scheme", SCHEMES.values(), ids=SCHEMES)
-def test_a_branching_graph_is_put_on_the_grid_and_every_output_is_judged(lab, scheme, bias):
+def test_a_branching_graph_is_put_on_the_grid_and_every_output_is_judged(runner, scheme, bias):
     sizes = []
     for seed in range(5):
         model = put(scheme, seed, residual(bias=bias))
-        run = lab.reference.run(model)
+        run = runner.reference.run(model)
         assert run.error == ""
-        question = Question(model, run.outputs, run.outputs, lab.reference, scheme)
+        question = Question(model, run.outputs, run.outputs, runner.reference, scheme)
         said = lossless.decide(question, question.places)
-        assert {v.word for v in said.values()} == {Word.AGREES}, f"seed {seed}: not all is recognised as on the grid"
+        assert {v.word for v in said.values()} == {Word.AGREES}, f"seed {seed}: not all is recognized as on the grid"
         sizes.append(len(question.graph.nodes))
     assert max(sizes) >= 5, f"the largest part of 9 nodes has {max(sizes)}"
 
 
-def test_on_the_grid_an_intermediate_result_one_step_off_is_seen(lab):
+def test_on_the_grid_an_intermediate_result_one_step_off_is_seen(runner):
     scheme, seen = SCHEMES["u8s8"], 0
     for seed in range(10):
         model = put(scheme, seed, residual())
-        run = lab.reference.run(model)
-        question = Question(model, run.outputs, run.outputs, lab.reference, scheme)
+        run = runner.reference.run(model)
+        question = Question(model, run.outputs, run.outputs, runner.reference, scheme)
         for place in question.places:
             step = calibration.steps(question, scheme)[place[1]]
             if step.holds(run.outputs[place[0]][place[1]]):
@@ -383,7 +382,7 @@ def test_on_the_grid_an_intermediate_result_one_step_off_is_seen(lab):
     assert seen > 10
 
 
-def test_what_cannot_be_on_the_grid_is_cut_off(lab):
+def test_what_cannot_be_on_the_grid_is_cut_off(runner):
     nodes = [
         helper.make_node("Sigmoid", ["x"], ["s"]),
         helper.make_node("Conv", ["s", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
@@ -396,47 +395,47 @@ def test_what_cannot_be_on_the_grid_is_cut_off(lab):
     part = put(SCHEMES["u8s8"], 0, large)
     assert [node.op_type for node in part.proto.graph.node] == ["Conv", "Relu"]
     assert part.feeds[0]["s"].shape == (2, 3, 5, 7)
-    right = lab.reference.run(part)
+    right = runner.reference.run(part)
     assert right.error == ""
     damaged = {name: y * np.float32(1.1) for name, y in right.outputs[0].items()}
-    assert verdict(lab, part, damaged, scheme=SCHEMES["u8s8"]).tier == "lossless"
+    assert verdict(runner, part, damaged, scheme=SCHEMES["u8s8"]).tier == "lossless"
 
 
 RECIPES = [{}, {"format": "QOperator", "types": "u8s8"}, {"quantize": "dynamic"}, {"per_channel": True}]
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=str)
-def test_onnxruntime_quantises_graphs_on_the_grid_without_loss(lab, recipe):
+def test_onnxruntime_quantizes_graphs_on_the_grid_without_loss(runner, recipe):
     real = resolve("onnxruntime-quant")
     scheme = real.target.scheme(effective(real.target, recipe))
     for seed in range(2):
-        said = look(put(scheme, seed, residual()), real, recipe, lab)
+        said = look(put(scheme, seed, residual()), real, recipe, runner)
         assert (said.word, said.tier in ("exact", "lossless")) == (Word.AGREES, True), said.message
 
 
 @pytest.mark.parametrize("damaged", ["TRUNCATES_WEIGHTS", "SHIFTS_ZERO_POINT"])
-def test_a_planted_bug_of_the_quantiser_is_seen_in_whole_graphs(lab, damaged):
+def test_a_planted_bug_of_the_quantizer_is_seen_in_whole_graphs(runner, damaged):
     real, planted = resolve("onnxruntime-quant"), resolve(f"tests.support.planted:{damaged}")
     recipe = {"types": "u8s8", "optimization": "off"}
     scheme = real.target.scheme(effective(real.target, recipe))
     seen = changed = 0
     for seed in range(4):
         model = put(scheme, seed, residual())
-        clean, dirty = (lab.observe(model, target, recipe).outputs for target in (real, planted))
+        clean, dirty = (runner.observe(model, target, recipe).outputs for target in (real, planted))
         if any(not np.array_equal(a[name], b[name]) for a, b in zip(clean, dirty) for name in a):
             changed += 1
-            seen += look(model, planted, recipe, lab).failed
+            seen += look(model, planted, recipe, runner).failed
     assert seen == changed >= 2, f"{seen} of {changed} are seen"
 
 
-def test_an_output_that_no_node_makes_is_not_judged(lab):
+def test_an_output_that_no_node_makes_is_not_judged(runner):
     passed = case(
         [helper.make_node("Relu", ["x"], ["y"])],
         {"x": np.ones(3, np.float32)},
         outputs=[("x", FLOAT, (3,)), ("y", FLOAT, (3,))],
     )
     wrong = {"x": np.zeros(3, np.float32), "y": np.ones(3, np.float32)}
-    question = Question(passed, (wrong,), lab.reference.run(passed).outputs, lab.reference, SCHEMES["u8s8"])
+    question = Question(passed, (wrong,), runner.reference.run(passed).outputs, runner.reference, SCHEMES["u8s8"])
     assert lossless.decide(question, [(0, "x")])[0, "x"].word is Word.ABSTAINS
 
 
@@ -447,21 +446,21 @@ def test_a_graph_without_a_fitting_operator_is_not_constructed():
     assert construct(softmax, SCHEMES["u8s8"], 0) is None
 
 
-def test_weights_of_a_constant_node_are_quantised_by_nobody_knows_which_formula(lab):
+def test_weights_of_a_constant_node_are_quantized_by_nobody_knows_which_formula(runner):
     model = rich(SCHEMES["s8s8"], 0, product(bias=False))
     moved = model.proto.__class__.FromString(model.model)
     weights = moved.graph.initializer.pop(0)
     moved.graph.node.insert(0, helper.make_node("Constant", [], ["w"], value=weights))
     hidden = dataclasses.replace(model, model=moved.SerializeToString())
-    y = lab.reference.run(model).outputs[0]["y"] * np.float32(1.1)
-    assert lossless_says(lab, model, {"y": y}, SCHEMES["s8s8"]).word is Word.DIVERGES
-    assert lossless_says(lab, hidden, {"y": y}, SCHEMES["s8s8"]).word is Word.ABSTAINS
+    y = runner.reference.run(model).outputs[0]["y"] * np.float32(1.1)
+    assert lossless_says(runner, model, {"y": y}, SCHEMES["s8s8"]).word is Word.DIVERGES
+    assert lossless_says(runner, hidden, {"y": y}, SCHEMES["s8s8"]).word is Word.ABSTAINS
 
 
 @pytest.mark.parametrize("per_channel", [True, False])
 @pytest.mark.parametrize("behind", ["BatchNormalization", "Mul"])
-def test_weights_that_a_converter_scales_before_it_quantises_keep_their_codes_where_channels_have_scales(
-    lab, behind, per_channel
+def test_weights_that_a_converter_scales_before_it_quantizes_keep_their_codes_where_channels_have_scales(
+    runner, behind, per_channel
 ):
     scheme = dataclasses.replace(WEIGHT_ONLY["8 bits"], per_channel=per_channel)
     model = rich(scheme, 0, product(bias=False))
@@ -472,14 +471,14 @@ def test_weights_that_a_converter_scales_before_it_quantises_keep_their_codes_wh
     for name, value in (("f", 3.0), ("zero", 0.0)):
         scaled.graph.initializer.append(numpy_helper.from_array(np.full(4, value, np.float32), name))
     folded = dataclasses.replace(model, model=scaled.SerializeToString())
-    run = lab.reference.run(folded)
+    run = runner.reference.run(folded)
     assert run.error == ""
-    question = Question(folded, (), run.outputs, lab.reference, scheme)
+    question = Question(folded, (), run.outputs, runner.reference, scheme)
     assert lossless.keeps_weights(question, (0, "y")) is per_channel
 
 
 @pytest.mark.parametrize("scheme", WEIGHT_ONLY.values(), ids=WEIGHT_ONLY)
-def test_where_only_weights_are_quantised_whole_graphs_stay_as_they_are(scheme):
+def test_where_only_weights_are_quantized_whole_graphs_stay_as_they_are(scheme):
     rng, names = np.random.default_rng(0), ["Conv", "Sigmoid", "Relu", "GRU"]
     nodes = [
         helper.make_node("Conv", ["x", "k"], ["c"]),
@@ -502,18 +501,18 @@ def test_what_has_no_place_for_both_extremes_is_not_constructed():
     assert construct(product(terms=1), column, 0) is None
 
 
-def test_saturation_of_unsigned_by_signed_pairs_is_excused_only_where_the_machine_has_it(lab, monkeypatch):
+def test_saturation_of_unsigned_by_signed_pairs_is_excused_only_where_the_machine_has_it(runner, monkeypatch):
     scheme = SCHEMES["u8s8"]
     model = put(scheme)
-    y = lab.reference.run(model).outputs[0]["y"] * np.float32(0.5)
+    y = runner.reference.run(model).outputs[0]["y"] * np.float32(0.5)
     rule = Rule("u8s8-saturation", "execute", "", "https://onnxruntime.ai/docs/performance/quantization")
 
     def said(*features):
         monkeypatch.setattr(saturation, "cpu_features", lambda: features)
         declared = target(scheme, exceptions=(rule,))
-        return judge(model, observed({"y": y}), target=declared, options={}, reference=lab.reference)
+        return judge(model, observed({"y": y}), target=declared, options={}, reference=runner.reference)
 
     assert said("avx2", "avx512_vnni").word is Word.DIVERGES
     assert (said("avx2").word, said("avx2").rule) == (Word.AGREES, "u8s8-saturation")
     monkeypatch.setattr(saturation, "cpu_features", lambda: ("avx2",))
-    assert verdict(lab, model, {"y": y}, scheme=scheme).word is Word.DIVERGES, "this target does not declare it"
+    assert verdict(runner, model, {"y": y}, scheme=scheme).word is Word.DIVERGES, "this target does not declare it"

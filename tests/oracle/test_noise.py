@@ -1,4 +1,4 @@
-"""D4, the budget: what sampled quantisation noise explains is right, what it does not is wrong."""
+"""D4, the budget: what sampled quantization noise explains is right, what it does not is wrong."""
 
 import dataclasses
 
@@ -38,8 +38,8 @@ def network(*, last: str = "Identity") -> Case:
     return case(nodes, {"x": x}, constants, outputs=[("y", element, dims)])
 
 
-def quantised(model: Case, scheme: Scheme = S8S8, damage: float = 0.0) -> dict[str, np.ndarray]:
-    """What a right quantiser makes of `network`, but for a step of h that is off by the share `damage`."""
+def quantized(model: Case, scheme: Scheme = S8S8, damage: float = 0.0) -> dict[str, np.ndarray]:
+    """What a right quantizer makes of `network`, but for a step of h that is off by the share `damage`."""
 
     def rounded(x: np.ndarray, codes: tuple[int, int], like: np.ndarray, wrong: float = 0.0) -> np.ndarray:
         low, high = min(like.min(), 0.0), max(like.max(), 0.0)
@@ -61,76 +61,80 @@ def noise_free(model: Case, name: str) -> np.ndarray:
     return Question(model, (), (), None).graph.constants[name].astype(np.float64)
 
 
-def asked(lab, model, outputs, scheme=S8S8, artifact=None):
+def asked(runner, model, outputs, scheme=S8S8, artifact=None):
     """The budget's verdict on the only place."""
-    question = Question(model, (outputs,), lab.reference.run(model).outputs, lab.reference, scheme, artifact=artifact)
+    question = Question(
+        model, (outputs,), runner.reference.run(model).outputs, runner.reference, scheme, artifact=artifact
+    )
     ((_, said),) = budget.decide(question, question.places).items()
     return said
 
 
-def test_a_right_quantiser_is_within_its_budget(lab):
-    said = asked(lab, network(), quantised(network()))
+def test_a_right_quantizer_is_within_its_budget(runner):
+    said = asked(runner, network(), quantized(network()))
     assert (said.word, said.tier) == (Word.AGREES, "budget"), said.message
     assert 0.1 < said.error < budget.FLAG / 2 < said.bound == budget.FLAG
 
 
-def test_a_step_that_is_a_tenth_off_is_seen_by_the_slope(lab):
-    said = asked(lab, network(), quantised(network(), damage=0.1))
+def test_a_step_that_is_a_tenth_off_is_seen_by_the_slope(runner):
+    said = asked(runner, network(), quantized(network(), damage=0.1))
     assert (said.word, said.kind, said.stage) == (Word.DIVERGES, Kind.WRONG_VALUES, "execute")
     assert said.error > said.bound
     assert "slope" in said.message
 
 
-def test_half_a_step_needs_no_samples(lab, monkeypatch):
+def test_half_a_step_needs_no_samples(runner, monkeypatch):
     monkeypatch.setattr(budget, "sampled", None)
     model = network()
-    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, S8S8)
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, S8S8)
     right, step = question.expected[0]["y"], steps(question, S8S8)["y"].scale
-    said = asked(lab, model, {"y": right + np.float32(0.49 * step)})
+    said = asked(runner, model, {"y": right + np.float32(0.49 * step)})
     assert (said.word, said.error, said.bound) == (Word.AGREES, 0, 0)
 
 
-def test_only_weights_quantised_means_only_weights_are_noisy(lab):
+def test_only_weights_quantized_means_only_weights_are_noisy(runner):
     scheme = Scheme((-8, 7), symmetric_weights=False, per_channel=True)
     model = network()
-    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, scheme)
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, scheme)
     assert not noise.of_scheme(question, scheme).activations
     right, worst = question.expected[0]["y"], np.abs(question.expected[0]["y"]).max()
-    assert asked(lab, model, {"y": right + np.float32(0.01 * worst)}, scheme).word is Word.AGREES
-    assert asked(lab, model, {"y": right * np.float32(2)}, scheme).word is Word.DIVERGES
+    assert asked(runner, model, {"y": right + np.float32(0.01 * worst)}, scheme).word is Word.AGREES
+    assert asked(runner, model, {"y": right * np.float32(2)}, scheme).word is Word.DIVERGES
 
 
-def test_what_calibration_clips_is_no_fault(lab):
+def test_what_calibration_clips_is_no_fault(runner):
     model = network()
     narrow = dataclasses.replace(model, calibration=({"x": model.feeds[0]["x"] / 3},))
-    clipped = quantised(narrow)
-    assert asked(lab, narrow, clipped).word is Word.AGREES, "a feed leaves the calibrated range"
-    assert asked(lab, model, clipped, CLIPS).word is Word.AGREES, "calibration may have chosen this range"
-    assert asked(lab, model, clipped).word is Word.DIVERGES, "nothing says that there was anything to clip"
+    clipped = quantized(narrow)
+    assert asked(runner, narrow, clipped).word is Word.AGREES, "a feed leaves the calibrated range"
+    assert asked(runner, model, clipped, CLIPS).word is Word.AGREES, "calibration may have chosen this range"
+    assert asked(runner, model, clipped).word is Word.DIVERGES, "nothing says that there was anything to clip"
 
 
-def test_of_a_tensor_that_was_zero_in_calibration_nobody_knows_the_step(lab):
+def test_of_a_tensor_that_was_zero_in_calibration_nobody_knows_the_step(runner):
     model = network()
     blind = dataclasses.replace(model, calibration=({"x": np.zeros_like(model.feeds[0]["x"])},))
-    assert asked(lab, blind, quantised(model, damage=0.5)).word is Word.ABSTAINS
+    assert asked(runner, blind, quantized(model, damage=0.5)).word is Word.ABSTAINS
 
 
-def test_a_range_that_the_artifact_tells_is_the_one_that_counts(lab):
+def test_a_range_that_the_artifact_tells_is_the_one_that_counts(runner):
     model = network()
-    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, CLIPS)
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
     formula = steps(question, CLIPS)
     kept = {name: tensor(step) for name, step in formula.items()}
     narrow = dataclasses.replace(model, calibration=({"x": model.feeds[0]["x"] / 3},))
-    clipped = quantised(narrow)
-    assert asked(lab, model, clipped, CLIPS, {"tensors": kept}).word is Word.DIVERGES, "it says that nothing is clipped"
+    clipped = quantized(narrow)
+    assert asked(runner, model, clipped, CLIPS, {"tensors": kept}).word is Word.DIVERGES, (
+        "it says that nothing is clipped"
+    )
     absurd = {name: tensor(step, 0.01) for name, step in formula.items()}
-    mostly = {name: x * np.float32(0.01) for name, x in quantised(model).items()}
-    assert asked(lab, model, mostly, S8S8, {"tensors": absurd}).word is Word.DIVERGES, "no calibration clips so much"
+    mostly = {name: x * np.float32(0.01) for name, x in quantized(model).items()}
+    assert asked(runner, model, mostly, S8S8, {"tensors": absurd}).word is Word.DIVERGES, "no calibration clips so much"
 
 
-def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(lab):
+def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(runner):
     model = network()
-    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, CLIPS)
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
     formula = steps(question, CLIPS)
     tensors = {"x": tensor(formula["x"]), "turned": tensor(formula["x"], 0.5), "other": tensor(formula["x"])}
     moves = {"name": "turned", "inputs": ["x"], "outputs": ["turned"], "runs": "moves"}
@@ -139,14 +143,14 @@ def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(lab):
     assert not found
 
 
-def test_what_was_so_small_in_calibration_that_it_has_no_step_is_not_judged(lab):
+def test_what_was_so_small_in_calibration_that_it_has_no_step_is_not_judged(runner):
     model = network()
-    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, CLIPS)
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
     tensors = {name: tensor(step) for name, step in steps(question, CLIPS).items()}
-    wrong = {name: x + 1 for name, x in quantised(model).items()}
-    assert asked(lab, model, wrong, CLIPS, {"tensors": tensors}).word is Word.DIVERGES
+    wrong = {name: x + 1 for name, x in quantized(model).items()}
+    assert asked(runner, model, wrong, CLIPS, {"tensors": tensors}).word is Word.DIVERGES
     tensors["h"]["scale"] = 0.0
-    assert asked(lab, model, wrong, CLIPS, {"tensors": tensors}).word is Word.ABSTAINS
+    assert asked(runner, model, wrong, CLIPS, {"tensors": tensors}).word is Word.ABSTAINS
 
 
 def tensor(step: Step, narrowed: float = 1.0) -> dict[str, float]:
@@ -159,29 +163,29 @@ def tensor(step: Step, narrowed: float = 1.0) -> dict[str, float]:
     }
 
 
-def test_a_decision_that_noise_flips_is_nobodys_fault(lab):
+def test_a_decision_that_noise_flips_is_nobodys_fault(runner):
     model = network(last="ArgMax")
-    right = lab.reference.run(model).outputs[0]["y"]
-    assert asked(lab, model, {"y": (right + 1) % 16}).word is Word.ABSTAINS
+    right = runner.reference.run(model).outputs[0]["y"]
+    assert asked(runner, model, {"y": (right + 1) % 16}).word is Word.ABSTAINS
 
 
-def test_behind_a_decision_nobody_is_accused(lab):
+def test_behind_a_decision_nobody_is_accused(runner):
     model = network(last="Ceil")
-    right = lab.reference.run(model).outputs[0]["y"]
-    said = asked(lab, model, {"y": right * 3})
+    right = runner.reference.run(model).outputs[0]["y"]
+    said = asked(runner, model, {"y": right * 3})
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("Ceil", "Gemm", "Relu"))
 
 
-def test_noise_that_drowns_the_result_leaves_nothing_to_judge(lab):
+def test_noise_that_drowns_the_result_leaves_nothing_to_judge(runner):
     model = network(last="Sign")
     zero = dataclasses.replace(model, feeds=({"x": model.feeds[0]["x"] * 0},), calibration=model.feeds)
-    right = lab.reference.run(zero).outputs[0]["y"]
-    said = asked(lab, zero, {"y": right + 9})
+    right = runner.reference.run(zero).outputs[0]["y"]
+    said = asked(runner, zero, {"y": right + 9})
     assert said.word is Word.ABSTAINS
 
 
 @pytest.mark.parametrize("format", ["QDQ", "QOperator"])
-def test_onnxruntimes_quantiser_is_within_its_budget_unless_it_loses_a_bias(lab, format):
+def test_onnxruntimes_quantizer_is_within_its_budget_unless_it_loses_a_bias(runner, format):
     real, recipe = resolve("onnxruntime-quant"), {"format": format, "types": "u8s8"}
     model = network()
     lossy = model.proto.__class__.FromString(model.model)
@@ -190,13 +194,13 @@ def test_onnxruntimes_quantiser_is_within_its_budget_unless_it_loses_a_bias(lab,
         (model, Word.AGREES),
         (dataclasses.replace(model, model=lossy.SerializeToString()), Word.DIVERGES),
     ):
-        outputs = lab.observe(given, real, recipe).outputs[0]
-        assert asked(lab, model, outputs, real.target.scheme(effective(real.target, recipe))).word is word
+        outputs = runner.observe(given, real, recipe).outputs[0]
+        assert asked(runner, model, outputs, real.target.scheme(effective(real.target, recipe))).word is word
 
 
-def test_noise_is_the_same_whenever_it_is_drawn(lab):
+def test_noise_is_the_same_whenever_it_is_drawn(runner):
     model = network()
-    question = Question(model, (), lab.reference.run(model).outputs, lab.reference, CLIPS)
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, CLIPS)
     drawn = noise.of_scheme(question, CLIPS)
     first, second = noise.sampled(drawn, question, range(4)), noise.sampled(drawn, question, range(2, 4))
     for a, b in zip(first[2:], second):
@@ -204,9 +208,9 @@ def test_noise_is_the_same_whenever_it_is_drawn(lab):
 
 
 @pytest.mark.parametrize("elements", [1, 60, 64])
-def test_what_is_not_finite_is_not_passed_over(lab, elements):
+def test_what_is_not_finite_is_not_passed_over(runner, elements):
     """Behind an operator with a pole structure says nothing of it."""
     x = np.linspace(1, 4, 64, dtype=np.float32)
     model = case([helper.make_node("Sqrt", ["x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (64,))])
-    said = asked(lab, model, {"y": np.where(np.arange(64) < elements, np.nan, np.sqrt(x)).astype(np.float32)})
+    said = asked(runner, model, {"y": np.where(np.arange(64) < elements, np.nan, np.sqrt(x)).astype(np.float32)})
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("Sqrt",))

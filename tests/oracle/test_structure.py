@@ -15,10 +15,10 @@ from tests.support.oracle import target, verdict
 INT8 = Scheme(weight_codes=(-127, 127), activation_codes=(0, 255))
 
 
-def ended(lab, run, **declaration):
+def ended(runner, run, **declaration):
     """The verdict where the last stage ended as `run` says."""
     observation = Observation((StageRun("convert", Outcome.OK), run))
-    return judge(relu(), observation, target=target(**declaration), options={}, reference=lab.reference)
+    return judge(relu(), observation, target=target(**declaration), options={}, reference=runner.reference)
 
 
 @pytest.mark.parametrize(
@@ -31,37 +31,37 @@ def ended(lab, run, **declaration):
         (StageRun("execute", Outcome.ERROR, message="Broad cast error"), Word.FAILS, Kind.ERROR),
     ],
 )
-def test_a_stage_that_did_not_end_well_decides(lab, run, word, kind):
-    said = ended(lab, run)
+def test_a_stage_that_did_not_end_well_decides(runner, run, word, kind):
+    said = ended(runner, run)
     assert (said.word, said.kind, said.stage, said.tier) == (word, kind, "execute", "structure")
     assert "execute" in said.message, f"the message must name the stage: {said.message}"
 
 
-def test_a_documented_refusal_is_found_in_message_or_log_of_its_stage(lab):
+def test_a_documented_refusal_is_found_in_message_or_log_of_its_stage(runner):
     rule = Rule("unsupported operator", "execute", r"^Not Support: \w+", "https://example.org/operators")
     for run in (
         StageRun("execute", Outcome.ERROR, message="failed", log="loading\nNot Support: Foo\n"),
         StageRun("execute", Outcome.ERROR, message="Not Support: Foo"),
     ):
-        said = ended(lab, run, refusals=(rule,))
+        said = ended(runner, run, refusals=(rule,))
         assert (said.word, said.rule) == (Word.REJECTS, "unsupported operator")
         assert "Not Support: Foo" in said.message
     elsewhere = dataclasses.replace(rule, stage="convert")
-    assert ended(lab, run, refusals=(elsewhere,)).word is Word.FAILS
+    assert ended(runner, run, refusals=(elsewhere,)).word is Word.FAILS
 
 
-def test_a_crash_is_no_refusal_whatever_was_printed_before(lab):
+def test_a_crash_is_no_refusal_whatever_was_printed_before(runner):
     rule = Rule("unsupported operator", "execute", "Not Support", "https://example.org/operators")
     run = StageRun("execute", Outcome.CRASH, signal="SIGABRT", log="Not Support: Foo")
-    assert ended(lab, run, refusals=(rule,)).word is Word.CRASHES
+    assert ended(runner, run, refusals=(rule,)).word is Word.CRASHES
 
 
-def test_a_model_that_the_reference_refuses_is_invalid_before_anything_else(lab):
+def test_a_model_that_the_reference_refuses_is_invalid_before_anything_else(runner):
     wrong = case(
         [helper.make_node("Relu", ["nowhere"], ["y"])], {"x": grid((2,))}, outputs=[("y", TensorProto.FLOAT, (2,))]
     )
     crash = Observation((StageRun("convert", Outcome.CRASH, signal="SIGSEGV"),))
-    assert judge(wrong, crash, target=target(), options={}, reference=lab.reference).word is Word.INVALID
+    assert judge(wrong, crash, target=target(), options={}, reference=runner.reference).word is Word.INVALID
 
 
 def transposed():
@@ -73,32 +73,32 @@ def transposed():
     )
 
 
-def test_a_permuted_shape_is_named(lab):
-    said = verdict(lab, transposed(), {"y": grid((1, 3, 5))})
+def test_a_permuted_shape_is_named(runner):
+    said = verdict(runner, transposed(), {"y": grid((1, 3, 5))})
     assert (said.word, said.kind, said.output) == (Word.DIVERGES, Kind.WRONG_SHAPE, "y")
     assert said.message == "output 'y' has shape [1, 3, 5], should be [1, 5, 3]"
 
 
-def test_a_wrong_dtype_is_named(lab):
-    said = verdict(lab, relu(), {"y": np.zeros((1, 4), np.float64)})
+def test_a_wrong_dtype_is_named(runner):
+    said = verdict(runner, relu(), {"y": np.zeros((1, 4), np.float64)})
     assert (said.word, said.kind) == (Word.DIVERGES, Kind.WRONG_DTYPE)
     assert said.message == "output 'y' has dtype float64, should be float32"
 
 
-def test_a_missing_output_is_named(lab):
-    said = verdict(lab, relu(), {})
+def test_a_missing_output_is_named(runner):
+    said = verdict(runner, relu(), {})
     assert (said.word, said.kind) == (Word.FAILS, Kind.NO_OUTPUT)
     assert said.message == "output 'y' is missing"
 
 
-def test_the_second_feed_is_judged_too(lab):
+def test_the_second_feed_is_judged_too(runner):
     two = dataclasses.replace(relu(), feeds=(relu().feeds[0], {"x": grid((1, 4)) + 1}))
-    good = lab.reference.run(two).outputs
-    assert verdict(lab, two, *good).word is Word.AGREES
-    said = verdict(lab, two, good[0], {"y": good[1]["y"] + 1})
+    good = runner.reference.run(two).outputs
+    assert verdict(runner, two, *good).word is Word.AGREES
+    said = verdict(runner, two, good[0], {"y": good[1]["y"] + 1})
     assert (said.word, said.feed) == (Word.DIVERGES, 1)
     assert "of feed 1" in said.message
-    assert verdict(lab, two, good[0]).kind == Kind.NO_OUTPUT
+    assert verdict(runner, two, good[0]).kind == Kind.NO_OUTPUT
 
 
 def found(x, then=()):
@@ -107,55 +107,55 @@ def found(x, then=()):
     return case(nodes, {"x": x}, outputs=[("y", TensorProto.INT64, ("a", "b"))])
 
 
-def test_a_shape_that_rounding_changes_is_left_open(lab):
+def test_a_shape_that_rounding_changes_is_left_open(runner):
     square_root = [helper.make_node("Sqrt", ["x"], ["s"]), helper.make_node("Mul", ["s", "s"], ["m"])]
     residue = [*square_root, helper.make_node("Sub", ["m", "x"], ["t"])]
     unstable = found(np.array([2, 3, 5], np.float32), residue)
-    expected = lab.reference.run(unstable).outputs[0]["y"]
+    expected = runner.reference.run(unstable).outputs[0]["y"]
     other = np.zeros((1, 3 - expected.shape[1]), np.int64)
-    assert verdict(lab, unstable, {"y": other}).word is Word.ABSTAINS
+    assert verdict(runner, unstable, {"y": other}).word is Word.ABSTAINS
     stable = found(np.array([2, 0, 5], np.float32))
-    assert verdict(lab, stable, {"y": np.zeros((1, 3), np.int64)}).kind == Kind.WRONG_SHAPE
+    assert verdict(runner, stable, {"y": np.zeros((1, 3), np.int64)}).kind == Kind.WRONG_SHAPE
 
 
-def test_a_quantised_target_may_err_but_not_make_nan_of_numbers(lab):
+def test_a_quantized_target_may_err_but_not_make_nan_of_numbers(runner):
     x = np.array([[0.1, 0.7, -0.3, 0.9]], np.float32)
     sigmoid = case([helper.make_node("Sigmoid", ["x"], ["y"])], {"x": x}, outputs=[("y", TensorProto.FLOAT, (1, 4))])
-    right = lab.reference.run(sigmoid).outputs[0]["y"]
+    right = runner.reference.run(sigmoid).outputs[0]["y"]
     wrong = right.copy()
     wrong[0, 2] = np.nan
-    said = verdict(lab, sigmoid, {"y": wrong}, scheme=INT8)
+    said = verdict(runner, sigmoid, {"y": wrong}, scheme=INT8)
     assert (said.word, said.kind, said.tier) == (Word.DIVERGES, Kind.NAN, "structure")
     assert "[0, 2] is nan, should be 0.42" in said.message
-    assert verdict(lab, sigmoid, {"y": right + np.float32(0.001)}, scheme=INT8).word is Word.AGREES
+    assert verdict(runner, sigmoid, {"y": right + np.float32(0.001)}, scheme=INT8).word is Word.AGREES
 
 
-def test_nan_behind_a_pole_is_left_open_where_the_divisor_was_quantised(lab):
+def test_nan_behind_a_pole_is_left_open_where_the_divisor_was_quantized(runner):
     divided = case(
         [helper.make_node("Div", ["x", "z"], ["y"])],
         {"x": grid((1, 4)), "z": np.array([[1e-4, 1, 2, 4]], np.float32)},
         outputs=[("y", TensorProto.FLOAT, (1, 4))],
     )
-    out = lab.reference.run(divided).outputs[0]["y"].copy()
+    out = runner.reference.run(divided).outputs[0]["y"].copy()
     out[0, 0] = np.inf
-    assert verdict(lab, divided, {"y": out}, scheme=INT8).word is Word.ABSTAINS
+    assert verdict(runner, divided, {"y": out}, scheme=INT8).word is Word.ABSTAINS
 
 
-def test_equal_kinds_of_infinity_and_nan_are_equal(lab):
+def test_equal_kinds_of_infinity_and_nan_are_equal(runner):
     special = case(
         [helper.make_node("Log", ["x"], ["y"])],
         {"x": np.array([0, -1, 2, np.inf], np.float32)},
         outputs=[("y", TensorProto.FLOAT, (4,))],
     )
-    right = lab.reference.run(special).outputs[0]["y"]
+    right = runner.reference.run(special).outputs[0]["y"]
     assert not np.isfinite(right[[0, 1, 3]]).any()
-    assert verdict(lab, special, {"y": right.copy()}).word is Word.AGREES
+    assert verdict(runner, special, {"y": right.copy()}).word is Word.AGREES
     negated = right.copy()
     negated[0] = np.inf
-    assert verdict(lab, special, {"y": negated}).kind == Kind.NAN
+    assert verdict(runner, special, {"y": negated}).kind == Kind.NAN
 
 
-def test_an_infinity_behind_a_pole_in_a_branch_is_not_accused_by_structure(lab):
+def test_an_infinity_behind_a_pole_in_a_branch_is_not_accused_by_structure(runner):
     def branch(op, inputs, output):
         result = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
         return helper.make_graph([helper.make_node(op, inputs, [output])], output, [], [result])
@@ -164,5 +164,5 @@ def test_an_infinity_behind_a_pole_in_a_branch_is_not_accused_by_structure(lab):
     branches = {"then_branch": branch("Div", ["x", "d"], "z"), "else_branch": branch("Identity", ["x"], "z")}
     node = helper.make_node("If", ["c"], ["y"], **branches)
     model = case([node], {"x": x, "d": d}, {"c": np.array(True)}, outputs=[("y", TensorProto.FLOAT, (4,))])
-    said = verdict(lab, model, {"y": np.append(np.float32(np.inf), (x / d)[1:])}, scheme=INT8)
-    assert said.word is Word.ABSTAINS, "the divisor may have been quantised to 0"
+    said = verdict(runner, model, {"y": np.append(np.float32(np.inf), (x / d)[1:])}, scheme=INT8)
+    assert said.word is Word.ABSTAINS, "the divisor may have been quantized to 0"

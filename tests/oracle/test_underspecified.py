@@ -37,17 +37,17 @@ def rnn(*activations):
     return models.case([node], feed, constants, outputs=[output], opset=14)
 
 
-def verdict_on(lab, case, damage):
+def verdict_on(runner, case, damage):
     """The verdict on what `damage` makes of each output."""
-    expected = lab.reference.run(case)
+    expected = runner.reference.run(case)
     assert not expected.error, expected.error
     outputs = tuple({name: damage(x) for name, x in out.items()} for out in expected.outputs)
     observation = Observation((StageRun("execute", Outcome.OK),), outputs)
-    return judge(case, observation, target=TARGET, options={}, reference=lab.reference)
+    return judge(case, observation, target=TARGET, options={}, reference=runner.reference)
 
 
-def verdict_on_wrong_values(lab, case):
-    return verdict_on(lab, case, lambda x: x + 1)
+def verdict_on_wrong_values(runner, case):
+    return verdict_on(runner, case, lambda x: x + 1)
 
 
 @pytest.mark.parametrize(
@@ -61,54 +61,56 @@ def verdict_on_wrong_values(lab, case):
     ],
     ids=["window", "window-auto_pad", "ceil_mode", "scale", "activations"],
 )
-def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(lab, open_case, settled):
-    verdict = verdict_on_wrong_values(lab, open_case)
+def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(runner, open_case, settled):
+    verdict = verdict_on_wrong_values(runner, open_case)
     assert verdict.word is Word.ABSTAINS
     assert verdict.rule
-    assert verdict_on_wrong_values(lab, settled).word is Word.DIVERGES
+    assert verdict_on_wrong_values(runner, settled).word is Word.DIVERGES
 
 
 @pytest.mark.parametrize("opset", [18, 19])
-def test_a_last_window_beyond_the_padding_is_divided_by_either_count_until_opset_19(lab, opset):
+def test_a_last_window_beyond_the_padding_is_divided_by_either_count_until_opset_19(runner, opset):
     case = pool(**BEYOND, opset=opset)
     total = case.feeds[0]["x"][..., 2:].sum()
 
     def divided(count):
-        return verdict_on(lab, case, lambda x: np.append(x[..., :1], total / count).reshape(x.shape))
+        return verdict_on(runner, case, lambda x: np.append(x[..., :1], total / count).reshape(x.shape))
 
     assert [divided(count).failed for count in (2, 3)] == [False, opset >= 19]
 
 
 @pytest.mark.parametrize("element", [0, 1])
-def test_the_windows_beside_an_open_one_and_what_it_may_not_be_are_judged(lab, element):
+def test_the_windows_beside_an_open_one_and_what_it_may_not_be_are_judged(runner, element):
     def damage(x):
         return x + np.float32(10) * (np.arange(2, dtype=np.float32) == element)
 
-    assert verdict_on(lab, pool(**BEYOND), damage).word is Word.DIVERGES
+    assert verdict_on(runner, pool(**BEYOND), damage).word is Word.DIVERGES
 
 
-def test_where_only_the_divisor_is_open_the_shape_is_judged(lab):
-    assert verdict_on(lab, pool(**BEYOND), lambda x: x[..., :-1]).kind == "wrong-shape"
+def test_where_only_the_divisor_is_open_the_shape_is_judged(runner):
+    assert verdict_on(runner, pool(**BEYOND), lambda x: x[..., :-1]).kind == "wrong-shape"
 
 
-def test_an_output_that_does_not_depend_on_what_is_open_is_judged(lab):
+def test_an_output_that_does_not_depend_on_what_is_open_is_judged(runner):
     nodes = [
         helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5], strides=[2]),
         helper.make_node("Relu", ["x"], ["z"]),
     ]
     outputs = [("y", TensorProto.FLOAT, "ncw"), ("z", TensorProto.FLOAT, (1, 1, 4))]
-    verdict = verdict_on_wrong_values(lab, models.case(nodes, {"x": models.grid((1, 1, 4))}, outputs=outputs, opset=18))
+    verdict = verdict_on_wrong_values(
+        runner, models.case(nodes, {"x": models.grid((1, 1, 4))}, outputs=outputs, opset=18)
+    )
     assert (verdict.word, verdict.output) == (Word.DIVERGES, "z")
 
 
-def test_a_crash_is_never_excused(lab):
+def test_a_crash_is_never_excused(runner):
     observation = Observation((StageRun("convert", Outcome.CRASH, signal="SIGSEGV"),))
     case = pool(kernel=5, strides=[2])
-    assert judge(case, observation, target=TARGET, options={}, reference=lab.reference).word is Word.CRASHES
+    assert judge(case, observation, target=TARGET, options={}, reference=runner.reference).word is Word.CRASHES
 
 
 @pytest.mark.parametrize(("named", "word"), [("Relu", Word.FAILS), ("MaxPool", Word.ABSTAINS), ("z", Word.ABSTAINS)])
-def test_an_error_is_excused_only_where_what_it_names_is_open(lab, named, word):
+def test_an_error_is_excused_only_where_what_it_names_is_open(runner, named, word):
     nodes = [
         helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[5], strides=[2]),
         helper.make_node("Neg", ["y"], ["z"]),
@@ -117,4 +119,4 @@ def test_an_error_is_excused_only_where_what_it_names_is_open(lab, named, word):
     outputs = [("z", TensorProto.FLOAT, "ncw"), ("r", TensorProto.FLOAT, (1, 1, 4))]
     case = models.case(nodes, {"x": models.grid((1, 1, 4))}, outputs=outputs, opset=18)
     observation = Observation((StageRun("convert", Outcome.ERROR, message=f"internal error: cannot convert {named}"),))
-    assert judge(case, observation, target=TARGET, options={}, reference=lab.reference).word is word
+    assert judge(case, observation, target=TARGET, options={}, reference=runner.reference).word is word

@@ -172,7 +172,7 @@ def test_a_resize_follows_its_input():
     assert elements(left) <= 5, f"{elements(left)} elements are left, should be 1 and the sizes' 4"
 
 
-def test_quantisation_parameters_follow_the_axis_they_belong_to():
+def test_quantization_parameters_follow_the_axis_they_belong_to():
     nodes = [node("QuantizeLinear", ["x", "s", "z"], ["a"]), node("DequantizeLinear", ["a", "s", "z"], ["y"])]
     constants = {"s": np.abs(floats(4)) + 1, "z": np.zeros(4, np.int8)}
     left = minimal(

@@ -9,7 +9,7 @@ from driftnet.findings.pipeline import look
 from driftnet.model.verdict import Word
 from driftnet.oracle.judge import judge
 from driftnet.run.reference import Reference, ReferenceError
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.run.sandbox.zygote import Limits, Zygote
 from driftnet.targets.environments import resolve
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
@@ -183,12 +183,12 @@ def test_what_breaks_the_reference_is_no_fault_of_the_model(name, args, said):
 
 def test_a_broken_reference_is_an_abstention_that_says_so():
     case = chain()
-    with Laboratory() as lab:
-        right = lab.observe(case, resolve("onnxruntime-quant"), {})
+    with Runner() as runner:
+        right = runner.observe(case, resolve("onnxruntime-quant"), {})
         with Zygote(preload=("tests.support.sandbox_faults",)) as zygote:
-            lab.reference = Reference(Faulty(zygote.worker(), "segfault", ()))
-            looked = look(case, resolve("onnxruntime-quant"), {}, lab)
-            judged = judge(case, right, target=ONNXRUNTIME_QUANT, options={}, reference=lab.reference)
+            runner.reference = Reference(Faulty(zygote.worker(), "segfault", ()))
+            looked = look(case, resolve("onnxruntime-quant"), {}, runner)
+            judged = judge(case, right, target=ONNXRUNTIME_QUANT, options={}, reference=runner.reference)
     for found in looked, judged:
         assert (found.word, found.stage) == (Word.ABSTAINS, "")
         assert found.message == "the reference crashed: SIGSEGV"

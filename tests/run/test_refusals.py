@@ -36,8 +36,8 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("says", REFUSED)
-def test_each_refusal_has_its_own_words(lab, says):
-    verdict = look(REFUSED[says], resolve("onnxruntime-quant"), {}, lab)
+def test_each_refusal_has_its_own_words(runner, says):
+    verdict = look(REFUSED[says], resolve("onnxruntime-quant"), {}, runner)
     assert verdict.word is Word.INVALID, verdict.message
     assert says in verdict.message
     assert "onnxruntime_src" not in verdict.message, "no line of somebody else's source code"

@@ -1,4 +1,4 @@
-"""The laboratory takes whatever a target does for an observation, and leaves nothing behind."""
+"""The runner takes whatever a target does for an observation, and leaves nothing behind."""
 
 import sys
 import tempfile
@@ -9,9 +9,8 @@ import onnx
 import pytest
 from driftnet.model.verdict import Outcome, Word
 from driftnet.oracle.judge import judge
-from driftnet.run import artifact_schema as inspection
-from driftnet.run import runner as laboratory
-from driftnet.run.runner import Laboratory
+from driftnet.run import artifact_schema, runner
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.util.errors import UserError
 
@@ -21,30 +20,30 @@ from tests.support.sandbox_faults import HOSTILE
 INSTALLED = Installed(HOSTILE, "tests.support.sandbox_faults:HOSTILE", "1", sys.executable)
 
 
-def observe(lab, deed):
-    return lab.observe(models.relu(), INSTALLED, {"deed": deed})
+def observe(runner, deed):
+    return runner.observe(models.relu(), INSTALLED, {"deed": deed})
 
 
-def assert_goes_on(lab):
+def assert_goes_on(runner):
     __tracebackhide__ = True
-    last = observe(lab, "none").last
+    last = observe(runner, "none").last
     assert (last.stage, last.outcome) == ("execute", Outcome.OK), f"the next case ends so: {last}"
 
 
 @pytest.mark.parametrize(
     "deed", ["nul", "long name", "surrogate", "circle of links", "folder", "outside", "out by a link"]
 )
-def test_a_path_that_is_no_file_of_the_case_is_garbage(lab, deed):
-    last = observe(lab, deed).last
+def test_a_path_that_is_no_file_of_the_case_is_garbage(runner, deed):
+    last = observe(runner, deed).last
     assert (last.stage, last.outcome) == ("convert", Outcome.GARBAGE), f"it is taken for {last}"
-    assert_goes_on(lab)
+    assert_goes_on(runner)
 
 
 @pytest.mark.parametrize("deed", ["nothing", "file", "pipe", "link", "file in the way"])
-def test_a_target_that_replaces_its_folder_harms_no_later_case(lab, deed):
-    observe(lab, deed)
-    assert_goes_on(lab)
-    assert_goes_on(lab)
+def test_a_target_that_replaces_its_folder_harms_no_later_case(runner, deed):
+    observe(runner, deed)
+    assert_goes_on(runner)
+    assert_goes_on(runner)
 
 
 @pytest.mark.parametrize(
@@ -54,13 +53,13 @@ def test_a_target_that_replaces_its_folder_harms_no_later_case(lab, deed):
         ("crash in inspect", Outcome.CRASH, "ended by SIGSEGV"),
     ],
 )
-def test_an_inspect_that_fails_is_told_and_the_stages_go_on(lab, deed, outcome, says):
+def test_an_inspect_that_fails_is_told_and_the_stages_go_on(runner, deed, outcome, says):
     case = models.relu()
-    observation = observe(lab, deed)
+    observation = observe(runner, deed)
     assert [(run.stage, run.outcome) for run in observation.stages][2:] == [("inspect", outcome), ("execute", "ok")]
     assert observation.artifact is None, "what it told is taken for an artifact"
-    right = replace(observation, outputs=lab.reference.run(case).outputs)
-    verdict = judge(case, right, target=HOSTILE, options={"deed": deed}, reference=lab.reference)
+    right = replace(observation, outputs=runner.reference.run(case).outputs)
+    verdict = judge(case, right, target=HOSTILE, options={"deed": deed}, reference=runner.reference)
     assert (verdict.word, says in verdict.message) == (Word.AGREES, True), f"the verdict does not tell: {verdict}"
 
 
@@ -101,24 +100,24 @@ def outside_data():
     ],
 )
 def test_what_is_no_artifact_is_refused_and_why(told, says):
-    assert inspection.flaw(RIGHT) == "", "an artifact is refused"
-    assert says in inspection.flaw(told), f"it says {inspection.flaw(told)!r}"
+    assert artifact_schema.flaw(RIGHT) == "", "an artifact is refused"
+    assert says in artifact_schema.flaw(told), f"it says {artifact_schema.flaw(told)!r}"
 
 
-def test_what_a_target_says_can_be_written(lab):
-    last = observe(lab, "surrogate in message").last
+def test_what_a_target_says_can_be_written(runner):
+    last = observe(runner, "surrogate in message").last
     assert (last.outcome, last.message) == (Outcome.ERROR, "w: bad ?")
     (last.message + last.log).encode()
 
 
-def test_a_laboratory_says_whether_it_is_cut_off_from_the_network(lab):
-    assert lab.network_isolated is all(zygote.network_isolated for zygote in lab._zygotes)
-    assert lab._zygotes
+def test_a_laboratory_says_whether_it_is_cut_off_from_the_network(runner):
+    assert runner.network_isolated is all(zygote.network_isolated for zygote in runner._zygotes)
+    assert runner._zygotes
 
 
 def test_a_laboratory_that_cannot_start_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(laboratory, "REFERENCE", "no_such_module")
+    monkeypatch.setattr(runner, "REFERENCE", "no_such_module")
     with pytest.raises(UserError, match="no_such_module"):
-        Laboratory()
+        Runner()
     assert list(tmp_path.iterdir()) == [], "a folder is left behind"

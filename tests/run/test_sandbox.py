@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
-from driftnet.targets import interface as wire
+from driftnet.targets import interface
 from driftnet.util.errors import UserError
 
 from tests.support.paths import ROOT
@@ -189,10 +189,12 @@ def test_memory_that_children_share_with_their_worker_counts_once(worker: Worker
     assert_outcome(call(worker, "share_memory_with_children", 100, 3), Outcome.OK)
 
 
-FORGED = wire.encode({"id": -1, "outcome": "ok", "message": "", "value": wire.encode(1), "cpu": 0.0, "peak_mib": 1.0})
-GOOD = {"id": 1, "outcome": "ok", "message": "", "value": wire.encode(1), "cpu": 0.0, "peak_mib": 1.0}
+FORGED = interface.encode(
+    {"id": -1, "outcome": "ok", "message": "", "value": interface.encode(1), "cpu": 0.0, "peak_mib": 1.0}
+)
+GOOD = {"id": 1, "outcome": "ok", "message": "", "value": interface.encode(1), "cpu": 0.0, "peak_mib": 1.0}
 FALSE = [
-    wire.encode({**GOOD, field: value})
+    interface.encode({**GOOD, field: value})
     for field, value in [
         ("id", np.array([1, 1])),
         ("id", True),
@@ -205,18 +207,18 @@ FALSE = [
         ("peak_mib", -1.0),
     ]
 ]
-UNTYPED = wire.encode({"id": 1, "outcome": "ok", "message": 3, "value": None, "cpu": "much", "peak_mib": []})
+UNTYPED = interface.encode({"id": 1, "outcome": "ok", "message": 3, "value": None, "cpu": "much", "peak_mib": []})
 HUGE = b"DFT1" + b"\xff" * 12
 
 
-@pytest.mark.parametrize("garbage", [b"garbage", b"DFT1", b"\0", HUGE, FORGED, UNTYPED, *FALSE, wire.encode([1])])
+@pytest.mark.parametrize("garbage", [b"garbage", b"DFT1", b"\0", HUGE, FORGED, UNTYPED, *FALSE, interface.encode([1])])
 def test_garbage_on_the_pipe_is_an_observation(worker: Worker, garbage: bytes) -> None:
     assert_outcome(call(worker, "write_to_pipe", garbage), Outcome.GARBAGE)
     assert_works(worker)
 
 
 def test_an_answer_that_breaks_off_is_garbage(worker: Worker) -> None:
-    reply = call(worker, "write_to_pipe_and_exit", wire.encode("half of this")[:-4], 0)
+    reply = call(worker, "write_to_pipe_and_exit", interface.encode("half of this")[:-4], 0)
     assert_outcome(reply, Outcome.GARBAGE, "breaks off")
     assert_works(worker)
 

@@ -10,9 +10,7 @@ import pytest
 from driftnet.cli import main as cli
 from driftnet.cli.report import tables
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
-from driftnet.selfcheck import converter, rewrites, runtime, selfcheck
-from driftnet.selfcheck import mutant as plant
-from driftnet.selfcheck import quantizer as quantiser
+from driftnet.selfcheck import converter, mutant, quantizer, rewrites, runtime, selfcheck
 from driftnet.selfcheck.effect import is_effective
 from driftnet.selfcheck.selfcheck import PLANTS, Count, Judged
 from driftnet.targets.environments import resolve
@@ -34,8 +32,8 @@ def of_stage(wrapper):
 
 
 @pytest.fixture(scope="module")
-def quantized(lab):
-    """(quantised, original) models with every feature that a plant of the quantiser or of kernels needs."""
+def quantized(runner):
+    """(quantized, original) models with every feature that a plant of the quantizer or of kernels needs."""
     rng = np.random.default_rng(0)
     shape = (1, 3, 6, 6)
     constants = {
@@ -56,7 +54,7 @@ def quantized(lab):
         outputs=[("y", TensorProto.FLOAT, shape)],
     )
     target = resolve("onnxruntime-quant")
-    made = [lab.observe(case, target, recipe).artifact["model"] for recipe in RECIPES]
+    made = [runner.observe(case, target, recipe).artifact["model"] for recipe in RECIPES]
     return [(onnx.ModelProto.FromString(model), case.proto) for model in made]
 
 
@@ -71,29 +69,29 @@ def test_there_are_at_least_sixty_kinds_of_bugs_each_described_once():
     assert len(PLANTS) >= 60
     assert len({p.doc for p in PLANTS.values()}) == len(PLANTS), "two kinds are the same bug"
     assert {p.stage for p in PLANTS.values()} == {"convert", "quantize", "execute"}
-    written = sum(inspect.getsource(module).count("\n@") for module in (converter, rewrites, quantiser, runtime))
-    assert len(PLANTS) == written - inspect.getsource(quantiser).count("\n@dataclass"), "two kinds have one name"
+    written = sum(inspect.getsource(module).count("\n@") for module in (converter, rewrites, quantizer, runtime))
+    assert len(PLANTS) == written - inspect.getsource(quantizer).count("\n@dataclass"), "two kinds have one name"
 
 
-@pytest.mark.parametrize("planted", of_stage(plant.converting))
+@pytest.mark.parametrize("planted", of_stage(mutant.converting))
 def test_a_plant_of_the_converter_changes_models_of_its_focus(planted):
     assert next(selfcheck.trials(planted, 0, 60), None), "no model is changed"
 
 
-@pytest.mark.parametrize("planted", [*of_stage(plant.quantizing), *of_stage(plant.loading)])
-def test_a_plant_of_the_quantiser_or_of_kernels_changes_a_quantised_model(planted, quantized):
+@pytest.mark.parametrize("planted", [*of_stage(mutant.quantizing), *of_stage(mutant.loading)])
+def test_a_plant_of_the_quantizer_or_of_kernels_changes_a_quantized_model(planted, quantized):
     given = 2 if planted.stage == "quantize" else 1
     assert any(changed(planted.damage, *pair[:given]) for pair in quantized)
 
 
-@pytest.mark.parametrize("planted", [*of_stage(plant.feeding), *of_stage(plant.calibrating)])
+@pytest.mark.parametrize("planted", [*of_stage(mutant.feeding), *of_stage(mutant.calibrating)])
 def test_a_plant_at_the_inputs_changes_feeds(planted):
     feeds = [{"a": models.grid((2, 3)) + k, "b": models.grid((2, 3)) - k} for k in (1, 2)]
     damaged = planted.damage(feeds)
     assert len(damaged) < 2 or any((damaged[0][name] != feeds[0][name]).any() for name in "ab")
 
 
-@pytest.mark.parametrize("planted", of_stage(plant.executing))
+@pytest.mark.parametrize("planted", of_stage(mutant.executing))
 def test_a_plant_at_the_results_changes_them(planted):
     x = np.array([0.1, np.nan, *range(3, 91)], np.float32).reshape(2, 3, 3, 5)
     outputs = [{"y": x + k, "z": x * k} for k in (1, 2)]
@@ -101,11 +99,11 @@ def test_a_plant_at_the_results_changes_them(planted):
     assert any(not np.array_equal(damaged[k][n], outputs[k][n], equal_nan=True) for k in range(2) for n in "yz")
 
 
-def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(lab):
+def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(runner):
     planted = resolve("driftnet.selfcheck.runtime:wrapping_accumulator.onnxruntime_quant")
     case = models.grouped_conv_transpose_and_norm()
     recipe = dict(runtime.wrapping_accumulator.options)
-    clean, twin = (lab.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
+    clean, twin = (runner.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
     assert selfcheck.same(clean.outputs, twin.outputs)
 
 
@@ -120,25 +118,25 @@ def product(lowest):
 
 @pytest.mark.parametrize(("lowest", "effective"), [(1e-2, True), (1e-8, False)])
 @pytest.mark.parametrize("quantize", ["none", "static"])
-def test_a_bug_that_moves_results_no_further_than_rounding_is_none(lab, lowest, effective, quantize):
+def test_a_bug_that_moves_results_no_further_than_rounding_is_none(runner, lowest, effective, quantize):
     case, recipe = product(lowest), {"quantize": quantize}
     planted = resolve("driftnet.selfcheck.converter:lost_bias.onnxruntime_quant")
-    clean, twin = (lab.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
+    clean, twin = (runner.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
     twin = replace(twin, outputs=({"y": twin.outputs[0]["y"] + np.float32(lowest)},))
-    found = is_effective(PLANTS["lost-bias"], case, quantize != "none", clean, twin, lab.reference)
+    found = is_effective(PLANTS["lost-bias"], case, quantize != "none", clean, twin, runner.reference)
     assert found is effective
 
 
-def test_what_is_random_by_definition_shows_no_bug(lab):
+def test_what_is_random_by_definition_shows_no_bug(runner):
     nodes = [helper.make_node("RandomNormal", [], ["r"], shape=[3]), helper.make_node("Add", ["x", "r"], ["y"])]
     case = models.case(nodes, {"x": np.ones(3, np.float32)}, outputs=[("y", TensorProto.FLOAT, (3,))])
-    runs = [lab.observe(case, resolve("onnxruntime-quant"), {"quantize": "none"}) for _ in range(2)]
+    runs = [runner.observe(case, resolve("onnxruntime-quant"), {"quantize": "none"}) for _ in range(2)]
     runs[1] = replace(runs[1], outputs=({"y": runs[0].outputs[0]["y"] + 9},))
-    assert not is_effective(PLANTS["lost-update"], case, False, *runs, lab.reference)
+    assert not is_effective(PLANTS["lost-update"], case, False, *runs, runner.reference)
 
 
-def test_at_a_tie_either_code_is_right_in_the_runtime(lab):
-    """Quantising .5 with a scale of 1 may give 0 or 1, but 2 is a bug."""
+def test_at_a_tie_either_code_is_right_in_the_runtime(runner):
+    """Quantizing .5 with a scale of 1 may give 0 or 1, but 2 is a bug."""
     nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])]
     nodes += [helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"])]
     constants = {"s": np.float32(1), "z": np.uint8(0)}
@@ -149,7 +147,7 @@ def test_at_a_tie_either_code_is_right_in_the_runtime(lab):
         outputs = ({"y": np.float32([first, 4])},)
         return Observation((StageRun("execute", Outcome.OK),), outputs, {"model": case.model})
 
-    told = [is_effective(PLANTS["floor-for-round"], case, True, seen(0), seen(k), lab.reference) for k in (1, 4)]
+    told = [is_effective(PLANTS["floor-for-round"], case, True, seen(0), seen(k), runner.reference) for k in (1, 4)]
     assert told == [False, True]
 
 
@@ -164,13 +162,13 @@ def test_at_a_tie_either_code_is_right_in_the_runtime(lab):
     ],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_tiers_catch_planted_bugs_of_their_own(lab, planted, tier):
-    seen = (judged.verdict for seed in range(8) for judged in selfcheck.check(planted, seed, 2, lab, ()).twins)
+def test_tiers_catch_planted_bugs_of_their_own(runner, planted, tier):
+    seen = (judged.verdict for seed in range(8) for judged in selfcheck.check(planted, seed, 2, runner, ()).twins)
     assert any(verdict.failed and verdict.tier == tier for verdict in seen), f"no {planted.name} was seen by {tier}"
 
 
-def test_a_seed_names_its_cases(lab):
-    first, second = (selfcheck.check(PLANTS["saturating-accumulator"], 0, 2, lab, ()) for _ in range(2))
+def test_a_seed_names_its_cases(runner):
+    first, second = (selfcheck.check(PLANTS["saturating-accumulator"], 0, 2, runner, ()) for _ in range(2))
     assert first == second
 
 

@@ -13,7 +13,7 @@ from driftnet.oracle.ball_arithmetic.ball import Ball, exact
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
 from driftnet.oracle.running_error import outside
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 
 
 def no_subgraph(*_: Any) -> Any:
@@ -56,13 +56,13 @@ class Survey:
     total: int
 
 
-def survey(lab: Laboratory, op: str, cases: int, seed: int = 1) -> Survey:
+def survey(runner: Runner, op: str, cases: int, seed: int = 1) -> Survey:
     """Evaluate cases 0, 1, ... around `op` and compare every tensor with the reference."""
     wrong, unanswered, total = [], 0, 0
     for index in range(cases):
         made = case(seed, index, focus=(op,))
         model = graph.read(made.proto)
-        for feed, record in zip(made.feeds, lab.reference.record(made)):
+        for feed, record in zip(made.feeds, runner.reference.record(made)):
             evaluation = evaluate(model, feed)
             for node in model.nodes:
                 for name in filter(None, node.outputs):

@@ -1,4 +1,4 @@
-"""Damage a quantised model in one place, as a broken quantiser or a careless edit would.
+"""Damage a quantized model in one place, as a broken quantizer or a careless edit would.
 
 A damage is a function (model, random numbers) -> the names by which its place may be told: the tensor, or the node, and
 what reads it. It changes the model that it is given; no name means that the model has no such place.
@@ -46,7 +46,7 @@ def _readers(model: onnx.ModelProto, name: str) -> Names:
 
 
 def _weights(model: onnx.ModelProto) -> Iterator[tuple[TensorProto, TensorProto | None, TensorProto | None]]:
-    """(integers, scale, zero point) of quantised constants."""
+    """(integers, scale, zero point) of quantized constants."""
     constants = _constants(model)
     for node in model.graph.node:
         positions = (0, 1, 2) if node.op_type == "DequantizeLinear" else WEIGHTS.get(node.op_type)
@@ -89,7 +89,7 @@ def scale_of_another_channel(model: onnx.ModelProto, rng: np.random.Generator) -
 
 
 def _of_codes(fits: Callable[..., bool]) -> Callable[[Callable[..., np.ndarray]], Damage]:
-    """A damage of the integers of one quantised constant that `fits`: (codes, random numbers) -> other codes."""
+    """A damage of the integers of one quantized constant that `fits`: (codes, random numbers) -> other codes."""
 
     def wrap(change: Callable[[np.ndarray, np.random.Generator], np.ndarray]) -> Damage:
         @functools.wraps(change)

@@ -10,8 +10,8 @@ from driftnet.model.case import Case
 from onnx import TensorProto, helper, numpy_helper
 
 
-def quantised_conv_net(folder: Path, size: int = 416) -> Case:
-    """A convolutional net on [1, 3, size, size], made Q/DQ by onnxruntime's static quantiser."""
+def quantized_conv_net(folder: Path, size: int = 416) -> Case:
+    """A convolutional net on [1, 3, size, size], made Q/DQ by onnxruntime's static quantizer."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     rng = np.random.default_rng(1)
@@ -42,10 +42,10 @@ def quantised_conv_net(folder: Path, size: int = 416) -> Case:
         def get_next(self):
             return next(self.feeds, None)
 
-    source, quantised = folder / "float.onnx", folder / "qdq.onnx"
+    source, quantized = folder / "float.onnx", folder / "qdq.onnx"
     onnx.save(model, source)
-    quantize_static(source, quantised, Reader(), quant_format=QuantFormat.QDQ)
-    return Case(quantised.read_bytes(), (feeds[0],), (), {"report": 1})
+    quantize_static(source, quantized, Reader(), quant_format=QuantFormat.QDQ)
+    return Case(quantized.read_bytes(), (feeds[0],), (), {"report": 1})
 
 
 def multi_input_gru(hidden: int = 8, features: int = 6) -> Case:

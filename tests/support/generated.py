@@ -13,7 +13,7 @@ from onnx import helper
 
 
 def run(model: bytes, feed: Feed) -> list[np.ndarray]:
-    """The outputs of onnxruntime without optimisations."""
+    """The outputs of onnxruntime without optimizations."""
     options = ort.SessionOptions()
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = options.inter_op_num_threads = 1

@@ -21,8 +21,8 @@ from driftnet.check.result import Checked
 from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind
-from driftnet.run.runner import Laboratory
-from driftnet.selfcheck import mutant as plant
+from driftnet.run.runner import Runner
+from driftnet.selfcheck import mutant
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Feed, Options, StageError, Target
 from driftnet.targets.mnn.target import MNN
@@ -31,7 +31,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from tests.support import production
 
-preload = plant.preload
+preload = mutant.preload
 
 FLOAT = {"quantize": "none"}
 PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
@@ -39,11 +39,11 @@ PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 @dataclass(frozen=True)
 class Form:
-    """How a model goes through a target: which one, the recipe, and whether the model is quantised beforehand."""
+    """How a model goes through a target: which one, the recipe, and whether the model is quantized beforehand."""
 
     target: str
     recipe: Mapping[str, Any] = field(default_factory=dict)
-    quantised: bool = False
+    quantized: bool = False
 
 
 FORMS = {
@@ -52,7 +52,7 @@ FORMS = {
     "qoperator": Form("onnxruntime_quant", {"format": "QOperator"}),
     "dynamic": Form("onnxruntime_quant", {"quantize": "dynamic"}),
     "mnn": Form("mnn"),
-    "mnn-qdq": Form("mnn", quantised=True),
+    "mnn-qdq": Form("mnn", quantized=True),
 }
 
 
@@ -86,13 +86,13 @@ class Bug:
 
     @property
     def onnxruntime_quant(self) -> Target:
-        """onnxruntime's quantiser, or its execution, with the bug."""
-        return replace(plant.converting(ONNXRUNTIME_QUANT, self._strike), name=self.name)
+        """onnxruntime's quantizer, or its execution, with the bug."""
+        return replace(mutant.converting(ONNXRUNTIME_QUANT, self._strike), name=self.name)
 
     @property
     def mnn(self) -> Target:
         """MNN with the bug."""
-        return replace(plant.converting(MNN, self._strike), name=self.name)
+        return replace(mutant.converting(MNN, self._strike), name=self.name)
 
     def _strike(self, model: ModelProto) -> None:
         for outputs in [[node.output[0] for node in chain] for chain in self.places(model)]:
@@ -104,7 +104,7 @@ BUGS: dict[str, Bug] = {}
 
 
 def bug(*operators: str, when: Callable[[ModelProto, Sequence[NodeProto]], bool] = lambda model, chain: True) -> Any:
-    """Plant the decorated damage where these operators follow each other."""
+    """Mutant the decorated damage where these operators follow each other."""
 
     def made(damage: Callable[[ModelProto, Sequence[NodeProto]], None]) -> Bug:
         name = damage.__name__
@@ -115,7 +115,7 @@ def bug(*operators: str, when: Callable[[ModelProto, Sequence[NodeProto]], bool]
 
 
 def value(model: ModelProto, name: str) -> np.ndarray | None:
-    """The constant `name`, dequantised where it is held in codes; None where it is computed."""
+    """The constant `name`, dequantized where it is held in codes; None where it is computed."""
     for tensor in model.graph.initializer:
         if tensor.name == name:
             return numpy_helper.to_array(tensor)
@@ -384,7 +384,7 @@ def _rewritten_wrongly(model: str, folder: str, options: Options) -> str:
 
 
 REWRITING_BREAKS_SOFTMAX = replace(MNN, name="rewriting-breaks-softmax", convert=_rewritten_wrongly)
-OPTIMISER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimiser-breaks-softmax", execute=_fused_wrongly)
+OPTIMISER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimizer-breaks-softmax", execute=_fused_wrongly)
 
 
 def judged(checked: Checked, planted: Bug, case: Case) -> tuple[bool, int, int]:
@@ -399,9 +399,9 @@ def judged(checked: Checked, planted: Bug, case: Case) -> tuple[bool, int, int]:
 
 
 def made(model: str, form: Form) -> Case:
-    """The small model of that name, quantised where the form says so."""
+    """The small model of that name, quantized where the form says so."""
     case = production.SMALL[model]()
-    return production.quantised(case) if form.quantised else case
+    return production.quantized(case) if form.quantized else case
 
 
 def strikes(name: str, form: Form) -> list[str]:
@@ -412,21 +412,21 @@ def strikes(name: str, form: Form) -> list[str]:
 def main(form: str, *names: str) -> None:
     """Print what `check` makes of each bug in each model."""
     chosen, right = FORMS[form], []
-    with Laboratory() as lab:
+    with Runner() as runner:
         for name in names or BUGS:
             installed = resolve(f"tests.support.localization:{name}.{chosen.target}")
             for model in strikes(name, chosen):
                 case = made(model, chosen)
-                runs, started = lab.target_runs, time.process_time() + lab.cpu_seconds
-                checked = check(case, installed, chosen.recipe, lab, ())
-                spent = time.process_time() + lab.cpu_seconds - started
+                runs, started = runner.target_runs, time.process_time() + runner.cpu_seconds
+                checked = check(case, installed, chosen.recipe, runner, ())
+                spent = time.process_time() + runner.cpu_seconds - started
                 found, extra, size = judged(checked, BUGS[name], case)
                 right.append(found)
                 stages = "/".join(d.stage or "?" for d in checked.diagnoses)
                 what = f"{checked.verdict.word} in {stages}, extra nodes {extra}, elements {size}"
                 where = "" if found else f", {[d.nodes for d in checked.diagnoses]}"
                 print(
-                    f"{'right' if found else 'WRONG'} {name} {model}: {what}, runs {lab.target_runs - runs}, "
+                    f"{'right' if found else 'WRONG'} {name} {model}: {what}, runs {runner.target_runs - runs}, "
                     f"CPU s {spent:.1f}{where}",
                     flush=True,
                 )

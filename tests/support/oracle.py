@@ -9,7 +9,7 @@ from driftnet.model.case import Case
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question import Question, Tier
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.interface import Rule, Scheme, StageError, Target
 
 
@@ -37,14 +37,14 @@ def observed(*outputs: Mapping[str, np.ndarray]) -> Observation:
     return Observation((StageRun("execute", Outcome.OK),), outputs)
 
 
-def verdict(lab: Laboratory, case: Case, *outputs: Mapping[str, np.ndarray], scheme: Scheme | None = None) -> Verdict:
+def verdict(runner: Runner, case: Case, *outputs: Mapping[str, np.ndarray], scheme: Scheme | None = None) -> Verdict:
     """What the oracle says where a target gave `outputs` for `case`."""
-    return judge(case, observed(*outputs), target=target(scheme), options={}, reference=lab.reference)
+    return judge(case, observed(*outputs), target=target(scheme), options={}, reference=runner.reference)
 
 
-def asked(tier: Tier, lab: Laboratory, case: Case, *outputs: Mapping[str, np.ndarray]) -> Verdict:
+def asked(tier: Tier, runner: Runner, case: Case, *outputs: Mapping[str, np.ndarray]) -> Verdict:
     """What one tier alone says of the output that is furthest from right."""
-    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference)
+    question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference)
     verdicts = list(tier(question, question.places).values())
     return max(verdicts, key=lambda v: (v.word is Word.DIVERGES, v.word is Word.ABSTAINS, v.error / (v.bound or 1)))
 

@@ -9,13 +9,11 @@ import time
 from dataclasses import replace
 
 import numpy as np
-from driftnet.selfcheck import converter, rewrites, runtime
-from driftnet.selfcheck import mutant as plant
-from driftnet.selfcheck import quantizer as quantiser
+from driftnet.selfcheck import converter, mutant, quantizer, rewrites, runtime
 from driftnet.selfcheck.mutant import Outputs
 from driftnet.targets.mnn.target import MNN
 
-preload = plant.preload
+preload = mutant.preload
 
 
 def crash(results: Outputs) -> Outputs:
@@ -40,10 +38,10 @@ FOLDS_NORM_IGNORING_GROUPS = converter.folded_norm_ignoring_groups.mnn
 LOSES_BIAS = converter.lost_bias.mnn
 SWAPS_PADS = converter.swapped_pads.mnn
 BROADCASTS_ON_THE_WRONG_AXIS = rewrites.wrong_broadcast_axis.mnn
-TRUNCATES_WEIGHTS = quantiser.weights_without_lowest_bit.onnxruntime_quant
-SHIFTS_ZERO_POINT = quantiser.zero_point_off_by_one.onnxruntime_quant
-LEAVES_AN_ELEMENT_UNINITIALISED = runtime.uninitialised_element.mnn
+TRUNCATES_WEIGHTS = quantizer.weights_without_lowest_bit.onnxruntime_quant
+SHIFTS_ZERO_POINT = quantizer.zero_point_off_by_one.onnxruntime_quant
+LEAVES_AN_ELEMENT_UNINITIALISED = runtime.uninitialized_element.mnn
 KEEPS_STATE = runtime.kept_state.mnn
-DEPENDS_ON_LAYOUT = replace(plant.executing(MNN, add_layout), name="depends-on-layout")
-CRASHES = replace(plant.executing(MNN, crash), name="crashes")
-HANGS = replace(plant.executing(MNN, hang), name="hangs")
+DEPENDS_ON_LAYOUT = replace(mutant.executing(MNN, add_layout), name="depends-on-layout")
+CRASHES = replace(mutant.executing(MNN, crash), name="crashes")
+HANGS = replace(mutant.executing(MNN, hang), name="hangs")

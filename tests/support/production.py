@@ -351,8 +351,8 @@ SMALL: Mapping[str, Callable[[], Case]] = {
 """Every model with all of its structure, in sizes that cost a test a few milliseconds."""
 
 
-def quantised(case: Case, *, qdq: bool = True, per_channel: bool = False) -> Case:
-    """What onnxruntime's static quantiser makes of `case`; QOperator unless `qdq`."""
+def quantized(case: Case, *, qdq: bool = True, per_channel: bool = False) -> Case:
+    """What onnxruntime's static quantizer makes of `case`; QOperator unless `qdq`."""
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 
     class Reader(CalibrationDataReader):
@@ -363,7 +363,7 @@ def quantised(case: Case, *, qdq: bool = True, per_channel: bool = False) -> Cas
             return next(self._feeds, None)
 
     with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "float.onnx"), Path(folder, "quantised.onnx")
+        source, target = Path(folder, "float.onnx"), Path(folder, "quantized.onnx")
         source.write_bytes(case.model)
         form = QuantFormat.QDQ if qdq else QuantFormat.QOperator
         quantize_static(source, target, Reader(), quant_format=form, per_channel=per_channel)

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from driftnet.targets import interface as wire
+from driftnet.targets import interface
 
 _LIBC = ctypes.CDLL(None)
 _hoard: list[object] = []
@@ -41,7 +41,7 @@ def pid() -> int:
 
 
 def refuse() -> None:
-    raise wire.StageError("Don't support type Einsum")
+    raise interface.StageError("Don't support type Einsum")
 
 
 def raise_value_error() -> None:
@@ -210,12 +210,12 @@ def replace_folder(what: str) -> None:
         os.symlink("/proc", here)
 
 
-def convert(model: str, folder: str, options: wire.Options) -> str:
+def convert(model: str, folder: str, options: interface.Options) -> str:
     """Answer with no path of a file in `folder`, or fail."""
     deed = options["deed"]
     if deed == "surrogate in message":
         print("log of", folder)
-        raise wire.StageError(f"{folder}/w: bad \udcff")
+        raise interface.StageError(f"{folder}/w: bad \udcff")
     if deed == "circle of links":
         os.symlink("circle", f"{folder}/circle")
     if deed == "file in the way":
@@ -233,25 +233,27 @@ def convert(model: str, folder: str, options: wire.Options) -> str:
     return answers.get(deed, model)
 
 
-def quantize(artifact: str, calibration: object, folder: str, options: wire.Options) -> str:
+def quantize(artifact: str, calibration: object, folder: str, options: interface.Options) -> str:
     return artifact
 
 
-def execute(artifact: str, feeds: list[wire.Feed], outputs: list[str], options: wire.Options) -> list[wire.Feed]:
+def execute(
+    artifact: str, feeds: list[interface.Feed], outputs: list[str], options: interface.Options
+) -> list[interface.Feed]:
     if options["deed"] in ("nothing", "file", "pipe", "link"):
         replace_folder(options["deed"])
     return list(feeds)
 
 
-def inspect(artifact: str, options: wire.Options) -> object:
+def inspect(artifact: str, options: interface.Options) -> object:
     """Tell what is no artifact, or nothing at all."""
     if options["deed"] == "crash in inspect":
         os.kill(os.getpid(), signal.SIGSEGV)
     return {"model": b"this is no model"}
 
 
-def scheme(options: wire.Options) -> wire.Scheme | None:
-    return wire.Scheme(weight_codes=(-127, 127)) if "inspect" in options["deed"] else None
+def scheme(options: interface.Options) -> interface.Scheme | None:
+    return interface.Scheme(weight_codes=(-127, 127)) if "inspect" in options["deed"] else None
 
 
 DEEDS = (
@@ -260,9 +262,9 @@ DEEDS = (
     *("nul", "long name", "surrogate", "circle of links", "folder", "outside", "out by a link"),
     *("nothing", "file", "pipe", "link", "file in the way", "surrogate in message"),
 )
-HOSTILE = wire.Target(
+HOSTILE = interface.Target(
     *("hostile", "numpy", convert, quantize, execute),
-    options=(wire.Option("deed", "convert", DEEDS, "what to do"),),
+    options=(interface.Option("deed", "convert", DEEDS, "what to do"),),
     scheme=scheme,
     inspect=inspect,
 )

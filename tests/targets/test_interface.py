@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from driftnet.targets import interface as wire
+from driftnet.targets import interface
 
 from tests.support.paths import ROOT
 
@@ -33,7 +33,7 @@ VALUES = (
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
 def test_plain_values_come_back_the_same(value: object) -> None:
-    back = wire.decode(wire.encode(value))
+    back = interface.decode(interface.encode(value))
     assert back == value, f"{value!r} came back as {back!r}"
     assert type(back) is type(value), f"a {type(value).__name__} came back as a {type(back).__name__}"
 
@@ -42,7 +42,7 @@ def test_plain_values_come_back_the_same(value: object) -> None:
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 4), (2, 3, 4)], ids=str)
 def test_arrays_come_back_the_same(dtype: str, shape: tuple[int, ...]) -> None:
     x = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
-    back = wire.decode(wire.encode([x, x]))
+    back = interface.decode(interface.encode([x, x]))
     for y in back:
         assert (y.dtype, y.shape) == (x.dtype, x.shape), f"{x.dtype}{x.shape} came back as {y.dtype}{y.shape}"
         assert y.tobytes() == x.tobytes(), f"{x} came back as {y}"
@@ -51,29 +51,29 @@ def test_arrays_come_back_the_same(dtype: str, shape: tuple[int, ...]) -> None:
 
 def test_arrays_that_are_not_contiguous_come_back_with_the_same_values() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)[::-2, 1::2].T
-    assert np.array_equal(wire.decode(wire.encode(x)), x)
+    assert np.array_equal(interface.decode(interface.encode(x)), x)
 
 
 def test_not_a_number_keeps_its_bits() -> None:
     x = np.array([np.nan, -np.nan, np.inf, -0.0], dtype=np.float32)
-    assert wire.decode(wire.encode(x)).tobytes() == x.tobytes()
+    assert interface.decode(interface.encode(x)).tobytes() == x.tobytes()
 
 
 @pytest.mark.parametrize("scalar", [np.float32(1.5), np.int64(-1), np.bool_(True), np.float64(0.1)], ids=repr)
 def test_a_numpy_scalar_comes_back_as_a_0_d_array(scalar: Any) -> None:
-    back = wire.decode(wire.encode(scalar))
+    back = interface.decode(interface.encode(scalar))
     assert (back.dtype, back.shape, back[()]) == (scalar.dtype, (), scalar), f"{scalar!r} came back as {back!r}"
 
 
 @pytest.mark.parametrize("x", [np.array([["a", "ä"]]), np.array(["a", 1], dtype=object), np.array([], dtype=object)])
 def test_arrays_of_strings_come_back_as_objects(x: np.ndarray) -> None:
-    back = wire.decode(wire.encode(x))
+    back = interface.decode(interface.encode(x))
     assert (back.dtype, back.shape) == (np.dtype(object), x.shape), f"{x!r} came back as {back!r}"
     assert back.tolist() == x.astype(str).tolist()
 
 
 def test_tuples_come_back_as_lists() -> None:
-    assert wire.decode(wire.encode(((1, 2), {"a": (3,)}))) == [[1, 2], {"a": [3]}]
+    assert interface.decode(interface.encode(((1, 2), {"a": (3,)}))) == [[1, 2], {"a": [3]}]
 
 
 @pytest.mark.parametrize(
@@ -82,21 +82,21 @@ def test_tuples_come_back_as_lists() -> None:
 )
 def test_what_cannot_cross_is_a_type_error(value: object) -> None:
     with pytest.raises(TypeError, match="cannot cross the pipe"):
-        wire.encode(value)
+        interface.encode(value)
 
 
 def test_the_size_of_a_message_shows_in_its_first_bytes() -> None:
-    message = wire.encode({"x": np.zeros(100)})
+    message = interface.encode({"x": np.zeros(100)})
     for cut in range(len(message)):
-        assert wire.message_size(message[:cut]) in (None, len(message)), f"{cut} bytes give another size"
-    assert wire.message_size(message[:16]) == len(message), "16 bytes are not enough to tell the size"
+        assert interface.message_size(message[:cut]) in (None, len(message)), f"{cut} bytes give another size"
+    assert interface.message_size(message[:16]) == len(message), "16 bytes are not enough to tell the size"
 
 
 def test_encoding_keeps_nothing_alive() -> None:
     x = np.zeros(10)
     gc.disable()  # without it, a reference cycle keeps 64 MiB a call alive until the collector happens to run
     try:
-        wire.decode(wire.encode([x]))
+        interface.decode(interface.encode([x]))
         alive = weakref.ref(x)
         del x
         assert alive() is None, "an array that was sent stays in memory"
@@ -105,7 +105,7 @@ def test_encoding_keeps_nothing_alive() -> None:
 
 
 def header(text: str, body: bytes = b"") -> bytes:
-    return wire._HEADER.pack(b"DFT1", len(text), len(body)) + text.encode() + body
+    return interface._HEADER.pack(b"DFT1", len(text), len(body)) + text.encode() + body
 
 
 @pytest.mark.parametrize(
@@ -114,8 +114,8 @@ def header(text: str, body: bytes = b"") -> bytes:
         b"",
         b"DFT1",
         b"GET / HTTP/1.1\r\n\r\n",
-        wire.encode([1]) + b"x",
-        wire.encode(np.zeros(3))[:-1],
+        interface.encode([1]) + b"x",
+        interface.encode(np.zeros(3))[:-1],
         header("{"),
         header("{}"),
         header('{"m": [1]}'),
@@ -147,21 +147,23 @@ def header(text: str, body: bytes = b"") -> bytes:
     ids=lambda m: repr(m[16:60]),
 )
 def test_what_is_no_message_is_a_wire_error(message: bytes) -> None:
-    with pytest.raises(wire.WireError):
-        wire.decode(message)
+    with pytest.raises(interface.WireError):
+        interface.decode(message)
 
 
 def test_damaged_messages_give_a_value_or_a_wire_error() -> None:
     rng = random.Random(1)
-    message = wire.encode({"x": np.arange(6.0).reshape(2, 3), "s": np.array(["a"]), "b": b"raw", "l": [1, None, "t"]})
+    message = interface.encode(
+        {"x": np.arange(6.0).reshape(2, 3), "s": np.array(["a"]), "b": b"raw", "l": [1, None, "t"]}
+    )
     refused = 0
     for _ in range(3000):
         damaged = bytearray(message)
         for _ in range(rng.randint(1, 3)):
             damaged[rng.randrange(len(damaged))] = rng.randrange(256)
         try:
-            wire.decode(damaged)
-        except wire.WireError:
+            interface.decode(damaged)
+        except interface.WireError:
             refused += 1
     assert 1000 < refused < 3000, f"{refused} of 3000 damaged messages are refused"
 

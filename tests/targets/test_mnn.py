@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.findings import corpus
-from driftnet.findings.known import mask_of
+from driftnet.findings.known import issue_of
 from driftnet.findings.pipeline import examine, look
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
@@ -65,81 +65,81 @@ def one(op, x, *, output=None, opset=17, constants=None, **attributes):
     return models.case([node], {"x": x}, constants, outputs=[("y", element, x.shape)], opset=opset)
 
 
-def observe(lab, case, recipe=None):
-    return lab.observe(case, resolve("mnn"), recipe or {})
+def observe(runner, case, recipe=None):
+    return runner.observe(case, resolve("mnn"), recipe or {})
 
 
-def relative_error(lab, case, recipe):
+def relative_error(runner, case, recipe):
     """The worst error of any element of any feed, in units of the largest value that is right."""
-    observation = observe(lab, case, recipe)
+    observation = observe(runner, case, recipe)
     assert observation.last.outcome is Outcome.OK, f"{recipe}: {observation.last.message}\n{observation.last.log}"
-    pairs = zip(observation.outputs, lab.reference.run(case).outputs)
+    pairs = zip(observation.outputs, runner.reference.run(case).outputs)
     return max(float(np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()) for got, right in pairs)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
-def test_options_of_conversion_and_execution_keep_float_results(lab, recipe):
-    assert relative_error(lab, conv_net(), recipe) < 1e-5
+def test_options_of_conversion_and_execution_keep_float_results(runner, recipe):
+    assert relative_error(runner, conv_net(), recipe) < 1e-5
 
 
 @pytest.mark.parametrize("recipe", WEIGHT_ONLY, ids=name_of)
-def test_weight_only_quantisation_moves_results_by_as_much_as_its_bits_allow(lab, recipe):
-    error = relative_error(lab, conv_net(), recipe)
+def test_weight_only_quantization_moves_results_by_as_much_as_its_bits_allow(runner, recipe):
+    error = relative_error(runner, conv_net(), recipe)
     low, high = {8: (1e-4, 2e-2), 4: (1e-2, 0.3)}[recipe["weight_bits"]]
     assert low < error < high, f"{error:g} is not an error of {recipe['weight_bits']} bits"
 
 
 @pytest.mark.parametrize("recipe", OFFLINE, ids=name_of)
-def test_each_offline_method_works_with_each_form_of_calibration(lab, recipe):
-    assert 1e-4 < relative_error(lab, conv_net(), recipe) < 0.5
+def test_each_offline_method_works_with_each_form_of_calibration(runner, recipe):
+    assert 1e-4 < relative_error(runner, conv_net(), recipe) < 0.5
 
 
 @pytest.mark.parametrize("method", ["KL", "ADMM", "EMA"])
-def test_calibration_works_for_batches_however_few_samples_there_are(lab, method):
-    assert 1e-4 < relative_error(lab, conv_net(batch=3, samples=1), {"quantize": "offline", "method": method}) < 0.5
+def test_calibration_works_for_batches_however_few_samples_there_are(runner, method):
+    assert 1e-4 < relative_error(runner, conv_net(batch=3, samples=1), {"quantize": "offline", "method": method}) < 0.5
 
 
-def test_offline_methods_do_not_disturb_each_other_in_one_worker(lab):
+def test_offline_methods_do_not_disturb_each_other_in_one_worker(runner):
     for method in ("KL", "ADMM", "EMA", "KL", "EMA"):
-        observation = observe(lab, conv_net(), {"quantize": "offline", "method": method})
+        observation = observe(runner, conv_net(), {"quantize": "offline", "method": method})
         assert observation.last.outcome is Outcome.OK, f"{method} after others: {observation.last.message}"
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "float64", "int32", "int64"])
-def test_results_come_back_in_the_declared_type(lab, dtype):
+def test_results_come_back_in_the_declared_type(runner, dtype):
     case = one("Neg", np.array([[1, -2, 3]], dtype))
-    (outputs,) = observe(lab, case).outputs
+    (outputs,) = observe(runner, case).outputs
     assert outputs["y"].dtype == dtype
     assert outputs["y"].tolist() == [[-1, 2, -3]]
 
 
-def test_bool_results_come_back_as_bool(lab):
-    (outputs,) = observe(lab, one("Not", np.array([True, False]))).outputs
+def test_bool_results_come_back_as_bool(runner):
+    (outputs,) = observe(runner, one("Not", np.array([True, False]))).outputs
     assert outputs["y"].dtype == np.bool_
     assert outputs["y"].tolist() == [False, True]
 
 
-def test_scalars_and_empty_arrays_keep_their_shape(lab):
+def test_scalars_and_empty_arrays_keep_their_shape(runner):
     for x in (np.array(2, np.float32), np.zeros((0, 3), np.float32)):
-        (outputs,) = observe(lab, one("Neg", x)).outputs
+        (outputs,) = observe(runner, one("Neg", x)).outputs
         assert outputs["y"].shape == x.shape
 
 
-def test_feeds_of_different_shapes_run_in_one_session(lab):
+def test_feeds_of_different_shapes_run_in_one_session(runner):
     x = np.ones((1, 3), np.float32)
     node = helper.make_node("Neg", ["x"], ["y"])
     case = models.case(
         [node], {"x": x}, outputs=[("y", FLOAT, ("n", 3))], shapes={"x": ("n", 3)}, feeds=[{"x": np.ones((4, 3), "f")}]
     )
-    assert [outputs["y"].shape for outputs in observe(lab, case).outputs] == [(1, 3), (4, 3)]
+    assert [outputs["y"].shape for outputs in observe(runner, case).outputs] == [(1, 3), (4, 3)]
 
 
-def test_names_with_slashes_can_be_calibrated(lab):
+def test_names_with_slashes_can_be_calibrated(runner):
     case = conv_net()
     model = onnx.ModelProto.FromString(case.model)
     model.graph.input[0].name = model.graph.node[0].input[0] = "block/x"
     case = models.Case(model.SerializeToString(), tuple({"block/x": feed["x"]} for feed in case.feeds))
-    assert relative_error(lab, case, {"quantize": "offline"}) < 0.5
+    assert relative_error(runner, case, {"quantize": "offline"}) < 0.5
 
 
 @pytest.mark.parametrize(
@@ -165,31 +165,31 @@ def test_names_with_slashes_can_be_calibrated(lab):
                 constants={"s": np.array(1, np.float32), "z": np.array(0, np.int8)},
                 output=TensorProto.INT8,
             ),
-            "quantised graph outputs",
+            "quantized graph outputs",
             id="int8-output",
         ),
     ],
 )
-def test_a_documented_refusal_is_recognised(lab, case, rule):
-    verdict = look(case, resolve("mnn"), {}, lab)
+def test_a_documented_refusal_is_recognized(runner, case, rule):
+    verdict = look(case, resolve("mnn"), {}, runner)
     assert (verdict.word, verdict.rule) == (Word.REJECTS, rule), verdict.message
 
 
-def test_no_model_written_is_an_error_though_the_converter_reports_success(lab):
-    run = observe(lab, one("Hardmax", np.ones((2, 3), np.float32))).last
+def test_no_model_written_is_an_error_though_the_converter_reports_success(runner):
+    run = observe(runner, one("Hardmax", np.ones((2, 3), np.float32))).last
     assert (run.stage, run.outcome, run.message) == ("convert", Outcome.ERROR, "no model was written")
 
 
-def test_a_crash_is_an_observation(lab):
-    observation = observe(lab, one("Max", np.ones((2, 3), np.float32)))
+def test_a_crash_is_an_observation(runner):
+    observation = observe(runner, one("Max", np.ones((2, 3), np.float32)))
     assert observation.last.outcome is Outcome.CRASH, "Max of one operand crashes MNN's converter on 3.6.1"
     assert observation.last.signal == "SIGSEGV"
     assert "Max op" in observation.last.log, "what native code said before is kept"
-    assert observe(lab, models.relu()).last.outcome is Outcome.OK, "the next case runs in a new process"
+    assert observe(runner, models.relu()).last.outcome is Outcome.OK, "the next case runs in a new process"
 
 
-def test_a_crash_of_the_quantiser_is_an_observation(lab):
-    observation = observe(lab, one("LRN", np.ones((1, 4, 6, 6), np.float32), size=3), {"quantize": "offline"})
+def test_a_crash_of_the_quantizer_is_an_observation(runner):
+    observation = observe(runner, one("LRN", np.ones((1, 4, 6, 6), np.float32), size=3), {"quantize": "offline"})
     assert observation.last.stage == "quantize"
     assert observation.last.outcome is Outcome.CRASH, "KL on LRN crashes MNN 3.6.1, in a child of the worker"
     assert observation.last.signal == "SIGSEGV"
@@ -209,9 +209,11 @@ def test_images_keep_the_range_of_calibration(tmp_path):
     assert (tmp_path / "0000.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_what_does_not_run_is_not_the_quantisers_fault(lab):
+def test_what_does_not_run_is_not_the_quantizers_fault(runner):
     pooled = one("MaxPool", models.grid((1, 1, 2, 2)), kernel_shape=[1, 1])
-    known = mask_of(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
-    assert look(pooled, resolve("mnn"), {"quantize": "offline"}, lab).stage == "quantize", "calibration runs the model"
-    found = examine(pooled, resolve("mnn"), {"quantize": "offline"}, lab, [known])
-    assert found.known == known.id, "the crash of the float model explains that of the quantiser"
+    known = issue_of(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
+    assert look(pooled, resolve("mnn"), {"quantize": "offline"}, runner).stage == "quantize", (
+        "calibration runs the model"
+    )
+    found = examine(pooled, resolve("mnn"), {"quantize": "offline"}, runner, [known])
+    assert found.known == known.id, "the crash of the float model explains that of the quantizer"

@@ -38,14 +38,14 @@ OTHERS = [
 ]
 
 
-def observe(lab, recipe):
+def observe(runner, recipe):
     """(case, observation) of the small net."""
     case = conv_net()
-    return case, lab.observe(case, resolve("onnxruntime-quant"), recipe)
+    return case, runner.observe(case, resolve("onnxruntime-quant"), recipe)
 
 
 def quantized(recipe, folder):
-    """The graph that quantising the small net writes."""
+    """The graph that quantizing the small net writes."""
     case, options = conv_net(), effective(ONNXRUNTIME_QUANT, recipe)
     folder.mkdir(exist_ok=True)
     (folder / "model.onnx").write_bytes(case.model)
@@ -55,10 +55,10 @@ def quantized(recipe, folder):
 
 
 @pytest.mark.parametrize("recipe", STATIC + DYNAMIC + OTHERS, ids=name_of)
-def test_every_recipe_quantises_and_runs(lab, recipe):
-    case, observation = observe(lab, recipe)
+def test_every_recipe_quantizes_and_runs(runner, recipe):
+    case, observation = observe(runner, recipe)
     assert observation.last.outcome is Outcome.OK, f"{observation.last.message}\n{observation.last.log}"
-    for got, right in zip(observation.outputs, lab.reference.run(case).outputs):
+    for got, right in zip(observation.outputs, runner.reference.run(case).outputs):
         error = np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()
         assert 1e-4 < error < 0.1, f"{error:g} is no error of 8 bits"
 
@@ -68,7 +68,7 @@ def test_weights_keep_to_the_codes_of_the_declared_scheme(recipe, tmp_path):
     scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
     tensors = {t.name: onnx.numpy_helper.to_array(t) for t in quantized(recipe, tmp_path).initializer}
     codes = {name: x.astype(int) for name, x in tensors.items() if name in ("w_quantized", "v_quantized")}
-    assert codes, f"no quantised weights among {sorted(tensors)}"
+    assert codes, f"no quantized weights among {sorted(tensors)}"
     low, high = scheme.weight_codes
     for name, x in codes.items():
         assert low <= x.min() < x.max() <= high, f"{name} has codes {x.min()} to {x.max()}, not {low} to {high}"
@@ -91,23 +91,23 @@ def test_onnxruntime_knows_its_optimizers_by_these_names(tmp_path):
     case = models.case(
         nodes, {"x": models.grid((4,))}, {k: np.asarray(v) for k, v in constants.items()}, outputs=[("y", 1, (4,))]
     )
-    optimised = {}
+    optimized = {}
     for disabled in ((), ("FuseReluClip",)):
         settings = onnxruntime.SessionOptions()
         settings.optimized_model_filepath = str(tmp_path / f"{len(disabled)}.onnx")
         onnxruntime.InferenceSession(case.model, settings, disabled_optimizers=disabled)
-        optimised[disabled] = [n.op_type for n in onnx.load(settings.optimized_model_filepath).graph.node]
+        optimized[disabled] = [n.op_type for n in onnx.load(settings.optimized_model_filepath).graph.node]
     assert "FuseReluClip" in OPTIMIZERS
-    assert "Relu" not in optimised[()]
-    assert "Relu" in optimised[("FuseReluClip",)]
+    assert "Relu" not in optimized[()]
+    assert "Relu" in optimized[("FuseReluClip",)]
 
 
-def test_ranges_behind_float16_are_known_only_as_far_as_that_rounds(lab):
+def test_ranges_behind_float16_are_known_only_as_far_as_that_rounds(runner):
     """Calibration computes in float32 what a model of float16 rounds; the standard deviation of nearly equal values is
     another one then."""
     nodes = [
         helper.make_node("ReduceLogSumExp", ["x", "axes"], ["t"], keepdims=1),
-        helper.make_node("LayerNormalization", ["t", "t"], ["normalised", "mean", "s"], axis=0),
+        helper.make_node("LayerNormalization", ["t", "t"], ["normalized", "mean", "s"], axis=0),
         helper.make_node("Squeeze", ["s"], ["y"]),
         helper.make_node("Conv", ["v", "w"], ["z"]),
     ]
@@ -116,5 +116,5 @@ def test_ranges_behind_float16_are_known_only_as_far_as_that_rounds(lab):
     outputs = [("y", onnx.TensorProto.FLOAT, ()), ("z", onnx.TensorProto.FLOAT, one.shape)]
     constants = {"axes": np.int64([0, 2, 3]), "w": one}
     case = models.case(nodes, {"x": quarters, "v": one}, constants, outputs=outputs, opset=21)
-    verdict = look(case, resolve("onnxruntime-quant"), {}, lab)
+    verdict = look(case, resolve("onnxruntime-quant"), {}, runner)
     assert verdict.word is Word.AGREES, verdict.message

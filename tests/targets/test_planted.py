@@ -5,7 +5,7 @@ import pytest
 from driftnet.findings.pipeline import examine, look
 from driftnet.model.verdict import Kind, Outcome, Word
 from driftnet.on_grid.construct import construct
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
 from driftnet.targets.recipe import effective
@@ -30,8 +30,8 @@ def scaled(width):
     return models.case([node], {"x": models.grid(shape)}, constants, outputs=[("y", TensorProto.FLOAT, shape)])
 
 
-def verdict(lab, case, name, recipe=None):
-    return look(case, resolve(name), recipe or {}, lab)
+def verdict(runner, case, name, recipe=None):
+    return look(case, resolve(name), recipe or {}, runner)
 
 
 @pytest.mark.parametrize(
@@ -48,33 +48,35 @@ def verdict(lab, case, name, recipe=None):
         ("KEEPS_STATE", conv((1, 3, 4, 4), feeds=2), conv((1, 3, 4, 4))),
     ],
 )
-def test_a_planted_converter_or_executor_is_wrong_where_its_bug_is_in_play(lab, name, harmed, unharmed):
-    assert verdict(lab, harmed, f"tests.support.planted:{name}").word is Word.DIVERGES
-    assert verdict(lab, unharmed, f"tests.support.planted:{name}").word is Word.AGREES
-    assert verdict(lab, harmed, "mnn").word is Word.AGREES, "the real target is right"
+def test_a_planted_converter_or_executor_is_wrong_where_its_bug_is_in_play(runner, name, harmed, unharmed):
+    assert verdict(runner, harmed, f"tests.support.planted:{name}").word is Word.DIVERGES
+    assert verdict(runner, unharmed, f"tests.support.planted:{name}").word is Word.AGREES
+    assert verdict(runner, harmed, "mnn").word is Word.AGREES, "the real target is right"
 
 
 @pytest.mark.parametrize("name", ["TRUNCATES_WEIGHTS", "SHIFTS_ZERO_POINT"])
 @pytest.mark.parametrize("recipe", [{}, {"per_channel": True}], ids=["per-tensor", "per-channel"])
-def test_a_planted_quantiser_is_caught_on_the_grid_of_its_scheme(lab, name, recipe):
+def test_a_planted_quantizer_is_caught_on_the_grid_of_its_scheme(runner, name, recipe):
     scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
     case = construct(conv((1, 3, 4, 4)), scheme, 1)
-    assert verdict(lab, case, "onnxruntime-quant", recipe).word is Word.AGREES, "the real target is right"
-    assert verdict(lab, case, f"tests.support.planted:{name}", recipe).word is Word.DIVERGES
+    assert verdict(runner, case, "onnxruntime-quant", recipe).word is Word.AGREES, "the real target is right"
+    assert verdict(runner, case, f"tests.support.planted:{name}", recipe).word is Word.DIVERGES
 
 
-def test_an_uninitialised_element_is_told_from_a_wrong_one(lab):
-    finding = examine(models.relu(), resolve("tests.support.planted:LEAVES_AN_ELEMENT_UNINITIALISED"), {}, lab).finding
+def test_an_uninitialized_element_is_told_from_a_wrong_one(runner):
+    finding = examine(
+        models.relu(), resolve("tests.support.planted:LEAVES_AN_ELEMENT_UNINITIALISED"), {}, runner
+    ).finding
     assert finding.verdict.kind == Kind.NONDETERMINISTIC
 
 
-def test_a_planted_crash_is_survived(lab):
-    run = lab.observe(models.relu(), resolve("tests.support.planted:CRASHES"), {}).last
+def test_a_planted_crash_is_survived(runner):
+    run = runner.observe(models.relu(), resolve("tests.support.planted:CRASHES"), {}).last
     assert (run.stage, run.outcome, run.signal) == ("execute", Outcome.CRASH, "SIGSEGV")
-    assert verdict(lab, models.relu(), "tests.support.planted:LOSES_BIAS").word is Word.AGREES, "the next case runs"
+    assert verdict(runner, models.relu(), "tests.support.planted:LOSES_BIAS").word is Word.AGREES, "the next case runs"
 
 
 def test_a_planted_hang_ends_at_the_time_limit():
-    with Laboratory(timeout=1.0) as lab:
-        run = lab.observe(models.relu(), resolve("tests.support.planted:HANGS"), {}).last
+    with Runner(timeout=1.0) as runner:
+        run = runner.observe(models.relu(), resolve("tests.support.planted:HANGS"), {}).last
     assert (run.stage, run.outcome) == ("execute", Outcome.HANG)

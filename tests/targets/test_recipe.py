@@ -8,7 +8,7 @@ from driftnet.targets.interface import Option, Target
 from driftnet.util.errors import UserError
 
 OPTIONS = (
-    Option("level", "convert", (1, 0, 2), "optimisation level"),
+    Option("level", "convert", (1, 0, 2), "optimization level"),
     Option("quantize", "quantize", ("none", "kl", "ema"), "method"),
     Option("bits", "quantize", (8, 4), "width", when={"quantize": ("kl", "ema")}),
 )

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.model import svg as picture
+from driftnet.model import svg
 from driftnet.model.inspect import Case, Feed, elements, nodes
 from driftnet.util.files import replace_text
 from markupsafe import Markup
@@ -105,10 +105,10 @@ def _commands(saved: SavedCase) -> list[str]:
 
 
 def _shown(case: Case, expected: Sequence[Feed]) -> dict[str, Any]:
-    drawn = picture.picture(case.proto)
+    drawn = svg.picture(case.proto)
     printed = len(case.model) <= MOST_PRINTED
     return {
-        "picture": Markup(picture.svg(drawn, "The graph of the model")) if drawn else "",
+        "picture": Markup(svg.svg(drawn, "The graph of the model")) if drawn else "",
         "text": onnx.printer.to_text(case.proto) if printed else f"not shown: {len(case.model)} bytes",
         "nodes": nodes(case),
         "elements": elements(case),

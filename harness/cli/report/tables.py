@@ -61,7 +61,7 @@ def replay(console: Console, result: Result) -> None:
 
 
 def audit(console: Console, result: Result) -> None:
-    """The problems of a quantised model, the most telling question first."""
+    """The problems of a quantized model, the most telling question first."""
     colour = "red" if result["problems"] else "green"
     console.print(
         f"[{colour}]{result['verdict']}[/]: {counted(len(result['problems']), 'problem')}; "

@@ -1,4 +1,4 @@
-"""Reach: the outputs that quantisation does not reach, because the quantiser left everything before them alone.
+"""Reach: the outputs that quantization does not reach, because the quantizer left everything before them alone.
 
 No noise is in these: whatever the options, they are what the float model says, and the tiers for floats judge them.
 """
@@ -14,24 +14,24 @@ from driftnet.oracle.question import Question
 
 
 def untouched(question: Question) -> frozenset[str]:
-    """The outputs before which an artifact holds nothing that quantises; none without an artifact that tells."""
+    """The outputs before which an artifact holds nothing that quantizes; none without an artifact that tells."""
     told, artifact = question.artifact or {}, question.written
     if artifact is None:
         floats = "operations" in told and not told.get("tensors") and not told.get("layers")
         return frozenset(question.graph.outputs if floats else ())
-    reached = set(_quantised(artifact, question.graph))
+    reached = set(_quantized(artifact, question.graph))
     return frozenset(artifact.outputs) - reached
 
 
-def _quantised(artifact: Graph, model: Graph) -> Iterator[str]:
-    """The tensors of `artifact` that something which quantises has made, or that depend on such a tensor."""
+def _quantized(artifact: Graph, model: Graph) -> Iterator[str]:
+    """The tensors of `artifact` that something which quantizes has made, or that depend on such a tensor."""
     kept = kept_by(model)
     reached: set[str] = set()
     for node in artifact.nodes:
-        if not reached.isdisjoint((*node.inputs, *captured(node))) or (_quantises(node) and not kept(node)):
+        if not reached.isdisjoint((*node.inputs, *captured(node))) or (_quantizes(node) and not kept(node)):
             reached.update(node.outputs)
             yield from node.outputs
 
 
-def _quantises(node: Node) -> bool:
+def _quantizes(node: Node) -> bool:
     return node.op in QUANTISED or node.op.startswith(CONTRIB)

@@ -33,7 +33,7 @@ def _attention(node: Node, operands: Operands, context: Context) -> Results:
     masked = _masked(node, capped, operand(operands, 3), operand(operands, 6))
     weights = softmax(masked)
     y = products(np.matmul, weights, values, values.shape[-2]).ball(q.dtype)
-    if operands[0].middle.ndim == 3:
+    if operands[0].midpoint.ndim == 3:
         y = moved(y, lambda a: np.swapaxes(a, 1, 2).reshape(a.shape[0], a.shape[2], -1))
     stage = int(attribute(node, "qk_matmul_output_mode", 0))
     if stage in (1, 2) and context.opset < 24:  # there the mask came before the cap
@@ -43,7 +43,7 @@ def _attention(node: Node, operands: Operands, context: Context) -> Results:
 
 def _by_head(x: Ball, heads: int) -> Ball:
     """(B, H, S, D), of (B, S, H D) too."""
-    if x.middle.ndim == 4:
+    if x.midpoint.ndim == 4:
         return x
     return moved(x, lambda a: np.swapaxes(a.reshape(*a.shape[:2], heads, -1), 1, 2))
 
@@ -97,7 +97,7 @@ def _rotary_embedding(node: Node, operands: Operands, context: Context) -> Resul
         return result
 
     y = joined([whole, real, imaginary], placed)
-    if x.middle.ndim == 3:
+    if x.midpoint.ndim == 3:
         y = moved(y, lambda v: np.swapaxes(v, 1, 2).reshape(x.shape))
     return [y]
 

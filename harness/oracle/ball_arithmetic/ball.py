@@ -1,7 +1,7 @@
 """Ball: a tensor that is known up to rounding.
 
-Ball arithmetic: an element lies in [middle - radius, middle + radius]. The middle is computed in float64; the radius
-takes in the operands' radii and the roundings that a right implementation makes in the tensor's own dtype:
+Ball arithmetic: an element lies in [midpoint - radius, midpoint + radius]. The midpoint is computed in float64; the
+radius takes in the operands' radii and the roundings that a right implementation makes in the tensor's own dtype:
 
     fl(a op b) = (a op b)(1 + d) + e,   |d| <= u, |e| <= eta
 
@@ -9,9 +9,9 @@ with u the unit roundoff and eta the smallest normal number, because engines flu
 of less than 32 bits the smallest subnormal one). A tensor of float64 may be computed in float32: mobile engines do.
 
 Three kinds of elements:
-    finite middle, finite radius    a number in that interval
-    infinite or NaN middle, radius 0    that very infinity, or NaN
-    infinite radius (middle 0)    undecided: anything, NaN included. It stays so in whatever is computed from it
+    finite midpoint, finite radius    a number in that interval
+    infinite or NaN midpoint, radius 0    that very infinity, or NaN
+    infinite radius (midpoint 0)    undecided: anything, NaN included. It stays so in whatever is computed from it
 """
 
 from __future__ import annotations
@@ -64,25 +64,25 @@ class Open(Undecided):
 
 @dataclass(frozen=True, eq=False)
 class Ball:
-    """A tensor between middle - radius and middle + radius.
+    """A tensor between midpoint - radius and midpoint + radius.
 
-    middle  float64; for exact integers, truth values and strings the array in its own dtype (int4 in int8)
-    radius  float64 of the same shape, or None: exactly the middle. Uncertain truth values are 0.5 +- 0.5
+    midpoint  float64; for exact integers, truth values and strings the array in its own dtype (int4 in int8)
+    radius  float64 of the same shape, or None: exactly the midpoint. Uncertain truth values are 0.5 +- 0.5
     dtype   what the tensor has in the model; int4 and uint4 included
     """
 
-    middle: Array
+    midpoint: Array
     radius: Array | None
     dtype: np.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return self.middle.shape
+        return self.midpoint.shape
 
     @property
     def numbers(self) -> Array:
-        """The middle in float64."""
-        return self.middle if self.middle.dtype == np.float64 else self.middle.astype(np.float64)
+        """The midpoint in float64."""
+        return self.midpoint if self.midpoint.dtype == np.float64 else self.midpoint.astype(np.float64)
 
     @property
     def error(self) -> Array:
@@ -118,55 +118,55 @@ def held(x: Array) -> Ball:
     ball = exact(x)
     if x.dtype != np.float64 or not (lost := np.nan_to_num(np.abs(x - x.astype(np.float32)), nan=0.0)).any():
         return ball
-    return Ball(ball.middle, lost, ball.dtype)
+    return Ball(ball.midpoint, lost, ball.dtype)
 
 
 def value(ball: Ball) -> Array:
     """The array in its own dtype. Raises Undecided where it is not exactly known."""
     if ball.radius is not None and ball.radius.any():
         raise Undecided("a parameter depends on rounding")
-    return np.asarray(ball.middle.astype(ball.dtype if ball.dtype not in NARROW else ball.middle.dtype, copy=False))
+    return np.asarray(ball.midpoint.astype(ball.dtype if ball.dtype not in NARROW else ball.midpoint.dtype, copy=False))
 
 
 def rounded(
-    middle: Number, radius: Number, dtype: np.dtype, *, roundings: float = 2.0, size: Number | None = None
+    midpoint: Number, radius: Number, dtype: np.dtype, *, roundings: float = 2.0, size: Number | None = None
 ) -> Ball:
-    """The ball around `middle`, known to `radius`, after `roundings` roundings of numbers as large as `size`.
+    """The ball around `midpoint`, known to `radius`, after `roundings` roundings of numbers as large as `size`.
 
-    size   |middle| by default; for a sum that of its terms together. An integer dtype does not round.
+    size   |midpoint| by default; for a sum that of its terms together. An integer dtype does not round.
     What may overflow is undecided, because an engine may keep more range on the way. An infinity or NaN is known where
     radius is 0, and undecided otherwise.
     """
     if not is_float(dtype):
-        return widened(middle, radius, dtype)
-    middle = np.asarray(middle)
-    form, magnitude = format_of(dtype), np.abs(middle)
+        return widened(midpoint, radius, dtype)
+    midpoint = np.asarray(midpoint)
+    form, magnitude = format_of(dtype), np.abs(midpoint)
     size = magnitude if size is None else np.asarray(size)
     error = radius + (roundings * form.unit) * (size + radius) + form.tiny * (size != 0)
     odd = ~(magnitude + error <= form.largest)
     if odd.any():
-        known = odd & ~np.isfinite(middle) & (np.asarray(radius) == 0)
+        known = odd & ~np.isfinite(midpoint) & (np.asarray(radius) == 0)
         error = np.where(odd, np.where(known, 0.0, np.inf), error)
-        middle = np.where(odd & ~known, 0.0, middle)
-    return Ball(middle, spread(error, middle.shape), dtype)
+        midpoint = np.where(odd & ~known, 0.0, midpoint)
+    return Ball(midpoint, spread(error, midpoint.shape), dtype)
 
 
-def widened(middle: Number, radius: Number, dtype: np.dtype) -> Ball:
-    """The ball around `middle` with `radius`, no rounding added; undecided where either makes no sense.
+def widened(midpoint: Number, radius: Number, dtype: np.dtype) -> Ball:
+    """The ball around `midpoint` with `radius`, no rounding added; undecided where either makes no sense.
 
     Integers that may lie beyond the range of their dtype, or that float64 does not hold, are undecided.
     """
-    middle = np.asarray(middle, np.float64)
-    radius = spread(np.asarray(radius, np.float64), middle.shape)
-    odd = ~np.isfinite(middle + radius)
+    midpoint = np.asarray(midpoint, np.float64)
+    radius = spread(np.asarray(radius, np.float64), midpoint.shape)
+    odd = ~np.isfinite(midpoint + radius)
     if odd.any():
-        odd &= ~((radius == 0) | ((radius < np.inf) & np.isfinite(middle)))
+        odd &= ~((radius == 0) | ((radius < np.inf) & np.isfinite(midpoint)))
     if dtype.kind in "iu":
         least, most = range_of(dtype)
-        odd |= ~((middle - radius >= least) & (middle + radius <= most))
+        odd |= ~((midpoint - radius >= least) & (midpoint + radius <= most))
     if odd.any():
-        middle, radius = np.where(odd, 0.0, middle), np.where(odd, np.inf, radius)
-    return Ball(middle, radius, dtype)
+        midpoint, radius = np.where(odd, 0.0, midpoint), np.where(odd, np.inf, radius)
+    return Ball(midpoint, radius, dtype)
 
 
 def spread(x: Array, shape: tuple[int, ...]) -> Array:
@@ -196,11 +196,11 @@ def between(low: Number, high: Number, dtype: np.dtype) -> Ball:
     own = 2.0**-52 * np.maximum(np.abs(low), np.abs(high)) if is_float(dtype) else 0.0  # our own rounding
     with np.errstate(invalid="ignore"):  # an end may be an infinity
         half = (high - low) / 2
-        middle, radius = low + half, np.where(half == 0, 0.0, half + own)
+        midpoint, radius = low + half, np.where(half == 0, 0.0, half + own)
     infinite = np.isnan(half) & (low == high)
     if infinite.any():
-        middle, radius = np.where(infinite, low, middle), np.where(infinite, 0.0, radius)
-    return widened(middle, radius, dtype)
+        midpoint, radius = np.where(infinite, low, midpoint), np.where(infinite, 0.0, radius)
+    return widened(midpoint, radius, dtype)
 
 
 def hull(balls: Sequence[Ball]) -> Ball:

@@ -1,4 +1,4 @@
-"""The operators of com.microsoft that quantisers write, and those that fuse what they wrote.
+"""The operators of com.microsoft that quantizers write, and those that fuse what they wrote.
 
 Most are a float operator between a DequantizeLinear and a QuantizeLinear, and are followed just so. Kernels that look a
 function up in a table of 256 codes, or that fold zero points into the sum, round once or twice more before they decide.
@@ -138,8 +138,8 @@ def _to_float(total: Sum, a_scale: Ball, b_scale: Ball, bias: Ball | None) -> Ba
     step = s_a.numbers * s_b.numbers
     slack = s_a.error * (s_b.numbers + s_b.error) + s_a.numbers * s_b.error
     size = total.size * step
-    radius = total.radius * (step + slack) + np.abs(total.middle) * slack
-    return Sum(total.middle * step, radius, size, total.terms).plus(bias).ball(FLOAT)
+    radius = total.radius * (step + slack) + np.abs(total.midpoint) * slack
+    return Sum(total.midpoint * step, radius, size, total.terms).plus(bias).ball(FLOAT)
 
 
 @rule("com.microsoft.DynamicQuantizeMatMul")
@@ -156,7 +156,7 @@ def fused_matmul(node: Node, operands: Operands, context: Context) -> Results:
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
         raise Undecided("batch dims that are exchanged too")
     a, b = (
-        moved(x, lambda values: values.swapaxes(-1, -2)) if attribute(node, name, 0) and x.middle.ndim > 1 else x
+        moved(x, lambda values: values.swapaxes(-1, -2)) if attribute(node, name, 0) and x.midpoint.ndim > 1 else x
         for x, name in zip(operands, ("transA", "transB"))
     )
     return [products(np.matmul, a, b, a.shape[-1]).times(attribute(node, "alpha", 1.0)).ball(a.dtype)]
@@ -189,7 +189,7 @@ def _activated(node: Node, total: Sum, dtype: np.dtype, numbers: Sequence[float]
 def matmul_nbits(node: Node, operands: Operands, context: Context) -> Results:
     """A W', W (N, K) in codes of a few bits, one scale and zero point a block of K"""
     if attribute(node, "accuracy_level", 0) == 4 or operand(operands, 4) is not None:
-        raise Undecided("an operand that is quantised on the way, or blocks in another order")
+        raise Undecided("an operand that is quantized on the way, or blocks in another order")
     n, k, block = (int(node.attributes[name]) for name in ("N", "K", "block_size"))
     bits, blocks = int(attribute(node, "bits", 4)), -(-k // block)
     x, steps, given = operands[0], value(operands[2]).reshape(n, blocks, 1), operand(operands, 3)
@@ -204,7 +204,7 @@ def matmul_nbits(node: Node, operands: Operands, context: Context) -> Results:
 
 @rule("com.microsoft.GatherBlockQuantized")
 def gather_block_quantized(node: Node, operands: Operands, context: Context) -> Results:
-    """Rows of a table in codes of a few bits, one scale and zero point a block of the quantised axis"""
+    """Rows of a table in codes of a few bits, one scale and zero point a block of the quantized axis"""
     table, indices, scale, zero = (value(operands[k]) if operand(operands, k) else None for k in range(4))
     if table is None or indices is None or scale is None or is_float(operands[0].dtype):
         raise Undecided("a table of narrow floats")
@@ -234,7 +234,7 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 
 @rule("com.microsoft.DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(node: Node, operands: Operands, context: Context) -> Results:
-    """LSTM whose input, and whose state before every step, are quantised as DynamicQuantizeLinear does
+    """LSTM whose input, and whose state before every step, are quantized as DynamicQuantizeLinear does
 
     The weights are (D, I, 4 H) and (D, H, 4 H) in codes, with a scale and zero point a direction or a gate.
     """
@@ -269,6 +269,6 @@ def _as_quantized(x: Ball, node: Node, context: Context) -> Ball:
 
 
 def _near(x: Ball) -> Ball:
-    """x quantised in parts, as engines split a batch among threads: each part within one step of the whole's range."""
+    """x quantized in parts, as engines split a batch among threads: each part within one step of the whole's range."""
     width = max(x.high.max(initial=0.0), 0.0) - min(x.low.min(initial=0.0), 0.0)
     return widened(x.numbers, x.error + width / 255, x.dtype)

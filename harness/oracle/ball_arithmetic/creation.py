@@ -22,7 +22,7 @@ def shape(node: Node, operands: Operands, context: Context) -> Results:
 @rule("Size")
 def size(node: Node, operands: Operands, context: Context) -> Results:
     """How many elements x has"""
-    return [exact(np.array(operands[0].middle.size, np.int64))]
+    return [exact(np.array(operands[0].midpoint.size, np.int64))]
 
 
 @rule("ConstantOfShape")
@@ -42,10 +42,10 @@ def range_(node: Node, operands: Operands, context: Context) -> Results:
     count = max(math.ceil(exactly), 0)
     if exactly != count and abs(exactly - round(exactly)) < 1e-4 * abs(exactly):
         raise Undecided("how many elements there are depends on rounding")
-    middle = float(start) + float(delta) * np.arange(count)
-    if (middle.astype(start.dtype) == middle).all():
-        return [exact(middle.astype(start.dtype))]
-    return [rounded(middle, 0.0, start.dtype, roundings=count + 1.0, size=abs(float(start)) + np.abs(middle))]
+    midpoint = float(start) + float(delta) * np.arange(count)
+    if (midpoint.astype(start.dtype) == midpoint).all():
+        return [exact(midpoint.astype(start.dtype))]
+    return [rounded(midpoint, 0.0, start.dtype, roundings=count + 1.0, size=abs(float(start)) + np.abs(midpoint))]
 
 
 @rule("EyeLike")

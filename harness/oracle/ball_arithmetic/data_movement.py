@@ -47,7 +47,7 @@ def squeeze(node: Node, operands: Operands, context: Context) -> Results:
 def unsqueeze(node: Node, operands: Operands, context: Context) -> Results:
     """With new axes of size 1"""
     axes = parameter(node, operands, 1, "axes") or []
-    rank = operands[0].middle.ndim + len(axes)
+    rank = operands[0].midpoint.ndim + len(axes)
     new = {axis % rank for axis in axes}
     sizes = iter(operands[0].shape)
     shape = [1 if axis in new else next(sizes) for axis in range(rank)]
@@ -73,9 +73,9 @@ def split(node: Node, operands: Operands, context: Context) -> Results:
 
 def pieces(ball: Ball, ends: list[int], axis: int) -> list[Ball]:
     """`ball` cut along an axis before each of the positions `ends`."""
-    middles = np.split(ball.middle, ends, axis)
-    radii = [None] * len(middles) if ball.radius is None else np.split(ball.radius, ends, axis)
-    return [Ball(m, r, ball.dtype) for m, r in zip(middles, radii)]
+    midpoints = np.split(ball.midpoint, ends, axis)
+    radii = [None] * len(midpoints) if ball.radius is None else np.split(ball.radius, ends, axis)
+    return [Ball(m, r, ball.dtype) for m, r in zip(midpoints, radii)]
 
 
 @rule("Slice")
@@ -85,7 +85,7 @@ def slice_(node: Node, operands: Operands, context: Context) -> Results:
     ends = parameter(node, operands, 2, "ends") or []
     axes = parameter(node, operands, 3, "axes") or range(len(starts))
     steps = integers(operands, 4) or [1] * len(starts)
-    where = [slice(None)] * operands[0].middle.ndim
+    where = [slice(None)] * operands[0].midpoint.ndim
     for axis, start, end, step in zip(axes, starts, ends, steps):
         # Counted from the end, what lies before the first element is clamped to it by Python too.
         where[axis] = slice(start, end, step)
@@ -98,7 +98,7 @@ def pad(node: Node, operands: Operands, context: Context) -> Results:
     x: Ball = operands[0]
     pads = parameter(node, operands, 1, "pads") or []
     axes = integers(operands, 3) or list(range(len(pads) // 2))
-    before, after = [0] * x.middle.ndim, [0] * x.middle.ndim
+    before, after = [0] * x.midpoint.ndim, [0] * x.midpoint.ndim
     for k, axis in enumerate(axes):
         before[axis], after[axis] = pads[k], pads[k + len(axes)]
     mode = attribute(node, "mode", "constant")
@@ -106,7 +106,7 @@ def pad(node: Node, operands: Operands, context: Context) -> Results:
         given = operand(operands, 2)
         if given is None:
             return [padded(x, before, after, attribute(node, "value", 0.0))]
-        return [padded(x, before, after, given.middle.reshape(())[()], float(np.max(given.error)))]
+        return [padded(x, before, after, given.midpoint.reshape(())[()], float(np.max(given.error)))]
     positions = [reach(n, p, q, mode) for n, p, q in zip(x.shape, before, after)]
     return [moved(x, lambda values: values[np.ix_(*positions)])]
 
@@ -124,7 +124,7 @@ def padded(x: Ball, before: list[int], after: list[int], fill: object, error: fl
         return result
 
     if x.radius is None and not error:
-        return Ball(surrounded(x.middle, "" if x.middle.dtype == object else fill), None, x.dtype)
+        return Ball(surrounded(x.midpoint, "" if x.midpoint.dtype == object else fill), None, x.dtype)
     return Ball(surrounded(x.numbers, fill), surrounded(np.broadcast_to(x.error, x.shape), error), x.dtype)
 
 
@@ -185,8 +185,8 @@ def center_crop_pad(node: Node, operands: Operands, context: Context) -> Results
     """Axes cropped or padded with zeros to given sizes; of an odd difference the end gets the larger part"""
     x: Ball = operands[0]
     sizes = integers(operands, 1) or []
-    before, after = [0] * x.middle.ndim, [0] * x.middle.ndim
-    for axis, size in zip(attribute(node, "axes", range(x.middle.ndim)), sizes):
+    before, after = [0] * x.midpoint.ndim, [0] * x.midpoint.ndim
+    for axis, size in zip(attribute(node, "axes", range(x.midpoint.ndim)), sizes):
         missing = size - x.shape[axis]
         before[axis] = missing // 2 if missing > 0 else -(-missing // 2)
         after[axis] = missing - before[axis]

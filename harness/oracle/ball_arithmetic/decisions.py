@@ -42,7 +42,7 @@ def _order(node: Node, operands: Operands, context: Context) -> Results:
     x, y = operands
     test = ORDERS[node.op]
     if x.radius is None and y.radius is None:
-        return [exact(np.asarray(test(x.middle, y.middle)))]
+        return [exact(np.asarray(test(x.midpoint, y.midpoint)))]
     if node.op.startswith("Less"):
         surely, possibly = test(x.high, y.low), test(x.low, y.high)
     else:
@@ -54,7 +54,7 @@ def _order(node: Node, operands: Operands, context: Context) -> Results:
 def _equal(node: Node, operands: Operands, context: Context) -> Results:
     x, y = operands
     if x.radius is None and y.radius is None:
-        return [exact(np.asarray(x.middle == y.middle, bool))]
+        return [exact(np.asarray(x.midpoint == y.midpoint, bool))]
     surely = (x.numbers == y.numbers) & (x.error + y.error == 0)
     return [_open(surely, (x.low <= y.high) & (y.low <= x.high), x.undecided | y.undecided)]
 
@@ -112,7 +112,7 @@ def _step(node: Node, operands: Operands, context: Context) -> Results:
 def monotone(function: Callable[[Array], Array], x: Ball, dtype: np.dtype) -> Ball:
     """A monotone function whose results of exact numbers are exact; undecided where x is, or is NaN."""
     if x.radius is None:
-        values = np.asarray(function(x.middle))
+        values = np.asarray(function(x.midpoint))
         if not is_float(x.dtype) or not np.isnan(values).any():
             return Ball(values, None, dtype)
     return undecided_where(x.undecided, between(function(x.low), function(x.high), dtype))
@@ -137,7 +137,7 @@ def cast(x: Ball, to: np.dtype) -> Ball:
     if is_float(to):
         return _cast_to_float(x, to)
     if x.radius is None and not is_float(x.dtype):
-        return exact(x.middle.astype(to))
+        return exact(x.midpoint.astype(to))
     ends = [np.trunc(x.low), np.trunc(x.high)]
     if to in NARROW:  # onnxruntime rounds halves away from zero, onnx.reference cuts
         ends += [np.trunc(x.low + np.copysign(0.5, x.low)), np.trunc(x.high + np.copysign(0.5, x.high))]
@@ -150,7 +150,7 @@ def _cast_to_float(x: Ball, to: np.dtype) -> Ball:
     if held.all():
         return Ball(x.numbers, None, to)
     result = rounded(x.numbers, x.error, to, roundings=1)
-    return Ball(result.middle, np.where(held, 0.0, result.error), to)
+    return Ball(result.midpoint, np.where(held, 0.0, result.error), to)
 
 
 def _cast_string(x: Ball, to: np.dtype) -> Ball:

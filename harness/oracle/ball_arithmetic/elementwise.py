@@ -32,7 +32,7 @@ from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, ru
 def add(x: Ball, y: Ball) -> Ball:
     """x + y"""
     if is_wrapping(x, y):
-        return Ball(np.asarray(x.middle + y.middle), None, x.dtype)
+        return Ball(np.asarray(x.midpoint + y.midpoint), None, x.dtype)
     a, b = x.numbers, y.numbers
     return rounded(a + b, x.error + y.error, x.dtype, size=np.abs(a) + np.abs(b))
 
@@ -45,14 +45,14 @@ def negated(x: Ball) -> Ball:
 def _mirrored(x: Ball, function: Callable[[Array], Array]) -> Ball:
     """`function` of x, which gives x or -x: of integers the least has no opposite."""
     if x.radius is None or is_float(x.dtype):
-        return Ball(np.asarray(function(x.middle)), x.radius, x.dtype)
-    return widened(function(x.middle), x.radius, x.dtype)
+        return Ball(np.asarray(function(x.midpoint)), x.radius, x.dtype)
+    return widened(function(x.midpoint), x.radius, x.dtype)
 
 
 def multiply(x: Ball, y: Ball) -> Ball:
     """x y"""
     if is_wrapping(x, y):
-        return Ball(np.asarray(x.middle * y.middle), None, x.dtype)
+        return Ball(np.asarray(x.midpoint * y.midpoint), None, x.dtype)
     a, b = x.numbers, y.numbers
     if x.radius is None and y.radius is None:
         return rounded(a * b, 0.0, x.dtype)
@@ -77,10 +77,10 @@ def divide(x: Ball, y: Ball) -> Ball:
 
 
 def _whole_quotient(x: Ball, y: Ball) -> Ball:
-    divisor = np.where(y.middle == 0, 1, y.middle)
-    quotient = x.middle // divisor
-    quotient = quotient + ((quotient < 0) & (quotient * divisor != x.middle)).astype(x.middle.dtype)
-    return undecided_where(y.middle == 0, Ball(quotient, None, x.dtype))
+    divisor = np.where(y.midpoint == 0, 1, y.midpoint)
+    quotient = x.midpoint // divisor
+    quotient = quotient + ((quotient < 0) & (quotient * divisor != x.midpoint)).astype(x.midpoint.dtype)
+    return undecided_where(y.midpoint == 0, Ball(quotient, None, x.dtype))
 
 
 def is_wrapping(*balls: Ball) -> bool:
@@ -100,7 +100,7 @@ def smaller(x: Ball, y: Ball) -> Ball:
 
 def _selected(x: Ball, y: Ball, choose: Callable[[Array, Array], Array]) -> Ball:
     if is_wrapping(x, y):
-        return Ball(np.asarray(choose(x.middle, y.middle)), None, x.dtype)
+        return Ball(np.asarray(choose(x.midpoint, y.midpoint)), None, x.dtype)
     chosen = between(choose(x.low, y.low), choose(x.high, y.high), x.dtype)
     return undecided_where(x.undecided | y.undecided, chosen)
 
@@ -109,23 +109,23 @@ def select(condition: Ball, x: Ball, y: Ball) -> Ball:
     """x where the condition holds, else y; where it may or may not, the hull of both."""
     if condition.radius is None:
         if x.radius is None and y.radius is None:
-            return Ball(np.asarray(np.where(condition.middle, x.middle, y.middle)), None, x.dtype)
-        middle = np.where(condition.middle, x.numbers, y.numbers)
-        return Ball(middle, spread(np.where(condition.middle, x.error, y.error), middle.shape), x.dtype)
+            return Ball(np.asarray(np.where(condition.midpoint, x.midpoint, y.midpoint)), None, x.dtype)
+        midpoint = np.where(condition.midpoint, x.numbers, y.numbers)
+        return Ball(midpoint, spread(np.where(condition.midpoint, x.error, y.error), midpoint.shape), x.dtype)
     if x.dtype.kind not in "biuf" and not is_float(x.dtype):
         raise Undecided("a choice between strings depends on rounding")
     shape = np.broadcast_shapes(condition.shape, x.shape, y.shape)
     x, y = broadcast(x, shape), broadcast(y, shape)
     either = hull([x, y])
-    chosen, open_ = condition.middle > 0.5, condition.error > 0
-    middle = np.where(open_, either.middle, np.where(chosen, x.numbers, y.numbers))
-    return Ball(middle, np.where(open_, either.error, np.where(chosen, x.error, y.error)), x.dtype)
+    chosen, open_ = condition.midpoint > 0.5, condition.error > 0
+    midpoint = np.where(open_, either.midpoint, np.where(chosen, x.numbers, y.numbers))
+    return Ball(midpoint, np.where(open_, either.error, np.where(chosen, x.error, y.error)), x.dtype)
 
 
 def broadcast(ball: Ball, shape: tuple[int, ...]) -> Ball:
     """`ball` broadcast to a shape."""
     radius = None if ball.radius is None else spread(ball.radius, shape)
-    return Ball(spread(ball.middle, shape), radius, ball.dtype)
+    return Ball(spread(ball.midpoint, shape), radius, ball.dtype)
 
 
 def absolute(x: Ball) -> Ball:
@@ -147,7 +147,7 @@ def _add(node: Node, operands: Operands, context: Context) -> Results:
 def _subtract(node: Node, operands: Operands, context: Context) -> Results:
     x, y = operands
     if is_wrapping(x, y):
-        return [Ball(np.asarray(x.middle - y.middle), None, x.dtype)]
+        return [Ball(np.asarray(x.midpoint - y.midpoint), None, x.dtype)]
     return [add(x, negated(y))]
 
 
@@ -192,7 +192,7 @@ def _clip(node: Node, operands: Operands, context: Context) -> Results:
 @rule("Relu")
 def _relu(node: Node, operands: Operands, context: Context) -> Results:
     x = operands[0]
-    return [larger(x, Ball(np.zeros((), x.middle.dtype), None, x.dtype))]
+    return [larger(x, Ball(np.zeros((), x.midpoint.dtype), None, x.dtype))]
 
 
 @rule("Neg")
@@ -217,9 +217,9 @@ def _mod(node: Node, operands: Operands, context: Context) -> Results:
     x, y = operands
     truncated = node.attributes.get("fmod", 0)
     if is_wrapping(x, y):
-        divisor = np.where(y.middle == 0, 1, y.middle)
-        remainder = (np.fmod if truncated else np.mod)(x.middle, divisor)
-        return [undecided_where(y.middle == 0, Ball(remainder, None, x.dtype))]
+        divisor = np.where(y.midpoint == 0, 1, y.midpoint)
+        remainder = (np.fmod if truncated else np.mod)(x.midpoint, divisor)
+        return [undecided_where(y.midpoint == 0, Ball(remainder, None, x.dtype))]
     quotient = divide(x, y)
     whole = (np.trunc if truncated else np.floor)(quotient.low)
     jump = whole != (np.trunc if truncated else np.floor)(quotient.high)

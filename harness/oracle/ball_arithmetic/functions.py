@@ -39,12 +39,14 @@ UNIT = 2.0**-24
 DEFAULT = (0.0, 4 * UNIT, 0.0)
 
 
-def approximated(middle: Array, radius: Array | float, dtype: np.dtype, operator: str, factor: float = 1.0) -> Ball:
-    """The ball around `middle`, known to `radius`, as an engine's `operator` may give it, `factor` times as far off."""
+def approximated(midpoint: Array, radius: Array | float, dtype: np.dtype, operator: str, factor: float = 1.0) -> Ball:
+    """The ball around `midpoint`, known to `radius`, as an `operator` may give it, `factor` times as far off."""
     absolute, relative, _ = APPROXIMATIONS.get(operator, DEFAULT)
-    size = np.abs(middle) + radius
+    size = np.abs(midpoint) + radius
     off = (factor * absolute + relative * size) / UNIT
-    return rounded(middle, radius, dtype, roundings=1, size=size + (off if format_of(dtype).unit == UNIT else off / 4))
+    return rounded(
+        midpoint, radius, dtype, roundings=1, size=size + (off if format_of(dtype).unit == UNIT else off / 4)
+    )
 
 
 def through(function: Function, x: Ball, operator: str, turns: Sequence[Turn] = (), factor: float = 1.0) -> Ball:
@@ -53,7 +55,7 @@ def through(function: Function, x: Ball, operator: str, turns: Sequence[Turn] = 
     factor   what the absolute error of the approximation is multiplied by
     """
     if x.radius is None:
-        return approximated(np.asarray(function(x.middle)), 0.0, x.dtype, operator, factor)
+        return approximated(np.asarray(function(x.midpoint)), 0.0, x.dtype, operator, factor)
     low, high = x.low, x.high
     a, b = function(low), function(high)
     least, most = np.minimum(a, b), np.maximum(a, b)
@@ -197,7 +199,7 @@ def _leaky_relu(node: Node, operands: Operands, context: Context) -> Results:
 @rule("PRelu")
 def _prelu(node: Node, operands: Operands, context: Context) -> Results:
     x, slope = operands
-    zero = Ball(np.zeros((), x.middle.dtype), None, x.dtype)
+    zero = Ball(np.zeros((), x.midpoint.dtype), None, x.dtype)
     return [add(larger(x, zero), multiply(smaller(x, zero), slope))]
 
 

@@ -43,7 +43,7 @@ def resize(node: Node, operands: Operands, context: Context) -> Results:
     x: Ball = operands[0]
     old = context.opset < 11
     transform = "asymmetric" if old else attribute(node, _MODE, "half_pixel")
-    outside = unsure = np.zeros((1,) * x.middle.ndim, np.bool_)
+    outside = unsure = np.zeros((1,) * x.midpoint.ndim, np.bool_)
     y = x
     for along in _axes(node, operands, transform, old):
         if along.scale == 1.0 and (along.start, along.end) == (0.0, 1.0):
@@ -53,14 +53,14 @@ def resize(node: Node, operands: Operands, context: Context) -> Results:
         where = positions(transform, along)
         y = _along(node, y, along, where, old)
         if transform == "tf_crop_and_resize":
-            shape = [-1 if k == along.axis else 1 for k in range(x.middle.ndim)]
+            shape = [-1 if k == along.axis else 1 for k in range(x.midpoint.ndim)]
             low, high, last = where.p - where.slack, where.p + where.slack, along.n - 1
             outside = outside | ((high < 0) | (low > last)).reshape(shape)
             unsure = unsure | (((low < 0) & (high >= 0)) | ((low <= last) & (high > last))).reshape(shape)
     if outside.any():
         fill = float(attribute(node, "extrapolation_value", 0.0))
         radius = None if y.radius is None else np.where(outside, 0.0, y.radius)
-        y = Ball(np.where(outside, fill, y.middle), radius, y.dtype)
+        y = Ball(np.where(outside, fill, y.midpoint), radius, y.dtype)
     return [undecided_where(np.broadcast_to(unsure, y.shape), y)]
 
 

@@ -92,14 +92,14 @@ def scattered(x: Ball, at: tuple[Array, ...], updates: Ball, reduction: str) -> 
         result = _extreme(x, at, updates, np.maximum if reduction == "max" else np.minimum)
         return undecided_where((hits > 0) & np.isnan(result.numbers), result)
     combine = np.add if reduction == "add" else np.multiply
-    if x.radius is None and updates.radius is None and x.middle.dtype.kind in "biu":
-        return Ball(_combined(combine, x.middle, at, updates.middle), None, x.dtype)
-    middle = _combined(combine, x.numbers, at, updates.numbers)
+    if x.radius is None and updates.radius is None and x.midpoint.dtype.kind in "biu":
+        return Ball(_combined(combine, x.midpoint, at, updates.midpoint), None, x.dtype)
+    midpoint = _combined(combine, x.numbers, at, updates.numbers)
     size = _combined(combine, np.abs(x.numbers), at, np.abs(updates.numbers))
     # |prod (m + r) - prod m| <= prod (|m| + r) - prod |m|, and likewise for sums.
     most = _combined(combine, np.abs(x.numbers) + x.error, at, np.abs(updates.numbers) + updates.error)
     touched = hits > 0
-    result = rounded(middle, most - size, x.dtype, roundings=float(hits.max(initial=0)) + 2.0, size=most)
+    result = rounded(midpoint, most - size, x.dtype, roundings=float(hits.max(initial=0)) + 2.0, size=most)
     return joined([x, result], lambda both: np.where(touched, both[1], both[0]))
 
 
@@ -118,7 +118,7 @@ def _combined(combine: Any, x: Array, at: tuple[Array, ...], updates: Array) -> 
 
 def _extreme(x: Ball, at: tuple[Array, ...], updates: Ball, choose: Any) -> Ball:
     if x.radius is None and updates.radius is None:
-        return Ball(_combined(choose, x.middle, at, updates.middle), None, x.dtype)
+        return Ball(_combined(choose, x.midpoint, at, updates.midpoint), None, x.dtype)
     low, high = _combined(choose, x.low, at, updates.low), _combined(choose, x.high, at, updates.high)
     return between(low, high, x.dtype)
 
@@ -127,7 +127,7 @@ def _extreme(x: Ball, at: tuple[Array, ...], updates: Ball, choose: Any) -> Ball
 def tensor_scatter(node: Node, operands: Operands, context: Context) -> Results:
     """A cache with an update written along an axis from a position of its own for each sample, linear or circular"""
     cache, update = operands[0], operands[1]
-    axis = attribute(node, "axis", -2) % cache.middle.ndim
+    axis = attribute(node, "axis", -2) % cache.midpoint.ndim
     starts = integers(operands, 2) or [0] * cache.shape[0]
     n, size = cache.shape[axis], update.shape[axis]
 
@@ -149,7 +149,7 @@ def one_hot(node: Node, operands: Operands, context: Context) -> Results:
     there, or its neighbour, when it adds the depth to a negative one in float32.
     """
     indices: Ball = operands[0]
-    depth, rank = int(value(operands[1]).ravel()[0]), indices.middle.ndim + 1
+    depth, rank = int(value(operands[1]).ravel()[0]), indices.midpoint.ndim + 1
     axis = attribute(node, "axis", -1) % rank
     steps = np.arange(depth).reshape([-1 if k == axis else 1 for k in range(rank)])
     low, high = (np.expand_dims(end, axis) for end in (np.floor(indices.low), np.ceil(indices.high)))
@@ -172,9 +172,9 @@ def _from_start(indices: Array, n: int) -> Array:
 def nonzero(node: Node, operands: Operands, context: Context) -> Results:
     """The indices of the elements that are not zero, a column each"""
     x: Ball = operands[0]
-    if x.radius is not None and (np.abs(x.middle) <= x.radius).any():
+    if x.radius is not None and (np.abs(x.midpoint) <= x.radius).any():
         raise Undecided("whether an element is zero depends on rounding")
-    return [exact(np.array(np.nonzero(x.middle != 0), np.int64).reshape(x.middle.ndim, -1))]
+    return [exact(np.array(np.nonzero(x.midpoint != 0), np.int64).reshape(x.midpoint.ndim, -1))]
 
 
 @rule("Unique")
@@ -200,13 +200,13 @@ def topk(node: Node, operands: Operands, context: Context) -> Results:
     k, axis = (integers(operands, 1) or [0])[0], attribute(node, "axis", -1)
     if k > 1 and not attribute(node, "sorted", 1):
         raise Open("the order of what is not sorted")
-    if x.middle.dtype.kind == "f" and np.isnan(x.middle).any():
+    if x.midpoint.dtype.kind == "f" and np.isnan(x.midpoint).any():
         raise Open("the order of NaN")
     largest = bool(attribute(node, "largest", 1))
-    order = _sorted(x.middle, axis, largest).take(range(k), axis)
+    order = _sorted(x.midpoint, axis, largest).take(range(k), axis)
     if x.radius is None:
-        found = np.take_along_axis(x.middle, order, axis)
-        return [Ball(found, None, x.dtype), _tied(x.middle, found, axis)]
+        found = np.take_along_axis(x.midpoint, order, axis)
+        return [Ball(found, None, x.dtype), _tied(x.midpoint, found, axis)]
     low, high = (_ends(side, axis, largest, k) for side in (x.low, x.high))
     return [between(low, high, x.dtype), _ranks(x, axis, low, high)]
 
@@ -240,5 +240,5 @@ def _ranks(x: Ball, axis: int, low: Array, high: Array) -> Ball:
     candidates = (lows <= at_most) & (highs >= at_least)
     n = candidates.shape[-1]
     first, last = candidates.argmax(-1), n - 1 - candidates[..., ::-1].argmax(-1)
-    middle, radius = (first + last) / 2, (last - first) / 2
-    return widened(np.moveaxis(middle, -1, axis), np.moveaxis(radius, -1, axis), np.dtype(np.int64))
+    midpoint, radius = (first + last) / 2, (last - first) / 2
+    return widened(np.moveaxis(midpoint, -1, axis), np.moveaxis(radius, -1, axis), np.dtype(np.int64))

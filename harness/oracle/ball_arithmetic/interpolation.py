@@ -91,15 +91,15 @@ class Kernel:
         """The rows of weights at positions p +- e."""
         if p.size * n > LARGEST:
             raise Undecided("an image too large for a matrix of weights")
-        middle = self.weights(p, n)
-        sides = [np.abs(self.weights(end, n) - middle) for end in (p - e, p + e)]
+        midpoint = self.weights(p, n)
+        sides = [np.abs(self.weights(end, n) - midpoint) for end in (p - e, p + e)]
         # The polynomials of the cubic add terms up to 8 |a|; those of the others are at most 1.
         roundings = 32 * abs(self.a) if self.mode == "cubic" else 2 + 8 * (self.stretch > 1)
-        rounded = (roundings * U) * (middle != 0)
+        rounded = (roundings * U) * (midpoint != 0)
         if self.outside == "exclude":  # a division by the sum of those that are left, which may be less than 1
             left = np.abs(replace(self, outside="drop").weights(p, n).sum(-1, keepdims=True))
             rounded = rounded / np.minimum(left, 1.0)
-        return Ball(middle, np.maximum(*sides) * (1 + 2.0**-20) + rounded, FLOAT)
+        return Ball(midpoint, np.maximum(*sides) * (1 + 2.0**-20) + rounded, FLOAT)
 
 
 def crossed(axes: Sequence[Ball]) -> Ball:
@@ -108,14 +108,14 @@ def crossed(axes: Sequence[Ball]) -> Ball:
 
 
 def _crossed(a: Ball, b: Ball) -> Ball:
-    if a.middle.size * b.shape[-1] > LARGEST:
+    if a.midpoint.size * b.shape[-1] > LARGEST:
         raise Undecided("an image too large for a matrix of weights")
-    middle = a.middle[..., :, None] * b.middle[..., None, :]
-    shape = (*middle.shape[:-2], -1)
+    midpoint = a.midpoint[..., :, None] * b.midpoint[..., None, :]
+    shape = (*midpoint.shape[:-2], -1)
     if a.radius is None and b.radius is None:
-        return Ball(middle.reshape(shape), None, FLOAT)
-    most = (np.abs(a.middle) + a.error)[..., :, None] * (np.abs(b.middle) + b.error)[..., None, :]
-    return Ball(middle.reshape(shape), (most - np.abs(middle)).reshape(shape), FLOAT)
+        return Ball(midpoint.reshape(shape), None, FLOAT)
+    most = (np.abs(a.midpoint) + a.error)[..., :, None] * (np.abs(b.midpoint) + b.error)[..., None, :]
+    return Ball(midpoint.reshape(shape), (most - np.abs(midpoint)).reshape(shape), FLOAT)
 
 
 def interpolated(x: Ball, rows: Ball, axis: int, taps: int) -> Ball:

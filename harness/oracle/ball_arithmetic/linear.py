@@ -36,9 +36,9 @@ WINOGRAD = 120.0
 
 @dataclass(frozen=True, eq=False)
 class Sum:
-    """A sum of products before it is rounded: its middle and radius, the sum of the terms' magnitudes, their number."""
+    """A sum of products before it is rounded: midpoint and radius, the sum of the terms' magnitudes, their number."""
 
-    middle: Array
+    midpoint: Array
     radius: Array | float
     size: Array
     terms: int
@@ -46,50 +46,52 @@ class Sum:
     def each(self, move: Callable[[Array], Array]) -> Sum:
         """A linear map without negative coefficients on all three."""
         radius = self.radius if isinstance(self.radius, float) else move(self.radius)
-        return Sum(move(self.middle), radius, move(self.size), self.terms)
+        return Sum(move(self.midpoint), radius, move(self.size), self.terms)
 
     def together(self, move: Callable[[Array], Array]) -> Sum:
         """The same, all three at once: `move` is given them stacked along a new first axis."""
         if isinstance(self.radius, float):
-            middle, size = move(np.stack([self.middle, self.size]))
-            return Sum(middle, self.radius, size, self.terms)
-        middle, radius, size = move(np.stack([self.middle, self.radius, self.size]))
-        return Sum(middle, radius, size, self.terms)
+            midpoint, size = move(np.stack([self.midpoint, self.size]))
+            return Sum(midpoint, self.radius, size, self.terms)
+        midpoint, radius, size = move(np.stack([self.midpoint, self.radius, self.size]))
+        return Sum(midpoint, radius, size, self.terms)
 
     def plus(self, ball: Ball | None, factor: float = 1.0) -> Sum:
         """With factor * ball added, broadcast."""
         if ball is None:
             return self
-        middle, scale = factor * ball.numbers, abs(factor)
-        return Sum(self.middle + middle, self.radius + scale * ball.error, self.size + np.abs(middle), self.terms + 1)
+        midpoint, scale = factor * ball.numbers, abs(factor)
+        return Sum(
+            self.midpoint + midpoint, self.radius + scale * ball.error, self.size + np.abs(midpoint), self.terms + 1
+        )
 
     def times(self, factor: Array | float) -> Sum:
         """Times numbers that broadcast with it."""
-        return Sum(self.middle * factor, self.radius * np.abs(factor), self.size * np.abs(factor), self.terms)
+        return Sum(self.midpoint * factor, self.radius * np.abs(factor), self.size * np.abs(factor), self.terms)
 
     def ball(self, dtype: np.dtype) -> Ball:
         """Rounded to `dtype`."""
         if not is_float(dtype):
             if not np.any(self.radius) and float(np.max(self.size, initial=0.0)) < 2.0**53:
-                return Ball(self.middle.astype(np.int64).astype(dtype), None, dtype)  # overflow leaves the remainder
-            return widened(self.middle, np.where(self.size < 2.0**53, self.radius, np.inf), dtype)
+                return Ball(self.midpoint.astype(np.int64).astype(dtype), None, dtype)  # overflow leaves the remainder
+            return widened(self.midpoint, np.where(self.size < 2.0**53, self.radius, np.inf), dtype)
         form = format_of(dtype)
         roundings = (self.terms + FOLDED) / max(1 - (self.terms + FOLDED) * form.unit, 1e-300)
         radius = self.radius + self.terms * form.tiny  # every product may underflow
         if float(self.size.max(initial=0.0)) > form.largest:  # so may every partial sum overflow
             radius = np.where(self.size > form.largest, np.inf, radius)
-        return rounded(self.middle, radius, dtype, roundings=roundings, size=self.size)
+        return rounded(self.midpoint, radius, dtype, roundings=roundings, size=self.size)
 
 
 def products(multiply: Callable[[Array, Array], Array], x: Ball, w: Ball, terms: int) -> Sum:
     """sum x w as `multiply` does it, each result with `terms` terms."""
-    middle, size = multiply(x.numbers, w.numbers), np.abs(w.numbers)
+    midpoint, size = multiply(x.numbers, w.numbers), np.abs(w.numbers)
     radius: Array | float = 0.0
     if x.radius is not None:
         radius = multiply(x.radius, size)
     if w.radius is not None:
         radius = radius + multiply(np.abs(x.numbers) + x.error, w.radius)
-    return Sum(middle, radius, multiply(np.abs(x.numbers), size), terms)
+    return Sum(midpoint, radius, multiply(np.abs(x.numbers), size), terms)
 
 
 @rule("MatMul")
@@ -124,7 +126,7 @@ def einsum(node: Node, operands: Operands, context: Context) -> Results:
     def add(arrays: list[Array]) -> Array:
         return np.asarray(np.einsum(equation, *arrays))
 
-    middle, sizes = add([x.numbers for x in operands]), [np.abs(x.numbers) for x in operands]
+    midpoint, sizes = add([x.numbers for x in operands]), [np.abs(x.numbers) for x in operands]
     size = add(sizes)
     radius: Array | float = 0.0
     if any(x.radius is not None for x in operands):
@@ -132,7 +134,7 @@ def einsum(node: Node, operands: Operands, context: Context) -> Results:
     terms = int(add([np.ones(x.shape) for x in operands]).max(initial=0.0))
     if len(operands) == 1 and terms == 1:
         return [moved(operands[0], lambda x: np.asarray(np.einsum(equation, x)))]
-    return [Sum(middle, radius, size, terms * len(operands)).ball(operands[0].dtype)]
+    return [Sum(midpoint, radius, size, terms * len(operands)).ball(operands[0].dtype)]
 
 
 @rule("Det")
@@ -163,7 +165,7 @@ def conv(node: Node, operands: Operands, context: Context) -> Results:
 
 def _transformed(node: Node, x: Ball, w: Ball) -> Array | float:
     """What a Winograd transform may lose, where one may be used: (N, M, 1, 1)."""
-    strides, dilations, _ = window_attributes(node, w.middle.ndim - 2)
+    strides, dilations, _ = window_attributes(node, w.midpoint.ndim - 2)
     if w.shape[2:] not in ((2, 2), (3, 3)) or {*strides, *dilations} != {1} or attribute(node, "group", 1) > 1:
         return 0.0
     largest = (np.abs(x.numbers) + x.error).max((2, 3), initial=0.0)
@@ -173,7 +175,7 @@ def _transformed(node: Node, x: Ball, w: Ball) -> Array | float:
 
 def convolution(node: Node, x: Ball, w: Ball, bias: Ball | None) -> Sum:
     """What Conv computes."""
-    group, spatial = attribute(node, "group", 1), w.middle.ndim - 2
+    group, spatial = attribute(node, "group", 1), w.midpoint.ndim - 2
     where = sliding(node, x.shape[2:], w.shape[2:])
     terms = math.prod(w.shape[1:])
     columns = moved(x, lambda values: _columns(windows(values, where), group, terms, spatial))
@@ -203,7 +205,7 @@ def _columns(seen: Array, group: int, terms: int, spatial: int) -> Array:
 def conv_transpose(node: Node, operands: Operands, context: Context) -> Results:
     """Y = the gradient of Conv by its input, plus B"""
     x, w, bias = operands[0], operands[1], operand(operands, 2)
-    group, spatial = attribute(node, "group", 1), w.middle.ndim - 2
+    group, spatial = attribute(node, "group", 1), w.midpoint.ndim - 2
     where, sizes = transposed(node, x.shape[2:], w.shape[2:])
     channels, per_group = x.shape[1] // group, w.shape[1]
     rows = moved(x, lambda values: values.reshape(x.shape[0], group, channels, -1))

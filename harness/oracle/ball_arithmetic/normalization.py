@@ -65,7 +65,7 @@ def affine(x: Ball, scale: Ball, bias: Ball | None, operator: str) -> Ball:
 
 def along(x: Ball, parameter: Ball, axis: int = 1) -> Ball:
     """A parameter with one number for each index of an axis of `x`, shaped to broadcast with it."""
-    shape = [1] * x.middle.ndim
+    shape = [1] * x.midpoint.ndim
     shape[axis] = -1
     return moved(parameter, lambda p: p.reshape(shape))
 
@@ -75,7 +75,7 @@ def as_staged(node: Node, x: Ball, function: Callable[[Ball], Ball]) -> Ball:
     single = np.dtype(np.float32)
     if format_of(x.dtype).unit <= format_of(single).unit or attribute(node, "stash_type", 1) != 1:
         return function(x)
-    y = function(Ball(x.middle, x.radius, single))
+    y = function(Ball(x.midpoint, x.radius, single))
     return rounded(y.numbers, y.error, x.dtype, roundings=1)
 
 
@@ -84,7 +84,7 @@ def _batch_normalization(node: Node, operands: Operands, context: Context) -> Re
     x, *parameters = operands
     if attribute(node, "training_mode", 0) or any(node.outputs[1:]):
         raise Undecided("in training mode")
-    scale, bias, centre, variance = (along(x, p, min(1, x.middle.ndim - 1)) for p in parameters)
+    scale, bias, centre, variance = (along(x, p, min(1, x.midpoint.ndim - 1)) for p in parameters)
     factor = divide(scale, deviation(variance, number(node, "epsilon", 1e-5)))
     return [add(multiply(add(x, negated(centre)), factor), bias)]
 
@@ -92,7 +92,7 @@ def _batch_normalization(node: Node, operands: Operands, context: Context) -> Re
 @rule("InstanceNormalization")
 def _instance_normalization(node: Node, operands: Operands, context: Context) -> Results:
     x, scale, bias = operands
-    y = normalized(x, tuple(range(2, x.middle.ndim)), number(node, "epsilon", 1e-5))
+    y = normalized(x, tuple(range(2, x.midpoint.ndim)), number(node, "epsilon", 1e-5))
     return [affine(y, along(x, scale), along(x, bias), node.op)]
 
 
@@ -113,12 +113,12 @@ def _group_normalization(node: Node, operands: Operands, context: Context) -> Re
 def _layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
     """The mean and 1 / sqrt(var + epsilon) too"""
     x, scale = operands[:2]
-    axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
+    axes = tuple(range(int(attribute(node, "axis", -1)) % x.midpoint.ndim, x.midpoint.ndim))
     epsilon = number(node, "epsilon", 1e-5)
     y = affine(as_staged(node, x, lambda x: normalized(x, axes, epsilon)), scale, operand(operands, 2), node.op)
     if not any(node.outputs[1:]):
         return [y]
-    staged = Ball(x.middle, x.radius, np.dtype(np.float32))
+    staged = Ball(x.midpoint, x.radius, np.dtype(np.float32))
     inverse = divide(constant(1.0, staged.dtype), deviation(moments(staged, axes)[1], epsilon))
     return [y, mean(staged, axes), approximated(inverse.numbers, inverse.error, inverse.dtype, node.op)]
 
@@ -130,7 +130,7 @@ def _skip_layer_normalization(node: Node, operands: Operands, context: Context) 
     x, skip, scale, *rest = operands
     beta, bias = (None, operand(rest, 0)) if simplified else (operand(rest, 0), operand(rest, 1))
     x = reduce(add, [term for term in (x, skip, bias) if term is not None])
-    axes, epsilon = (x.middle.ndim - 1,), number(node, "epsilon", 1e-12)
+    axes, epsilon = (x.midpoint.ndim - 1,), number(node, "epsilon", 1e-12)
     y = as_staged(node, x, lambda x: (root_mean_square_normalized if simplified else normalized)(x, axes, epsilon))
     return [affine(y, scale, beta, "LayerNormalization"), None, None, x]
 
@@ -143,7 +143,7 @@ def root_mean_square_normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
 @rule("RMSNormalization", "SimplifiedLayerNormalization")
 def _rms_normalization(node: Node, operands: Operands, context: Context) -> Results:
     x, scale = operands
-    axes = tuple(range(int(attribute(node, "axis", -1)) % x.middle.ndim, x.middle.ndim))
+    axes = tuple(range(int(attribute(node, "axis", -1)) % x.midpoint.ndim, x.midpoint.ndim))
     epsilon = number(node, "epsilon", 1e-5)
     y = as_staged(node, x, lambda x: root_mean_square_normalized(x, axes, epsilon))
     return [affine(y, scale, None, "LayerNormalization"), None]
@@ -153,7 +153,7 @@ def _rms_normalization(node: Node, operands: Operands, context: Context) -> Resu
 def _mean_variance_normalization(node: Node, operands: Operands, context: Context) -> Results:
     """(x - mean) / sqrt(var), to which engines add an epsilon of 1e-9 in one place or another"""
     x = operands[0]
-    axes = tuple(int(axis) % x.middle.ndim for axis in attribute(node, "axes", (0, 2, 3)))
+    axes = tuple(int(axis) % x.midpoint.ndim for axis in attribute(node, "axes", (0, 2, 3)))
     y = normalized(x, axes, 0.0)
     variance = np.var(x.numbers, axes, keepdims=True)
     return [rounded(y.numbers, y.error + np.abs(y.numbers) * 1e-9 / np.minimum(variance, 1), x.dtype)]

@@ -37,13 +37,13 @@ def parameter(node: Node, operands: Operands, k: int, name: str) -> list[int] | 
 def moved(ball: Ball, move: Callable[[Array], Array]) -> Ball:
     """The ball whose elements `move` takes from those of `ball`."""
     radius = None if ball.radius is None else np.asarray(move(ball.radius))
-    return Ball(np.asarray(move(ball.middle)), radius, ball.dtype)
+    return Ball(np.asarray(move(ball.midpoint)), radius, ball.dtype)
 
 
 def joined(balls: Sequence[Ball], join: Callable[[Sequence[Array]], Array]) -> Ball:
     """The ball whose elements `join` takes from those of `balls`, which have one dtype."""
     dtype = balls[0].dtype
     if all(ball.radius is None for ball in balls):
-        return Ball(np.asarray(join([ball.middle for ball in balls])), None, dtype)
+        return Ball(np.asarray(join([ball.midpoint for ball in balls])), None, dtype)
     radii = [np.broadcast_to(ball.error, ball.shape) for ball in balls]
     return Ball(np.asarray(join([ball.numbers for ball in balls])), np.asarray(join(radii)), dtype)

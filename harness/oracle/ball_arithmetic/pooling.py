@@ -35,12 +35,12 @@ def max_pool(node: Node, operands: Operands, context: Context) -> Results:
     taps = tuple(range(-len(where.kernel), 0))
     fill = -np.inf if is_float(x.dtype) else np.iinfo(x.dtype).min
     if x.radius is None:
-        maxima = Ball(np.asarray(windows(x.middle, where, fill).max(taps)), None, x.dtype)
+        maxima = Ball(np.asarray(windows(x.midpoint, where, fill).max(taps)), None, x.dtype)
     else:
         low, high = (windows(end, where, -np.inf).max(taps) for end in (x.low, x.high))
         maxima = between(low, high, x.dtype)
     if is_float(x.dtype):  # whether NaN counts is open
-        maxima = undecided_where(np.isnan(maxima.middle), maxima)
+        maxima = undecided_where(np.isnan(maxima.midpoint), maxima)
     return [maxima, _places(node, x, where) if len(node.outputs) > 1 else None]
 
 
@@ -62,9 +62,9 @@ def _places(node: Node, x: Ball, where: Sliding) -> Ball:
 def global_max_pool(node: Node, operands: Operands, context: Context) -> Results:
     """The maximum over all spatial dims"""
     x: Ball = operands[0]
-    axes = tuple(range(2, x.middle.ndim))
+    axes = tuple(range(2, x.midpoint.ndim))
     if x.radius is None:
-        return [Ball(np.asarray(x.middle.max(axes, keepdims=True)), None, x.dtype)]
+        return [Ball(np.asarray(x.midpoint.max(axes, keepdims=True)), None, x.dtype)]
     return [between(x.low.max(axes, keepdims=True), x.high.max(axes, keepdims=True), x.dtype)]
 
 
@@ -116,10 +116,10 @@ def _padded(node: Node, where: Sliding, sizes: tuple[int, ...]) -> Array:
 def global_average_pool(node: Node, operands: Operands, context: Context) -> Results:
     """The mean over all spatial dims"""
     x: Ball = operands[0]
-    axes, count = tuple(range(2, x.middle.ndim)), math.prod(x.shape[2:])
+    axes, count = tuple(range(2, x.midpoint.ndim)), math.prod(x.shape[2:])
     radius = 0.0 if x.radius is None else x.radius.mean(axes, keepdims=True)
-    middle, size = x.numbers.mean(axes, keepdims=True), np.abs(x.numbers).mean(axes, keepdims=True)
-    return [Sum(middle, radius, size, count).ball(x.dtype)]
+    midpoint, size = x.numbers.mean(axes, keepdims=True), np.abs(x.numbers).mean(axes, keepdims=True)
+    return [Sum(midpoint, radius, size, count).ball(x.dtype)]
 
 
 @rule("LpPool")
@@ -147,12 +147,12 @@ def _norm(x: Ball, where: Sliding, p: int) -> Ball:
         return np.asarray((windows(size, where) ** p).sum(taps) ** (1 / p))
 
     size = np.abs(x.numbers)
-    middle = norm(size)
+    midpoint = norm(size)
     radius = (count * format_of(x.dtype).tiny) ** (1 / p)
     if x.radius is not None:
-        radius = radius + np.maximum(norm(size + x.radius) - middle, middle - norm(np.maximum(size - x.radius, 0)))
-    result = rounded(middle, radius, x.dtype, roundings=count / p + 16.0)
-    return undecided_where((middle + result.error) ** p > format_of(x.dtype).largest, result)
+        radius = radius + np.maximum(norm(size + x.radius) - midpoint, midpoint - norm(np.maximum(size - x.radius, 0)))
+    result = rounded(midpoint, radius, x.dtype, roundings=count / p + 16.0)
+    return undecided_where((midpoint + result.error) ** p > format_of(x.dtype).largest, result)
 
 
 @rule("MaxUnpool")
@@ -167,7 +167,7 @@ def max_unpool(node: Node, operands: Operands, context: Context) -> Results:
 
     def placed(values: Array) -> Array:
         result = np.zeros(math.prod(shape))
-        result[at.middle[sure].astype(np.int64)] = values[sure]
+        result[at.midpoint[sure].astype(np.int64)] = values[sure]
         return result.reshape(shape)
 
     result = moved(x, placed)

@@ -1,4 +1,4 @@
-"""Quantisation, and what integer kernels compute of codes.
+"""Quantization, and what integer kernels compute of codes.
 
 A code is a decision: in units of the scale a value is v +- d, with d = r / s + 4u (|v| + r / s), because engines divide
 by the scale or multiply by its reciprocal (2u for float16: there 4u of a large code is a quarter of a step), and 4u of
@@ -6,7 +6,7 @@ all the codes, because fused kernels add zero points as terms of their own. Its 
 rint(v + d), moved by the zero point and clipped. That is one code but near ties, so behind a QuantizeLinear radii are 0
 almost everywhere.
 
-Sums of products of codes are exact. Their requantisation is a product of three scales: v = sum s_a s_b / s_y, rounded
+Sums of products of codes are exact. Their requantization is a product of three scales: v = sum s_a s_b / s_y, rounded
 a few times, then the same decision.
 """
 
@@ -74,7 +74,7 @@ def no_zero(dtype: np.dtype) -> Ball:
 
 def along(parameter: Ball, shape: tuple[int, ...], axis: int, block: int) -> Ball:
     """A scale or zero point as it broadcasts with a tensor of `shape`: one a tensor, a channel or a block."""
-    if parameter.middle.size == 1 and not block:
+    if parameter.midpoint.size == 1 and not block:
         return moved(parameter, lambda p: p.reshape(()))
     axis %= len(shape)
     if block:
@@ -141,7 +141,7 @@ def dequantize_linear(node: Node, operands: Operands, context: Context) -> Resul
     scale, zero = _parameters(node, operands)
     result = scaled(centred(operands[0], zero), scale)
     dtype = _named(node, "output_dtype", scale.dtype)
-    return [result if dtype == scale.dtype else rounded(result.middle, result.error, dtype)]
+    return [result if dtype == scale.dtype else rounded(result.midpoint, result.error, dtype)]
 
 
 def centred(x: Ball, zero: Ball | None) -> Ball:
@@ -172,7 +172,7 @@ def _literal_range(x: Ball) -> tuple[Ball, Ball]:
 
     A range from -a to a has its zero point on a tie, so to allow both would leave no code certain.
     """
-    low, high = np.float32(x.middle.min(initial=0.0)), np.float32(x.middle.max(initial=0.0))
+    low, high = np.float32(x.midpoint.min(initial=0.0)), np.float32(x.midpoint.max(initial=0.0))
     scale = (high - low) / np.float32(255) or np.float32(1)
     zero = np.clip(np.rint(-low / scale), 0, 255)
     return exactly(np.asarray(scale, np.float32)), exactly(np.asarray(zero, np.uint8))
@@ -185,7 +185,7 @@ def _range(x: Ball, context: Context) -> tuple[Ball, Ball]:
     width = high.numbers - low.numbers
     scale = rounded(width / 255, (high.error + low.error) / 255, x.dtype, roundings=3.0)
     if not scale.low > 0:
-        raise Undecided("whether there is a range to quantise depends on rounding")
+        raise Undecided("whether there is a range to quantize depends on rounding")
     v, d = in_steps(Ball(-low.numbers, low.radius, x.dtype), scale, FLOAT)
     return scale, codes(v, d, no_zero(UINT8), UINT8, context)
 
@@ -199,7 +199,7 @@ def column(parameter: Ball, rank: int) -> Ball:
 def conv_integer(node: Node, operands: Operands, context: Context) -> Results:
     """Conv of codes less their zero points in int32"""
     x, w, zero = centred(operands[0], operand(operands, 2)), operands[1], operand(operands, 3)
-    w = centred(w, None if zero is None else column(zero, w.middle.ndim))
+    w = centred(w, None if zero is None else column(zero, w.midpoint.ndim))
     return [convolution(node, x, w, None).ball(INT32)]
 
 
@@ -228,14 +228,14 @@ def matrix_product(a: Ball, b: Ball) -> Sum:
 
 def accumulated(total: Sum) -> Sum:
     """The sum of products of codes and a bias as 32 bits hold it: anything where they do not."""
-    over = np.abs(total.middle) + total.radius >= 2.0**31
+    over = np.abs(total.midpoint) + total.radius >= 2.0**31
     return dataclasses.replace(total, radius=np.where(over, np.inf, total.radius)) if over.any() else total
 
 
 def requantized(total: Sum, factor: Array, zero: Ball, dtype: np.dtype, context: Context) -> Ball:
     """The codes of total * factor, factor a product and quotient of scales."""
     total = accumulated(total)
-    v, r = total.middle * factor, total.radius * np.abs(factor)
+    v, r = total.midpoint * factor, total.radius * np.abs(factor)
     return codes(v, np.asarray(r + 6 * format_of(FLOAT).unit * (np.abs(v) + r)), zero, dtype, context)
 
 
@@ -257,7 +257,7 @@ def qlinear_matmul(node: Node, operands: Operands, context: Context) -> Results:
 def qlinear_conv(node: Node, operands: Operands, context: Context) -> Results:
     """Y = codes of the convolution of codes, each tensor with its scale and zero point; B int32 in units of x and w"""
     x, _, x_zero, w, _, w_zero, _, y_zero = operands[:8]
-    rank = w.middle.ndim
+    rank = w.midpoint.ndim
     total = convolution(node, centred(x, x_zero), centred(w, column(w_zero, rank)), operand(operands, 8))
     s_x, s_w, s_y = scales(operands[1], column(operands[4], rank - 1), operands[6])
     return [requantized(total, s_x * s_w / s_y, y_zero, y_zero.dtype, context)]

@@ -144,7 +144,7 @@ def _peeping(layer: Layer, sums: Ball, gates: Sequence[int], cell: Ball) -> Ball
 
 
 def _plus(a: Sum, b: Sum, bias: Ball | None) -> Sum:
-    return Sum(a.middle + b.middle, a.radius + b.radius, a.size + b.size, a.terms + b.terms).plus(bias)
+    return Sum(a.midpoint + b.midpoint, a.radius + b.radius, a.size + b.size, a.terms + b.terms).plus(bias)
 
 
 def recurrent(

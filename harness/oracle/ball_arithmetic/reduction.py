@@ -23,12 +23,12 @@ Axes = tuple[int, ...]
 def total(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     """The sum over `axes`, in any order."""
     if is_wrapping(x):
-        return Ball(np.asarray(np.sum(x.middle, axes, x.middle.dtype, keepdims=keepdims)), None, x.dtype)
+        return Ball(np.asarray(np.sum(x.midpoint, axes, x.midpoint.dtype, keepdims=keepdims)), None, x.dtype)
     if count(x, axes) == 1:
         return moved(x, lambda a: np.sum(a, axes, keepdims=keepdims))
     radius = 0.0 if x.radius is None else np.asarray(np.sum(x.radius, axes, keepdims=keepdims))
-    middle, size = np.sum(x.numbers, axes, keepdims=keepdims), np.sum(np.abs(x.numbers), axes, keepdims=keepdims)
-    return Sum(middle, radius, size, count(x, axes)).ball(x.dtype)
+    midpoint, size = np.sum(x.numbers, axes, keepdims=keepdims), np.sum(np.abs(x.numbers), axes, keepdims=keepdims)
+    return Sum(midpoint, radius, size, count(x, axes)).ball(x.dtype)
 
 
 def count(x: Ball, axes: Axes) -> int:
@@ -64,16 +64,16 @@ def _extreme(x: Ball, axes: Axes, keepdims: bool, choose: Callable[..., Array]) 
     if axes and not count(x, axes):
         raise Undecided("the largest of nothing")
     if is_wrapping(x):
-        return Ball(np.asarray(choose(x.middle, axes, keepdims=keepdims)), None, x.dtype)
+        return Ball(np.asarray(choose(x.midpoint, axes, keepdims=keepdims)), None, x.dtype)
     return between(choose(x.low, axes, keepdims=keepdims), choose(x.high, axes, keepdims=keepdims), x.dtype)
 
 
 def _product(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     if is_wrapping(x):
-        return Ball(np.asarray(np.prod(x.middle, axes, x.middle.dtype, keepdims=keepdims)), None, x.dtype)
-    middle = np.prod(x.numbers, axes, keepdims=keepdims)
+        return Ball(np.asarray(np.prod(x.midpoint, axes, x.midpoint.dtype, keepdims=keepdims)), None, x.dtype)
+    midpoint = np.prod(x.numbers, axes, keepdims=keepdims)
     size = np.prod(np.abs(x.numbers) + x.error, axes, keepdims=keepdims)
-    return rounded(middle, size - np.abs(middle), x.dtype, roundings=count(x, axes) + 2, size=size)
+    return rounded(midpoint, size - np.abs(midpoint), x.dtype, roundings=count(x, axes) + 2, size=size)
 
 
 def _sum_of_squares(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
@@ -135,7 +135,7 @@ def _reduce(node: Node, operands: Operands, context: Context) -> Results:
         if node.op not in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"):
             raise Open("whether roots and logarithms are taken of what is not reduced: editions of the standard differ")
         return [x]
-    chosen = tuple(axis % x.middle.ndim for axis in axes or range(x.middle.ndim))
+    chosen = tuple(axis % x.midpoint.ndim for axis in axes or range(x.midpoint.ndim))
     return [REDUCTIONS[node.op](x, chosen, keepdims=bool(attribute(node, "keepdims", 1)))]
 
 
@@ -155,7 +155,7 @@ def _cumulate(node: Node, operands: Operands, context: Context) -> Results:
         result = run(ordered, axis, dtype=values.dtype)
         return np.asarray(np.flip(result, axis) if backwards else result)
 
-    if x.middle.size == 0:
+    if x.midpoint.size == 0:
         return [x]
     if is_wrapping(x):
         return [moved(x, running)]

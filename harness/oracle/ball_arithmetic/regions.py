@@ -26,7 +26,7 @@ def roi_align(node: Node, operands: Operands, context: Context) -> Results:
     for (x1, y1, x2, y2), sample in zip(rois.tolist(), samples.tolist()):
         rows = _bins(node, y1, y2, attribute(node, "output_height", 1), x.shape[2], context)
         columns = _bins(node, x1, x2, attribute(node, "output_width", 1), x.shape[3], context)
-        image = Ball(x.middle[sample], None if x.radius is None else x.radius[sample], x.dtype)
+        image = Ball(x.midpoint[sample], None if x.radius is None else x.radius[sample], x.dtype)
         results.append(interpolated(interpolated(image, *rows[:1], 1, rows[1]), columns[0], 2, columns[1]))
     return [joined(results, np.stack)]
 
@@ -50,8 +50,8 @@ def _bins(node: Node, start: float, end: float, bins: int, n: int, context: Cont
     rows = LINEAR.ball(p, np.full(p.shape, error), n)
     seen = ((p >= -1) & (p <= n))[:, None]
     unsure = (np.minimum(np.abs(p + 1), np.abs(p - n)) < error)[:, None]
-    middle, radius = (w.reshape(bins, count, n).mean(1) for w in (rows.middle * seen, rows.error * seen + unsure))
-    return Ball(middle, radius, FLOAT), 2 * count
+    midpoint, radius = (w.reshape(bins, count, n).mean(1) for w in (rows.midpoint * seen, rows.error * seen + unsure))
+    return Ball(midpoint, radius, FLOAT), 2 * count
 
 
 @rule("MaxRoiPool")

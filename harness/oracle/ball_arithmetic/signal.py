@@ -37,9 +37,9 @@ def window(node: Node, operands: Operands, context: Context) -> Results:
     angle = 2 * math.pi * np.arange(size) / max(turns, 1)
     if size == 1:  # 0 / 0 where it is not periodic
         raise Undecided("a window of one element")
-    middle = a - b * np.cos(angle) + c * np.cos(2 * angle)
+    midpoint = a - b * np.cos(angle) + c * np.cos(2 * angle)
     unit = max(format_of(dtype).unit, format_of(np.dtype(np.float32)).unit)
-    return [rounded(middle, 8 * unit * (1 + angle), dtype)]
+    return [rounded(midpoint, 8 * unit * (1 + angle), dtype)]
 
 
 @rule("DFT")
@@ -49,7 +49,7 @@ def dft(node: Node, operands: Operands, context: Context) -> Results:
     length = integers(operands, 1)
     given = integers(operands, 2) if context.opset >= 20 else None
     axis = given[0] if given else attribute(node, "axis", 1) if context.opset < 20 else -2
-    axis %= x.middle.ndim
+    axis %= x.midpoint.ndim
     inverse, onesided = attribute(node, "inverse", 0), attribute(node, "onesided", 0)
     n = length[0] if length else x.shape[axis]
     if inverse and onesided:
@@ -85,11 +85,11 @@ def _matrix(n: int, bins: int, inverse: bool, parts: int, dtype: np.dtype) -> Ba
     cos, sin = np.cos(angle), np.sin(angle)
     real = np.stack([cos, sin], -1)
     imaginary = np.stack([-sin, cos], -1)
-    middle = np.stack([real, imaginary][:parts], 1)
+    midpoint = np.stack([real, imaginary][:parts], 1)
     roundings = 8 * (1 + np.abs(angle)) + (0 if math.frexp(n)[0] == 0.5 else 4 * n)
-    radius = np.broadcast_to((roundings * format_of(dtype).unit)[:, None, :, None], middle.shape)
+    radius = np.broadcast_to((roundings * format_of(dtype).unit)[:, None, :, None], midpoint.shape)
     shape = (n * parts, bins * 2)
-    return Ball(middle.reshape(shape), radius.reshape(shape), dtype)
+    return Ball(midpoint.reshape(shape), radius.reshape(shape), dtype)
 
 
 @rule("STFT")

@@ -85,7 +85,7 @@ def _flattened(x: Array, node: Node, context: Context) -> Array:
 
 def _along_axis(x: Ball, function: Callable[[Ball], Ball], node: Node, context: Context) -> Ball:
     """`function`, which goes along the last axis, along the node's own."""
-    if not x.middle.size:
+    if not x.midpoint.size:
         return x
     y = function(moved(x, lambda a: _flattened(a, node, context)))
     if context.opset >= 13:
@@ -112,8 +112,8 @@ def hardmax(x: Ball) -> Ball:
     """1 at the first maximum along the last axis, else 0"""
     first, final = position(x, -1)
     places = np.arange(x.shape[-1])
-    middle = np.where(first == final, places == first, 0.5 * ((first <= places) & (places <= final)))
-    return widened(middle, np.where(first == final, 0.0, middle), x.dtype)
+    midpoint = np.where(first == final, places == first, 0.5 * ((first <= places) & (places <= final)))
+    return widened(midpoint, np.where(first == final, 0.0, midpoint), x.dtype)
 
 
 @rule("NegativeLogLikelihoodLoss")

@@ -4,8 +4,8 @@ Every value of a tensor, and every partial sum on the way to it, is a multiple o
 size < 2^(lsb + p), p the bits of the significand, nothing rounds: any order of summation, fused multiply-add, blocking
 or folding gives the same bits (-0 is 0). Both bounds are propagated from the data of constants and feeds, operator by
 operator (see dyadic), so that they also cover a converter that multiplies constants together beforehand; only integers
-and truth values that are exactly known are measured on the way. What the standard leaves open (see contested) is no
-business of this tier.
+and truth values that are exactly known are measured on the way. What the standard leaves open (see underspecified) is
+no business of this tier.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from driftnet.model.verdict import Verdict
 from driftnet.oracle.exact.fixed_point import FixedPoint, fixed_point_of
 from driftnet.oracle.exact.rules import RULES, WITHOUT_ARITHMETIC, Application, UnrecordedError
-from driftnet.oracle.exemptions import underspecified as contested
+from driftnet.oracle.exemptions import underspecified
 from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges, identical
 
 TIER = "exact"
@@ -62,7 +62,7 @@ def formats(question: Question, feed: int) -> dict[str, FixedPoint]:
             continue
         at = Application(graph, node, known, values)
         try:
-            found = None if contested.is_open(node, values, graph.opset) else rule(at)
+            found = None if underspecified.is_open(node, values, graph.opset) else rule(at)
         except UnrecordedError:
             continue
         if found is not None:

@@ -1,9 +1,9 @@
 """What a runtime documents to round, or to compute in a narrower type, though the model as written does not.
 
-    bias-quantisation   of a Conv, ConvTranspose or Gemm whose first operand was dequantised, a constant bias becomes
+    bias-quantization   of a Conv, ConvTranspose or Gemm whose first operand was dequantized, a constant bias becomes
                         multiples of the product of the scales, which is known exactly; constant weights, if they are
                         floats, become eight bits wide, off by half a step, and half a step more for their zero point
-    int8-matmul         the float operand of a MatMul or Gemm by dequantised constants becomes eight bits wide, with a
+    int8-matmul         the float operand of a MatMul or Gemm by dequantized constants becomes eight bits wide, with a
                         scale for every block of a row: off by half a step, 1/254 of the row's largest element at most
     int64-in-int32      integers of 64 bits are computed in 32, and wrap
 
@@ -25,7 +25,7 @@ from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, ru
 from driftnet.oracle.question import Place, Question, abstains, agrees
 from driftnet.oracle.running_error import is_ill, outside
 
-BIAS, ROWS, NARROW = "bias-quantisation", "int8-matmul", "int64-in-int32"
+BIAS, ROWS, NARROW = "bias-quantization", "int8-matmul", "int64-in-int32"
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
@@ -67,7 +67,7 @@ def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str
             nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {}))
         elif BIAS in exceptions and (scales := _scales(graph, known, node)):
             names.add(BIAS)
-            if not _dequantised(graph, node.inputs[1]):
+            if not _dequantized(graph, node.inputs[1]):
                 inputs[1] = f"{node.outputs[0]}/weights"
                 nodes.append(Node(INEXACT, node.inputs[1:2], (inputs[1],), {"error": float(scales[1].max())}))
             if node.input(2) in known:
@@ -77,7 +77,7 @@ def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str
     return replace(graph, nodes=tuple(nodes), constants=constants), names
 
 
-def _dequantised(graph: Graph, name: str) -> Node | None:
+def _dequantized(graph: Graph, name: str) -> Node | None:
     node = graph.producers.get(name)
     return node if node is not None and node.op == "DequantizeLinear" else None
 
@@ -87,7 +87,7 @@ def _scales(graph: Graph, known: Values, node: Node) -> tuple[np.ndarray, np.nda
     bias = known.get(node.input(2)) if node.input(2) else np.zeros(0)
     if bias is None or node.op not in ("Conv", "ConvTranspose", "Gemm") or bias.ndim != 1 or not is_float(bias.dtype):
         return None
-    data, weights = (_dequantised(graph, name) for name in node.inputs[:2])
+    data, weights = (_dequantized(graph, name) for name in node.inputs[:2])
     own = known.get(node.inputs[1])
     step = known.get(data.inputs[1]) if data else None
     if weights:
@@ -110,8 +110,8 @@ def _has_constant_weights(graph: Graph, known: Values, node: Node) -> bool:
     given = node.attributes
     if node.op not in ("Gemm", "MatMul") or given.get("transA", 0) or given.get("transB", 0):
         return False
-    weights = _dequantised(graph, node.input(1))
-    if weights is None or given.get("alpha", 1.0) != 1.0 or _dequantised(graph, node.inputs[0]):
+    weights = _dequantized(graph, node.input(1))
+    if weights is None or given.get("alpha", 1.0) != 1.0 or _dequantized(graph, node.inputs[0]):
         return False
     codes, scale = (known.get(name, np.zeros(0)) for name in weights.inputs[:2])
     if codes.ndim != 2:
@@ -142,7 +142,7 @@ def wrapped(node: Node, operands: Operands, context: Context) -> Results:
     x = operands[0]
     if not isinstance(x, Ball) or x.dtype != np.int64:
         return [x]
-    return [Ball(x.middle.astype(np.int32).astype(np.int64), None, x.dtype)] if x.radius is None else []
+    return [Ball(x.midpoint.astype(np.int32).astype(np.int64), None, x.dtype)] if x.radius is None else []
 
 
 @rule(INEXACT)

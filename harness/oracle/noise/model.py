@@ -1,4 +1,4 @@
-"""Noise: the float model with quantisation as sampled noise, in one session whose graph inputs are what is drawn.
+"""Noise: the float model with quantization as sampled noise, in one session whose graph inputs are what is drawn.
 
 A float tensor x with range [low, high] and step s becomes s (round(clip(x) / s + d) - d), a weight w + s_w U(-.5, .5).
 d is independent U(-.5, .5) in odd samples and one common shift in even ones, because the codes of equal values move
@@ -7,7 +7,7 @@ together.
 Steps are those that the artifact tells, where it can be read, else those of the scheme's formula. Where calibration may
 clip and nobody tells at what, each sample has ranges and steps smaller by a factor of its own for each tensor; where
 the artifact tells of others, a tensor may have the steps of those beside it. Where a
-feed leaves the calibrated range or calibration clips, it matters which consumers of a tensor read it quantised (those
+feed leaves the calibrated range or calibration clips, it matters which consumers of a tensor read it quantized (those
 in integers do, others may not), so each draws that for itself.
 """
 
@@ -22,8 +22,7 @@ from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Values
 from driftnet.model.operators import RECURRENT
 from driftnet.oracle.question import Question
-from driftnet.oracle.scheme import calibration
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import calibration, formulas
 from driftnet.targets.interface import Scheme
 from onnx import NodeProto, helper, numpy_helper
 
@@ -32,11 +31,11 @@ DEEPEST_CLIP = 1 / 16  # of the range: 128 of 2048 bins is the least that KL kee
 
 @dataclass(frozen=True)
 class Noise:
-    """What is quantised: activations -> their steps, weights -> the step of each element.
+    """What is quantized: activations -> their steps, weights -> the step of each element.
 
     narrowed  activations -> factors of which range and step may be times as large; () is any down to DEEPEST_CLIP
-    partly    consumers may read a tensor unquantised
-    unknown   tensors that were zero in calibration, or so small that the quantiser took them for it, and are not now:
+    partly    consumers may read a tensor unquantized
+    unknown   tensors that were zero in calibration, or so small that the quantizer took them for it, and are not now:
               no formula says what becomes of them
     """
 
@@ -75,7 +74,7 @@ def _around(
 ) -> tuple[float, ...]:
     """By what the formula's step of a tensor may be multiplied of which the artifact tells nothing.
 
-    Where it tells of others, that one is not quantised, or an executor takes the step of what is beside it for it.
+    Where it tells of others, that one is not quantized, or an executor takes the step of what is beside it for it.
     """
     if not told:
         return ()
@@ -87,7 +86,7 @@ def _around(
 
 
 def _fixed(model: Graph, scheme: Scheme, formula: Mapping[str, calibration.Step]) -> dict[str, calibration.Step]:
-    """The steps of results of Softmax, wherever they are coarser for the range 0..1, which quantisers may give them:
+    """The steps of results of Softmax, wherever they are coarser for the range 0..1, which quantizers may give them:
     onnxruntime.quantization.operators.softmax has out_scale = 1 / 256."""
     names = [name for node in model.nodes if node.op == "Softmax" for name in node.outputs if name in formula]
     lowest, highest = scheme.activation_codes or (0, 0)
@@ -96,20 +95,20 @@ def _fixed(model: Graph, scheme: Scheme, formula: Mapping[str, calibration.Step]
 
 
 def weight_steps(model: Graph, scheme: Scheme) -> dict[str, np.ndarray]:
-    """The step of each constant that `scheme` quantises as weights, the largest that anybody might take."""
+    """The step of each constant that `scheme` quantizes as weights, the largest that anybody might take."""
     if scheme.weight_codes is None:
         return {}
-    names = {node.inputs[1]: node for node in model.nodes if grid.has_weights(model, node)}
+    names = {node.inputs[1]: node for node in model.nodes if formulas.has_weights(model, node)}
     names |= {name: node for node in model.nodes if node.op in RECURRENT for name in node.inputs[1:3]}
     found = {}
     for name, node in names.items():
         w = model.constants.get(name)
         if w is None or w.dtype.kind != "f" or not w.size or not np.isfinite(w).all():
             continue
-        kept = grid.channel_axes(node, scheme) if node.op in ("Conv", "Gemm") or w.ndim == 2 else ()
+        kept = formulas.channel_axes(node, scheme) if node.op in ("Conv", "Gemm") or w.ndim == 2 else ()
         axes = tuple(k for k in range(w.ndim) if len(kept) != 1 or k not in kept)
         low, high = (f(w, axis=axes, keepdims=True).astype(np.float64) for f in (np.min, np.max))
-        step = grid.scales(low, high, scheme.weight_codes, scheme.symmetric_weights)
+        step = formulas.scales(low, high, scheme.weight_codes, scheme.symmetric_weights)
         found[name] = np.where((low == 0) & (high == 0), 0.0, step) * (1 if scheme.nearest_weights else 2)
     return found
 

@@ -1,6 +1,6 @@
-"""D4, the budget: is an error within what quantisation noise explains? For artifacts that cannot be read.
+"""D4, the budget: is an error within what quantization noise explains? For artifacts that cannot be read.
 
-The float model is rerun with noise in place of quantisation (see `noise`). With E_k the error of sample k, e that of
+The float model is rerun with noise in place of quantization (see `noise`). With E_k the error of sample k, e that of
 the target, mu and sd mean and deviation of a statistic over the samples, and dist(a, b..c) the distance of a from that
 interval:
 
@@ -8,9 +8,9 @@ interval:
                  dist(mean e, 0..mu) / 8 sd,  dist(slope e, 0..mu) / 8 sd ),      slope e = <e, y> / <y, y>
 
 A score above 2 diverges; the verdict's error is the score and its bound 2. Zero counts as well as mu, because noise
-that a right quantiser does not make (zeros stay zero) is made here. To sd is added what the largest error of a single
+that a right quantizer does not make (zeros stay zero) is made here. To sd is added what the largest error of a single
 element makes of the statistic: with few elements off zero, as behind a Cos, that is no normal variable. Nobody is
-accused behind a decision (a comparison, an index) that noise may flip, or behind an operator that may be quantised
+accused behind a decision (a comparison, an index) that noise may flip, or behind an operator that may be quantized
 inside; where noise drowns the result, nobody can tell.
 """
 
@@ -26,13 +26,13 @@ from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.oracle import structure
 from driftnet.oracle.noise.model import Noise, of_scheme, sampled
 from driftnet.oracle.question import Place, Question, abstains, agrees, distance
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import formulas
 
 TIER = "budget"
-FLAG = 2.0  # right quantisers reach .9 in 99 % of 1300 places, 1.3 at most
+FLAG = 2.0  # right quantizers reach .9 in 99 % of 1300 places, 1.3 at most
 SAMPLES = (12, 24, 48, 96)
 DROWNED = 2.0  # times L2 of the result: 3 of 1000 generated places
-FLOAT_ERROR = 1e-5  # of max|y|, in float32: what is no quantisation noise
+FLOAT_ERROR = 1e-5  # of max|y|, in float32: what is no quantization noise
 DECISIONS = frozenset(
     {"And", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Compress"}
     | {"DequantizeLinear", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "If"}
@@ -41,8 +41,8 @@ DECISIONS = frozenset(
 )
 """operators of which a small change of an operand may change the result by any amount"""
 
-SIMPLE = WEIGHTED | grid.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "Sigmoid", "Softmax", "Tanh"}
-"""operators that a converter keeps as one; of others it may make several, and what is between them is quantised too
+SIMPLE = WEIGHTED | formulas.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "Sigmoid", "Softmax", "Tanh"}
+"""operators that a converter keeps as one; of others it may make several, and what is between them is quantized too
 (LpNormalization in MNN: results 3 times as far off as noise at its ends explains). So with convolutions that have
 groups."""
 
@@ -50,7 +50,7 @@ groups."""
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Asks for samples only where half a step does not settle it, and for more before it accuses."""
     if question.scheme is None:
-        return {place: _cannot_tell(question, place, "nothing is quantised") for place in places}
+        return {place: _cannot_tell(question, place, "nothing is quantized") for place in places}
     noise = of_scheme(question, question.scheme)
     verdicts = {place: agrees(TIER, place) for place in places if _within_half_a_step(question, place, noise)}
     for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
@@ -103,7 +103,7 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     if any(node.op in DECISIONS for node in nodes):
         return _cannot_tell(question, place, "noise may flip a decision")
     values = {**question.graph.constants, **question.records[place[0]]}
-    taken_apart = [node.op for node in nodes if node.op not in SIMPLE or grid.taken_apart(node, values)]
+    taken_apart = [node.op for node in nodes if node.op not in SIMPLE or formulas.taken_apart(node, values)]
     if taken_apart and question.scheme and question.scheme.activation_codes:
         return abstains(TIER, place, "there may be noise inside an operator", taken_apart)
     where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": FLAG}
@@ -113,7 +113,7 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
 def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray, unit: float) -> tuple[float, str]:
     """(score, the statistic that has it) of one error, given those of the samples, of results `y`.
 
-    unit  of max|y|: what is no quantisation noise
+    unit  of max|y|: what is no quantization noise
     """
     floor = unit * np.abs(y).max() + 1e-30
     size, largest = np.linalg.norm(errors, axis=1).max(), np.abs(errors).max() + floor

@@ -1,4 +1,4 @@
-"""Calibration: the ranges that a quantiser sees, and the steps that the formula of its scheme makes of them."""
+"""Calibration: the ranges that a quantizer sees, and the steps that the formula of its scheme makes of them."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import numpy as np
 from driftnet.model.graph import Values
 from driftnet.oracle.artifact.simulated.artifact import read
 from driftnet.oracle.question import Question
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 
 
 @dataclass(frozen=True)
 class Step:
-    """How a tensor with values in [low, high] is quantised: in multiples of `scale`."""
+    """How a tensor with values in [low, high] is quantized: in multiples of `scale`."""
 
     low: float
     high: float
     scale: float
 
     def holds(self, x: np.ndarray) -> bool:
-        """Whether quantising `x` is the identity."""
+        """Whether quantizing `x` is the identity."""
         inside = bool(x.size == 0 or (x.min() >= self.low and x.max() <= self.high))
-        return inside and grid.multiples(np.array([self.low, self.high, *x.flat]), np.asarray(self.scale))
+        return inside and formulas.multiples(np.array([self.low, self.high, *x.flat]), np.asarray(self.scale))
 
 
 def steps(question: Question, scheme: Scheme) -> dict[str, Step]:
     """The step of each float tensor of the main graph as an activation, calibrated as the case says; constants not.
 
-    Empty when the scheme quantises no activations.
+    Empty when the scheme quantizes no activations.
     """
     if scheme.activation_codes is None:
         return {}
@@ -40,13 +40,13 @@ def steps(question: Question, scheme: Scheme) -> dict[str, Step]:
         low = min(0.0, *(float(x.min(initial=0.0)) for x in arrays))
         high = max(0.0, *(float(x.max(initial=0.0)) for x in arrays))
         if np.isfinite(high - low):
-            scale = grid.scales(np.asarray(low), np.asarray(high), codes, symmetric)
+            scale = formulas.scales(np.asarray(low), np.asarray(high), codes, symmetric)
             found[name] = Step(low, high, float(scale))
     return found
 
 
 NOTHING = 1e-4
-"""Largest magnitudes below it are not judged: MNN's quantiser takes what is smaller than 1e-5 for zero."""
+"""Largest magnitudes below it are not judged: MNN's quantizer takes what is smaller than 1e-5 for zero."""
 
 NARROWEST = 1 / 16.5  # of the range: 128 of 2048 bins is the least that KL keeps, and half a bin more
 WIDEST = 1.1  # 1.0004 was the most seen of MNN's KL, ADMM and EMA
@@ -71,7 +71,7 @@ def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Ste
 
 
 def vanished(question: Question) -> frozenset[str]:
-    """The constants that the quantiser took for zero: small ones to which the artifact tells a scale of 0."""
+    """The constants that the quantizer took for zero: small ones to which the artifact tells a scale of 0."""
     told = {name for name, codes in (question.artifact or {}).get("tensors", {}).items() if codes["scale"] == 0}
     held = {name: x for name, x in question.graph.constants.items() if name in told and x.dtype.kind == "f"}
     return frozenset(name for name, x in held.items() if x.any() and np.abs(x).max() < NOTHING)

@@ -1,4 +1,4 @@
-"""The integer grid of a quantisation scheme: which operators stay on it, and which weights lie on it."""
+"""The integer grid of a quantization scheme: which operators stay on it, and which weights lie on it."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PLAIN = frozenset(
     | {"ReduceMin", "ReduceSum", "Relu", "Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Sub"}
     | {"Sum", "Tile", "Transpose", "Trilu", "Unsqueeze", "Where"}
 )
-"""operators without weights: every float operand is quantised as an activation"""
+"""operators without weights: every float operand is quantized as an activation"""
 
 PARAMETERS = {"Dropout": 1, "Resize": 1}
-"""operands from this position on are never quantised by themselves"""
+"""operands from this position on are never quantized by themselves"""
 
 FOLDED = frozenset({"BatchNormalization", "Div", "Mul"})
-"""operators that a converter may multiply into weights before it quantises them"""
+"""operators that a converter may multiply into weights before it quantizes them"""
 
 LARGEST_CODE_ERROR = 2.0**-21
 """of the largest element: what the float32 rounding of a scale and of a division by it may move an element"""
@@ -31,7 +31,7 @@ LARGEST_CODE_ERROR = 2.0**-21
 def fits(node: Node) -> bool:
     """Whether `node` is one of these, and nothing but its operands decides on the range of its results.
 
-    A Gemm may multiply by more than its weights. A cubic Resize overshoots, and quantisers let a Resize keep the range
+    A Gemm may multiply by more than its weights. A cubic Resize overshoots, and quantizers let a Resize keep the range
     of its operand.
     """
     if node.op == "Gemm":
@@ -64,7 +64,7 @@ def near(a: np.ndarray, b: np.ndarray) -> bool:
 
 
 def on_grid(arrays: Sequence[np.ndarray], codes: tuple[int, int], symmetric: bool) -> bool:
-    """Whether quantising is the identity on each array, by its own range and by that of all of them together."""
+    """Whether quantizing is the identity on each array, by its own range and by that of all of them together."""
     together = np.concatenate([x.ravel() for x in arrays])
     for x in (*arrays, together) if len(arrays) > 1 else arrays:
         ends = np.asarray([x.min(initial=0.0), x.max(initial=0.0)])
@@ -74,14 +74,14 @@ def on_grid(arrays: Sequence[np.ndarray], codes: tuple[int, int], symmetric: boo
 
 
 def indifferent(x: np.ndarray) -> bool:
-    """Whether `x` is quantised without loss whatever the formula: what is not zero is the same everywhere."""
+    """Whether `x` is quantized without loss whatever the formula: what is not zero is the same everywhere."""
     return bool(x.dtype == np.float32 and np.isfinite(x).all() and np.unique(x[x != 0]).size <= 1)
 
 
 def channel_axes(node: Node, scheme: Scheme) -> tuple[int, ...]:
     """The axes of the weights along which scales may differ. Two axes mean: the same scale for every kernel.
 
-    What a channel is, quantisers do not always agree upon. Of ConvTranspose onnxruntime takes axis 1, while MNN cuts
+    What a channel is, quantizers do not always agree upon. Of ConvTranspose onnxruntime takes axis 1, while MNN cuts
     the weights into as many equal pieces as there are outputs; a grouped Conv MNN may make into depthwise ones first.
     """
     if not scheme.per_channel or node.op in scheme.per_tensor:
@@ -104,9 +104,9 @@ def weights_of(model: Graph, node: Node) -> np.ndarray | None:
 
 
 def keeps_weights(model: Graph, scheme: Scheme, nodes: Sequence[Node]) -> bool:
-    """Whether quantising the weights of every weighted operator among `nodes` is the identity.
+    """Whether quantizing the weights of every weighted operator among `nodes` is the identity.
 
-    A converter may multiply weights, channel by channel, by the constants of a FOLDED operator before it quantises
+    A converter may multiply weights, channel by channel, by the constants of a FOLDED operator before it quantizes
     them. Where each channel has its own scale, that changes no code.
     """
     varying, folded = set(model.inputs), any(node.op in FOLDED for node in nodes)
@@ -143,7 +143,7 @@ _NONE = np.zeros(0)
 
 
 def weight_scales(model: Graph, node: Node, scheme: Scheme) -> np.ndarray | None:
-    """Scales of the constant weights, in a shape that broadcasts to them; None unless quantising is the identity.
+    """Scales of the constant weights, in a shape that broadcasts to them; None unless quantizing is the identity.
 
     What comes of a Constant node may be taken for an activation, and what converters do with the weights of a 3-D
     convolution or of a recurrent operator is not agreed upon: these have to be indifferent.
@@ -169,7 +169,7 @@ def by_output(scale: np.ndarray, bias: np.ndarray) -> np.ndarray:
 
 
 def has_weights(model: Graph, node: Node) -> bool:
-    """Whether something of `node` is quantised as weights."""
+    """Whether something of `node` is quantized as weights."""
     return node.op in WEIGHTED and node.inputs[1] in model.constants
 
 

@@ -1,6 +1,6 @@
 """Precomputed: what a converter works out beforehand, because it depends on constants alone.
 
-The weights that a DequantizeLinear makes of constants are constants to whoever quantises them anew. What rounds on the
+The weights that a DequantizeLinear makes of constants are constants to whoever quantizes them anew. What rounds on the
 way may be rounded otherwise by a converter.
 """
 

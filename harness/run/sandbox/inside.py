@@ -24,7 +24,7 @@ import tempfile
 import traceback
 from typing import Any, Callable, NoReturn  # noqa: UP035  (collections.abc.Callable[...] needs Python 3.9)
 
-from driftnet.targets import interface as wire
+from driftnet.targets import interface
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
@@ -278,7 +278,7 @@ def _answer(pipe: socket.socket) -> None:
         message = _receive(pipe)
         if message is None:
             return
-        request = wire.decode(message)
+        request = interface.decode(message)
         # The parent's own time limit comes first; this one is for a worker whose parent has stopped looking.
         allowed = _cpu_seconds(resource.RUSAGE_SELF) + 1 + 2 * request["seconds"] * _CPUS
         _limit(resource.RLIMIT_CPU, int(allowed), for_good=False)
@@ -287,10 +287,10 @@ def _answer(pipe: socket.socket) -> None:
             name = request["function"]
             if name not in functions:
                 functions[name] = _find(name)
-            reply["value"] = wire.encode(functions[name](*request["args"]))
+            reply["value"] = interface.encode(functions[name](*request["args"]))
         except MemoryError as e:
             reply.update(outcome="memory", message=f"{type(e).__name__}: {e}")
-        except wire.StageError as e:
+        except interface.StageError as e:
             reply.update(outcome="error", message=str(e))
         except Exception as e:
             reply.update(outcome="error", message=f"{type(e).__name__}: {e}")
@@ -298,7 +298,7 @@ def _answer(pipe: socket.socket) -> None:
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         reply["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in usages)
         reply["peak_mib"] = max(usage.ru_maxrss for usage in usages) / 1024
-        pipe.sendall(wire.encode(reply))
+        pipe.sendall(interface.encode(reply))
 
 
 def _receive(pipe: socket.socket) -> bytearray | None:
@@ -309,7 +309,7 @@ def _receive(pipe: socket.socket) -> bytearray | None:
         if not chunk:
             return None
         message += chunk
-        size = wire.message_size(message)
+        size = interface.message_size(message)
     return message
 
 

@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox.inside import children
-from driftnet.targets import interface as wire
+from driftnet.targets import interface
 
 LOG_BYTES = 64 * 1024
 _LOG_MOST = 16 * 1024 * 1024
@@ -122,7 +122,7 @@ class Worker:
         """
         seconds = self._limits.seconds if timeout is None else timeout
         self._calls += 1
-        request = wire.encode({"id": self._calls, "function": function, "args": args, "seconds": seconds})
+        request = interface.encode({"id": self._calls, "function": function, "args": args, "seconds": seconds})
         process = self._ready()
         started = time.monotonic()
         try:
@@ -243,8 +243,8 @@ def _read(pipe: socket.socket, most: int) -> bytes:
 
 def _size(message: bytearray, limits: Limits) -> int | None:
     try:
-        size = wire.message_size(message)
-    except wire.WireError as e:
+        size = interface.message_size(message)
+    except interface.WireError as e:
         _fail(Outcome.GARBAGE, str(e))
     if size is not None and size > limits.memory_mib * 2**20:
         _fail(Outcome.GARBAGE, f"announces an answer of {size} bytes")
@@ -288,12 +288,12 @@ def _proportional(pid: int) -> float:
 
 def _parse(message: bytearray, call: int, process: Process) -> Reply:
     try:
-        answer = wire.decode(message)
+        answer = interface.decode(message)
         if not _is_answer(answer, call):
             _fail(Outcome.GARBAGE, f"no answer to this call: {bytes(message[:80])!r}")
         outcome = Outcome(answer["outcome"])
-        value = wire.decode(answer["value"]) if outcome is Outcome.OK else None
-    except wire.WireError as e:
+        value = interface.decode(answer["value"]) if outcome is Outcome.OK else None
+    except interface.WireError as e:
         _fail(Outcome.GARBAGE, str(e))
     process.cpu = answer["cpu"]
     return Reply(outcome, value, answer["message"], "", _read_log(process.log), peak_mib=answer["peak_mib"])

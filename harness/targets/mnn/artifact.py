@@ -1,4 +1,4 @@
-"""What a converted MNN file holds: the quantised weights of its layers, and the scales of its tensors.
+"""What a converted MNN file holds: the quantized weights of its layers, and the scales of its tensors.
 
 A file is a flatbuffer of the schema of MNN's repository (schema/default/MNN.fbs and CaffeOp.fbs); fields are named here
 by their numbers there, which later releases keep. The converter can dump a file as JSON, but with six decimals.
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 CONVOLUTION_2D = 9  # in the union OpParameter
-SUBGRAPHS = 10  # of Net: their tensors have numbers of their own, which the quantiser takes for the main graph's
+SUBGRAPHS = 10  # of Net: their tensors have numbers of their own, which the quantizer takes for the main graph's
 HISTOGRAM = {"bins": 2048, "least": 128}  # tools/quantization/TensorStatistic.cpp
 CODED, SPARSE = 1, 2
 """IDSTQuan.type where weights are indices into a table of codes, all of them or those that are not 0. (Others: float16
@@ -279,7 +279,7 @@ def _runs(op: Table, kind: int, scales: list[float | None], coded: bool) -> tupl
         average = op.table(2).integer(field, form="<B") == 1
         return ("codes", parts if average else 0) if len(set(scales)) == 1 else ("float", 0)
     if kind in (CONVOLUTION, DEPTHWISE) and not coded:
-        return ("somehow" if op.table(2).has(3) else "float"), 0  # weights that are quantised in a form not read here
+        return ("somehow" if op.table(2).has(3) else "float"), 0  # weights that are quantized in a form not read here
     if kind == SCALE:
         return "codes", IN_FIXED_POINT
     if kind == UNARY and not op.table(2).has(2):
@@ -300,25 +300,25 @@ def _joined(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _layers(op: Table) -> Iterator[dict[str, Any]]:
-    """The layer that `op` is, if it is one with quantised weights."""
+    """The layer that `op` is, if it is one with quantized weights."""
     if op.integer(1, form="<B") != CONVOLUTION_2D:
         return
     convolution = op.table(2)
     if not convolution.has(3):
         return
-    quantisation = convolution.table(3)
-    codes = _codes(quantisation)
-    alpha = quantisation.array(1, "f4")
+    quantization = convolution.table(3)
+    codes = _codes(quantization)
+    alpha = quantization.array(1, "f4")
     if codes is None or not alpha.size:
         return
     channels = convolution.table(0).integer(10)
-    pairs = quantisation.integer(9)  # readType: how many (minimum, scale) pairs; 0: scales alone
+    pairs = quantization.integer(9)  # readType: how many (minimum, scale) pairs; 0: scales alone
     scales = alpha.reshape(-1, 2)[:, 1] if pairs else alpha
     blocks = scales.size // channels
     codes = codes.reshape(channels, blocks, -1).astype(np.float32)
     weights = codes * scales.reshape(channels, blocks, 1)
     if pairs:
-        lowest = np.float32(quantisation.integer(8))
+        lowest = np.float32(quantization.integer(8))
         weights = (codes - lowest) * scales.reshape(channels, blocks, 1) + alpha.reshape(channels, blocks, 2)[..., :1]
     yield {
         "name": op.string(3).decode("utf-8", "replace"),
@@ -327,17 +327,17 @@ def _layers(op: Table) -> Iterator[dict[str, Any]]:
     }
 
 
-def _codes(quantisation: Table) -> np.ndarray | None:
+def _codes(quantization: Table) -> np.ndarray | None:
     """The int8 codes of weights, flat; None in another form.
 
     Dims (a count, then 16 or 32 bits each); where only some weights are written, how many (32 bits), and how far each
     is behind the one before; then how many codes there are (0: 256), these, and the index of each weight's code.
     """
-    form = quantisation.integer(2)
+    form = quantization.integer(2)
     if form not in (CODED, SPARSE):
         return None
-    content = quantisation.array(0, "u1")
-    wide = bool(quantisation.integer(11, form="<B"))
+    content = quantization.array(0, "u1")
+    wide = bool(quantization.integer(11, form="<B"))
     at = 1 + int(content[0]) * (4 if wide else 2)
     written = size = math.prod(int(d) for d in content[1:at].view("<u4" if wide else "<u2"))
     places = np.arange(size)
@@ -358,10 +358,10 @@ def _unpacked(packed: np.ndarray, count: int, width: int) -> np.ndarray:
     return np.asarray(bits @ (1 << np.arange(width)[::-1]))
 
 
-def _tensor(quantisation: Table) -> dict[str, float]:
+def _tensor(quantization: Table) -> dict[str, float]:
     return {
-        "scale": quantisation.number(0),
-        "zero_point": quantisation.number(1),
-        "low": quantisation.number(2, -128.0),
-        "high": quantisation.number(3, 127.0),
+        "scale": quantization.number(0),
+        "zero_point": quantization.number(1),
+        "low": quantization.number(2, -128.0),
+        "high": quantization.number(3, 127.0),
     }

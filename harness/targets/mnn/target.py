@@ -1,4 +1,4 @@
-"""MNN: its converter (weight-only quantisation included), its offline quantiser, its Module executor.
+"""MNN: its converter (weight-only quantization included), its offline quantizer, its Module executor.
 
 Works with MNN and numpy alone, back to 3.0. The native modules are called directly: the package MNN.tools, and with it
 the shipped console scripts, runs pip and reports usage when imported.
@@ -76,7 +76,7 @@ def convert(model: str, folder: str, options: Options) -> str:
 
 
 def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-    """Quantise offline to `folder`/quantized.mnn, calibrated on `calibration`."""
+    """Quantize offline to `folder`/quantized.mnn, calibrated on `calibration`."""
     if options["quantize"] != "offline":
         return artifact
     data = os.path.join(folder, "calibration")
@@ -181,7 +181,7 @@ def _quantize_file(source: str, target: str, settings: str) -> None:
 def _run_apart(call: Callable[[], None]) -> None:
     """Run `call` in a child process, and end the way the child did when that was by a signal.
 
-    The quantiser leaves callbacks into freed memory behind: EMA after ADMM in one process ends in SIGSEGV. People run
+    The quantizer leaves callbacks into freed memory behind: EMA after ADMM in one process ends in SIGSEGV. People run
     it as a command of its own.
     """
     child = os.fork()
@@ -227,7 +227,7 @@ def _array(variable: Any, declared: str) -> np.ndarray:
     import MNN.expr as expr
 
     if variable.dtype == expr.int8:
-        # The bytes of a quantised tensor: on x86 MNN stores them 128 higher, those of other int8 tensors not.
+        # The bytes of a quantized tensor: on x86 MNN stores them 128 higher, those of other int8 tensors not.
         raise StageError(f"MNN hands out a {declared} output as it stores it")
     if variable.data_format == expr.NC4HW4:
         variable = expr.convert(variable, expr.NCHW)
@@ -298,7 +298,7 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
 
 
 def _output_types(model: bytes) -> dict[str, str]:
-    """{output name: numpy type} of a serialised ModelProto, read without the onnx package.
+    """{output name: numpy type} of a serialized ModelProto, read without the onnx package.
 
     ModelProto.graph is field 7; GraphProto.output 12; ValueInfoProto has name 1 and type 2; TypeProto.tensor_type is 1,
     its elem_type 1 (onnx.proto).
@@ -356,7 +356,7 @@ MNN = Target(
         r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"
     ),
     options=(
-        Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantised, and by which tool"),
+        Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantized, and by which tool"),
         Option("weight_bits", "convert", (8, 4, 2, 3, 5, 6, 7), "bits of a weight", _WEIGHT_ONLY),
         Option("weight_asymmetric", "convert", (True, False), "whether weights get a zero point", _WEIGHT_ONLY),
         Option("weight_block", "convert", (0, 32), "a scale for so many input channels; 0: for all", _WEIGHT_ONLY),
@@ -373,7 +373,7 @@ MNN = Target(
         Option("optimize_prefer", "convert", (0, 1, 2), "0: normal; 1: smallest; 2: fastest"),
         Option("transformer_fuse", "convert", (False, True), "fuse attention and the like"),
         Option("origin_rnn", "convert", (False, True), "keep LSTM and GRU as one operator"),
-        Option("memory", "execute", ("normal", "low"), "low keeps quantised weights quantised in memory"),
+        Option("memory", "execute", ("normal", "low"), "low keeps quantized weights quantized in memory"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     snippet=Path(__file__).with_name("reproduce.py.jinja").read_text(encoding="utf-8"),
@@ -407,7 +407,7 @@ MNN = Target(
             "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUCast.cpp",
         ),
         Rule(
-            "quantised graph outputs",
+            "quantized graph outputs",
             "execute",
             r"MNN hands out an? \w+ output as it stores it",
             "https://github.com/alibaba/MNN/blob/master/docs/tools/quant.md",

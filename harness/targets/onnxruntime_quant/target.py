@@ -1,4 +1,4 @@
-"""onnxruntime's quantiser, static and dynamic, and the execution of what it makes by onnxruntime's CPU provider."""
+"""onnxruntime's quantizer, static and dynamic, and the execution of what it makes by onnxruntime's CPU provider."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ OPTIMIZERS = (
 
 
 def preload() -> None:
-    """Import the quantiser (.4 s), so that forked workers have it."""
+    """Import the quantizer (.4 s), so that forked workers have it."""
     import onnxruntime
     import onnxruntime.quantization.shape_inference
 
@@ -41,7 +41,7 @@ def preload() -> None:
 
 
 def convert(model: str, folder: str, options: Options) -> str:
-    """The model as it is, or `folder`/preprocessed.onnx: optimised and with shapes inferred."""
+    """The model as it is, or `folder`/preprocessed.onnx: optimized and with shapes inferred."""
     if not options["preprocess"]:
         return model
     from onnxruntime.quantization.shape_inference import quant_pre_process
@@ -61,7 +61,7 @@ def convert(model: str, folder: str, options: Options) -> str:
 
 
 def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-    """Quantise to `folder`/quantized.onnx; static quantisation calibrates on `calibration`."""
+    """Quantize to `folder`/quantized.onnx; static quantization calibrates on `calibration`."""
     if options["quantize"] == "none":
         return artifact
     import onnxruntime.quantization as ort
@@ -122,7 +122,7 @@ def execute(
 
 
 def inspect(artifact: str, options: Options) -> dict[str, Any]:
-    """The quantised model."""
+    """The quantized model."""
     with open(artifact, "rb") as file:
         return {"model": file.read()}
 
@@ -171,7 +171,7 @@ def _types(options: Options) -> tuple[str, str]:
 
 
 _STATIC, _QUANTISED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
-_OPTIMISED = {"optimization": ("all",)}
+_OPTIMIZED = {"optimization": ("all",)}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
 _SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
 _BIASES = "optimizer/qdq_transformer/weight_bias_quantization.h"
@@ -186,15 +186,15 @@ ONNXRUNTIME_QUANT = Target(
     scheme=scheme,
     inspect=inspect,
     options=(
-        Option("preprocess", "convert", (False, True), "optimise and infer shapes before quantising"),
+        Option("preprocess", "convert", (False, True), "optimize and infer shapes before quantizing"),
         Option("quantize", "quantize", ("static", "dynamic", "none"), "ranges of activations: calibrated, live"),
-        Option("format", "quantize", ("QDQ", "QOperator"), "how quantised operators are written", _STATIC),
+        Option("format", "quantize", ("QDQ", "QOperator"), "how quantized operators are written", _STATIC),
         Option("calibration", "quantize", ("MinMax", "Entropy", "Percentile"), "how ranges are found", _STATIC),
         Option(
             "types",
             "quantize",
             ("s8s8", "u8s8", "u8u8"),
-            "types of activations and weights; dynamic quantisation has u8 activations whatever is said here",
+            "types of activations and weights; dynamic quantization has u8 activations whatever is said here",
             _QUANTISED,
         ),
         # With u8 weights the zero points of channels would differ, which QLinearConv does not take.
@@ -207,7 +207,7 @@ ONNXRUNTIME_QUANT = Target(
             "activations without zero point",
             {**_STATIC, "types": ("s8s8",)},
         ),
-        Option("force_quantize", "quantize", (False, True), "quantise data movement of unquantised data too", _STATIC),
+        Option("force_quantize", "quantize", (False, True), "quantize data movement of unquantized data too", _STATIC),
         Option(
             "dedicated_pairs",
             "quantize",
@@ -215,7 +215,7 @@ ONNXRUNTIME_QUANT = Target(
             "a Q/DQ pair for each consumer",
             {**_STATIC, "format": ("QDQ",)},
         ),
-        Option("optimization", "execute", ("all", "off"), "graph optimisation level of the session"),
+        Option("optimization", "execute", ("all", "off"), "graph optimization level of the session"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     switches={"disabled_optimizers": OPTIMIZERS},
@@ -232,10 +232,10 @@ ONNXRUNTIME_QUANT = Target(
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
         Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
-        Rule("bias-quantisation", "execute", "", f"{_SOURCE}/{_BIASES}", _OPTIMISED),
-        # It is among the basic optimisations, which pre-processing makes.
-        Rule("bias-quantisation", "execute", "", _DOCS + "#pre-processing", {"preprocess": (True,)}),
+        Rule("bias-quantization", "execute", "", f"{_SOURCE}/{_BIASES}", _OPTIMIZED),
+        # It is among the basic optimizations, which pre-processing makes.
+        Rule("bias-quantization", "execute", "", _DOCS + "#pre-processing", {"preprocess": (True,)}),
         # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
-        Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h", _OPTIMISED),
+        Rule("int8-matmul", "execute", "", f"{_INCLUDE}/onnxruntime_session_options_config_keys.h", _OPTIMIZED),
     ),
 )

@@ -1,4 +1,4 @@
-"""Factors that cancel: what a quantiser multiplies a tensor by, it may divide the weights by that read it."""
+"""Factors that cancel: what a quantizer multiplies a tensor by, it may divide the weights by that read it."""
 
 import numpy as np
 import pytest
@@ -81,7 +81,7 @@ def test_nothing_is_said_of_the_range_of_a_multiple():
         assert found == wrong, f"divided by {factor}"
 
 
-def test_a_mul_of_the_quantisers_own_may_be_divided_out_of_the_weights():
+def test_a_mul_of_the_quantizers_own_may_be_divided_out_of_the_weights():
     own = [("Mul", ["a", "d"], ["scaled"], {})]
     nodes = [*(("Mul", ["x", "g"], ["m"], {}), ("Add", ["m", "h"], ["a"], {})), *own]
     nodes += [("MatMul", ["scaled", "w"], ["y"], {})]

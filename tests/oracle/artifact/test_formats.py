@@ -1,4 +1,4 @@
-"""What quantisers and optimisers make of a model beside its numbers: names, nodes taken apart, shared constants."""
+"""What quantizers and optimizers make of a model beside its numbers: names, nodes taken apart, shared constants."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ RELU = [
 ]
 
 
-def test_a_relu_is_found_under_the_name_that_an_optimiser_decorates():
+def test_a_relu_is_found_under_the_name_that_an_optimizer_decorates():
     floating = model([("Neg", ["x"], ["t"], {}), ("Relu", ["t"], ["h"], {}), ("Abs", ["h"], ["y"], {})])
     for op, expected in (("Max", []), ("Min", [("topology", "h")])):
         decorated = (op, ["t", "zero"], ["InsertedPrecisionFreeCast_h"], {})
@@ -35,7 +35,7 @@ def test_a_relu_that_is_lost_behind_an_operator_taken_apart_is_the_culprit():
     assert found.culprit == ("y", "Relu"), found
 
 
-def test_a_quantiser_of_the_float_model_may_lose_movement_behind_it():
+def test_a_quantizer_of_the_float_model_may_lose_movement_behind_it():
     own = ("QuantizeLinear", ["x", "s", "z"], ["t"], {})
     constants = {"s": np.float32(0.25), "z": np.uint8(3)}
     turned = [("Transpose", ["t"], ["u"], {}), ("Transpose", ["u"], ["v"], {}), ("Identity", ["v"], ["y"], {})]
@@ -46,7 +46,7 @@ def test_a_quantiser_of_the_float_model_may_lose_movement_behind_it():
     assert compare(graphs.read(floating), other, [evaluate(other, {"x": X}).balls], None).problems
 
 
-def test_what_a_quantiser_adds_behind_dequantised_and_moved_data_is_a_rounding():
+def test_what_a_quantizer_adds_behind_dequantized_and_moved_data_is_a_rounding():
     constants = {"c": np.int8([8, -1]), "s": np.float32(0.0156), "i": np.array([1, 0])}
     own = [("DequantizeLinear", ["c", "s"], ["t"], {})]
     floating = model([*own, ("Gather", ["t", "i"], ["y"], {})], **constants)
@@ -251,7 +251,7 @@ def test_the_range_of_a_relu_is_not_that_of_its_operand_where_others_read_this_t
         assert [(problem.where, problem.culprit[0]) for problem in found] == expected, f"{op} reads {operands}"
 
 
-def test_copies_of_a_dequantisation_of_the_float_model_are_one_tensor():
+def test_copies_of_a_dequantization_of_the_float_model_are_one_tensor():
     given = {"k": np.float32(0.13), "seven": np.float32(7)}
     codes = [("Mul", ["x", "seven"], ["z"], {}), ("Cast", ["z"], ["i"], {"to": TensorProto.INT8})]
     real = ("DequantizeLinear", ["i", "k"], ["r"], {})
@@ -344,7 +344,7 @@ def test_a_matmul_with_something_affine_behind_it_may_become_a_gemm():
     assert problems(floating=floating, bq=shifted, **kept) == [("topology", "y")], "nothing clips at zero"
 
 
-def test_weights_that_the_float_model_dequantises_may_be_rounded_again():
+def test_weights_that_the_float_model_dequantizes_may_be_rounded_again():
     made = ("DequantizeLinear", ["i", "k"], ["d"], {})
     floating = model([made, ("Gemm", ["x", "d"], ["y"], {"beta": 1.0})], i=CODES, k=np.float32(0.01))
     again = [("QuantizeLinear", ["d", "s", "z"], ["q"], {}), ("DequantizeLinear", ["q", "s", "z"], ["e"], {})]

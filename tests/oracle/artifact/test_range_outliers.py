@@ -2,13 +2,13 @@
 
 import numpy as np
 import pytest
+from driftnet.check.synthetic_inputs import made_to_fit
 from driftnet.model import graph as graphs
 from driftnet.model.graph import Node
-from driftnet.oracle.artifact.synthetic_inputs import made_to_fit
 from driftnet.oracle.artifact.verified.format import Format, Rounding
 from driftnet.oracle.artifact.verified.range_outliers import Proportion, outliers
 from driftnet.oracle.artifact.verified.ranges import Calibration
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from onnx import TensorProto
 
 from tests.oracle.artifact.test_verified import B, W, X, model, problems
@@ -80,8 +80,8 @@ def test_made_up_data_are_as_large_as_the_ranges_of_an_artifact(share):
     nodes = [("Transpose", ["x"], ["t"], {}), *rounded[0], ("Gemm", ["d", "w", "b"], ["p"], {"transA": 1}), *rounded[1]]
     scales = {f"{name}s": np.float32(size / 127) for name, size in sizes.items()}
     artifact = model(nodes, w=W, b=B * 0, zero=np.int8(0), **scales)
-    with Laboratory(small_models=True) as lab:
-        (feed,) = made_to_fit([{"x": X / np.abs(X).max()}], floating, artifact, lab)
+    with Runner(small_models=True) as runner:
+        (feed,) = made_to_fit([{"x": X / np.abs(X).max()}], floating, artifact, runner)
     assert 0.8 * 50 * share < np.abs(feed["x"]).max() <= 1.01 * 50 * share, (
         "outliers make a range larger than most data"
     )
@@ -95,6 +95,6 @@ def test_made_up_data_are_numbers_of_their_dtype():
         protos[-1].opset_import[0].version = 21
         for value in (*protos[-1].graph.input, *protos[-1].graph.output):
             value.type.tensor_type.elem_type = TensorProto.FLOAT16
-    with Laboratory(small_models=True) as lab:
-        (feed,) = made_to_fit([{"x": X.astype(np.float16)}], *protos, lab)
+    with Runner(small_models=True) as runner:
+        (feed,) = made_to_fit([{"x": X.astype(np.float16)}], *protos, runner)
     assert np.isfinite(feed["x"]).all(), "a range of 16 bits goes beyond float16"

@@ -8,7 +8,7 @@ from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.simulated import artifact as told
 from driftnet.oracle.artifact.simulated import tier as simulation
-from driftnet.oracle.artifact.simulated import trace as tracing
+from driftnet.oracle.artifact.simulated import trace
 from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question import Question
@@ -37,10 +37,10 @@ def on_grid(x, scale):
     return np.clip(np.rint(x / scale), -127, 127) * scale
 
 
-def ask(lab, case, said, y):
+def ask(runner, case, said, y):
     """What the simulation says of outputs `y`."""
     outputs = ({"y": np.asarray(y, np.float32)},)
-    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+    question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference, SCHEME, artifact=said)
     return simulation.decide(question, question.places)[0, "y"]
 
 
@@ -58,10 +58,10 @@ def simulated_chain():
     return on_grid(np.exp(h), SCALES["y"])
 
 
-def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(lab):
+def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(runner):
     y = simulated_chain()
     assert np.abs(y - np.exp(np.tanh(X))).max() > 0.5, "this grid clips so much that no noise would explain it"
-    assert ask(lab, CHAIN, TOLD, y).word is Word.AGREES
+    assert ask(runner, CHAIN, TOLD, y).word is Word.AGREES
 
 
 @pytest.mark.parametrize(
@@ -75,44 +75,44 @@ def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(la
     ],
     ids=["one code", "half precision", "a percent", "rows exchanged", "an element lost"],
 )
-def test_what_the_artifact_does_not_say_is_wrong_however_small(lab, damage, kind):
-    found = ask(lab, CHAIN, TOLD, damage(simulated_chain()))
-    assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "a fault far below quantisation noise went unseen"
+def test_what_the_artifact_does_not_say_is_wrong_however_small(runner, damage, kind):
+    found = ask(runner, CHAIN, TOLD, damage(simulated_chain()))
+    assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "a fault far below quantization noise went unseen"
     if kind is Kind.OFF_BY_ONE_STEP:
         assert found.kind is kind
 
 
-def test_a_grid_that_the_executor_does_not_follow_is_seen(lab):
+def test_a_grid_that_the_executor_does_not_follow_is_seen(runner):
     wrong = artifact(TOLD["operations"][1:], {**SCALES, "h": SCALES["h"] * 1.02})
-    assert ask(lab, CHAIN, wrong, simulated_chain()).word is Word.DIVERGES, "h was rounded to another grid than told"
+    assert ask(runner, CHAIN, wrong, simulated_chain()).word is Word.DIVERGES, "h was rounded to another grid than told"
 
 
-def test_an_operation_in_floats_reads_its_operand_as_it_is(lab):
+def test_an_operation_in_floats_reads_its_operand_as_it_is(runner):
     scales = {"x": 0.5, "h": 1 / 127, "y": 3 / 127}
     said = artifact([operation("h", "x", "h", "float"), operation("y", "h", "y", "codes")], scales)
     y = on_grid(np.exp(on_grid(np.tanh(X), 1 / 127)), 3 / 127)
-    assert ask(lab, CHAIN, said, y).word is Word.AGREES
+    assert ask(runner, CHAIN, said, y).word is Word.AGREES
     of_rounded = on_grid(np.exp(on_grid(np.tanh(on_grid(X, 0.5)), 1 / 127)), 3 / 127)
-    assert ask(lab, CHAIN, said, of_rounded).word is Word.DIVERGES, "x is not rounded, whatever its grid"
+    assert ask(runner, CHAIN, said, of_rounded).word is Word.DIVERGES, "x is not rounded, whatever its grid"
 
 
-def test_an_operation_that_does_not_take_the_nearest_code_has_as_many_steps_as_it_says(lab):
+def test_an_operation_that_does_not_take_the_nearest_code_has_as_many_steps_as_it_says(runner):
     loose = artifact([TOLD["operations"][1], operation("y", "h", "y", "codes") | {"steps": 1}], SCALES)
     y = simulated_chain()
     one, two = (np.where(y == y.min(), y + k * SCALES["y"], y) for k in (1, 2))
-    assert ask(lab, CHAIN, loose, one).word is Word.AGREES
-    assert ask(lab, CHAIN, loose, two).word is Word.DIVERGES
+    assert ask(runner, CHAIN, loose, one).word is Word.AGREES
+    assert ask(runner, CHAIN, loose, two).word is Word.DIVERGES
 
 
-def test_moving_data_between_tensors_of_one_grid_rounds_them(lab):
+def test_moving_data_between_tensors_of_one_grid_rounds_them(runner):
     nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
     case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, X.T.shape)])
     operations = [operation("t", "x", "t", "moves"), operation("y", "t", "y", "float")]
     rounded, kept = np.maximum(on_grid(X.T, 0.1), 0), np.maximum(X.T, 0)
     same, other = ({"x": 0.1, "t": s, "y": 0.2} for s in (0.1, 0.11))
-    assert ask(lab, case, artifact(operations, same), rounded).word is Word.AGREES
-    assert ask(lab, case, artifact(operations, same), kept).word is Word.DIVERGES
-    assert ask(lab, case, artifact(operations, other), kept).word is Word.AGREES, "codes of two grids are not moved"
+    assert ask(runner, case, artifact(operations, same), rounded).word is Word.AGREES
+    assert ask(runner, case, artifact(operations, same), kept).word is Word.DIVERGES
+    assert ask(runner, case, artifact(operations, other), kept).word is Word.AGREES, "codes of two grids are not moved"
 
 
 def softsign(last="codes"):
@@ -129,22 +129,22 @@ def softsign(last="codes"):
 SOFTSIGN = models.case([helper.make_node("Softsign", ["x"], ["y"])], {"x": X}, outputs=[("y", FLOAT, X.shape)])
 
 
-def test_what_is_rounded_between_the_operations_of_one_operator_counts(lab):
+def test_what_is_rounded_between_the_operations_of_one_operator_counts(runner):
     x = on_grid(X, 4 / 127)
     y = on_grid(x / on_grid(on_grid(np.abs(x), 4 / 127) + 1, 5 / 127), 0.8 / 127)
     unrounded = on_grid(x / (1 + np.abs(x)), 0.8 / 127)
     assert (y != unrounded).any(), "the roundings between show in the result"
-    assert ask(lab, SOFTSIGN, softsign(), y).word is Word.AGREES
-    assert ask(lab, SOFTSIGN, softsign(), unrounded).word is Word.DIVERGES
-    assert ask(lab, SOFTSIGN, softsign(), np.where(y == y.max(), 0, y)).word is Word.DIVERGES
+    assert ask(runner, SOFTSIGN, softsign(), y).word is Word.AGREES
+    assert ask(runner, SOFTSIGN, softsign(), unrounded).word is Word.DIVERGES
+    assert ask(runner, SOFTSIGN, softsign(), np.where(y == y.max(), 0, y)).word is Word.DIVERGES
 
 
-def test_an_operation_that_the_target_does_not_know_is_named(lab):
-    found = ask(lab, SOFTSIGN, softsign("somehow"), X)
+def test_an_operation_that_the_target_does_not_know_is_named(runner):
+    found = ask(runner, SOFTSIGN, softsign("somehow"), X)
     assert (found.word, found.abstained) == (Word.ABSTAINS, ("Softsign",))
 
 
-def test_an_operator_that_the_artifact_passes_over_is_not_rounded(lab):
+def test_an_operator_that_the_artifact_passes_over_is_not_rounded(runner):
     nodes = [helper.make_node("Sigmoid", ["x"], ["h"]), helper.make_node("Mul", ["x", "h"], ["y"])]
     outputs = [("y", FLOAT, X.shape), ("h", FLOAT, X.shape)]
     case = models.case(nodes, {"x": X}, outputs=outputs)
@@ -153,41 +153,41 @@ def test_an_operator_that_the_artifact_passes_over_is_not_rounded(lab):
     x = on_grid(X, 4 / 127)
     y, h = (z.astype(np.float32) for z in (on_grid(x / (1 + np.exp(-x)), 4 / 127), on_grid(1 / (1 + np.exp(-x)), 0.25)))
     outputs = ({"y": y, "h": h},)
-    question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+    question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference, SCHEME, artifact=said)
     found = simulation.decide(question, question.places)
     assert found[0, "h"].word is Word.AGREES
     assert found[0, "y"].word is Word.ABSTAINS, "y is x * sigmoid(x) in one operation, which never sees h"
 
 
-def test_codes_without_a_grid_say_nothing(lab):
+def test_codes_without_a_grid_say_nothing(runner):
     for lost in SCALES:
         said = artifact(TOLD["operations"][1:], {name: s for name, s in SCALES.items() if name != lost})
-        assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, f"nobody told the scale of {lost}"
+        assert ask(runner, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, f"nobody told the scale of {lost}"
 
 
-def test_an_operation_may_run_in_codes_or_floats(lab):
+def test_an_operation_may_run_in_codes_or_floats(runner):
     nodes = [helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)]
     case = models.case(nodes, {"x": X}, {"axes": np.array([1])}, outputs=[("y", FLOAT, (3,))])
     operations = [operation("y", "x", "y", "codes or floats")]
     said = artifact(operations, {"x": 4 / 127, "y": 0.1})
     for x in (X, on_grid(X, 4 / 127)):
         for y in (x.sum(axis=1), on_grid(x.sum(axis=1), 0.1)):
-            assert ask(lab, case, said, y).word is Word.AGREES
-    assert ask(lab, case, said, X.sum(axis=1) + 0.4).word is Word.DIVERGES
+            assert ask(runner, case, said, y).word is Word.AGREES
+    assert ask(runner, case, said, X.sum(axis=1) + 0.4).word is Word.DIVERGES
 
 
-def test_a_converter_that_gives_a_tensor_the_name_of_another_is_not_believed(lab):
+def test_a_converter_that_gives_a_tensor_the_name_of_another_is_not_believed(runner):
     said = artifact([operation("y", "x", "h", "codes"), operation("z", "h", "y", "moves")], SCALES)
-    assert ask(lab, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, "operation y gives a tensor called h"
+    assert ask(runner, CHAIN, said, simulated_chain()).word is Word.ABSTAINS, "operation y gives a tensor called h"
 
 
-def test_a_tensor_that_moves_data_in_the_model_and_is_computed_in_the_artifact_is_another(lab):
+def test_a_tensor_that_moves_data_in_the_model_and_is_computed_in_the_artifact_is_another(runner):
     nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("Exp", ["t"], ["y"])]
     case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, X.T.shape)])
     operations = [operation("e", "x", "t", "codes"), operation("y", "t", "y", "moves")]
     x, t = (float(np.abs(z).max()) * 2047.5 / 2048 / 127 for z in (X, np.exp(X)))
     said = artifact(operations, {"x": x, "t": t, "y": t}) | {"histogram": {"bins": 2048, "least": 128}}
-    found = ask(lab, case, said, on_grid(np.exp(on_grid(X.T, x)), t))
+    found = ask(runner, case, said, on_grid(np.exp(on_grid(X.T, x)), t))
     assert found.word is Word.ABSTAINS, "the converter took Exp before Transpose, and moved the names"
 
 
@@ -195,7 +195,7 @@ def test_operations_in_a_circle_end():
     said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
     said["operations"].append(operation("y", "a", "y", "moves"))
     graph = Question(SOFTSIGN, (), (), None).graph
-    assert not tracing.regions(graph, told.read(said), [{"y": X}])["y"].known, "nobody knows where its data are from"
+    assert not trace.regions(graph, told.read(said), [{"y": X}])["y"].known, "nobody knows where its data are from"
 
 
 def weighted(op, shape, x, y, norm=False, **attributes):
@@ -221,30 +221,30 @@ CASES = {
 MNN = resolve("mnn").target
 
 
-def observed(lab, case, **recipe):
+def observed(runner, case, **recipe):
     chosen = canonical(MNN, {"quantize": "offline", **recipe})
-    observation = lab.observe(case, resolve("mnn"), chosen)
+    observation = runner.observe(case, resolve("mnn"), chosen)
     assert observation.outputs, f"MNN did not run it: {observation.last.message}"
     return observation, effective(MNN, chosen)
 
 
 @pytest.mark.parametrize("recipe", [{}, {"method": "ADMM", "weight_method": "ADMM"}, {"method": "EMA"}], ids=str)
 @pytest.mark.parametrize("name", CASES)
-def test_what_mnn_executes_is_what_its_file_says(lab, name, recipe):
-    seen, options = observed(lab, CASES[name], **recipe)
-    found = judge(CASES[name], seen, target=MNN, options=options, reference=lab.reference)
+def test_what_mnn_executes_is_what_its_file_says(runner, name, recipe):
+    seen, options = observed(runner, CASES[name], **recipe)
+    found = judge(CASES[name], seen, target=MNN, options=options, reference=runner.reference)
     assert found.word is Word.AGREES, found.message
     if not recipe:
         assert found.tier == "artifact", "MNN's file tells enough"
         y = seen.outputs[0]["y"].astype(np.float16).astype(np.float32)
         seen = dataclasses.replace(seen, outputs=({"y": y},))
-        found = judge(CASES[name], seen, target=MNN, options=options, reference=lab.reference)
+        found = judge(CASES[name], seen, target=MNN, options=options, reference=runner.reference)
         assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "results in half precision went unseen"
 
 
-def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_quantiser(lab):
+def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_quantizer(runner):
     case = CASES["folded convolution"]
-    seen, options = observed(lab, case)
+    seen, options = observed(runner, case)
     layer = seen.artifact["layers"][0]
     larger = {**layer, "scales": layer["scales"] * np.float32(1.0005)}
     seen = dataclasses.replace(
@@ -252,12 +252,12 @@ def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_q
         artifact={**seen.artifact, "layers": [larger]},
         outputs=({"y": seen.outputs[0]["y"] + np.float32(1)},),
     )
-    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
     assert (found.word, found.stage) == (Word.DIVERGES, "quantize")
     assert "the scale of channel" in found.message, found.message
 
 
-def told_scale(lab, scale, *more):
+def told_scale(runner, scale, *more):
     """What is said of CHAIN where a calibration by histogram is said to have chosen `scale` for h, and for what `more`
     operations give."""
     largest = {"x": np.abs(X).max(), "h": scale * 127 / (2047.5 / 2048), "y": np.exp(np.tanh(X)).max()}
@@ -265,32 +265,32 @@ def told_scale(lab, scale, *more):
     given = {name: scale for op in more for name in op["outputs"]}
     said = artifact([*TOLD["operations"][1:], *more], scales | given) | {"histogram": {"bins": 2048, "least": 128}}
     h = on_grid(np.tanh(on_grid(X, scales["x"])), scales["h"])
-    return ask(lab, CHAIN, said, on_grid(np.exp(h), scales["y"]))
+    return ask(runner, CHAIN, said, on_grid(np.exp(h), scales["y"]))
 
 
-def test_a_scale_that_no_cut_of_a_histogram_gives_is_a_problem_of_the_quantiser(lab):
+def test_a_scale_that_no_cut_of_a_histogram_gives_is_a_problem_of_the_quantizer(runner):
     largest = float(np.abs(np.tanh(X)).max())
     for t in (2047, 1200, 128):
-        assert told_scale(lab, (t + 0.5) / 2048 * largest / 127).word is Word.AGREES, f"a cut at bin {t} is allowed"
+        assert told_scale(runner, (t + 0.5) / 2048 * largest / 127).word is Word.AGREES, f"a cut at bin {t} is allowed"
     for wrong in (1.01, 1200.8 / 2048, 100.5 / 2048):
-        found = told_scale(lab, wrong * largest / 127)
+        found = told_scale(runner, wrong * largest / 127)
         assert (found.word, found.stage) == (Word.DIVERGES, "quantize"), f"{wrong} times the largest went unseen"
         assert found.culprits == (("h", "Tanh"),)
 
 
-def test_a_tensor_that_has_the_scale_of_another_is_let_pass(lab):
-    assert told_scale(lab, float(np.abs(X).max()) / 127 * 2047.5 / 2048).word is Word.AGREES
+def test_a_tensor_that_has_the_scale_of_another_is_let_pass(runner):
+    assert told_scale(runner, float(np.abs(X).max()) / 127 * 2047.5 / 2048).word is Word.AGREES
 
 
-def test_a_tensor_that_has_the_scale_of_a_piece_is_let_pass(lab):
+def test_a_tensor_that_has_the_scale_of_a_piece_is_let_pass(runner):
     wrong = 1200.8 / 2048 * float(np.abs(np.tanh(X)).max()) / 127
-    assert told_scale(lab, wrong).word is Word.DIVERGES
-    assert told_scale(lab, wrong, operation("cut", "h", ["h1", "h2"], "moves")).word is Word.AGREES
+    assert told_scale(runner, wrong).word is Word.DIVERGES
+    assert told_scale(runner, wrong, operation("cut", "h", ["h1", "h2"], "moves")).word is Word.AGREES
 
 
-def test_a_channel_of_zeros_may_have_any_scale(lab):
+def test_a_channel_of_zeros_may_have_any_scale(runner):
     case = CASES["convolution"]
-    seen, _ = observed(lab, case)
+    seen, _ = observed(runner, case)
     layer = seen.artifact["layers"][0]
     scales, weights = layer["scales"].copy(), layer["weights"].copy()
     scales[2], weights[2] = np.nan, np.nan
@@ -300,89 +300,89 @@ def test_a_channel_of_zeros_may_have_any_scale(lab):
     assert np.isfinite(read.scales).all()
 
 
-def normalised(nodes, x, y, **constants):
+def normalized(nodes, x, y, **constants):
     """`nodes` with one, zero and `constants` of one channel."""
     given = {"one": np.ones(1, np.float32), "zero": np.zeros(1, np.float32), **constants}
     return models.case(nodes, {"x": x}, given, outputs=[("y", FLOAT, y)])
 
 
-def test_a_normalisation_in_fixed_point_may_take_the_other_code_near_a_tie(lab):
+def test_a_normalization_in_fixed_point_may_take_the_other_code_near_a_tie(runner):
     """MNN's multiplier has 15 bits."""
     rng = np.random.default_rng(0)
     x = rng.uniform(-4, 4, (1, 16, 16, 64)).astype(np.float32)
     scale, shift = rng.normal(size=(2, 16)).astype(np.float32)
     nodes = [helper.make_node("BatchNormalization", ["x", "scale", "shift", "shift", "two"], ["y"], epsilon=1e-5)]
-    case = normalised(nodes, x, x.shape, scale=scale, shift=shift, two=np.full(16, 2, np.float32))
-    seen, options = observed(lab, case)
-    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    case = normalized(nodes, x, x.shape, scale=scale, shift=shift, two=np.full(16, 2, np.float32))
+    seen, options = observed(runner, case)
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
     assert (found.word, found.tier) == (Word.AGREES, "artifact"), found.message
 
 
-def test_weights_may_be_folded_with_one_normalisation_after_another(lab):
+def test_weights_may_be_folded_with_one_normalization_after_another(runner):
     x = np.random.default_rng(1).normal(size=(1, 1, 4, 4)).astype(np.float32)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", "s", "one", "zero", "one"], ["n"], epsilon=1e-5),
         helper.make_node("BatchNormalization", ["n", "s", "one", "zero", "one"], ["y"], epsilon=1e-5),
     ]
-    case = normalised(nodes, x, (1, 1, 3, 3), w=np.ones((1, 1, 2, 2), np.float32), s=np.float32([3]))
-    seen, options = observed(lab, case)
-    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    case = normalized(nodes, x, (1, 1, 3, 3), w=np.ones((1, 1, 2, 2), np.float32), s=np.float32([3]))
+    seen, options = observed(runner, case)
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
     assert found.word is Word.AGREES, found.message
 
 
-def test_the_product_with_a_vector_may_be_reshaped_as_codes(lab):
+def test_the_product_with_a_vector_may_be_reshaped_as_codes(runner):
     nodes, w = [helper.make_node("MatMul", ["w", "x"], ["y"])], np.float32([[[0, 0], [0, 1], [1, 1]]])
     case = models.case(nodes, {"x": np.ones(2, np.float32)}, {"w": w}, outputs=[("y", FLOAT, (1, 3))])
-    seen, options = observed(lab, case, method="ADMM")
-    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    seen, options = observed(runner, case, method="ADMM")
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
     assert found.word is Word.AGREES, found.message
 
 
-def test_of_weights_folded_with_an_infinite_factor_nothing_is_said(lab):
+def test_of_weights_folded_with_an_infinite_factor_nothing_is_said(runner):
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["c"]),
         helper.make_node("BatchNormalization", ["c", "one", "one", "one", "zero"], ["y"], epsilon=0.0),
     ]
-    case = normalised(nodes, X[None, None], (1, 1, *X.shape), w=np.ones((1, 1, 1, 1), np.float32))
-    seen, _ = observed(lab, case)
+    case = normalized(nodes, X[None, None], (1, 1, *X.shape), w=np.ones((1, 1, 1, 1), np.float32))
+    seen, _ = observed(runner, case)
     assert not np.isfinite(seen.artifact["layers"][0]["weights"]).any(), "MNN folds in another way"
-    question = Question(case, (), (), lab.reference, SCHEME, artifact=seen.artifact)
-    assert simulation.simulated(question).misquantised is None
+    question = Question(case, (), (), runner.reference, SCHEME, artifact=seen.artifact)
+    assert simulation.simulated(question).misquantized is None
 
 
-def test_a_tensor_that_is_held_in_another_order_is_the_model_s(lab):
+def test_a_tensor_that_is_held_in_another_order_is_the_model_s(runner):
     operations = [operation("h", "x", ["h, transposed"], "codes"), operation("y", ["h, transposed"], "y", "codes")]
     said = artifact(operations, {"x": SCALES["x"], "h, transposed": SCALES["h"], "y": SCALES["y"]})
-    assert ask(lab, CHAIN, said, 1.01 * simulated_chain()).word is Word.ABSTAINS, "nobody said what it holds"
+    assert ask(runner, CHAIN, said, 1.01 * simulated_chain()).word is Word.ABSTAINS, "nobody said what it holds"
     said["reordered"] = {"h, transposed": "h"}
-    assert ask(lab, CHAIN, said, simulated_chain()).word is Word.AGREES
-    assert ask(lab, CHAIN, said, 1.01 * simulated_chain()).word is Word.DIVERGES
+    assert ask(runner, CHAIN, said, simulated_chain()).word is Word.AGREES
+    assert ask(runner, CHAIN, said, 1.01 * simulated_chain()).word is Word.DIVERGES
 
 
-def test_an_integer_is_not_off_by_a_step(lab):
+def test_an_integer_is_not_off_by_a_step(runner):
     nodes = [helper.make_node("Transpose", ["x"], ["y"])]
     case = models.case(nodes, {"x": np.array([3], np.uint8)}, outputs=[("y", TensorProto.UINT8, (1,))])
     said = artifact([operation("y", "x", "y", "moves")], {"y": 300.0})
-    expected = lab.reference.run(case).outputs
-    question = Question(case, ({"y": np.array([7], np.uint8)},), expected, lab.reference, SCHEME, artifact=said)
+    expected = runner.reference.run(case).outputs
+    question = Question(case, ({"y": np.array([7], np.uint8)},), expected, runner.reference, SCHEME, artifact=said)
     found = simulation.decide(question, question.places)[0, "y"]
     assert (found.word, found.kind) == (Word.DIVERGES, Kind.WRONG_VALUES)
 
 
 @pytest.mark.parametrize("read", ["h", "s"])
-def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(lab, read):
+def test_a_computed_tensor_may_be_on_the_grid_of_what_it_is_moved_into(runner, read):
     operations = [operation("h", "x", "h", "float"), operation("s", "h", "s", "moves")]
     operations += [operation("t", "s", "t", "moves"), operation("y", read, "y", "float")]
     exact, rounded = np.exp(np.tanh(X)), np.exp(on_grid(np.tanh(X), 1 / 127))
     said = artifact(operations, {"t": 1 / 127})
     for right in (exact, rounded):
-        assert ask(lab, CHAIN, said, right).word is Word.AGREES
-    assert ask(lab, CHAIN, said, 1.01 * exact).word is Word.DIVERGES
-    assert ask(lab, CHAIN, artifact(operations, {}), rounded).word is Word.DIVERGES, "there is no grid to be on"
+        assert ask(runner, CHAIN, said, right).word is Word.AGREES
+    assert ask(runner, CHAIN, said, 1.01 * exact).word is Word.DIVERGES
+    assert ask(runner, CHAIN, artifact(operations, {}), rounded).word is Word.DIVERGES, "there is no grid to be on"
 
 
-def test_data_joined_from_several_grids_may_be_put_on_the_result_s(lab):
+def test_data_joined_from_several_grids_may_be_put_on_the_result_s(runner):
     nodes = [helper.make_node("Tanh", ["x"], ["a"]), helper.make_node("Abs", ["x"], ["b"])]
     nodes.append(helper.make_node("Concat", ["a", "b"], ["y"], axis=0))
     case = models.case(nodes, {"x": X}, outputs=[("y", FLOAT, (6, 8))])
@@ -392,33 +392,37 @@ def test_data_joined_from_several_grids_may_be_put_on_the_result_s(lab):
     x = on_grid(X, 0.03)
     kept = np.concatenate([on_grid(np.tanh(x), 1 / 127), np.abs(x)])
     for right in (kept, on_grid(kept, 0.05)):
-        assert ask(lab, case, said, right).word is Word.AGREES
-    assert ask(lab, case, said, on_grid(kept, 0.25)).word is Word.DIVERGES
+        assert ask(runner, case, said, right).word is Word.AGREES
+    assert ask(runner, case, said, on_grid(kept, 0.25)).word is Word.DIVERGES
 
 
 @pytest.mark.parametrize(("fill", "runs"), [(-1.0, "somehow"), (0.0, "moves")])
-def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(lab, fill, runs):
+def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(runner, fill, runs):
     constants = {"p": np.array([0, 0, 2, 0]), "f": np.array(fill, np.float32)}
     nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Pad", ["t", "p", "f"], ["y"])]
-    seen, _ = observed(lab, models.case(nodes, {"x": X}, constants, outputs=[("y", FLOAT, (5, 8))]))
+    seen, _ = observed(runner, models.case(nodes, {"x": X}, constants, outputs=[("y", FLOAT, (5, 8))]))
     assert [op["runs"] for op in seen.artifact["operations"] if op["name"] == "y"] == [runs]
 
 
-def test_a_name_that_two_tensors_have_is_that_of_the_one_the_other_is_transposed_into(lab):
+def test_a_name_that_two_tensors_have_is_that_of_the_one_the_other_is_transposed_into(runner):
     rng = np.random.default_rng(3)
     feed, w = {"x": rng.normal(size=(1, 4, 4, 4)).astype(np.float32)}, rng.normal(size=(8, 4, 2, 2)).astype(np.float32)
     node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[2, 2])
     case = models.case([node], feed, {"w": w}, outputs=[("y", FLOAT, (1, 8, 3, 3))])
-    seen, options = observed(lab, case, method="EMA")
+    seen, options = observed(runner, case, method="EMA")
     for y, word in ((seen.outputs[0]["y"], Word.AGREES), (seen.outputs[0]["y"] * np.float32(1.01), Word.DIVERGES)):
         found = judge(
-            case, dataclasses.replace(seen, outputs=({"y": y},)), target=MNN, options=options, reference=lab.reference
+            case,
+            dataclasses.replace(seen, outputs=({"y": y},)),
+            target=MNN,
+            options=options,
+            reference=runner.reference,
         )
         assert (found.word, found.tier) == (word, "artifact"), "EMA calls the result of the Conv y too"
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
-def test_what_depends_on_an_unknown_result_that_was_handed_out_has_to_follow_from_it(lab, dtype):
+def test_what_depends_on_an_unknown_result_that_was_handed_out_has_to_follow_from_it(runner, dtype):
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     nodes = [helper.make_node("Erf", ["x"], ["h"]), helper.make_node("Exp", ["h"], ["y"])]
     case = models.case(nodes, {"x": X.astype(dtype)}, outputs=[("h", kind, X.shape), ("y", kind, X.shape)])
@@ -427,7 +431,7 @@ def test_what_depends_on_an_unknown_result_that_was_handed_out_has_to_follow_fro
 
     def judged(y):
         outputs = ({"h": h.astype(dtype), "y": y.astype(dtype)},)
-        question = Question(case, outputs, lab.reference.run(case).outputs, lab.reference, SCHEME, artifact=said)
+        question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference, SCHEME, artifact=said)
         verdicts = simulation.decide(question, question.places)
         return verdicts[0, "h"].word, verdicts[0, "y"].word
 
@@ -446,7 +450,7 @@ def test_a_weight_is_clipped_only_where_it_is_larger():
         assert (found is not None) is wrong, f"{given} for {right.tolist()}"
 
 
-def test_data_moved_from_another_grid_are_not_surely_on_the_one_they_are_moved_on_from(lab):
+def test_data_moved_from_another_grid_are_not_surely_on_the_one_they_are_moved_on_from(runner):
     operations = [
         operation("h", "x", "h", "codes"),
         operation("s", "h", "s", "moves"),
@@ -460,8 +464,8 @@ def test_data_moved_from_another_grid_are_not_surely_on_the_one_they_are_moved_o
     said = artifact(operations, {"x": SCALES["x"], "h": 1 / 127, "s": 1 / 100, "y": 1 / 100})
     kept = on_grid(np.tanh(on_grid(X, SCALES["x"])), 1 / 127)
     for right in (kept, on_grid(kept, 1 / 100)):
-        assert ask(lab, case, said, right).word is Word.AGREES
-    assert ask(lab, case, said, on_grid(kept, 1 / 20)).word is Word.DIVERGES
+        assert ask(runner, case, said, right).word is Word.AGREES
+    assert ask(runner, case, said, on_grid(kept, 1 / 20)).word is Word.DIVERGES
 
 
 EMA = {
@@ -487,7 +491,7 @@ EMA = {
 
 
 @pytest.mark.parametrize("name", EMA)
-def test_of_models_with_few_grids_too_what_mnn_executes_is_right(lab, name):
+def test_of_models_with_few_grids_too_what_mnn_executes_is_right(runner, name):
     nodes, outputs = EMA[name]
     w = np.random.default_rng(1).normal(size=(3, 1, 1, 1)).astype(np.float32)
     x = np.random.default_rng(2).uniform(-1, 1, (1, 3, 4, 4)).astype(np.float32)
@@ -497,6 +501,6 @@ def test_of_models_with_few_grids_too_what_mnn_executes_is_right(lab, name):
     ones = dict.fromkeys("sbmv", np.ones(3, np.float32))
     dims = ["N", "C", "H", "W"]
     case = models.case(grouped, {"x": x}, {"w": w, **ones}, outputs=[(y, FLOAT, dims) for y in outputs])
-    seen, options = observed(lab, case, method="EMA")
-    found = judge(case, seen, target=MNN, options=options, reference=lab.reference)
+    seen, options = observed(runner, case, method="EMA")
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
     assert found.word is Word.AGREES, found.message

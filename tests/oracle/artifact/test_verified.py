@@ -1,4 +1,4 @@
-"""The artifact tier: what a quantised ONNX model says of itself, against the float model and against what came out."""
+"""The artifact tier: what a quantized ONNX model says of itself, against the float model and against what came out."""
 
 from dataclasses import replace
 
@@ -229,9 +229,9 @@ def test_constants_that_hold_infinity_are_compared():
     floating = model(
         [("MatMul", ["x", "w"], ["h"], {}), ("Add", ["h", "mask"], ["y"], {"name": "add"})], w=W, mask=masked
     )
-    quantised = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["h"], {}), ("Add", ["h", "mask"], ["y"], {"name": "add"})]
-    assert not problems(quantised, floating, mask=masked), "a mask that stayed as it was is right"
-    assert problems(quantised, floating, mask=np.roll(masked, 1)), "another mask is wrong"
+    quantized = [*QDQ[:3], ("MatMul", ["xd", "wd"], ["h"], {}), ("Add", ["h", "mask"], ["y"], {"name": "add"})]
+    assert not problems(quantized, floating, mask=masked), "a mask that stayed as it was is right"
+    assert problems(quantized, floating, mask=np.roll(masked, 1)), "another mask is wrong"
 
 
 def test_a_bias_that_vanished_with_its_add_is_missed():
@@ -339,11 +339,11 @@ def test_what_is_taken_from_constants_is_what_the_float_model_takes():
     assert problems(nodes, floating, k=np.int64([0, 1])) == [("topology", "y")], "a negative index is another one"
 
 
-def test_a_copy_of_a_dequantisation_of_the_float_model_is_no_quantisation():
+def test_a_copy_of_a_dequantization_of_the_float_model_is_no_quantization():
     given = {"k": np.float32(0.13), "seven": np.float32(7)}
     codes = [("Mul", ["x", "seven"], ["z"], {}), ("Cast", ["z"], ["i"], {"to": TensorProto.INT8})]
-    dequantised = ("DequantizeLinear", ["i", "k"], ["r"], {})
-    floating = model([*codes, dequantised, ("MatMul", ["r", "w"], ["m"], {})], output="m", w=W, **given)
+    dequantized = ("DequantizeLinear", ["i", "k"], ["r"], {})
+    floating = model([*codes, dequantized, ("MatMul", ["r", "w"], ["m"], {})], output="m", w=W, **given)
     copied = [
         *(*codes, ("DequantizeLinear", ["i", "k"], ["r/duplicated"], {})),
         *(("QuantizeLinear", ["r/duplicated", "xs", "xz"], ["xq"], {}), QDQ[1], QDQ[2]),
@@ -426,7 +426,7 @@ def executed(shift):
     """What D1 says of the right output, shifted."""
     graph = graphs.read(model(QDQ, **CONSTANTS))
     evaluation = evaluate(graph, {"x": X})
-    right = evaluation.balls["y"].middle
+    right = evaluation.balls["y"].midpoint
     observed = {"y": np.float32(np.where(right > 0, right + shift, right))}
     return execution(graph, evaluation, {"x": X}, observed).problems
 
@@ -464,8 +464,8 @@ def question(nodes, observed, **changed):
     return Question(case, ({"y": observed},), ({"y": observed},), None, scheme, artifact={"model": data})
 
 
-def test_the_tier_blames_the_quantiser_for_parameters_and_the_executor_for_the_rest():
-    place, right = (0, "y"), np.float32(evaluate(graphs.read(model(QDQ, **CONSTANTS)), {"x": X}).balls["y"].middle)
+def test_the_tier_blames_the_quantizer_for_parameters_and_the_executor_for_the_rest():
+    place, right = (0, "y"), np.float32(evaluate(graphs.read(model(QDQ, **CONSTANTS)), {"x": X}).balls["y"].midpoint)
     assert artifact.decide(question(QDQ, right), [place])[place].word is Word.AGREES
     wrong = artifact.decide(question(QDQ, right, wq=-CODES), [place])[place]
     assert (wrong.stage, wrong.word, wrong.culprits) == ("quantize", Word.DIVERGES, (("gemm", "Gemm"),))
@@ -481,7 +481,7 @@ def test_behind_a_node_that_cannot_be_compared_the_tier_abstains():
         ("Reshape", ["g", "t"], ["y"], {}),
     ]
     artifact_model = model([*QDQ[:4], *rows], **CONSTANTS, s=np.int64([2, 4]), t=np.int64([2, 3]))
-    right = np.float32(evaluate(graphs.read(artifact_model), {"x": X}).balls["y"].middle)
+    right = np.float32(evaluate(graphs.read(artifact_model), {"x": X}).balls["y"].midpoint)
     asked = replace(question(QDQ, right), case=Case(floating.SerializeToString(), ({"x": X},)))
     asked = replace(asked, artifact={"model": artifact_model.SerializeToString()})
     verdict = artifact.decide(asked, [(0, "y")])[0, "y"]
@@ -505,13 +505,13 @@ def test_nodes_out_of_order_are_put_in_order():
     assert ordered.nodes[-1].outputs == ("y",)
 
 
-def test_an_artifact_without_the_output_says_nothing_of_it(lab):
+def test_an_artifact_without_the_output_says_nothing_of_it(runner):
     nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
     made = case(nodes, {"x": X}, {"w": W}, outputs=[("y", TensorProto.FLOAT, (2, 3))])
     other = case([helper.make_node("Relu", ["x"], ["z"])], {"x": X}, outputs=[("z", TensorProto.FLOAT, (2, 4))])
-    scheme, expected = Scheme((-127, 127), (0, 255)), lab.reference.run(made).outputs
+    scheme, expected = Scheme((-127, 127), (0, 255)), runner.reference.run(made).outputs
     zeros = ({"y": np.zeros((2, 3), np.float32)},)
-    question = Question(made, zeros, expected, lab.reference, scheme, artifact={"model": other.model})
+    question = Question(made, zeros, expected, runner.reference, scheme, artifact={"model": other.model})
     (said,) = artifact.decide(question, question.places).values()
     assert said.word is Word.ABSTAINS
 
@@ -530,7 +530,7 @@ def test_only_what_lies_within_a_tensor_may_have_its_scale():
 
 
 def test_of_an_operator_taken_apart_only_some_pieces_may_read_codes():
-    """x HardSigmoid(x), of which the product is quantised, is HardSwish of no one x."""
+    """x HardSigmoid(x), of which the product is quantized, is HardSwish of no one x."""
     floating = model([("HardSwish", ["x"], ["y"], {})])
     pieces = [
         ("HardSigmoid", ["x"], ["h"], {"alpha": 1 / 6}),

@@ -48,17 +48,17 @@ CASES = {
 }
 
 
-def seen(lab, case, recipe):
+def seen(runner, case, recipe):
     mnn = resolve("mnn")
-    observation = lab.observe(case, mnn, canonical(mnn.target, recipe))
+    observation = runner.observe(case, mnn, canonical(mnn.target, recipe))
     assert observation.outputs, f"MNN did not run it: {observation.last.message}"
     return observation
 
 
-def verdict(lab, case, recipe, observation):
+def verdict(runner, case, recipe, observation):
     target = resolve("mnn").target
     options = effective(target, canonical(target, recipe))
-    return judge(case, observation, target=target, options=options, reference=lab.reference)
+    return judge(case, observation, target=target, options=options, reference=runner.reference)
 
 
 def damaged(observation, **changes):
@@ -70,75 +70,75 @@ def damaged(observation, **changes):
 @pytest.mark.parametrize("bits", [8, 4])
 @pytest.mark.parametrize("asymmetric", [True, False])
 @pytest.mark.parametrize("name", CASES)
-def test_weight_only_models_are_judged_as_float_models_with_their_weights(lab, name, bits, asymmetric):
+def test_weight_only_models_are_judged_as_float_models_with_their_weights(runner, name, bits, asymmetric):
     recipe = {**WEIGHT_ONLY, "weight_bits": bits, "weight_asymmetric": asymmetric}
-    found = verdict(lab, CASES[name], recipe, seen(lab, CASES[name], recipe))
+    found = verdict(runner, CASES[name], recipe, seen(runner, CASES[name], recipe))
     assert found.word is Word.AGREES, f"{name}: {found.message}"
 
 
 @pytest.mark.parametrize("recipe", [WEIGHT_ONLY, OFFLINE], ids=["weight-only", "offline"])
-def test_a_weight_further_than_half_a_step_is_a_problem_of_the_quantiser(lab, recipe):
+def test_a_weight_further_than_half_a_step_is_a_problem_of_the_quantizer(runner, recipe):
     case = CASES["convolution"]
-    observation = seen(lab, case, recipe)
+    observation = seen(runner, case, recipe)
     layer = observation.artifact["layers"][0]
     weights = layer["weights"].copy()
     weights[5, 7] += layer["scales"][5, 0]
-    found = verdict(lab, case, recipe, damaged(observation, weights=weights))
+    found = verdict(runner, case, recipe, damaged(observation, weights=weights))
     assert (found.word, found.stage) == (Word.DIVERGES, "quantize"), "a code that is one off went unseen"
     assert "weight 7 of channel 5 of Conv 'y'" in found.message, found.message
     assert found.culprits == (("y", "Conv"),)
 
 
 @pytest.mark.parametrize("bits", [8, 3])
-def test_a_scale_that_the_formula_does_not_give_is_a_problem_of_the_quantiser(lab, bits):
+def test_a_scale_that_the_formula_does_not_give_is_a_problem_of_the_quantizer(runner, bits):
     """Of three bits no weight is half a step off yet."""
     recipe = {**WEIGHT_ONLY, "weight_bits": bits, "weight_asymmetric": False}
-    observation = seen(lab, CASES["convolution"], recipe)
-    assert not verdict(lab, CASES["convolution"], recipe, observation).failed
+    observation = seen(runner, CASES["convolution"], recipe)
+    assert not verdict(runner, CASES["convolution"], recipe, observation).failed
     layer = observation.artifact["layers"][0]
     wrong = damaged(observation, scales=layer["scales"] * 1.01, weights=layer["weights"] * np.float32(1.01))
-    found = verdict(lab, CASES["convolution"], recipe, wrong)
+    found = verdict(runner, CASES["convolution"], recipe, wrong)
     assert (found.word, found.stage, found.tier) == (Word.DIVERGES, "quantize", "artifact")
 
 
-def test_outputs_that_the_weights_do_not_explain_are_a_problem_of_the_executor(lab):
+def test_outputs_that_the_weights_do_not_explain_are_a_problem_of_the_executor(runner):
     case = CASES["folded convolution"]
-    observation = seen(lab, case, WEIGHT_ONLY)
+    observation = seen(runner, case, WEIGHT_ONLY)
     outputs = observation.outputs[0]["y"] * np.float32(1.001)
-    found = verdict(lab, case, WEIGHT_ONLY, dataclasses.replace(observation, outputs=({"y": outputs},)))
+    found = verdict(runner, case, WEIGHT_ONLY, dataclasses.replace(observation, outputs=({"y": outputs},)))
     assert (found.word, found.stage) == (Word.DIVERGES, "execute"), "outputs .1 % too large went unseen"
 
 
-def test_a_weight_of_zero_is_zero_to_a_rounding_of_its_channel(lab):
+def test_a_weight_of_zero_is_zero_to_a_rounding_of_its_channel(runner):
     """Codes times a scale of 4/255: MNN makes 2.4e-7 of the zeros."""
     w = np.float32([0, 0, -4]).reshape(1, 1, 1, 3)
     node = helper.make_node("ConvTranspose", ["x", "w"], ["y"])
     feed = {"x": np.full((1, 1, 1, 1), 0.1, np.float32)}
     case = models.case([node], feed, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 1, 1, 3))])
-    observation = seen(lab, case, WEIGHT_ONLY)
-    assert verdict(lab, case, WEIGHT_ONLY, observation).word is Word.AGREES
+    observation = seen(runner, case, WEIGHT_ONLY)
+    assert verdict(runner, case, WEIGHT_ONLY, observation).word is Word.AGREES
     outputs = observation.outputs[0]["y"] + np.float32(1e-5)
     wrong = dataclasses.replace(observation, outputs=({"y": outputs},))
-    assert verdict(lab, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES
+    assert verdict(runner, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES
 
 
 @pytest.mark.parametrize(
     "recipe", [{**WEIGHT_ONLY, "weight_asymmetric": False}, OFFLINE], ids=["weight-only", "offline"]
 )
 @pytest.mark.parametrize("zeros", [0.5, 0.95])
-def test_weights_of_which_only_those_that_are_not_zero_are_written_are_read(lab, recipe, zeros):
+def test_weights_of_which_only_those_that_are_not_zero_are_written_are_read(runner, recipe, zeros):
     rng = np.random.default_rng(1)
     w = np.where(rng.uniform(size=(8, 8, 3, 3)) < zeros, 0, rng.normal(size=(8, 8, 3, 3))).astype(np.float32)
     feed = {"x": rng.normal(size=(1, 8, 4, 4)).astype(np.float32)}
     node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3])
     case = models.case([node], feed, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 8, 2, 2))])
-    (layer,) = seen(lab, case, recipe).artifact["layers"]
+    (layer,) = seen(runner, case, recipe).artifact["layers"]
     off = np.abs(layer["weights"] - w.reshape(8, -1))
     assert (off <= 0.501 * layer["scales"] + 1e-6).all(), f"a weight is read {off.max()} off"
 
 
-def test_weights_that_a_converter_computes_from_constants_are_judged(lab):
-    """Codes with one scale, dequantised: what MNN makes of them is a constant, and quantised anew."""
+def test_weights_that_a_converter_computes_from_constants_are_judged(runner):
+    """Codes with one scale, dequantized: what MNN makes of them is a constant, and quantized anew."""
     rng = np.random.default_rng(3)
     codes = rng.integers(-127, 128, (6, 5)).astype(np.int8)
     nodes = [
@@ -148,26 +148,26 @@ def test_weights_that_a_converter_computes_from_constants_are_judged(lab):
     feed = {"x": rng.normal(size=(3, 6)).astype(np.float32)}
     constants = {"q": codes, "s": np.float32(0.0123)}
     case = models.case(nodes, feed, constants, outputs=[("y", TensorProto.FLOAT, (3, 5))])
-    observation = seen(lab, case, WEIGHT_ONLY)
-    assert verdict(lab, case, WEIGHT_ONLY, observation).word is Word.AGREES
+    observation = seen(runner, case, WEIGHT_ONLY)
+    assert verdict(runner, case, WEIGHT_ONLY, observation).word is Word.AGREES
     outputs = observation.outputs[0]["y"] * np.float32(1.001)
     wrong = dataclasses.replace(observation, outputs=({"y": outputs},))
-    assert verdict(lab, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES, "outputs .1 % too large went unseen"
+    assert verdict(runner, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES, "outputs .1 % too large went unseen"
 
 
-def test_the_scales_of_tensors_are_read_too(lab):
-    tensors = seen(lab, CASES["convolution"], OFFLINE).artifact["tensors"]
+def test_the_scales_of_tensors_are_read_too(runner):
+    tensors = seen(runner, CASES["convolution"], OFFLINE).artifact["tensors"]
     assert all(tensor["scale"] > 0 for tensor in tensors.values())
-    assert len(tensors) >= 2, f"input and output are quantised, but only {sorted(tensors)} were read"
+    assert len(tensors) >= 2, f"input and output are quantized, but only {sorted(tensors)} were read"
 
 
 @pytest.mark.parametrize("scale", [np.inf, np.nan, 0.02])
-def test_weights_that_are_no_numbers_are_wrong_whatever_their_scale(lab, scale):
+def test_weights_that_are_no_numbers_are_wrong_whatever_their_scale(runner, scale):
     model = CASES["matrix product"]
     (weights,) = layers.weights_of(graph.read(model.proto))
     scales = np.full((5, 1), 0.02, np.float32)
     held = (np.rint(weights.matrix / 0.02) * 0.02).astype(np.float32)
     held[1], scales[1] = np.nan, scale
     told = {"layers": [{"name": "y", "result": "y", "weights": held, "scales": scales}]}
-    question = Question(model, (), (), lab.reference, Scheme((-127, 127)), artifact=told)
-    assert layers.misquantised(question)
+    question = Question(model, (), (), runner.reference, Scheme((-127, 127)), artifact=told)
+    assert layers.misquantized(question)

@@ -16,14 +16,14 @@ MOVEMENT = """
 
 
 @pytest.mark.parametrize("op", MOVEMENT)
-def test_the_reference_stays_in_the_balls_of_every_generated_form(lab, op):
-    seen = survey(lab, op, cases=2)
+def test_the_reference_stays_in_the_balls_of_every_generated_form(runner, op):
+    seen = survey(runner, op, cases=2)
     assert not seen.wrong
     assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
 
 
 def numbered(*shape):
-    """A ball whose radii are 1000 more than its middles, so that a pair that is torn apart shows."""
+    """A ball whose radii are 1000 more than its midpoints, so that a pair that is torn apart shows."""
     x = np.arange(1.0, 1 + np.prod(shape)).reshape(shape).astype(np.float32)
     return around(x, 1000 + x)
 
@@ -60,26 +60,26 @@ MOVES = {
 @pytest.mark.parametrize("name", MOVES)
 def test_a_radius_travels_with_its_element(name):
     for result in MOVES[name](numbered(2, 3, 4)):
-        assert np.array_equal(result.radius, 1000 + result.middle)
+        assert np.array_equal(result.radius, 1000 + result.midpoint)
 
 
 def test_what_is_filled_in_is_exact():
     (padded,) = apply("Pad", numbered(2, 2), indices(0, 1, 0, 0), np.array(7.0, np.float32))
-    assert padded.middle[0].tolist() == [7, 1, 2]
+    assert padded.midpoint[0].tolist() == [7, 1, 2]
     assert padded.radius[0].tolist() == [0, 1001, 1002]
 
 
 def test_what_is_filled_in_may_be_known_to_a_radius():
     for x, own in ((noise((2,)), 0.0), (around(noise((2,)), 0.25), 0.25)):
         (padded,) = apply("Pad", x, indices(1, 0), around(np.asarray(7, np.float32), 0.5))
-        assert padded.middle[0] == 7
+        assert padded.midpoint[0] == 7
         assert padded.radius.tolist() == [0.5, own, own]
 
 
 def test_negative_pads_take_elements_away():
     (cropped,) = apply("Pad", noise((4, 4)), indices(-1, 1, 0, -2))
     assert cropped.shape == (3, 3)
-    assert (cropped.middle[:, 0] == 0).all()
+    assert (cropped.midpoint[:, 0] == 0).all()
 
 
 def test_reshape_copies_a_dim_for_zero_unless_zero_is_allowed():
@@ -90,7 +90,7 @@ def test_reshape_copies_a_dim_for_zero_unless_zero_is_allowed():
 
 def test_strings_move():
     words = np.array([["a", "b"], ["c", "d"]], object)
-    assert apply("Transpose", words)[0].middle.tolist() == [["a", "c"], ["b", "d"]]
+    assert apply("Transpose", words)[0].midpoint.tolist() == [["a", "c"], ["b", "d"]]
 
 
 def test_where_indices_depend_on_rounding_there_is_no_answer():
@@ -136,7 +136,7 @@ def test_whether_something_is_zero_may_depend_on_rounding():
 @pytest.mark.parametrize("held", [exact(np.zeros(2)), None])
 def test_an_optional_knows_whether_it_holds_something(held):
     (optional,) = apply("Optional", *([] if held is None else [held]))
-    assert apply("OptionalHasElement", optional)[0].middle.item() is (held is not None)
+    assert apply("OptionalHasElement", optional)[0].midpoint.item() is (held is not None)
 
 
 def test_a_range_that_may_have_one_more_element_has_no_answer():

@@ -13,14 +13,14 @@ OPERATORS = """
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_the_reference_stays_in_the_balls_of_every_generated_form(lab, op):
-    seen = survey(lab, op, cases=3)
+def test_the_reference_stays_in_the_balls_of_every_generated_form(runner, op):
+    seen = survey(runner, op, cases=3)
     assert not seen.wrong
     assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
 
 
-def test_regions_are_averaged_but_engines_differ_on_their_maximum(lab):
-    seen = survey(lab, "RoiAlign", cases=8)
+def test_regions_are_averaged_but_engines_differ_on_their_maximum(runner):
+    seen = survey(runner, "RoiAlign", cases=8)
     assert not seen.wrong
     assert 0 < seen.unanswered < seen.total, "one of the two modes has an answer"
 
@@ -28,7 +28,7 @@ def test_regions_are_averaged_but_engines_differ_on_their_maximum(lab):
 def inside(ball, f, x, draws=20):
     """Whether f of random members of the ball x lies in `ball`."""
     generator = np.random.default_rng(3)
-    members = (x.middle + x.radius * generator.uniform(-1, 1, x.shape) for _ in range(draws))
+    members = (x.midpoint + x.radius * generator.uniform(-1, 1, x.shape) for _ in range(draws))
     return all(holds(ball, f(member.astype(np.float32))) for member in members)
 
 
@@ -39,22 +39,22 @@ WINDOW = {"kernel_shape": [2, 3], "strides": [1, 2], "pads": [1, 0, 0, 1]}
 def test_a_pool_of_any_member_of_a_ball_is_in_its_ball(op):
     x = around(noise((1, 2, 5, 6)), np.abs(noise((1, 2, 5, 6), 1)) / 4)
     ball = apply(op, x, **WINDOW)[0]
-    assert inside(ball, lambda member: apply(op, member, **WINDOW)[0].middle.astype(np.float32), x)
+    assert inside(ball, lambda member: apply(op, member, **WINDOW)[0].midpoint.astype(np.float32), x)
 
 
 def test_padding_counts_or_not():
     x = np.ones((1, 1, 2, 2), np.float32)
     pads = {"kernel_shape": [2, 2], "pads": [1, 1, 0, 0]}
     (without,), (with_padding,) = apply("AveragePool", x, **pads), apply("AveragePool", x, count_include_pad=1, **pads)
-    assert (without.middle == 1).all()
-    assert with_padding.middle[0, 0].tolist() == [[0.25, 0.5], [0.5, 1]]
-    assert not holds(without, with_padding.middle.astype(np.float32))
+    assert (without.midpoint == 1).all()
+    assert with_padding.midpoint[0, 0].tolist() == [[0.25, 0.5], [0.5, 1]]
+    assert not holds(without, with_padding.midpoint.astype(np.float32))
 
 
 def test_what_ceil_mode_sees_beyond_the_padding_does_not_count():
     x = np.ones((1, 1, 4), np.float32)
     (ball,) = apply("AveragePool", x, kernel_shape=[3], strides=[2], ceil_mode=1, count_include_pad=1)
-    assert ball.middle.ravel().tolist() == [1, 1]
+    assert ball.midpoint.ravel().tolist() == [1, 1]
 
 
 def test_a_maximum_whose_place_is_open_keeps_every_candidate():
@@ -69,7 +69,7 @@ def test_where_a_maximum_may_have_stood_is_undecided():
     )
     (back,) = apply("MaxUnpool", maxima, where, kernel_shape=[2], strides=[2])
     assert back.undecided.ravel().tolist() == [False, False, True, True, False, False]
-    assert set(back.middle.ravel()) <= {0.0, *map(float, one.ravel())}
+    assert set(back.midpoint.ravel()) <= {0.0, *map(float, one.ravel())}
 
 
 COORDINATES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners", "asymmetric")
@@ -102,16 +102,16 @@ def test_another_coordinate_transformation_is_outside(mode, coordinates):
     x = noise((1, 1, 8, 8))
     right, wrong = (resized(x, mode, name, (1, 1, 1.75, 0.6)) for name in ("half_pixel", coordinates))
     if coordinates in ("pytorch_half_pixel",):
-        assert holds(right, wrong.middle.astype(np.float32)), "they differ for a result of one element"
+        assert holds(right, wrong.midpoint.astype(np.float32)), "they differ for a result of one element"
     else:
-        assert not holds(right, wrong.middle.astype(np.float32))
+        assert not holds(right, wrong.midpoint.astype(np.float32))
 
 
 def test_an_antialiasing_filter_skips_no_element():
     x = noise((1, 1, 8))
     wide, narrow = (resized(x, "linear", "half_pixel", (1, 1, 0.5), antialias=flag) for flag in (1, 0))
-    assert wide.middle[0, 0, 1] == pytest.approx(x[0, 0, 1:5].astype(np.float64) @ [1, 3, 3, 1] / 8)
-    assert not holds(narrow, wide.middle.astype(np.float32))
+    assert wide.midpoint[0, 0, 1] == pytest.approx(x[0, 0, 1:5].astype(np.float64) @ [1, 3, 3, 1] / 8)
+    assert not holds(narrow, wide.midpoint.astype(np.float32))
 
 
 def test_by_what_a_filter_is_widened_where_the_size_follows_from_another_axis_is_open():
@@ -132,7 +132,7 @@ def test_weights_that_are_divided_by_a_small_sum_are_known_less_well():
 def test_another_coefficient_of_the_cubic_is_outside():
     x = noise((1, 1, 8, 8))
     right, wrong = (resized(x, "cubic", "half_pixel", cubic_coeff_a=a) for a in (-0.75, -0.5))
-    assert not holds(right, wrong.middle.astype(np.float32))
+    assert not holds(right, wrong.midpoint.astype(np.float32))
 
 
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
@@ -149,7 +149,7 @@ def test_a_grid_over_the_pixels_gives_the_image_back(padding, aligned):
 def test_offsets_of_zero_leave_an_ordinary_convolution():
     x, w = noise((2, 3, 5, 6)), noise((4, 3, 2, 2), 1)
     (ball,) = apply("DeformConv", x, w, np.zeros((2, 8, 4, 5), np.float32))
-    assert holds(ball, apply("Conv", x, w)[0].middle.astype(np.float32))
+    assert holds(ball, apply("Conv", x, w)[0].midpoint.astype(np.float32))
 
 
 def test_a_transform_agrees_with_numpy_and_its_inverse_brings_the_signal_back():
@@ -165,7 +165,7 @@ def test_a_transform_agrees_with_numpy_and_its_inverse_brings_the_signal_back():
 def test_a_window_without_its_last_step_is_outside_of_a_periodic_one():
     size = np.array(8)
     (periodic,), (symmetric,) = apply("HannWindow", size), apply("HannWindow", size, periodic=0)
-    assert not holds(periodic, symmetric.middle.astype(np.float32))
+    assert not holds(periodic, symmetric.midpoint.astype(np.float32))
 
 
 def test_boxes_that_overlap_by_just_the_threshold_have_no_answer():
@@ -174,4 +174,4 @@ def test_boxes_that_overlap_by_just_the_threshold_have_no_answer():
     with pytest.raises(Undecided):
         apply("NonMaxSuppression", boxes, scores, np.array(2), np.array(0.5, np.float32))
     (left,) = apply("NonMaxSuppression", boxes, scores, np.array(2), np.array(0.4, np.float32))
-    assert left.middle.tolist() == [[0, 0, 0]]
+    assert left.midpoint.tolist() == [[0, 0, 0]]

@@ -10,8 +10,8 @@ OPERATORS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Det", "Col2Im
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_the_reference_stays_in_the_balls_of_every_generated_form(lab, op):
-    seen = survey(lab, op, cases=4)
+def test_the_reference_stays_in_the_balls_of_every_generated_form(runner, op):
+    seen = survey(runner, op, cases=4)
     assert not seen.wrong
     assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
 
@@ -59,7 +59,7 @@ def test_a_batch_normalization_folded_into_weights_stays_in_the_ball():
     (ball,) = apply("BatchNormalization", y, scale, shift, mean, variance)
     factor = scale / np.sqrt(variance + np.float32(1e-5))
     (folded,) = apply("Conv", x, w * factor[:, None, None, None], (b - mean) * factor + shift)
-    assert holds(ball, folded.middle.astype(np.float32))
+    assert holds(ball, folded.midpoint.astype(np.float32))
 
 
 def winograd(x, w):
@@ -85,10 +85,10 @@ def test_a_grouped_convolution_is_its_parts(groups):
     x, w = noise((2, 4, 6, 5)), noise((8, 4 // groups, 3, 2), 1)
     (whole,) = apply("Conv", x, w, group=groups, pads=[1, 0, 2, 1])
     parts = [
-        apply("Conv", part, rows, pads=[1, 0, 2, 1])[0].middle
+        apply("Conv", part, rows, pads=[1, 0, 2, 1])[0].midpoint
         for part, rows in zip(np.split(x, groups, 1), np.split(w, groups, 0))
     ]
-    assert np.allclose(whole.middle, np.concatenate(parts, 1), rtol=1e-12)
+    assert np.allclose(whole.midpoint, np.concatenate(parts, 1), rtol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_transposed_convolution_is_the_adjoint_of_the_convolution(attributes):
     (y,) = apply("Conv", x, w, **attributes)
     probe = noise(y.shape, 2, np.float64)
     (back,) = apply("ConvTranspose", probe, w, **attributes)
-    assert np.isclose(np.sum(y.middle * probe), np.sum(x * back.middle), rtol=1e-12)
+    assert np.isclose(np.sum(y.midpoint * probe), np.sum(x * back.midpoint), rtol=1e-12)
 
 
 PLANTED = {
@@ -124,7 +124,7 @@ def test_a_planted_bug_of_the_window_is_outside(bug):
     x, w = noise((1, 2, 8, 8)), noise((3, 2, 3, 3), 1)
     (ball,), (damaged,) = apply("Conv", x, w, **right), apply("Conv", x, w, **wrong)
     assert ball.shape == damaged.shape, "the bug does not show in the shape"
-    assert not holds(ball, damaged.middle.astype(np.float32))
+    assert not holds(ball, damaged.midpoint.astype(np.float32))
 
 
 def test_a_kernel_with_rows_and_columns_exchanged_or_a_lost_bias_is_outside():
@@ -135,7 +135,7 @@ def test_a_kernel_with_rows_and_columns_exchanged_or_a_lost_bias_is_outside():
         apply("Conv", x, w),
         apply("Conv", x, w, b[::-1].copy()),
     ):
-        assert not holds(ball, damaged[0].middle.astype(np.float32))
+        assert not holds(ball, damaged[0].midpoint.astype(np.float32))
 
 
 def test_alpha_and_beta_count():
@@ -150,7 +150,7 @@ def test_radii_of_both_factors_reach_the_product():
     (ball,) = apply("MatMul", x, w)
     generator = np.random.default_rng(2)
     for _ in range(20):
-        other = [b.middle + b.radius * generator.choice([-1, 1], b.shape) for b in (x, w)]
+        other = [b.midpoint + b.radius * generator.choice([-1, 1], b.shape) for b in (x, w)]
         assert holds(ball, (other[0] @ other[1]).astype(np.float32))
 
 
@@ -158,7 +158,7 @@ def test_integers_keep_the_remainder_of_what_overflows():
     x = np.full((1, 4), 2**24, np.int32)
     (ball,) = apply("MatMul", x, x.T.copy())
     assert ball.radius is None
-    assert ball.middle.item() == 0, "2**50 is a multiple of 2**32"
+    assert ball.midpoint.item() == 0, "2**50 is a multiple of 2**32"
 
 
 def test_a_sum_whose_parts_may_overflow_is_undecided():

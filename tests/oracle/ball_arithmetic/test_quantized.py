@@ -1,4 +1,4 @@
-"""Quantisation in ball arithmetic: one code but near ties, integer sums exact, kernels as documented."""
+"""Quantization in ball arithmetic: one code but near ties, integer sums exact, kernels as documented."""
 
 import dataclasses
 
@@ -19,8 +19,8 @@ OPERATORS = """
 
 
 @pytest.mark.parametrize("op", OPERATORS)
-def test_the_reference_stays_in_the_balls_of_every_generated_form(lab, op):
-    seen = survey(lab, op, cases=4)
+def test_the_reference_stays_in_the_balls_of_every_generated_form(runner, op):
+    seen = survey(runner, op, cases=4)
     assert not seen.wrong
     assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
 
@@ -39,7 +39,7 @@ def quantized(x, lenient=False, step=STEP, zero=ZERO):
 def test_away_from_ties_a_code_is_exact():
     ball = quantized(np.array([0.0, 0.3, -0.3, 1.1, 200.0, -200.0], np.float32))
     assert ball.radius is None
-    assert ball.middle.tolist() == [10, 11, 9, 12, 255, 0]
+    assert ball.midpoint.tolist() == [10, 11, 9, 12, 255, 0]
 
 
 def test_a_tie_carries_both_codes():
@@ -77,7 +77,7 @@ PLANTED = {
 
 
 @pytest.mark.parametrize("bug", PLANTED)
-def test_a_planted_bug_of_quantisation_is_outside(bug):
+def test_a_planted_bug_of_quantization_is_outside(bug):
     x = 50 * np.abs(noise((100,)))
     assert not holds(quantized(x), np.clip(PLANTED[bug](x), 0, 255).astype(np.uint8))
 
@@ -88,19 +88,19 @@ def test_channels_and_blocks_have_scales_of_their_own():
     assert holds(by_channel, np.rint(x / [[0.5], [0.1]]).astype(np.int8))
     blocks = one([[0.5, 0.1], [0.2, 0.3]])
     (blocked,) = apply("DequantizeLinear", by_channel, blocks, None, axis=1, block_size=2)
-    assert holds(blocked, (by_channel.middle * np.repeat(blocks, 2, 1)).astype(np.float32))
+    assert holds(blocked, (by_channel.midpoint * np.repeat(blocks, 2, 1)).astype(np.float32))
 
 
 def test_codes_of_four_bits_are_clipped_to_them():
     import ml_dtypes
 
     (ball,) = apply("QuantizeLinear", one([-100.0, 3.0, 100.0]), one(1.0), np.zeros((), ml_dtypes.int4))
-    assert ball.middle.tolist() == [-8, 3, 7]
+    assert ball.midpoint.tolist() == [-8, 3, 7]
 
 
-def test_the_range_of_a_dynamic_quantisation_holds_zero():
+def test_the_range_of_a_dynamic_quantization_holds_zero():
     codes, scale, zero = apply("DynamicQuantizeLinear", one([1.0, 2.0, 5.1]), outputs=3)
-    assert zero.middle.item() == 0
+    assert zero.midpoint.item() == 0
     assert holds(scale, one(5.1 / 255))
     assert holds(codes, np.array([50, 100, 255], np.uint8))
 
@@ -133,7 +133,7 @@ DAMAGED = {
 
 
 @pytest.mark.parametrize("bug", DAMAGED)
-def test_a_planted_bug_of_a_quantised_convolution_is_outside(bug):
+def test_a_planted_bug_of_a_quantized_convolution_is_outside(bug):
     right, wrong = convolved(), convolved(**DAMAGED[bug])
     assert (np.broadcast_to(right.error, right.shape) == 0).mean() > 0.9, "nearly every code is certain"
     assert not holds(right, np.rint(wrong.numbers).astype(np.uint8))
@@ -149,7 +149,7 @@ def test_a_bias_that_overflows_32_bits_leaves_any_code():
 def test_padding_is_filled_with_the_zero_point():
     x = np.full((1, 1, 2, 2), 7, np.uint8)
     (ball,) = apply("ConvInteger", x, np.ones((1, 1, 3, 3), np.uint8), one(7, np.uint8), None, pads=[1, 1, 1, 1])
-    assert not ball.middle.any()
+    assert not ball.midpoint.any()
 
 
 def triple(x, scale, zero):
@@ -189,7 +189,7 @@ def test_a_sum_and_a_product_of_codes(op, f):
     assert not holds(ball, coded(right + 0.01))
 
 
-def test_a_quantised_gemm_adds_its_bias_in_units_of_both_scales():
+def test_a_quantized_gemm_adds_its_bias_in_units_of_both_scales():
     a, b = np.array([[3, 5]], np.uint8), np.array([[2], [4]], np.uint8)
     operands = (*triple(a, 0.1, 1), *triple(b, 0.2, 1), np.array([7], np.int32))
     (ball,) = apply("com.microsoft.QGemm", *operands, alpha=0.5)
@@ -208,7 +208,7 @@ def test_weights_of_a_few_bits_are_unpacked_from_the_lowest(bits):
     assert holds(ball, (x.astype(np.float64) @ weights.T).astype(np.float32))
 
 
-def test_rows_of_a_quantised_table_are_scaled_block_by_block():
+def test_rows_of_a_quantized_table_are_scaled_block_by_block():
     codes, scales = np.random.default_rng(0).integers(0, 16, (3, 32)), np.abs(noise((3, 2)))
     packed = (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
     attributes = {"bits": 4, "block_size": 16}
@@ -224,7 +224,7 @@ def test_an_activation_fused_into_a_convolution_is_the_operator_behind_it(activa
     attributes = {"alpha": numbers[0]} if activation == "LeakyRelu" else {}
     bounds = [one(number) for number in numbers] if activation == "Clip" else []
     (apart,) = apply(activation, y, *bounds, **attributes)
-    assert holds(fused, apart.middle.astype(np.float32))
+    assert holds(fused, apart.midpoint.astype(np.float32))
 
 
 RECIPES = {
@@ -236,7 +236,7 @@ RECIPES = {
 
 
 def network():
-    """Layers of every kind that quantisers write an operator for."""
+    """Layers of every kind that quantizers write an operator for."""
     shapes = {"w": (4, 3, 3, 3), "b": (4,), "v": (8, 4), "c": (4,), "u": (4, 4)}
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"], ["conv"], pads=[1, 1, 1, 1]),
@@ -258,12 +258,12 @@ def network():
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_what_a_quantiser_writes_is_executed_inside_its_balls(lab, name):
+def test_what_a_quantizer_writes_is_executed_inside_its_balls(runner, name):
     made = network()
-    artifact = lab.observe(made, resolve("onnxruntime-quant"), RECIPES[name]).artifact
+    artifact = runner.observe(made, resolve("onnxruntime-quant"), RECIPES[name]).artifact
     written = dataclasses.replace(made, model=artifact["model"])
     model = graph.read(written.proto)
-    (record,) = lab.reference.record(written)
+    (record,) = runner.reference.record(written)
     evaluation = evaluate(model, made.feeds[0])
     assert not evaluation.undecided
     judged = certain = 0
@@ -271,8 +271,8 @@ def test_what_a_quantiser_writes_is_executed_inside_its_balls(lab, name):
         for tensor in set(node.outputs) & record.keys():
             ball = evaluation.balls[tensor]
             assert holds(ball, record[tensor]), f"{tensor}, made by {node.op}"
-            if ball.dtype.kind in "iu" and ball.middle.ndim > 1:
-                judged += ball.middle.size
+            if ball.dtype.kind in "iu" and ball.midpoint.ndim > 1:
+                judged += ball.midpoint.size
                 certain += int((np.broadcast_to(ball.error, ball.shape) == 0).sum())
     assert judged > 300
     assert certain > 0.95 * judged, f"only {certain} of {judged} codes are certain"

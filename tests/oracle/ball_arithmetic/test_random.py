@@ -29,20 +29,20 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_any_numbers_in_range_are_right_and_none_outside(lab, name):
+def test_any_numbers_in_range_are_right_and_none_outside(runner, name):
     model, inside, outside = CASES[name]
-    y = np.full_like(lab.reference.run(model).outputs[0]["y"], inside)
-    said = verdict(lab, model, {"y": y})
+    y = np.full_like(runner.reference.run(model).outputs[0]["y"], inside)
+    said = verdict(runner, model, {"y": y})
     assert (said.word, said.rule) == (Word.AGREES, running_error.RANDOM), said.message
     y.flat[1] = outside
-    assert verdict(lab, model, {"y": y}).word is Word.DIVERGES, f"{outside} is out of range"
+    assert verdict(runner, model, {"y": y}).word is Word.DIVERGES, f"{outside} is out of range"
 
 
-def test_a_trained_dropout_and_what_follows_it_are_judged_by_shape(lab):
+def test_a_trained_dropout_and_what_follows_it_are_judged_by_shape(runner):
     constants = {"ratio": np.float32(0.5), "training": np.array(True)}
     nodes = [helper.make_node("Dropout", ["x", *constants], ["d"]), helper.make_node("Sin", ["d"], ["y"])]
     model = case(nodes, X, constants, outputs=[("y", FLOAT, (3, 4))])
     other = np.zeros((3, 4), np.float32)
-    assert verdict(lab, model, {"y": other}).rule == running_error.RANDOM
-    assert verdict(lab, model, {"y": other}, scheme=Scheme((-127, 127), (0, 255))).word is Word.AGREES
-    assert verdict(lab, model, {"y": other[1:]}).word is Word.DIVERGES, "a wrong shape is wrong all the same"
+    assert verdict(runner, model, {"y": other}).rule == running_error.RANDOM
+    assert verdict(runner, model, {"y": other}, scheme=Scheme((-127, 127), (0, 255))).word is Word.AGREES
+    assert verdict(runner, model, {"y": other[1:]}).word is Word.DIVERGES, "a wrong shape is wrong all the same"

@@ -14,10 +14,10 @@ from tests.support.balls import apply, survey
 FLOAT = np.dtype(np.float32)
 
 
-def ball(middle, radius, dtype=FLOAT):
+def ball(midpoint, radius, dtype=FLOAT):
     """The ball around a list of numbers."""
-    middle = np.asarray(middle, np.float64)
-    return Ball(middle, np.broadcast_to(np.asarray(radius, np.float64), middle.shape), dtype)
+    midpoint = np.asarray(midpoint, np.float64)
+    return Ball(midpoint, np.broadcast_to(np.asarray(radius, np.float64), midpoint.shape), dtype)
 
 
 def positive(*shape):
@@ -90,17 +90,19 @@ CASES = [
 def test_the_result_of_every_point_lies_in_the_ball_of_the_result(op, operands, attributes):
     rng = np.random.default_rng(0)
     whole = apply(op, *operands, **attributes)[0]
-    assert whole.radius is None or whole.radius.shape == whole.middle.shape, "a radius for every element"
+    assert whole.radius is None or whole.radius.shape == whole.midpoint.shape, "a radius for every element"
     assert not whole.undecided.all(), f"{op} decides nothing"
     for sign in (None, 0.999999, -0.999999):
         points = [
-            Ball(x.middle + x.error * (sign or rng.uniform(-1, 1, x.shape)), None, FLOAT) if isinstance(x, Ball) else x
+            Ball(x.midpoint + x.error * (sign or rng.uniform(-1, 1, x.shape)), None, FLOAT)
+            if isinstance(x, Ball)
+            else x
             for x in operands
         ]
         inner = apply(op, *points, **attributes)[0]
-        wrong = outside(whole, inner.middle)
+        wrong = outside(whole, inner.midpoint)
         assert not wrong.any(), (
-            f"{op} of a point is {inner.middle[wrong]}, not in {whole.middle[wrong]} +- {whole.error}"
+            f"{op} of a point is {inner.midpoint[wrong]}, not in {whole.midpoint[wrong]} +- {whole.error}"
         )
 
 
@@ -108,8 +110,8 @@ def test_the_result_of_every_point_lies_in_the_ball_of_the_result(op, operands, 
     "family",
     ["elementwise", "activation", "normalization", "reduction", "recurrent", "attention", "control", "loss"],
 )
-def test_every_tensor_of_the_reference_lies_in_its_ball(lab, family):
-    assert survey(lab, family, 12, seed=7).wrong == []
+def test_every_tensor_of_the_reference_lies_in_its_ball(runner, family):
+    assert survey(runner, family, 12, seed=7).wrong == []
 
 
 def test_every_operator_has_an_answer_but_those_that_random_numbers_decide():
@@ -133,9 +135,9 @@ def test_an_operator_used_as_no_rule_expects_has_no_answer_and_the_exception_is_
 def test_a_comparison_clear_of_the_tie_is_exact_and_one_across_it_open():
     (clear,) = apply("Greater", ball([1, 3], 0.5), np.array([2, 2], np.float32))
     assert clear.radius is None
-    assert clear.middle.tolist() == [False, True]
+    assert clear.midpoint.tolist() == [False, True]
     (across,) = apply("Less", ball([1, 2.2], 0.5), np.array([2, 2], np.float32))
-    assert (across.middle.tolist(), across.radius.tolist()) == ([1.0, 0.5], [0.0, 0.5])
+    assert (across.midpoint.tolist(), across.radius.tolist()) == ([1.0, 0.5], [0.0, 0.5])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +157,7 @@ def test_a_jump_inside_the_ball_gives_the_hull_of_both_sides(op, x, low, high):
 
 def test_a_cast_to_integers_cuts_towards_zero_and_is_undecided_beyond_their_range():
     (whole,) = apply("Cast", ball([1.5, -1.5], 0.1), to=6)
-    assert (whole.radius, whole.middle.tolist()) == (None, [1, -1])
+    assert (whole.radius, whole.midpoint.tolist()) == (None, [1, -1])
     (y,) = apply("Cast", ball([2.0, 300.0, np.inf], [0.1, 0, 0]), to=3)
     assert (y.low[0], y.high[0]) == (1, 2)
     assert y.undecided.tolist() == [False, True, True]
@@ -165,8 +167,8 @@ def test_the_index_of_the_maximum_is_a_hull_of_those_it_may_be():
     (index,) = apply("ArgMax", ball([[1, 3, 2, 3.1]], 0.2), axis=1, keepdims=0)
     assert (index.low.tolist(), index.high.tolist()) == ([1], [3])
     ties = np.array([[1, 3, 3]], np.float32)
-    assert apply("ArgMax", ties, axis=1)[0].middle.tolist() == [[1]], "the first of equal maxima"
-    assert apply("ArgMax", ties, axis=1, select_last_index=1)[0].middle.tolist() == [[2]]
+    assert apply("ArgMax", ties, axis=1)[0].midpoint.tolist() == [[1]], "the first of equal maxima"
+    assert apply("ArgMax", ties, axis=1, select_last_index=1)[0].midpoint.tolist() == [[2]]
 
 
 @pytest.mark.parametrize("op", ["Elu", "Celu"])
@@ -176,29 +178,29 @@ def test_alpha_multiplies_the_error_of_an_exponential(op):
     assert 2.5 * once < thrice < 3.5 * once, f"the error of {op} grows from {once} to {thrice}, should be 3 times"
 
 
-def test_what_an_optimiser_fuses_is_what_it_was():
+def test_what_an_optimizer_fuses_is_what_it_was():
     x, skip, scale, bias = signed(4, 5), positive(4, 5), signed(5), unit(5)
     (total,) = apply("Add", x, skip)
     fused = apply("com.microsoft.SkipLayerNormalization", x, skip, scale, bias, epsilon=1e-5)
-    np.testing.assert_array_equal(fused[0].middle, apply("LayerNormalization", total, scale, bias)[0].middle)
-    np.testing.assert_array_equal(fused[3].middle, total.middle)
+    np.testing.assert_array_equal(fused[0].midpoint, apply("LayerNormalization", total, scale, bias)[0].midpoint)
+    np.testing.assert_array_equal(fused[3].midpoint, total.midpoint)
     (gelu,) = apply("Gelu", apply("Add", x, bias)[0], approximate="tanh")
-    np.testing.assert_array_equal(apply("com.microsoft.FastGelu", x, bias)[0].middle, gelu.middle)
+    np.testing.assert_array_equal(apply("com.microsoft.FastGelu", x, bias)[0].midpoint, gelu.midpoint)
 
 
 def test_attention_to_padded_keys_is_attention_to_fewer():
     q, k, v = signed(1, 2, 3, 4), unit(1, 2, 5, 4), signed(1, 2, 5, 4)
-    first = [Ball(x.middle[:, :, :2], x.radius[:, :, :2], x.dtype) for x in (k, v)]
+    first = [Ball(x.midpoint[:, :, :2], x.radius[:, :, :2], x.dtype) for x in (k, v)]
     (padded, *_) = apply("Attention", q, k, v, None, None, None, np.array([2]), opset=24)
-    np.testing.assert_allclose(padded.middle, apply("Attention", q, *first, opset=24)[0].middle, atol=1e-12)
+    np.testing.assert_allclose(padded.midpoint, apply("Attention", q, *first, opset=24)[0].midpoint, atol=1e-12)
     (*_, weights) = apply("Attention", q, k, v, qk_matmul_output_mode=3, opset=24, outputs=4)
-    np.testing.assert_allclose(weights.middle.sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(weights.midpoint.sum(-1), 1, atol=1e-5)
 
 
 def test_before_opset_13_softmax_goes_over_all_axes_from_its_own():
     x = np.zeros((2, 3, 4), np.float32)
-    assert apply("Softmax", x, axis=1, opset=12)[0].middle[0, 0, 0] == pytest.approx(1 / 12)
-    assert apply("Softmax", x, axis=1, opset=13)[0].middle[0, 0, 0] == pytest.approx(1 / 3)
+    assert apply("Softmax", x, axis=1, opset=12)[0].midpoint[0, 0, 0] == pytest.approx(1 / 12)
+    assert apply("Softmax", x, axis=1, opset=13)[0].midpoint[0, 0, 0] == pytest.approx(1 / 3)
 
 
 @pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
@@ -207,11 +209,11 @@ def test_batch_major_data_give_a_recurrent_layer_the_same_results(op, gates):
     lens = np.array([4, 2, 1], np.int32)
 
     def swapped(ball, a, b):
-        return Ball(ball.middle.swapaxes(a, b), ball.radius.swapaxes(a, b), ball.dtype)
+        return Ball(ball.midpoint.swapaxes(a, b), ball.radius.swapaxes(a, b), ball.dtype)
 
     time_major = apply(op, x, w, r, None, lens, h, direction="bidirectional")
     batch_major = apply(op, swapped(x, 0, 1), w, r, None, lens, swapped(h, 0, 1), direction="bidirectional", layout=1)
-    np.testing.assert_array_equal(batch_major[0].middle, time_major[0].middle.transpose(2, 0, 1, 3))
+    np.testing.assert_array_equal(batch_major[0].midpoint, time_major[0].midpoint.transpose(2, 0, 1, 3))
     np.testing.assert_array_equal(batch_major[1].radius, time_major[1].radius.swapaxes(0, 1))
 
 
@@ -230,7 +232,7 @@ def test_batch_major_data_give_a_recurrent_layer_the_same_results(op, gates):
 )
 def test_what_is_undecided_stays_undecided(op, rest, attributes):
     (y, *_) = apply(op, ball([[1, 0, 2]], [[0, np.inf, 0]]), *rest, **attributes)
-    assert y.undecided.flat[min(1, y.middle.size - 1)]
+    assert y.undecided.flat[min(1, y.midpoint.size - 1)]
 
 
 def test_a_truth_value_that_is_undecided_is_true_or_false():
@@ -240,7 +242,7 @@ def test_a_truth_value_that_is_undecided_is_true_or_false():
 
 def test_integers_that_are_exact_wrap_and_others_are_undecided_at_the_end_of_their_range():
     (y,) = apply("Add", np.array([127], np.int8), np.array([1], np.int8))
-    assert y.middle.tolist() == [-128]
+    assert y.midpoint.tolist() == [-128]
     (y,) = apply("Add", ball([127, 5], 0.5, np.dtype(np.int8)), np.array([1], np.int8))
     assert y.undecided.tolist() == [True, False]
 
@@ -254,7 +256,7 @@ def test_an_exact_zero_stays_one_and_underflow_does_not():
 def test_a_sum_allows_for_another_order_but_not_for_another_term():
     x = np.random.default_rng(0).normal(size=(1, 1000)).astype(np.float32)
     (y,) = apply("ReduceSum", x, np.array([1]), keepdims=0)
-    assert abs(float(np.cumsum(x)[-1]) - y.middle[0]) < y.radius[0]
+    assert abs(float(np.cumsum(x)[-1]) - y.midpoint[0]) < y.radius[0]
     assert y.radius[0] < 0.1 * np.abs(x).mean()
 
 
@@ -267,7 +269,7 @@ def test_the_hull_of_two_balls_holds_both():
 def test_between_infinities_anything_is_right_and_no_warning_is_given():
     x = between(np.array([-np.inf, np.inf, -np.inf]), np.array([np.inf, np.inf, 0.0]), np.dtype(np.float32))
     assert x.undecided.tolist() == [True, False, True]
-    assert x.middle[1] == np.inf
+    assert x.midpoint[1] == np.inf
 
 
 def test_rounding_is_that_of_the_dtype():

@@ -75,7 +75,7 @@ def largest(question: Question) -> dict[str, tuple[float, float]]:
         for name, ball in evaluate(question.graph, feed).balls.items():
             if not isinstance(ball, Ball) or ball.dtype != np.float32:
                 continue
-            if not ball.middle.size or not np.isfinite(ball.middle).all() or ball.undecided.any():
+            if not ball.midpoint.size or not np.isfinite(ball.midpoint).all() or ball.undecided.any():
                 unknown.add(name)
                 continue
             magnitude = np.abs(ball.numbers)

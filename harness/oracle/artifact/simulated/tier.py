@@ -6,7 +6,7 @@ tensor that an operation reads or gives in codes on the grid that the artifact t
     y = (clip(round(x / scale) + zero_point, low, high) - zero_point) scale
 
 Where x is clear of a tie between two codes y is a point, at a tie it is both, so what is behind is known to rounding
-and nothing drowns in quantisation noise. Which operations run in codes, and which of them do not take the nearest code,
+and nothing drowns in quantization noise. Which operations run in codes, and which of them do not take the nearest code,
 the target declares; which of them compute a tensor of the model, `tracing` finds out. Of a tensor of which that is not
 known nothing is said, nor of what depends on it, unless it was handed out: then the rest has to follow from what it was
 seen to be. Nor is anything said where a ball is too wide.
@@ -22,7 +22,7 @@ import numpy as np
 from driftnet.model.graph import Graph, Node
 from driftnet.model.verdict import Kind, Verdict
 from driftnet.oracle.artifact.simulated import artifact as told
-from driftnet.oracle.artifact.simulated import histogram_scales as thresholds
+from driftnet.oracle.artifact.simulated import histogram_scales
 from driftnet.oracle.artifact.simulated import trace as tracing
 from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.artifact.simulated.artifact import Grid, Trace
@@ -33,7 +33,7 @@ from driftnet.oracle.artifact.simulated.weights import Layer, Weights
 from driftnet.oracle.ball_arithmetic.ball import Ball, between, format_of, hull, is_float, undecided_where, widened
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
-from driftnet.oracle.exact import rules as dyadic
+from driftnet.oracle.exact import rules
 from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
 from driftnet.oracle.running_error import is_ill, outside
 
@@ -54,12 +54,12 @@ class Simulation:
     """A float model as an artifact computes it.
 
     steps         of each tensor that has a grid
-    misquantised  the verdict on the first layer or scale that is not what the model and its calibration ask for
+    misquantized  the verdict on the first layer or scale that is not what the model and its calibration ask for
     """
 
     graph: Graph
     steps: Mapping[str, float]
-    misquantised: Verdict | None
+    misquantized: Verdict | None
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -67,8 +67,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     simulation = simulated(question)
     if simulation is None:
         return {place: abstains(TIER, place, "the artifact tells no operations", ()) for place in places}
-    if simulation.misquantised:
-        return dict.fromkeys(places, simulation.misquantised)
+    if simulation.misquantized:
+        return dict.fromkeys(places, simulation.misquantized)
     evaluations = {
         feed: evaluate(
             simulation.graph, question.case.feeds[feed], observed=question.observed[feed], inexact=question.inexact
@@ -79,7 +79,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 
 
 def simulated(question: Question) -> Simulation | None:
-    """The simulation of what the artifact says, if it tells its operations and has quantised activations."""
+    """The simulation of what the artifact says, if it tells its operations and has quantized activations."""
     artifact, scheme = question.artifact or {}, question.scheme
     if scheme is None or scheme.activation_codes is None or "operations" not in artifact:
         return None
@@ -97,7 +97,7 @@ def simulated(question: Question) -> Simulation | None:
     graph = _rewritten(_with_weights(model, kept), regions, trace, slack)
     found = next((problems[name] for name in sure if problems[name]), None)
     if found is None and "histogram" in artifact:
-        found = thresholds.problem(question, trace, regions, Histogram(**artifact["histogram"]))
+        found = histogram_scales.problem(question, trace, regions, Histogram(**artifact["histogram"]))
     return Simulation(graph, steps, found)
 
 
@@ -109,9 +109,9 @@ def _judge(question: Question, place: Place, evaluation: Evaluation, simulation:
     got, ball = question.pair(place)[0], evaluation.balls[name]
     if ball.shape != got.shape:
         return abstains(TIER, place, "rounding changes the shape", [simulation.graph.producers[name].op])
-    wrong, error = outside(ball, got), distance(got, ball.middle)
+    wrong, error = outside(ball, got), distance(got, ball.midpoint)
     if wrong.any():
-        verdict = diverges(TIER, question, place, wrong, ball.error, middle=ball.middle)
+        verdict = diverges(TIER, question, place, wrong, ball.error, midpoint=ball.midpoint)
         step = simulation.steps.get(name, 0.0) if is_float(ball.dtype) else 0.0
         if verdict.kind is Kind.WRONG_VALUES and error[wrong].max() <= ONE_STEP * step:
             return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
@@ -135,13 +135,13 @@ def rounded(node: Node, operands: Operands, context: Context) -> Results:
         x = Ball(x.numbers, np.broadcast_to(x.error + slack, x.shape), x.dtype)
     if len(grids) == 1:
         return [_on_grid(x, grids[0], steps)]
-    middles, errors = (np.split(part, len(grids), axis=1) for part in (x.numbers, np.broadcast_to(x.error, x.shape)))
-    pieces = [_on_grid(Ball(m, e, x.dtype), grid, steps) for m, e, grid in zip(middles, errors, grids)]
-    middle, error = (
+    midpoints, errors = (np.split(part, len(grids), axis=1) for part in (x.numbers, np.broadcast_to(x.error, x.shape)))
+    pieces = [_on_grid(Ball(m, e, x.dtype), grid, steps) for m, e, grid in zip(midpoints, errors, grids)]
+    midpoint, error = (
         np.concatenate([np.broadcast_to(part, p.shape) for p, part in zip(pieces, parts)], axis=1)
         for parts in ([p.numbers for p in pieces], [p.error for p in pieces])
     )
-    return [Ball(middle, error, x.dtype)]
+    return [Ball(midpoint, error, x.dtype)]
 
 
 @rule(SHOWN)
@@ -184,7 +184,7 @@ def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -
 def _is_alone(node: Node, model: Graph, region: Region) -> bool:
     """Whether nothing in the region of `node` changes its weights but a BatchNormalization."""
     others = {model.nodes[k].op for k in tracing.inside(model, region)} - {node.op}
-    return all(op in ACTIVATIONS or dyadic.moves(op) for op in others)
+    return all(op in ACTIVATIONS or rules.moves(op) for op in others)
 
 
 def _with_weights(model: Graph, kept: Sequence[Held]) -> Graph:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from driftnet.model.graph import Graph, Values
 from driftnet.oracle.artifact.simulated.artifact import Grid, Operation, Trace
-from driftnet.oracle.exact import rules as dyadic
+from driftnet.oracle.exact import rules
 
 UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
 LAYER = "layer"
@@ -94,7 +94,7 @@ def _is_renamed(model: Graph, region: Region, strangers: Collection[str], run: V
     """
     nodes = [model.nodes[k] for k in inside(model, region)]
     computing = [node for node in nodes if run.get(node.outputs[0], _NOTHING).dtype.kind == "f"]
-    moves = all(dyadic.moves(node.op) for node in computing)
+    moves = all(rules.moves(node.op) for node in computing)
     return any(op.name in strangers or (moves and op.values is None) for op in region.operations)
 
 
@@ -181,7 +181,7 @@ def _fits(model: Graph, region: Region) -> bool:
         return False
     if region.operations:
         return not any(op.runs == "somehow" for op in region.operations)
-    moved = all(dyadic.moves(node.op) for node in nodes)
+    moved = all(rules.moves(node.op) for node in nodes)
     return moved or set(_behind(model, region.result)).isdisjoint(model.inputs)  # else: computed beforehand
 
 

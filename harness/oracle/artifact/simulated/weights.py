@@ -1,10 +1,10 @@
-"""The artifact tier for artifacts that are no ONNX, but whose layers can be read: weights as they were quantised.
+"""The artifact tier for artifacts that are no ONNX, but whose layers can be read: weights as they were quantized.
 
-Two questions, of which neither carries quantisation noise:
-parameters  each weight is dequantised to within half a step of what it was, |deq(Wq) - W| <= s/2 (1 + 2e-4)
+Two questions, of which neither carries quantization noise:
+parameters  each weight is dequantized to within half a step of what it was, |deq(Wq) - W| <= s/2 (1 + 2e-4)
             and a scale of symmetric weights is the largest of its channel over the highest code
 execution   with W := deq(Wq) in the float model, the outputs are those of a float model, and the tiers for floats
-            judge (only where nothing but weights is quantised)
+            judge (only where nothing but weights is quantized)
 
 A layer belongs to the operator whose weights it holds, or, where its name says so, should hold. A converter may have
 multiplied them: by the factors of a BatchNormalization behind the operator, by Gemm's alpha.
@@ -23,7 +23,7 @@ from driftnet.model.graph import Graph, Node
 from driftnet.model.operators import AFFINE
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.oracle.question import Question
-from driftnet.oracle.scheme import formulas as grid
+from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 
 TIER = "artifact"
@@ -63,7 +63,7 @@ class Weights:
     factors: np.ndarray
 
 
-def misquantised(question: Question) -> Verdict | None:
+def misquantized(question: Question) -> Verdict | None:
     """The verdict on the first layer with a weight or a scale that is not what it should be, if there is one.
 
     Only a layer is accused that should make the result of an operator of so many weights, with nothing to fold beside.
@@ -82,16 +82,16 @@ def misquantised(question: Question) -> Verdict | None:
     return None
 
 
-def dequantised(question: Question) -> Question | None:
+def dequantized(question: Question) -> Question | None:
     """The same question of the float model with the weights of the artifact; None unless they say it all.
 
-    They do where only weights are quantised, and each layer holds the weights of an operator.
+    They do where only weights are quantized, and each layer holds the weights of an operator.
     """
     scheme, layers = question.scheme, read(question)
     if scheme is None or scheme.activation_codes is not None or not layers:
         return None
     weights = list(weights_of(question.graph))
-    users = Counter(node.inputs[1] for node in question.graph.nodes if grid.has_weights(question.graph, node))
+    users = Counter(node.inputs[1] for node in question.graph.nodes if formulas.has_weights(question.graph, node))
     replaced: dict[str, np.ndarray] = {}
     for layer in layers:
         found = next((w for w in weights if _holds(layer, w) and w.node.inputs[1] not in replaced), None)
@@ -120,7 +120,7 @@ def read(question: Question) -> list[Layer]:
 def weights_of(model: Graph) -> Iterator[Weights]:
     """The constant weights of each operator, once for each factor that may have been multiplied into them."""
     for node in model.nodes:
-        values = model.constants[node.inputs[1]] if grid.has_weights(model, node) else np.zeros(0)
+        values = model.constants[node.inputs[1]] if formulas.has_weights(model, node) else np.zeros(0)
         if (
             not values.size
             or values.dtype.kind != "f"
@@ -235,7 +235,7 @@ def _accused(layer: Layer, weights: Weights) -> Verdict:
     right = float((weights.matrix * weights.factors)[channel, element])
     node = weights.node
     message = (
-        f"weight {element} of channel {channel} of {node.op} {node.outputs[0]!r} is dequantised to "
+        f"weight {element} of channel {channel} of {node.op} {node.outputs[0]!r} is dequantized to "
         f"{layer.weights[channel, element]:.6g}, should be within half a step of {right:.6g}: "
         f"error {error:.3g}, bound {allowed:.3g}"
     )

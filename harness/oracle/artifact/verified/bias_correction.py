@@ -1,9 +1,9 @@
-"""Bias correction: quantisers may move biases by what rounding makes of the mean of a layer's results.
+"""Bias correction: quantizers may move biases by what rounding makes of the mean of a layer's results.
 
     |b' - b| <= sum |W' - W| max |x| + sum |W| s_x / 2      for each output channel
 
 (https://arxiv.org/abs/1906.04721, section 4.2; NNCF does so unless told otherwise: on eleven models its biases moved by
-a twentieth of that in the median). It is a habit of a quantiser, not of a layer: where few biases of a model have
+a twentieth of that in the median). It is a habit of a quantizer, not of a layer: where few biases of a model have
 moved, they are wrong.
 """
 
@@ -21,7 +21,7 @@ from driftnet.oracle.artifact.verified.match import How, Matching, Pair
 from driftnet.oracle.ball_arithmetic.ball import Undecided
 
 HABIT = 0.5
-"""share of a model's biases that a quantiser moves at least, if it moves any"""
+"""share of a model's biases that a quantizer moves at least, if it moves any"""
 
 
 def corrected(

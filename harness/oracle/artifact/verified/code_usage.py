@@ -18,7 +18,7 @@ LEAST_RANGE = 1.0001e-4
 LEAST_SCALE = 0.010001
 """of the largest scale of a tensor: what NNCF gives a channel at least (fix_zero_filters_symmetric)"""
 SEVEN_BITS = 127 / 255
-"""the share where pairs of products shall not leave 16 bits, which some quantisers care for in the first layer only"""
+"""the share where pairs of products shall not leave 16 bits, which some quantizers care for in the first layer only"""
 UNUSUAL = 0.55
 """share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
 
@@ -35,7 +35,7 @@ class Usage:
 
 
 def usages(numbers: Numbers, use: Use, name: str, node: Node) -> Iterator[Usage]:
-    """One for each scale of quantised weights; none where they are 0. Raises Undecided where they are not known."""
+    """One for each scale of quantized weights; none where they are 0. Raises Undecided where they are not known."""
     ball = numbers.ball(numbers.artifact.codes_of(use.tensor))
     if use.format is None or use.format.block or use.format.packed or ball.dtype.kind not in "iu":
         return
@@ -72,5 +72,5 @@ def wasted(used: Sequence[Usage], span: int | None) -> Iterator[Problem]:
 
 def _is_symmetric(numbers: Numbers, format: Format, dtype: np.dtype) -> bool:
     zero = numbers.zero_point(format, (1, 1))
-    middle = 0 if np.iinfo(dtype).min < 0 else 128
-    return bool((zero == middle).all())
+    midpoint = 0 if np.iinfo(dtype).min < 0 else 128
+    return bool((zero == midpoint).all())

@@ -1,4 +1,4 @@
-"""The real numbers that tensors of a quantised model stand for, and how a problem with them is told."""
+"""The real numbers that tensors of a quantized model stand for, and how a problem with them is told."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from driftnet.oracle.ball_arithmetic.rules import RULES, Context
 COPY = "/duplicated"
 PREFIXES = ("", "InsertedPrecisionFreeCast_")
 SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
-"""what quantisers, and optimisers before them, add to the name of a tensor"""
+"""what quantizers, and optimizers before them, add to the name of a tensor"""
 FLOAT = np.dtype(np.float32)
 FOLDING_ERROR = 1e-5
 """of the largest element, or of 1: what folding may make of a constant"""
@@ -37,7 +37,7 @@ class Problem:
 
     question  "execution", "topology" or "parameter";   where  the tensor, node or parameter
     error, bound   how far off, and what was allowed, in the unit of the message
-    culprit   (name, operator) of the node it belongs to;   mild  within one quantisation step
+    culprit   (name, operator) of the node it belongs to;   mild  within one quantization step
     """
 
     question: str
@@ -122,7 +122,7 @@ class Numbers:
 
     def step(self, tensor: str) -> np.ndarray | None:
         """The distance of neighbouring values for each element of a constant, summed where it is rounded several times;
-        None where it is no quantised one."""
+        None where it is no quantized one."""
         format = self.artifact.formats.get(tensor)
         if format and format.packed:
             codes, _, scale = self.unpacked(self.artifact.use(tensor))
@@ -135,7 +135,7 @@ class Numbers:
             steps = _spacing(ball, format.block > 0) * np.abs(self.spread_scale(format, ball.shape))
             maker = self.artifact.graph.producers.get(written)
             if maker and maker.op == "QuantizeLinear" and (before := self.step(maker.inputs[0])) is not None:
-                steps = steps + before  # what an optimiser rounded, and the quantiser again
+                steps = steps + before  # what an optimizer rounded, and the quantizer again
             return _flip(steps) if format.flipped else steps
         node = self.artifact.graph.producers.get(tensor)
         if node is None or node.op not in MOVEMENT or node.op == "MaxPool":
@@ -165,12 +165,12 @@ class Numbers:
 
     @cached_property
     def constants(self) -> Mapping[str, np.ndarray]:
-        """Constants of the artifact that are floats, by name, as what they stand for; quantised ones among them."""
+        """Constants of the artifact that are floats, by name, as what they stand for; quantized ones among them."""
         found = {}
         for piece in self.artifact.pieces:
             for use in piece.uses:
                 if use and use.tensor in self.artifact.constant and use.tensor not in found:
-                    found[use.tensor] = self.real(use).middle
+                    found[use.tensor] = self.real(use).midpoint
         return found
 
 
@@ -248,4 +248,4 @@ def _is_sharp(ball: Ball) -> bool:
 
 
 def _own(ball: Ball) -> np.ndarray:
-    return np.asarray(ball.middle.astype(ball.dtype))
+    return np.asarray(ball.midpoint.astype(ball.dtype))

@@ -2,8 +2,8 @@
 
     (W / d) (d x) = W x        and d f(x) = f(d x) for a Relu, a pooling, and data movement between
 
-Quantisers move the outliers of activations into weights so (SmoothQuant, https://arxiv.org/abs/2211.10438; cross-layer
-equalisation, https://arxiv.org/abs/1906.04721): through the constants of a norm, a Mul or a linear operator, or a Mul
+Quantizers move the outliers of activations into weights so (SmoothQuant, https://arxiv.org/abs/2211.10438; cross-layer
+equalization, https://arxiv.org/abs/1906.04721): through the constants of a norm, a Mul or a linear operator, or a Mul
 of their own. Each element of a constant leaves its d an interval, found = d wanted within its bound. Where those of a
 channel have a point in common, and d cancels in every reader from there on, the constants are right.
 """
@@ -240,7 +240,7 @@ class _Walk:
                 else:
                     known = self.constants.get(name)
                     operands.append(exact(known) if known is not None else self.numbers.balls.get(name))
-            ends.append([_narrowed(ball.middle) for ball in apply(node, operands, self.model.opset)])
+            ends.append([_narrowed(ball.midpoint) for ball in apply(node, operands, self.model.opset)])
         return [Factor(low, high) for low, high in zip(*ends)]
 
 

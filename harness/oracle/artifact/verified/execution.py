@@ -1,7 +1,7 @@
-"""D1, execution: is a quantised ONNX model executed as it is written?
+"""D1, execution: is a quantized ONNX model executed as it is written?
 
 The artifact is evaluated in ball arithmetic. A rounding to integers makes its ball a single code, or two at a tie, so
-what is behind it is known exactly and nothing of a wrong kernel hides in quantisation noise. Fused integer kernels
+what is behind it is known exactly and nothing of a wrong kernel hides in quantization noise. Fused integer kernels
 round once where the written model rounds twice; what is outside only until each rounding is allowed one step more is
 of a milder kind, off-by-one-step.
 """
@@ -75,7 +75,7 @@ def nodes_as_written(graph: Graph, tensors: Values) -> list[Problem]:
         made = {name: tensors[name] for name in node.outputs if name in tensors}
         run = execution(part, evaluate(part, given), given, made)
         for problem in run.problems.values():
-            message = f"{node.op} is not computed as written, even without optimisations: {problem.message}"
+            message = f"{node.op} is not computed as written, even without optimizations: {problem.message}"
             where = node.name or node.outputs[0]
             problems.append(replace(problem, where=where, message=message, culprit=(where, node.op)))
     return problems
@@ -89,13 +89,13 @@ def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
     wrong = outside(ball, x)
     if not wrong.any():
         return None
-    error = np.asarray(distance(x, ball.middle))
+    error = np.asarray(distance(x, ball.midpoint))
     bound = np.broadcast_to(ball.error, error.shape)
     where = np.unravel_index(
         int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, posinf=1e300), -1))), error.shape
     )
     message = (
-        f"{name!r} is {x[where]}{_at(where)}, as written {ball.middle[where]:.9g}: error {error[where]:.3g}, "
+        f"{name!r} is {x[where]}{_at(where)}, as written {ball.midpoint[where]:.9g}: error {error[where]:.3g}, "
         f"bound {bound[where]:.3g}; {int(wrong.sum())} of {wrong.size} elements"
     )
     return Problem("execution", name, float(error[where]), float(bound[where]), message)

@@ -1,4 +1,4 @@
-"""The words for a quantised ONNX model: integers that stand for reals, roundings, and float operations on them."""
+"""The words for a quantized ONNX model: integers that stand for reals, roundings, and float operations on them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OPAQUE = frozenset(
         *("QAttention", "QEmbedLayerNormalization", "QMoE"),
     )
 )
-"""operators that quantise what they compute with inside, or unpack it"""
+"""operators that quantize what they compute with inside, or unpack it"""
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 MOVEMENT = frozenset(
     {"DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool", "Pad"}
@@ -93,7 +93,7 @@ class Rounding:
 
 @dataclass(frozen=True)
 class Artifact:
-    """A quantised model as it was read.
+    """A quantized model as it was read.
 
     pieces     float operations, in order
     real       tensor -> the real tensor it stands for, where that has another name
@@ -130,7 +130,7 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which inputs of a quantised operator are what: (value, scale, zero point) triples by position.
+    """Which inputs of a quantized operator are what: (value, scale, zero point) triples by position.
 
     scale or zero point -1: none there.
     bias      position of an int32 bias whose scale is the product of the first two operands' scales
@@ -167,7 +167,7 @@ LAYOUTS = {
 QUANTISED = (
     QUANTIZE | DEQUANTIZE | LAYOUTS.keys() | INTEGER_PRODUCTS | {"DynamicQuantizeLinear", CONTRIB + "QLinearConcat"}
 )
-"""operators that a float model has only where it is quantised already"""
+"""operators that a float model has only where it is quantized already"""
 
 OWN_ATTRIBUTES = frozenset({"channels_last", "opset"})
 

@@ -1,9 +1,9 @@
-"""Find, for each node of the float model, what became of it in a quantised artifact.
+"""Find, for each node of the float model, what became of it in a quantized artifact.
 
 Node by node in topological order. A piece of the artifact is a node's counterpart when it is the same operator on the
 counterparts of its operands; where several are (parallel branches), names and then weights decide. What has none may be
 found by the name of its result (several nodes were fused, or one split), or may have been absorbed by the node before
-it: a Relu into a quantised range, an Identity by nothing, a BatchNormalization into weights. All else stands alone: its
+it: a Relu into a quantized range, an Identity by nothing, a BatchNormalization into weights. All else stands alone: its
 value is computed where it is needed.
 """
 
@@ -172,7 +172,7 @@ class _Matcher:
         return Pair(node, How.ALONE)
 
     def adds_a_row(self, piece: Piece) -> bool:
-        """Whether a Gemm is a MatMul with something affine behind it, as optimisers write that."""
+        """Whether a Gemm is a MatMul with something affine behind it, as optimizers write that."""
         given, bias = piece.node.attributes, piece.uses[2] if len(piece.uses) > 2 else None
         plain = {"transA": 0, "transB": 0, "alpha": 1.0, "beta": 1.0}
         ball = self.numbers.balls.get(bias.tensor) if bias else None
@@ -318,7 +318,7 @@ class _Matcher:
         if not is_float(own.dtype) or ball is None:
             return True
         packed = use.format.packed if use.format else None
-        return bool(own.size == (packed[1] * packed[2] if packed else ball.middle.size))
+        return bool(own.size == (packed[1] * packed[2] if packed else ball.midpoint.size))
 
     def closeness(self, name: str, use: Use) -> float:
         """Between 0 and 1 for a constant operand, 1 where the values are the same; 0 for others."""

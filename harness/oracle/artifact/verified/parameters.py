@@ -185,7 +185,7 @@ class _Checker:
         return max((format_of(dtype).unit for dtype in own if is_float(dtype)), default=0.0)
 
     def is_erased(self, pair: Pair, use: Use, found: np.ndarray, wanted: np.ndarray) -> bool:
-        """Whether an operand with a scale of its own holds nothing but zeros, of which quantisers take the scale to be
+        """Whether an operand with a scale of its own holds nothing but zeros, of which quantizers take the scale to be
         1, where it has values of which the scale would be a normal number."""
         if pair.node.op not in ELEMENTWISE or use.format is None or found.any():
             return False
@@ -298,7 +298,7 @@ class _Checker:
         return pair.node.op in ELEMENTWISE and stated and not (self.clips and self.is_calibrated(use))
 
     def is_bias_wide(self, pair: Pair) -> bool:
-        """Whether the codes of the bias fill an int32: then quantisers raise the scales of weights until it fits."""
+        """Whether the codes of the bias fill an int32: then quantizers raise the scales of weights until it fits."""
         use = pair.operands[2] if len(pair.operands) > 2 else None
         if use is None or use.format is None:
             return False

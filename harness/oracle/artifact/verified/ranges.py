@@ -30,7 +30,7 @@ from driftnet.oracle.ball_arithmetic.ball import Undecided, exact, format_of
 COVER = 1.01
 CODES = 255
 WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
-"""operators that give nothing beyond what they read; onnxruntime's quantiser gives their results the scale of that"""
+"""operators that give nothing beyond what they read; onnxruntime's quantizer gives their results the scale of that"""
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class _Checker:
         unknown = set()  # formats of tensors that the float model has not, of weights, or that stand in the float model
         formats = self.numbers.artifact.formats
         own = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
-        own |= self.model.constants.keys()  # an optimiser moved a pair of the float model
+        own |= self.model.constants.keys()  # an optimizer moved a pair of the float model
         for rounding in self.numbers.artifact.roundings:
             if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
                 continue
@@ -137,7 +137,7 @@ class _Checker:
         return f"{_rounded(rounding, found)}, but {seen} [{data[0]:.6g}, {data[1]:.6g}]"
 
     def key(self, format: Format) -> tuple[object, ...]:
-        """What tensors that are rounded alike have in common; a quantiser of which nothing is known may write that
+        """What tensors that are rounded alike have in common; a quantizer of which nothing is known may write that
         anew for each."""
         values = (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
         return values if self.calibration.sampled else (format.scale, format.zero_point)
@@ -186,7 +186,7 @@ class _Checker:
         self.add(rounding, [*lenders, rounding.node][0], error, COVER, message)
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
-        """Whether data are so small that their scale would be no normal number: quantisers then take 1."""
+        """Whether data are so small that their scale would be no normal number: quantizers then take 1."""
         dtype = self.numbers.ball(rounding.format.scale).dtype
         largest = min(max(-low, high) for low, high in known)
         return (
@@ -218,7 +218,7 @@ class _Checker:
         return next((x for x in known if x and largest > ROOM * COVER * max(-x[0], x[1]) > 0), None)
 
     def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
-        """Those of `shared` that nodes link with `near`: quantisers give no others one scale, and the one that is known
+        """Those of `shared` that nodes link with `near`: quantizers give no others one scale, and the one that is known
         to have written it gives it only to what its operators of WITHIN read and make."""
         reached, waiting = set(near), set(shared) - set(near)
         while found := {

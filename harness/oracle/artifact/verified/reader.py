@@ -1,4 +1,4 @@
-"""Read a quantised ONNX model: which float operations it stands for, and where integers stand for real numbers.
+"""Read a quantized ONNX model: which float operations it stands for, and where integers stand for real numbers.
 
 QDQ, QOperator and dynamic models say the same thing in three ways: real tensors pass through roundings, and float
 operations act on them. Reading lifts all three to that. Tensors that differ only by rounding (what a QuantizeLinear
@@ -38,7 +38,7 @@ from driftnet.oracle.artifact.verified.unfuse import unfused
 
 
 def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: False) -> Artifact:
-    """Lift `graph`. kept: whether a node that quantises or acts on integers stands in the float model too."""
+    """Lift `graph`. kept: whether a node that quantizes or acts on integers stands in the float model too."""
     reader = _Reader(graph, kept)
     for k, node in enumerate(graph.nodes):
         if is_constant(node, reader.constant):
@@ -90,7 +90,7 @@ class _Reader:
             operands = LAYOUTS[node.op].operands
             self.product(node, [self.operand(node, *where) for where in operands], node.input(6))
         elif layout := _layout(node):
-            self.quantised(node, layout)
+            self.quantized(node, layout)
         elif node.op == CONTRIB + "MatMulNBits" and not node.input(4):
             bits, rows, columns, block = (node.attributes[name] for name in ("bits", "K", "N", "block_size"))
             format = Format(node.input(2), node.input(3), block=block, packed=(bits, rows, columns))
@@ -129,7 +129,7 @@ class _Reader:
         self.piece(node, node.op, uses, results)
 
     def look_ahead(self) -> None:
-        """The formats of integer constants that are moved (a Gather from an embedding) before they are dequantised."""
+        """The formats of integer constants that are moved (a Gather from an embedding) before they are dequantized."""
         for node in reversed(self.graph.nodes):
             if self.kept(node):
                 continue
@@ -199,7 +199,7 @@ class _Reader:
         if bias:
             self.piece(node, "Add", [product, self.use(bias)], [self.use(node.outputs[0])], {})
 
-    def quantised(self, node: Node, layout: Layout) -> None:
+    def quantized(self, node: Node, layout: Layout) -> None:
         uses = [self.use(node.input(k)) for k in layout.plain]
         uses += [self.operand(node, *where) for where in layout.operands]
         if name := node.input(layout.bias) if layout.bias >= 0 else "":
@@ -270,7 +270,7 @@ class _Reader:
 
 
 def _layout(node: Node) -> Layout | None:
-    """Which inputs of a quantised operator are what; None for any other."""
+    """Which inputs of a quantized operator are what; None for any other."""
     if node.op == CONTRIB + "QLinearConcat":
         return Layout("Concat", tuple((k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)), (0, 1))
     return LAYOUTS.get(node.op)
@@ -283,7 +283,7 @@ def _format(node: Node) -> Format:
 
 
 def _channel_axis(node: Node, position: int) -> int:
-    """Along which axis of a quantised operator's operand scales differ, where there are several."""
+    """Along which axis of a quantized operator's operand scales differ, where there are several."""
     if node.op in ("QLinearConv", "ConvInteger"):
         return 0
     if node.op == CONTRIB + "QGemm":

@@ -66,7 +66,7 @@ def _artifact(
     proto: onnx.GraphProto, floating: Graph, pair: Pair, matching: Matching, numbers: Numbers
 ) -> tuple[Graph, Values]:
     """The counterpart of `floating`, with its names for what comes from outside and goes there, and values for the
-    former. Raises Undecided where it reads what the float model's does not, or what is quantised outside."""
+    former. Raises Undecided where it reads what the float model's does not, or what is quantized outside."""
     artifact, constants, given = numbers.artifact, dict[str, np.ndarray](), _first_round(pair, numbers)
     body = read_graph(proto, artifact.graph.opset)
     formal = floating.inputs[: len(body.inputs)]
@@ -98,7 +98,7 @@ def _artifact(
 
 def _value(numbers: Numbers, tensor: str) -> np.ndarray:
     ball = numbers.ball(tensor)
-    return np.asarray(ball.middle.astype(ball.dtype))
+    return np.asarray(ball.midpoint.astype(ball.dtype))
 
 
 def _first_round(pair: Pair, numbers: Numbers) -> list[np.ndarray]:

@@ -1,10 +1,10 @@
-"""The artifact tier: questions to a quantised ONNX model itself, none of which carries quantisation noise.
+"""The artifact tier: questions to a quantized ONNX model itself, none of which carries quantization noise.
 
     D1 execution    are the outputs those of the artifact, evaluated as it is written?
     D2 topology     is its graph the float graph, but for roundings?
     D3 parameters   is each weight, bias and range within half a step of what the float model and its data say?
 
-Where all three are answered with yes, the output is as near to the float model's as this quantisation can bring it.
+Where all three are answered with yes, the output is as near to the float model's as this quantization can bring it.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from driftnet.oracle.artifact.verified.subgraphs import compare_bodies
 from driftnet.oracle.ball_arithmetic.ball import Ball, exact
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.ball_arithmetic.random import is_random
-from driftnet.oracle.exemptions import documented as rewriting
-from driftnet.oracle.exemptions import saturation
+from driftnet.oracle.exemptions import documented, saturation
 from driftnet.oracle.question import Place, Question, abstains, agrees
 
 TIER = "artifact"
@@ -54,7 +53,7 @@ class Comparison:
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
-    """Judge places of a run whose artifact is a quantised ONNX model; abstain where there is none."""
+    """Judge places of a run whose artifact is a quantized ONNX model; abstain where there is none."""
     graph = question.written
     if graph is None:
         return {place: abstains(TIER, place, "the artifact cannot be read", []) for place in places}
@@ -64,7 +63,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     found = compare(question.graph, graph, balls, calibration_of(question), _span(question))
     if found.problems:
         worst = max(found.problems, key=lambda p: (p.question == "parameter", _excess(p)))
-        return {place: _misquantised(place, worst) for place in places}
+        return {place: _misquantized(place, worst) for place in places}
     return _executed(question, graph, evaluations, places, found.doubtful)
 
 
@@ -113,7 +112,7 @@ def unfolded(
 ) -> tuple[Mapping[str, np.ndarray], Artifact]:
     """Both without what the float model computes from constants, and the artifact from rounded ones.
 
-    Where a quantiser did not fold a MatMul of two constants, its result is that of rounded ones, and rightly so.
+    Where a quantizer did not fold a MatMul of two constants, its result is that of rounded ones, and rightly so.
     """
     made: set[str] = set()
     rounded: set[str] = set()
@@ -151,12 +150,12 @@ def compare_form(model: Graph, graph: Graph) -> tuple[Problem, ...]:
 
 
 def kept_by(model: Graph) -> Callable[[Node], bool]:
-    """Whether a node that quantises, casts or acts on integers stood in the float model already."""
+    """Whether a node that quantizes, casts or acts on integers stood in the float model already."""
     own = QUANTISED | {"Cast"}
     makers: dict[str, str] = {}
     for node in model.nodes:
-        # An optimiser that takes movement away, two Transposes say, gives its result's name to what that reads. What
-        # a quantiser adds has the name of what it rounds too, where it dequantises.
+        # An optimizer that takes movement away, two Transposes say, gives its result's name to what that reads. What
+        # a quantizer adds has the name of what it rounds too, where it dequantizes.
         passed = makers.get(node.input(0)) if node.op in MOVEMENT else None
         op = node.op if node.op in own else passed if passed != "DequantizeLinear" else None
         makers.update({name: op for name in node.outputs if name and op})
@@ -220,7 +219,7 @@ def _executed(
             if saturation.RULE in question.exceptions and saturates(numbers.artifact, numbers):
                 verdicts[place] = agrees(TIER, place, rule=saturation.RULE)
             else:
-                excused = rewriting.excuse(question, graph, place, TIER)
+                excused = documented.excuse(question, graph, place, TIER)
                 verdicts[place] = excused or _misexecuted(question, place, problem)
         elif unknown is not None:
             verdicts[place] = abstains(TIER, place, "the artifact cannot be evaluated", [unknown] if unknown else [])
@@ -231,7 +230,7 @@ def _executed(
     return verdicts
 
 
-def _misquantised(place: Place, problem: Problem) -> Verdict:
+def _misquantized(place: Place, problem: Problem) -> Verdict:
     return Verdict(
         Word.DIVERGES,
         TIER,

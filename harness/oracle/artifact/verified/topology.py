@@ -143,7 +143,7 @@ class _Walk:
         if use.tensor not in self.numbers.artifact.constant:
             return False
         constant = self.constants[name]
-        return is_float(constant.dtype) or np.array_equal(constant, self.numbers.ball(use.tensor).middle)
+        return is_float(constant.dtype) or np.array_equal(constant, self.numbers.ball(use.tensor).midpoint)
 
     def compared(self, pair: Pair) -> bool:
         """Compute the node on the artifact's values, and hold it against what the artifact has."""
@@ -300,7 +300,7 @@ class _Walk:
         read, missing = set(pair.node.inputs), None
         for node in reversed(self.alone):
             if not read.isdisjoint(node.outputs):
-                # Optimisers move and merge what only reshapes: that one of these is gone says little.
+                # Optimizers move and merge what only reshapes: that one of these is gone says little.
                 missing = missing if missing and node.op in RESHAPING else node
                 read.update(node.inputs)
         if missing:

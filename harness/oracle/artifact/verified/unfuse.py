@@ -1,4 +1,4 @@
-"""Operators that onnxruntime's optimiser makes of several, as these several: an artifact may have been saved optimised.
+"""Operators that onnxruntime's optimizer makes of several, as these several: an artifact may have been saved optimized.
 
 Formulas: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """

@@ -1,6 +1,6 @@
 """What the nodes of the float model read, were they in the places of their counterparts in an artifact.
 
-A real tensor may be seen rounded by some of its readers and as it is by others, and what an optimiser has fused stands
+A real tensor may be seen rounded by some of its readers and as it is by others, and what an optimizer has fused stands
 nowhere: it is computed from what does, without the roundings in between.
 """
 
@@ -27,7 +27,7 @@ class Sight:
     """What is seen of an artifact from the float model.
 
     constants  of the float model
-    anchored   counterparts of what comes before the node that is judged: an optimiser may compute these of later ones
+    anchored   counterparts of what comes before the node that is judged: an optimizer may compute these of later ones
     carried    what the float model makes, where the artifact has no counterpart
     apart      whether the node that is judged was taken apart
     at         float tensor -> the real tensor that it is, of those not carried
@@ -75,7 +75,7 @@ class Sight:
         if any(not np.array_equal(x, stored[0]) for x in stored):
             raise Undecided(f"some read {name!r} rounded, and others not")
         if found is not None:
-            return replace(exact(own), middle=found[1])
+            return replace(exact(own), midpoint=found[1])
         if own.size in self.unclaimed:
             raise Undecided(f"what became of {name!r} is not known")
         return exact(own)
@@ -114,7 +114,7 @@ class Sight:
         return list({use.format is None: use for use in reversed(views)}.values())
 
     def is_inside(self, use: Use) -> bool:
-        """Whether a tensor stands only inside an operator that an optimiser has fused."""
+        """Whether a tensor stands only inside an operator that an optimizer has fused."""
         return use.tensor not in self.numbers.balls and use.real in self.makers
 
     def unrounded(self, real: str) -> Ball:
@@ -161,7 +161,7 @@ class Sight:
         return self.step_of(use) + FOLDING_ERROR * float(np.abs(self.numbers.real(use).numbers).max(initial=1.0))
 
     def step_of(self, use: Use) -> float:
-        """The quantisation step of a tensor; 0 where it has none."""
+        """The quantization step of a tensor; 0 where it has none."""
         return float(self.numbers.scale(use.format).max()) if use.format else 0.0
 
     @cached_property
@@ -174,7 +174,7 @@ class Sight:
 
     @cached_property
     def unclaimed(self) -> set[int]:
-        """Sizes of the quantised constants of the artifact that are nobody's counterpart."""
+        """Sizes of the quantized constants of the artifact that are nobody's counterpart."""
         claimed = {use.tensor for pair in self.matching.pairs for use in pair.operands if use}
         claimed.update(tensor for name in self.constants for tensor in spellings(name))
         stored, formats = self.numbers.constants, self.numbers.artifact.formats

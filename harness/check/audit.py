@@ -1,9 +1,9 @@
-"""Audit: is a quantised ONNX model a right quantisation of a float one, and executed as it is written?
+"""Audit: is a quantized ONNX model a right quantization of a float one, and executed as it is written?
 
-Any tool may have made it; what it did is read off the artifact. The artifact runs once without optimisations, and every
+Any tool may have made it; what it did is read off the artifact. The artifact runs once without optimizations, and every
 tensor is recorded. Each node is then judged by itself, on what stands before it: does onnxruntime compute it as written
 (D1), is it the float model's node (D2), with its weights, biases and ranges (D3)? So nothing adds up over a deep model.
-With all optimisations the artifact runs in windows, each fed from the record, if its outputs differ at all.
+With all optimizations the artifact runs in windows, each fed from the record, if its outputs differ at all.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from driftnet.oracle.question import identical
 from driftnet.oracle.running_error import is_ill
 from driftnet.oracle.structure import DATA_DEPENDENT
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import effective
 from driftnet.util.errors import UserError
 
-RUNNER = "onnxruntime-quant"
-OPTIMISED = {"quantize": "none", "optimization": "all"}
+ENGINE = "onnxruntime-quant"
+OPTIMIZED = {"quantize": "none", "optimization": "all"}
 PLAIN_OPERATORS = frozenset({"Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Mul", "QuantizeLinear"})
 """operators that are not named where a window holds others"""
-_HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantiser made of it"
+_HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantizer made of it"
 
 
 @dataclass(frozen=True)
@@ -79,35 +79,35 @@ class Look:
 
 def audit(
     model: onnx.ModelProto,
-    quantised: onnx.ModelProto,
+    quantized: onnx.ModelProto,
     feeds: Sequence[Feed],
-    lab: Laboratory,
+    runner: Runner,
     *,
     alike: bool = False,
     more: Sequence[Feed] = (),
 ) -> Audit:
-    """Audit `quantised` against the float `model` on `feeds`.
+    """Audit `quantized` against the float `model` on `feeds`.
 
     alike   the feeds are like the data of calibration, so that the ranges of activations can be judged by them closely
     more    other feeds of that kind, by which ranges are judged too
 
-    Raises UserError (kind "model") for models whose inputs or outputs differ, for an artifact with nothing quantised,
+    Raises UserError (kind "model") for models whose inputs or outputs differ, for an artifact with nothing quantized,
     and for a float model that does not run; (kind "feed") for feeds that tell nothing.
     """
-    check_pair(model, quantised)
+    check_pair(model, quantized)
     _check_feeds(feeds)
     case = Case(model.SerializeToString(), tuple(feeds))
-    artifact = Case(quantised.SerializeToString(), tuple(feeds))
+    artifact = Case(quantized.SerializeToString(), tuple(feeds))
     try:
-        recorded = lab.reference.record(replace(case, feeds=(*feeds, *more)))
+        recorded = runner.reference.record(replace(case, feeds=(*feeds, *more)))
     except ReferenceError as e:
         hint = "are the inputs such as the model is made for?" if alike else _HINT
         raise UserError(f"onnxruntime does not run the float model: {e}", hint=hint, kind="model") from e
-    floating, graph = graphs.read(model), graphs.in_order(graphs.read(quantised))
+    floating, graph = graphs.read(model), graphs.in_order(graphs.read(quantized))
     try:
-        records = lab.reference.record(artifact)
+        records = runner.reference.record(artifact)
     except ReferenceError as e:
-        problem = Problem("execution", "", np.inf, 0.0, f"onnxruntime does not run the quantised model: {e}")
+        problem = Problem("execution", "", np.inf, 0.0, f"onnxruntime does not run the quantized model: {e}")
         return Audit(Word.DIVERGES, (*compare_form(floating, graph), problem), 0.0)
     balls = [evaluate(graph, record).balls for record in records]
     calibration = Calibration(ranges_of(recorded), sampled=True, records=recorded, alike=alike)
@@ -117,8 +117,8 @@ def audit(
         problems += nodes_as_written(graph, {**graph.constants, **record})
     excused: dict[str, str] = {}
     if not any(problem.question == "execution" for problem in problems):
-        optimised, excused = _optimised(artifact, graph, Recording(tuple(records), ()), lab)
-        problems += optimised
+        optimized, excused = _optimized(artifact, graph, Recording(tuple(records), ()), runner)
+        problems += optimized
     unknown = {found.counterparts[name]: rule for name, rule in excused.items() if name in found.counterparts}
     vouched = 1 - len(found.doubtful.keys() | unknown) / max(1, found.nodes)
     serious = _distinct(problem for problem in problems if not problem.mild)
@@ -139,22 +139,22 @@ def _misshapen(model: Graph, recorded: Sequence[Values], records: Sequence[Value
             yield Problem("topology", name, np.inf, 0.0, message, culprit)
 
 
-def check_pair(model: onnx.ModelProto, quantised: onnx.ModelProto) -> None:
-    """Raise UserError unless `quantised` can be a quantisation of `model`: same inputs, same outputs, integers."""
+def check_pair(model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
+    """Raise UserError unless `quantized` can be a quantization of `model`: same inputs, same outputs, integers."""
     for what, (ours, theirs) in {
-        "inputs": [{v.name: _type(v) for v in graph_inputs(m)} for m in (model, quantised)],
-        "outputs": [{v.name: "" for v in m.graph.output} for m in (model, quantised)],
+        "inputs": [{v.name: _type(v) for v in graph_inputs(m)} for m in (model, quantized)],
+        "outputs": [{v.name: "" for v in m.graph.output} for m in (model, quantized)],
     }.items():
         if ours != theirs:
             said = [", ".join(f"{name} {kind}".strip() for name, kind in side.items()) for side in (ours, theirs)]
             raise UserError(
-                f"the models have different {what}: {said[0]} in the float model, {said[1]} in the quantised one",
+                f"the models have different {what}: {said[0]} in the float model, {said[1]} in the quantized one",
                 hint=_HINT,
                 kind="model",
             )
-    if not _quantised(quantised):
-        swapped = ", but the float model is: are they in the right order?" if _quantised(model) else ""
-        raise UserError(f"nothing is quantised in the quantised model{swapped}", hint=_HINT, kind="model")
+    if not _quantized(quantized):
+        swapped = ", but the float model is: are they in the right order?" if _quantized(model) else ""
+        raise UserError(f"nothing is quantized in the quantized model{swapped}", hint=_HINT, kind="model")
 
 
 def _check_feeds(feeds: Sequence[Feed]) -> None:
@@ -173,20 +173,20 @@ def _type(value: onnx.ValueInfoProto) -> str:
     return f"({input_dtype(value)}{rank})"
 
 
-def _quantised(model: onnx.ModelProto) -> bool:
+def _quantized(model: onnx.ModelProto) -> bool:
     names = {f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").lstrip(".") for node in all_nodes(model.graph)}
     return not names.isdisjoint(QUANTISED | OPAQUE)
 
 
-def _optimised(
-    artifact: Case, graph: Graph, recorded: Recording, lab: Laboratory
+def _optimized(
+    artifact: Case, graph: Graph, recorded: Recording, runner: Runner
 ) -> tuple[list[Problem], dict[str, str]]:
-    """What differs from the artifact as written under all optimisations; and of what nobody can tell, each tensor with
+    """What differs from the artifact as written under all optimizations; and of what nobody can tell, each tensor with
     the rule by which it is excused."""
-    runner = resolve(RUNNER)
-    seen = lab.observe(artifact, runner, OPTIMISED)
+    engine = resolve(ENGINE)
+    seen = runner.observe(artifact, engine, OPTIMIZED)
     if not seen.outputs:
-        message = f"onnxruntime runs the artifact only without optimisations: {seen.last.message or seen.last.signal}"
+        message = f"onnxruntime runs the artifact only without optimizations: {seen.last.message or seen.last.signal}"
         return [Problem("execution", "", np.inf, 0.0, message)], {}
     if all(
         identical(out[name], record[name])
@@ -200,12 +200,12 @@ def _optimised(
         survey(
             artifact,
             recorded,
-            lambda window: _window(window, runner, lab).verdict,
+            lambda window: _window(window, engine, runner).verdict,
             lambda verdict: verdict.word is Word.DIVERGES,
         )
     )
     wrong = [window.nodes for window in judged if window.verdict.word is Word.DIVERGES]
-    problems = [_narrowed(artifact, nodes, recorded, runner, lab) for nodes in wrong]
+    problems = [_narrowed(artifact, nodes, recorded, engine, runner) for nodes in wrong]
     affirmed = {node for window in judged if window.verdict.word is Word.AGREES for node in window.nodes}
     nodes = artifact.proto.graph.node
     excused = {
@@ -219,14 +219,14 @@ def _optimised(
 
 
 def _narrowed(
-    artifact: Case, nodes: Sequence[int], recorded: Recording, runner: Installed, lab: Laboratory
+    artifact: Case, nodes: Sequence[int], recorded: Recording, engine: Installed, runner: Runner
 ) -> Problem | None:
     """The problem of a window, told of as few of its nodes as have it."""
-    kept, problem = list(nodes), _window(submodel(artifact, nodes, recorded), runner, lab).problem
+    kept, problem = list(nodes), _window(submodel(artifact, nodes, recorded), engine, runner).problem
     for node in nodes:
         fewer = [k for k in kept if k != node]
         try:
-            found = _window(submodel(artifact, fewer, recorded), runner, lab).problem if fewer else None
+            found = _window(submodel(artifact, fewer, recorded), engine, runner).problem if fewer else None
         except UnrecordedError:
             continue
         if problem and found and found.mild == problem.mild:
@@ -234,15 +234,15 @@ def _narrowed(
     return problem
 
 
-def _window(window: Case, runner: Installed, lab: Laboratory) -> Look:
-    """What is seen of a part of the artifact under all optimisations: nothing when it runs as written, or not at all,
+def _window(window: Case, engine: Installed, runner: Runner) -> Look:
+    """What is seen of a part of the artifact under all optimizations: nothing when it runs as written, or not at all,
     because the whole artifact does run."""
     graph = graphs.in_order(graphs.read(window.proto))
-    seen = lab.observe(window, runner, OPTIMISED)
+    seen = runner.observe(window, engine, OPTIMIZED)
     where = ", ".join(_operators(graph))
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not.
-    options = effective(runner.target, OPTIMISED)
-    rewritten, rules = documented(graph, {rule.name for rule in runner.target.exceptions if rule.holds(options)})
+    options = effective(engine.target, OPTIMIZED)
+    rewritten, rules = documented(graph, {rule.name for rule in engine.target.exceptions if rule.holds(options)})
     excuse = ""
     for feed, outputs in zip(window.feeds, seen.outputs or ()):
         strict = evaluate(graph, feed).balls
@@ -261,7 +261,7 @@ def _window(window: Case, runner: Installed, lab: Laboratory) -> Look:
         if problem is None:
             worst = wrong[name]
             return Look(Problem("execution", where, worst.error, worst.bound, worst.message, mild=True))
-        message = f"right without optimisations, wrong with all of them (a fusion or a fused kernel): {problem.message}"
+        message = f"right without optimizations, wrong with all of them (a fusion or a fused kernel): {problem.message}"
         return Look(Problem("execution", where, problem.error, problem.bound, message))
     return Look(rule=excuse)
 

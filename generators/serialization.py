@@ -1,4 +1,4 @@
-"""Serialisation: how a GraphSpec becomes a Case, that is a serialised model and its feeds."""
+"""Serialization: how a GraphSpec becomes a Case, that is a serialized model and its feeds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def build(spec: GraphSpec) -> Case:
 
     def feed(number: int, shift: int) -> Feed:
         return {
-            name: values.materialise(g.fill, g.value.dtype, g.value.shapes[number], spec.regime, pool, period, shift)
+            name: values.materialize(g.fill, g.value.dtype, g.value.shapes[number], spec.regime, pool, period, shift)
             for name, g in inputs.items()
         }
 
@@ -203,7 +203,7 @@ def _add_constant(
 ) -> None:
     """literal: a Constant node holds plain numbers where there is an attribute for them."""
     value = given.value
-    numbers = values.materialise(given.fill, value.dtype, value.shape, regime, pool, period)
+    numbers = values.materialize(given.fill, value.dtype, value.shape, regime, pool, period)
     if value.dtype == STRING:
         strings = [text.encode() for text in numbers.reshape(-1).tolist()]
         tensor = TensorProto(dims=value.shape, data_type=value.dtype, string_data=strings)

@@ -1,4 +1,4 @@
-"""driftnet audit: right quantisations are found right, whatever tool made them, and each damage is found and named."""
+"""driftnet audit: right quantizations are found right, whatever tool made them, and each damage is found and named."""
 
 import json
 import tempfile
@@ -12,13 +12,13 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from driftnet.check import audit
 from driftnet.cli.main import driftnet
 from driftnet.commands import models
 from driftnet.model.case import Case
 from driftnet.model.verdict import Word
-from driftnet.oracle.artifact import audit
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -28,15 +28,15 @@ from tests.support import damage, production
 
 
 @pytest.fixture(scope="module")
-def lab():
-    with Laboratory(small_models=True) as laboratory:
-        yield laboratory
+def runner():
+    with Runner(small_models=True) as runner:
+        yield runner
 
 
 def dynamic(case: Case, **options: object) -> Case:
-    """What onnxruntime's dynamic quantiser makes of `case`."""
+    """What onnxruntime's dynamic quantizer makes of `case`."""
     with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder, "float.onnx"), Path(folder, "quantised.onnx")
+        source, target = Path(folder, "float.onnx"), Path(folder, "quantized.onnx")
         source.write_bytes(case.model)
         quantize_dynamic(source, target, **options)
         return Case(target.read_bytes(), case.feeds)
@@ -52,9 +52,9 @@ def weight_only(case: Case) -> Case:
 
 
 FORMS: dict[str, Callable[[Case], Case]] = {
-    "qdq": production.quantised,
-    "qdq-per-channel": lambda case: production.quantised(case, per_channel=True),
-    "qoperator": lambda case: production.quantised(case, qdq=False),
+    "qdq": production.quantized,
+    "qdq-per-channel": lambda case: production.quantized(case, per_channel=True),
+    "qoperator": lambda case: production.quantized(case, qdq=False),
     "dynamic": lambda case: dynamic(case, weight_type=QuantType.QUInt8),
     "weight-only": weight_only,
 }
@@ -71,44 +71,44 @@ PAIRS = [
 
 @cache
 def made(name: str, form: str) -> tuple[Case, onnx.ModelProto]:
-    """A model of production in its small size, and what a quantiser makes of it."""
+    """A model of production in its small size, and what a quantizer makes of it."""
     case = production.SMALL[name]()
     return replace(case, feeds=case.feeds[:1]), FORMS[form](case).proto
 
 
 @pytest.mark.parametrize(("name", "form"), PAIRS)
-def test_a_right_quantisation_is_clean_and_all_of_it_was_compared(lab, name, form):
-    case, quantised = made(name, form)
-    found = audit.audit(case.proto, quantised, case.feeds, lab)
+def test_a_right_quantization_is_clean_and_all_of_it_was_compared(runner, name, form):
+    case, quantized = made(name, form)
+    found = audit.audit(case.proto, quantized, case.feeds, runner)
     assert found.verdict is Word.AGREES, f"{name} {form} is accused: {found.problems[0].message}"
     assert found.vouched >= 0.95, f"{name} {form}: only {found.vouched:.0%} of the nodes were compared"
 
 
 @pytest.mark.parametrize("harm", damage.DAMAGES, ids=lambda harm: harm.__name__)
-def test_a_damage_that_changes_an_output_is_found_and_named(lab, harm):
+def test_a_damage_that_changes_an_output_is_found_and_named(runner, harm):
     start = damage.DAMAGES.index(harm)
     for name, form in (*PAIRS[start % len(PAIRS) :], *PAIRS[: start % len(PAIRS)]):
         case, right = made(name, form)
         wrong, names = damage.damaged(right, harm, 0)
-        if names and (harm is damage.stale_bias_scale or changes_an_output(lab, right, wrong, case)):
+        if names and (harm is damage.stale_bias_scale or changes_an_output(runner, right, wrong, case)):
             break
-    found = audit.audit(case.proto, wrong, case.feeds, lab)
+    found = audit.audit(case.proto, wrong, case.feeds, runner)
     assert found.problems, f"{harm.__name__} in {name} {form} was not found; it was made at {sorted(names)}"
     said = {text.removesuffix("_quant") for p in found.problems for text in (p.where, p.culprit[0]) if text}
     close = any(a.startswith(b) or b.startswith(a) for a in said for b in names)
     assert close, f"{harm.__name__} in {name} {form} was made at {sorted(names)}, but {sorted(said)} were named"
 
 
-def changes_an_output(lab: Laboratory, right: onnx.ModelProto, wrong: onnx.ModelProto, case: Case) -> bool:
+def changes_an_output(runner: Runner, right: onnx.ModelProto, wrong: onnx.ModelProto, case: Case) -> bool:
     """Whether the damaged model gives something else, or does not even run."""
     try:
-        one, other = (lab.reference.record(Case(m.SerializeToString(), case.feeds))[0] for m in (right, wrong))
+        one, other = (runner.reference.record(Case(m.SerializeToString(), case.feeds))[0] for m in (right, wrong))
     except ReferenceError:
         return True
     return any(not np.array_equal(one[v.name], other[v.name]) for v in right.graph.output)
 
 
-def fake_quantised(weights: np.ndarray, steps: np.ndarray) -> onnx.ModelProto:
+def fake_quantized(weights: np.ndarray, steps: np.ndarray) -> onnx.ModelProto:
     """A MatMul and a Relu as tools export them that keep float weights: Q and DQ around weights, and around x; the
     tensors are numbered anew."""
     return model(
@@ -149,19 +149,19 @@ FLOAT = model(
 FEED = {"x": np.random.default_rng(1).uniform(-1, 1, (2, 4)).astype(np.float32)}
 
 
-def test_fake_quantisation_of_float_weights_is_read_too(lab):
-    assert audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [FEED], lab).problems == ()
+def test_fake_quantization_of_float_weights_is_read_too(runner):
+    assert audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS), [FEED], runner).problems == ()
 
 
-def test_a_scale_that_cuts_weights_off_is_named(lab):
-    found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS * [1, 0.5, 1]), [FEED], lab)
+def test_a_scale_that_cuts_weights_off_is_named(runner):
+    found = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS * [1, 0.5, 1]), [FEED], runner)
     assert [(p.question, p.where) for p in found.problems] == [("parameter", "w")], found.problems
     assert "1 of axis 1" in found.problems[0].message, "the message does not tell the channel"
 
 
-def test_an_output_of_another_shape_is_named(lab):
+def test_an_output_of_another_shape_is_named(runner):
     wider, steps = (np.append(x, x[..., :1], -1) for x in (WEIGHTS, STEPS))
-    found = audit.audit(FLOAT, fake_quantised(wider, steps), [FEED], lab)
+    found = audit.audit(FLOAT, fake_quantized(wider, steps), [FEED], runner)
     assert [(p.question, p.where) for p in found.problems] == [("topology", "y")], found.problems
     assert "[2, 4], in the float model [2, 3]" in found.problems[0].message
 
@@ -180,8 +180,8 @@ BIASED = model(
 )
 
 
-def optimised(bias: np.ndarray) -> onnx.ModelProto:
-    """BIASED, quantised dynamically and saved by onnxruntime after its optimiser: each fused node is several."""
+def optimized(bias: np.ndarray) -> onnx.ModelProto:
+    """BIASED, quantized dynamically and saved by onnxruntime after its optimizer: each fused node is several."""
     return model(
         [
             helper.make_node("DynamicQuantizeMatMul", ["x", "wq", "ws"], ["1"], domain="com.microsoft"),
@@ -214,16 +214,16 @@ EXPORTED = model(
 
 
 @pytest.mark.parametrize("floating", [BIASED, EXPORTED], ids=["one-operator", "several"])
-def test_what_an_optimiser_has_fused_is_read_as_the_operators_that_it_was(lab, floating):
-    right = audit.audit(floating, optimised(BIAS), [FEED], lab)
+def test_what_an_optimizer_has_fused_is_read_as_the_operators_that_it_was(runner, floating):
+    right = audit.audit(floating, optimized(BIAS), [FEED], runner)
     assert right.problems == ()
     assert right.vouched == 1
-    found = audit.audit(floating, optimised(BIAS[::-1].copy()), [FEED], lab)
+    found = audit.audit(floating, optimized(BIAS[::-1].copy()), [FEED], runner)
     assert {"b", "sum"} & {problem.where for problem in found.problems}, found.problems
 
 
 def weights_alone(codes: np.ndarray, steps: np.ndarray, **attributes: int) -> onnx.ModelProto:
-    """FLOAT, of which only the weights are quantised."""
+    """FLOAT, of which only the weights are quantized."""
     nodes = [
         helper.make_node("DequantizeLinear", ["wq", "ws"], ["2"], **attributes),
         helper.make_node("MatMul", ["x", "2"], ["5"], "product"),
@@ -232,63 +232,63 @@ def weights_alone(codes: np.ndarray, steps: np.ndarray, **attributes: int) -> on
     return model(nodes, 21, wq=codes, ws=steps.astype(np.float32))
 
 
-def test_activations_that_onnxruntime_documents_to_round_are_no_fault_of_execution(lab):
+def test_activations_that_onnxruntime_documents_to_round_are_no_fault_of_execution(runner):
     artifact = weights_alone(CODES, STEPS, axis=1)
-    plain = lab.reference.record(Case(artifact.SerializeToString(), (FEED,)))[0]["y"]
-    fast = lab.observe(Case(artifact.SerializeToString(), (FEED,)), audit.resolve(audit.RUNNER), audit.OPTIMISED)
+    plain = runner.reference.record(Case(artifact.SerializeToString(), (FEED,)))[0]["y"]
+    fast = runner.observe(Case(artifact.SerializeToString(), (FEED,)), audit.resolve(audit.ENGINE), audit.OPTIMIZED)
     assert not np.array_equal(fast.outputs[0]["y"], plain), "onnxruntime does not round here, so nothing is tested"
-    assert audit.audit(FLOAT, artifact, [FEED], lab).problems == ()
+    assert audit.audit(FLOAT, artifact, [FEED], runner).problems == ()
 
 
-def test_what_an_exception_allows_anything_of_is_not_counted_as_compared(lab):
+def test_what_an_exception_allows_anything_of_is_not_counted_as_compared(runner):
     weights = WEIGHTS * np.array([[0], [1], [1], [1]], np.float32)
     floating = onnx.ModelProto()
     floating.CopyFrom(FLOAT)
     floating.graph.initializer[0].CopyFrom(numpy_helper.from_array(weights, floating.graph.initializer[0].name))
     codes = CODES * np.array([[0], [1], [1], [1]], np.int8)
     feed = {"x": np.array([[1e3, 0.1, 0.2, 0.3], [1e3, 0.3, -0.2, 0.1]], np.float32)}
-    found = audit.audit(floating, weights_alone(codes, STEPS, axis=1), [feed], lab)
+    found = audit.audit(floating, weights_alone(codes, STEPS, axis=1), [feed], runner)
     assert found.problems == ()
     assert found.excused == {"int8-matmul": 1}, "rounding leaves nothing of what has weight"
     assert found.vouched == 0.5, "the Relu was compared, the product was not"
 
 
-def test_the_sign_of_the_largest_of_a_block_may_take_the_last_of_four_bits(lab):
+def test_the_sign_of_the_largest_of_a_block_may_take_the_last_of_four_bits(runner):
     largest = np.take_along_axis(WEIGHTS, np.abs(WEIGHTS).argmax(0)[None], 0)
     steps = largest / -8
     codes = np.clip(np.rint(WEIGHTS / steps), -8, 7).astype(ml_dtypes.int4)
-    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=0, block_size=4), [FEED], lab).problems == ()
-    found = audit.audit(FLOAT, weights_alone(codes, np.roll(steps, 1), axis=0, block_size=4), [FEED], lab)
+    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=0, block_size=4), [FEED], runner).problems == ()
+    found = audit.audit(FLOAT, weights_alone(codes, np.roll(steps, 1), axis=0, block_size=4), [FEED], runner)
     assert "w" in {problem.where for problem in found.problems}, "block scales of other columns went unseen"
 
 
-def test_codes_of_eight_bit_floats_are_as_far_apart_as_they_are_large(lab):
+def test_codes_of_eight_bit_floats_are_as_far_apart_as_they_are_large(runner):
     steps = np.abs(WEIGHTS).max(0) / 448
     codes = (WEIGHTS / steps).astype(ml_dtypes.float8_e4m3fn)
-    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=1), [FEED], lab).problems == ()
+    assert audit.audit(FLOAT, weights_alone(codes, steps, axis=1), [FEED], runner).problems == ()
     wrong = codes.copy()
     wrong[2, 1] = wrong[2, 1].astype(np.float32) * 1.25
-    found = audit.audit(FLOAT, weights_alone(wrong, steps, axis=1), [FEED], lab)
+    found = audit.audit(FLOAT, weights_alone(wrong, steps, axis=1), [FEED], runner)
     assert [problem.where for problem in found.problems] == ["w"], found.problems
     assert "[2, 1]" in found.problems[0].message
 
 
 class Faulty:
-    """A laboratory in which a MatMul that a Relu reads is executed wrongly."""
+    """A runner in which a MatMul that a Relu reads is executed wrongly."""
 
-    def __init__(self, lab: Laboratory) -> None:
-        self.lab, self.reference = lab, lab.reference
+    def __init__(self, runner: Runner) -> None:
+        self.runner, self.reference = runner, runner.reference
 
     def observe(self, case: Case, *rest: object) -> object:
-        seen = self.lab.observe(case, *rest)
+        seen = self.runner.observe(case, *rest)
         if {"MatMul", "Relu"} <= {node.op_type for node in case.proto.graph.node}:
             outputs = tuple({name: x + 1 for name, x in out.items()} for out in seen.outputs)
             return replace(seen, outputs=outputs)
         return seen
 
 
-def test_a_fault_of_a_fusion_is_told_of_the_nodes_that_have_it(lab):
-    found = audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [FEED], Faulty(lab))
+def test_a_fault_of_a_fusion_is_told_of_the_nodes_that_have_it(runner):
+    found = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS), [FEED], Faulty(runner))
     assert [(p.question, p.where) for p in found.problems] == [("execution", "product, y")], found.problems
 
 
@@ -306,7 +306,7 @@ def layers(biases: np.ndarray, weights: list[onnx.NodeProto], **constants: objec
 
 
 @pytest.mark.parametrize(("moves", "places"), [((0.3, 0.3), []), ((0.0, 0.3), ["b"]), ((0.3, 30.0), ["b"])])
-def test_biases_may_be_corrected_for_rounding_but_all_of_them_and_by_no_more(lab, moves, places):
+def test_biases_may_be_corrected_for_rounding_but_all_of_them_and_by_no_more(runner, moves, places):
     square = np.random.default_rng(3).normal(size=(4, 4)).astype(np.float32)
     step = np.float32(np.abs(square).max() / 127)
     codes = np.rint(square / step).astype(np.int8)
@@ -314,11 +314,11 @@ def test_biases_may_be_corrected_for_rounding_but_all_of_them_and_by_no_more(lab
     biases = np.random.default_rng(4).normal(size=(2, 4)).astype(np.float32)
     moved = (biases + np.array(moves)[:, None] * error).astype(np.float32)
     pair = [helper.make_node("DequantizeLinear", ["vq", "vs"], ["v"])]
-    found = audit.audit(layers(biases, [], v=square), layers(moved, pair, vq=codes, vs=step), [FEED], lab)
+    found = audit.audit(layers(biases, [], v=square), layers(moved, pair, vq=codes, vs=step), [FEED], runner)
     assert [problem.where for problem in found.problems] == places, found.problems
 
 
-def test_a_node_is_missed_whose_readers_see_its_operand_rounded_and_as_it_is(lab):
+def test_a_node_is_missed_whose_readers_see_its_operand_rounded_and_as_it_is(runner):
     def made(nodes: list[onnx.NodeProto], one: str, other: str) -> onnx.ModelProto:
         products = [helper.make_node("MatMul", [one, "w"], ["4"]), helper.make_node("MatMul", [other, "w"], ["5"])]
         added = helper.make_node("Add", ["4", "5"], ["y"], "sum")
@@ -332,15 +332,15 @@ def test_a_node_is_missed_whose_readers_see_its_operand_rounded_and_as_it_is(lab
         helper.make_node("DequantizeLinear", ["3", "s", "z"], ["2_dq"]),
     )
     assert not audit.audit(
-        made([product, unit], "2", "2"), made([product, unit, *pair], "2_dq", "2"), [FEED], lab
+        made([product, unit], "2", "2"), made([product, unit, *pair], "2_dq", "2"), [FEED], runner
     ).problems
     wrong = made([product, *pair], "2_dq", "1")
     wrong.graph.node[1].input[0] = "1"
-    found = audit.audit(made([product, unit], "2", "2"), wrong, [FEED], lab)
+    found = audit.audit(made([product, unit], "2", "2"), wrong, [FEED], runner)
     assert "unit" in [problem.where for problem in found.problems], found.problems
 
 
-def test_a_tensor_has_not_the_range_of_another_that_no_node_links_it_with(lab):
+def test_a_tensor_has_not_the_range_of_another_that_no_node_links_it_with(runner):
     nodes = [
         helper.make_node("Mul", ["x", "hundred"], ["1"]),
         helper.make_node("Tanh", ["1"], ["2"]),
@@ -358,7 +358,7 @@ def test_a_tensor_has_not_the_range_of_another_that_no_node_links_it_with(lab):
     for scale, places in ((np.float32(100 / 127), []), (np.float32(3 / 127), ["1_scale"])):
         constants = {"1_scale": scale, "y_scale": np.float32(3 / 127), "zero": np.int8(0)}
         artifact = model([nodes[0], *pairs[0], *reading, *pairs[1]], hundred=np.float32(100), w=WEIGHTS, **constants)
-        found = audit.audit(floating, artifact, [FEED], lab)
+        found = audit.audit(floating, artifact, [FEED], runner)
         assert [problem.where for problem in found.problems] == places, found.problems
 
 
@@ -394,27 +394,27 @@ def test_made_up_inputs_tell_one_symbolic_dim_from_another(tmp_path):
     assert "which" in [problem["culprit"]["node"] for problem in problems], problems
 
 
-def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(lab):
-    other = fake_quantised(WEIGHTS, STEPS)
+def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(runner):
+    other = fake_quantized(WEIGHTS, STEPS)
     other.graph.output[0].name = "z"
-    with pytest.raises(UserError, match="different outputs: y in the float model, z in the quantised one"):
-        audit.audit(FLOAT, other, [FEED], lab)
-    with pytest.raises(UserError, match="nothing is quantised"):
-        audit.audit(FLOAT, FLOAT, [FEED], lab)
+    with pytest.raises(UserError, match="different outputs: y in the float model, z in the quantized one"):
+        audit.audit(FLOAT, other, [FEED], runner)
+    with pytest.raises(UserError, match="nothing is quantized"):
+        audit.audit(FLOAT, FLOAT, [FEED], runner)
     with pytest.raises(UserError, match="are they in the right order"):
-        audit.audit(fake_quantised(WEIGHTS, STEPS), FLOAT, [FEED], lab)
+        audit.audit(fake_quantized(WEIGHTS, STEPS), FLOAT, [FEED], runner)
 
 
 @pytest.mark.parametrize(
     ("x", "said"), [(np.full((2, 4), np.nan, np.float32), "'x' holds NaN"), (np.zeros((0, 4), np.float32), "are empty")]
 )
-def test_inputs_of_which_nothing_can_be_told_are_a_mistake_of_the_user(lab, x, said):
+def test_inputs_of_which_nothing_can_be_told_are_a_mistake_of_the_user(runner, x, said):
     with pytest.raises(UserError, match=said):
-        audit.audit(FLOAT, fake_quantised(WEIGHTS, STEPS), [{"x": x}], lab)
+        audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS), [{"x": x}], runner)
 
 
 def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
-    right, wrong = fake_quantised(WEIGHTS, STEPS), fake_quantised(WEIGHTS[:, ::-1].copy(), STEPS[::-1])
+    right, wrong = fake_quantized(WEIGHTS, STEPS), fake_quantized(WEIGHTS[:, ::-1].copy(), STEPS[::-1])
     for name, proto in {"float": FLOAT, "right": right, "wrong": wrong}.items():
         (tmp_path / f"{name}.onnx").write_bytes(proto.SerializeToString())
     for name, status in {"right": 0, "wrong": 1}.items():
@@ -428,7 +428,7 @@ def test_the_command_prints_its_contract_and_exits_with_0_or_1(tmp_path):
 
 @pytest.mark.parametrize("scale", [0.0, np.nan])
 def test_a_scale_that_is_not_positive_is_named_in_json_that_everybody_reads(tmp_path, scale):
-    wrong = fake_quantised(WEIGHTS, STEPS)
+    wrong = fake_quantized(WEIGHTS, STEPS)
     stored = next(t for t in wrong.graph.initializer if t.name == "xs")
     stored.CopyFrom(numpy_helper.from_array(np.float32(scale), "xs"))
     (tmp_path / "float.onnx").write_bytes(FLOAT.SerializeToString())
@@ -443,14 +443,14 @@ def test_a_scale_that_is_not_positive_is_named_in_json_that_everybody_reads(tmp_
 
 
 @pytest.mark.parametrize(("factor", "alike"), [(0.5, True), (4.0, True), (8.0, False)])
-def test_a_range_out_of_proportion_is_wrong_and_far_out_of_it_for_any_inputs(lab, factor, alike):
+def test_a_range_out_of_proportion_is_wrong_and_far_out_of_it_for_any_inputs(runner, factor, alike):
     case = production.SMALL["dual_path_rnn"]()
-    right = production.quantised(case).proto
+    right = production.quantized(case).proto
     wrong = onnx.ModelProto()
     wrong.CopyFrom(right)
     rounding = next(n for n in wrong.graph.node if "/separator/norm/Mul_output_0" in n.input)
     scale = next(t for t in wrong.graph.initializer if t.name == rounding.input[1])
     scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(factor), scale.name))
-    assert audit.audit(case.proto, right, case.calibration, lab, alike=alike).verdict is Word.AGREES
-    found = audit.audit(case.proto, wrong, case.calibration, lab, alike=alike)
+    assert audit.audit(case.proto, right, case.calibration, runner, alike=alike).verdict is Word.AGREES
+    found = audit.audit(case.proto, wrong, case.calibration, runner, alike=alike)
     assert scale.name in [problem.where for problem in found.problems], f"{scale.name} is {factor} times what it was"

@@ -5,7 +5,7 @@ The reference is asked once more, with every float input and the weights moved b
 the same then tell nothing of values. Such a case is worth drawing again with other numbers.
 
 Asking costs 3 CPU ms, so it is done only where every output is an integer or has one value everywhere: 4 % of
-generated models, of which half are vacuous.
+generated models, of which half are insensitive.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RELATIVE, OF_LARGEST = 0.25, 0.1
 DRAWS = 3
 
 
-def vacuous(case: Case, reference: Reference) -> bool:
+def insensitive(case: Case, reference: Reference) -> bool:
     """Whether no output changes with the float inputs and weights; False where the reference does not run them."""
     given = reference.run(case)
     if any(x.dtype.kind == "f" and not (x == x.flat[0]).all() for run in given.outputs for x in run.values() if x.size):
@@ -41,11 +41,11 @@ def vacuous(case: Case, reference: Reference) -> bool:
 
 
 def revived(case: Case, reference: Reference, seed: int) -> Case | None:
-    """`case` with other float inputs and weights, so that it is not vacuous; None where a few draws do not help."""
+    """`case` with other float inputs and weights, so that it is not insensitive; None where a few draws do not help."""
     rng = np.random.default_rng(seed)
     for _ in range(DRAWS):
         drawn = _redrawn(case, rng)
-        if reference.run(drawn).outputs and not vacuous(drawn, reference):
+        if reference.run(drawn).outputs and not insensitive(drawn, reference):
             return drawn
     return None
 

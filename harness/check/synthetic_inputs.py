@@ -11,28 +11,28 @@ from driftnet.model.graph import Values
 from driftnet.model.inspect import Case, Feed
 from driftnet.oracle.artifact.verified.range_outliers import Range, moved_from
 from driftnet.oracle.artifact.verified.ranges import ranges_of, stated_ranges
-from driftnet.run.runner import Laboratory
+from driftnet.run.runner import Runner
 
 SHARES = tuple(2.0**-k for k in range(6))
 """of the range of an input, which made-up data may fill"""
 
 
 def made_to_fit(
-    feeds: Sequence[Feed], model: onnx.ModelProto, quantised: onnx.ModelProto, lab: Laboratory
+    feeds: Sequence[Feed], model: onnx.ModelProto, quantized: onnx.ModelProto, runner: Runner
 ) -> tuple[Feed, ...]:
     """`feeds` made up in [-1, 1), with floats as large as the model is made for, as far as the artifact says: spread
     over the range that it rounds the input to, or a part of that, of which the other tensors fill their ranges best.
     The largest of data with outliers lie far beyond most of them."""
     if not any(x.dtype.kind == "f" for x in feeds[0].values()):
         return tuple(feeds)
-    ranges = stated_ranges(graphs.in_order(graphs.read(quantised)))
+    ranges = stated_ranges(graphs.in_order(graphs.read(quantized)))
     spread = [{name: _spread(x, ranges.get(name)) for name, x in feed.items()} for feed in feeds]
     floating = graphs.read(model)
     judged = {name: found for name, found in ranges.items() if moved_from(floating, name) not in feeds[0]}
     misfits = []
     for share in SHARES:  # one after the other: the records of a large model are many times its weights
         case = Case(model.SerializeToString(), (_shrunk(spread[0], share),))
-        misfits.append(_misfit(judged, lab.reference.record(case)[0]))
+        misfits.append(_misfit(judged, runner.reference.record(case)[0]))
     best = SHARES[int(np.argmin(misfits))]
     return tuple(_shrunk(feed, best) for feed in spread)
 
