@@ -19,14 +19,17 @@ from driftnet.generators.strategies import cases
 from driftnet.model.case import Case
 
 from tests.support.generated import assert_valid, digest, operators
+from tests.support.rules import assert_each
 
 
-@pytest.mark.parametrize("name", known_focus())
-def test_focus_makes_every_case_around_what_it_names(name: str) -> None:
-    wanted = [{OPERATORS[step.data[0]].name for step in fragment} for fragment in fragments((name,))]
-    for index in range(3):
-        found = set(operators(bulk.case(2, index, focus=(name,))))
-        assert any(found & names for names in wanted), f"no trace of {name} in {found}"
+def test_focus_makes_every_case_around_what_it_names() -> None:
+    def rule(name: str) -> None:
+        wanted = [{OPERATORS[step.data[0]].name for step in fragment} for fragment in fragments((name,))]
+        for index in range(3):
+            found = set(operators(bulk.case(2, index, focus=(name,))))
+            assert any(found & names for names in wanted), f"case {index} has {found}, should have some of {wanted}"
+
+    assert_each(known_focus(), rule)
 
 
 def test_an_unknown_focus_is_refused_with_what_there_is() -> None:
@@ -80,46 +83,56 @@ def test_weights_steer_features() -> None:
         bulk.case(0, 0, weights={name: 0.0 for name in bulk.known_features() if "opset" in name})
 
 
-@pytest.mark.parametrize("name", sorted(features.OF_HEADER))
-def test_every_feature_of_a_model_can_be_ruled_out_and_asked_for(name: str) -> None:
-    def headers(factor: float) -> list[Header]:
-        wanted = features.factors({features.PREFIX + name: factor})
-        return [Header.read(features.header(Random(index), wanted)) for index in range(60)]
+def test_every_feature_of_a_model_can_be_ruled_out_and_asked_for() -> None:
+    def rule(name: str) -> None:
+        def frequency(factor: float) -> int:
+            wanted = features.factors({features.PREFIX + name: factor})
+            headers = [Header.read(features.header(Random(index), wanted)) for index in range(60)]
+            return sum(map(features.OF_HEADER[name], headers))
 
-    has = features.OF_HEADER[name]
-    assert not any(map(has, headers(0.0))), f"{name} appears with weight 0"
-    assert sum(map(has, headers(300.0))) >= 45, f"{name} is not frequent with weight 300"
+        never, often = frequency(0.0), frequency(300.0)
+        assert never == 0, f"in {never} of 60 headers with weight 0, should be in none"
+        assert often >= 45, f"in {often} of 60 headers with weight 300, should be in 45 at least"
+
+    assert_each(sorted(features.OF_HEADER), rule)
 
 
-@pytest.mark.parametrize("name", sorted(features.OF_OPERANDS))
-def test_every_source_of_operands_can_be_ruled_out(name: str) -> None:
-    narrowed = features.narrowed(None, Random(0), {name: 0.0})
-    assert narrowed is not None
-    assert features.OF_OPERANDS[name] not in (*narrowed.weights, *narrowed.numbers)
-    assert features.narrowed(None, Random(0), {name: 2.0}) is None, "nothing is narrowed by asking for more"
+def test_every_source_of_operands_can_be_ruled_out() -> None:
+    def rule(name: str) -> None:
+        narrowed = features.narrowed(None, Random(0), {name: 0.0})
+        assert narrowed is not None, "weight 0 narrowed nothing"
+        left = (*narrowed.weights, *narrowed.numbers)
+        assert features.OF_OPERANDS[name] not in left, f"ruled out, but among {left}"
+        assert features.narrowed(None, Random(0), {name: 2.0}) is None, "nothing is narrowed by asking for more"
+
+    assert_each(sorted(features.OF_OPERANDS), rule)
 
 
 def test_a_profile_makes_operands_constant() -> None:
+    seen = 0
     for index in range(60):
         case = bulk.case(8, index, profile=CONSTANT_OPERANDS)
         assert_valid(case)
         given = {value.name for value in case.proto.graph.input}
-        for node in case.proto.graph.node:
-            if node.op_type in ("Conv", "Gemm", "MatMul", "Reshape", "Slice"):
-                # A number whose size differs between the feeds can only be an input.
-                fixed = [name for name in node.input[1:2] if name in given]
-                assert fixed == [], f"{node.op_type} takes {fixed} from outside in case {index}"
+        with_weights = [n for n in case.proto.graph.node if n.op_type in ("Conv", "Gemm", "MatMul", "Reshape", "Slice")]
+        # A number whose size differs between the feeds can only be an input.
+        from_outside = [f"{n.op_type} {n.input[1]}" for n in with_weights if n.input[1] in given]
+        assert from_outside == [], f"second operands of case {index} that are inputs, should be constant"
+        seen += len(with_weights)
+    assert seen > 30, f"only {seen} operators with weights in 60 cases: nothing was asked"
 
 
-@pytest.mark.parametrize("name", sorted(motifs.MOTIFS))
-def test_a_motif_is_alive_from_its_first_step_to_its_last(name: str) -> None:
-    fragment = motifs.MOTIFS[name]
-    records = tuple(step.filled(bytes(RECORD)) for step in fragment)
-    case = build(decode(Genome(bytes(HEADER), records, bytes(range(64)))))
-    assert_valid(case)
-    wanted = [OPERATORS[step.data[0]].name for step in fragment]
-    left = iter(operators(case))
-    assert all(op_type in left for op_type in wanted), f"{name} became {operators(case)}"
+def test_a_motif_is_alive_from_its_first_step_to_its_last() -> None:
+    def rule(name: str) -> None:
+        fragment = motifs.MOTIFS[name]
+        records = tuple(step.filled(bytes(RECORD)) for step in fragment)
+        case = build(decode(Genome(bytes(HEADER), records, bytes(range(64)))))
+        assert_valid(case)
+        wanted = [OPERATORS[step.data[0]].name for step in fragment]
+        left = iter(operators(case))
+        assert all(op_type in left for op_type in wanted), f"became {operators(case)}, should hold {wanted} in order"
+
+    assert_each(sorted(motifs.MOTIFS), rule)
 
 
 def test_a_motif_cannot_ask_for_a_choice_that_does_not_exist() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 from driftnet.generators import bulk, genome
 from driftnet.generators.profile import CONSTANT_OPERANDS
 
 from tests.support.generated import digest
 from tests.support.paths import ROOT
+from tests.support.rules import assert_each
 
 SOURCES = sorted(Path(genome.__file__).parent.rglob("[a-z]*.py"))
 VERSION_DEPENDENT = {name for name in dir(Random) if not name.startswith("_")} - {"random", "randbytes"}
@@ -54,18 +54,19 @@ def test_a_pair_of_seed_and_index_names_one_case_in_every_process() -> None:
     assert len(set(here[::4])) == 25, "different indices made the same case"
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.stem)
-def test_generators_use_nothing_that_differs_between_pythons_runs_or_machines(path: Path) -> None:
-    tree = ast.parse(path.read_text())
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    drawn = sorted(attributes & VERSION_DEPENDENT)
-    assert drawn == [], f"{drawn} may draw otherwise on another Python: use Random.random or Random.randbytes"
-    called = [node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)]
-    assert not {"hash", "id"} & set(called), "hashes and addresses differ from process to process"
-    of_sets = [
-        node.lineno for node in ast.walk(tree) if isinstance(node, ast.For | ast.comprehension) and is_set(node.iter)
-    ]
-    assert of_sets == [], f"lines {of_sets} iterate over a set, whose order depends on PYTHONHASHSEED"
-    imported = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
-    imported += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert not {"os", "time", "datetime", "platform", "secrets", "uuid", "onnxruntime"} & set(imported)
+def test_generators_use_nothing_that_differs_between_pythons_runs_or_machines() -> None:
+    def rule(path: Path) -> None:
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        drawn = sorted({node.attr for node in nodes if isinstance(node, ast.Attribute)} & VERSION_DEPENDENT)
+        assert drawn == [], f"{drawn} may draw otherwise on another Python: use Random.random or Random.randbytes"
+        called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+        assert not {"hash", "id"} & called, "calls hash or id, which differ from process to process"
+        of_sets = [node.lineno for node in nodes if isinstance(node, ast.For) and is_set(node.iter)]
+        of_sets += [node.iter.lineno for node in nodes if isinstance(node, ast.comprehension) and is_set(node.iter)]
+        assert of_sets == [], f"lines {of_sets} iterate over a set, whose order depends on PYTHONHASHSEED"
+        imported = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+        imported |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+        machine = {"os", "time", "datetime", "platform", "secrets", "uuid", "onnxruntime"} & imported
+        assert not machine, f"imports {machine}, which say other things on other machines"
+
+    assert_each(SOURCES, rule, lambda path: path.stem)
