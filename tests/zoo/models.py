@@ -254,9 +254,8 @@ def main() -> None:
     for specimen in specimens():
         nodes = len(specimen.load().graph.node)
         size = specimen.path.stat().st_size / 1e6
-        print(
-            f"{specimen.name:18} {size:6.2f} MB {nodes:5} nodes  {specimen.field:8} {specimen.package}=={specimen.version}"
-        )
+        origin = f"{specimen.package}=={specimen.version}"
+        print(f"{specimen.name:18} {size:6.2f} MB {nodes:5} nodes  {specimen.field:8} {origin}")
 
 
 if __name__ == "__main__":
