@@ -16,16 +16,16 @@ from random import Random
 from types import MappingProxyType
 
 from driftnet.generators import features
+from driftnet.generators.building.graph import pruned
+from driftnet.generators.building.header import Header
+from driftnet.generators.building.profile import Profile
+from driftnet.generators.building.record import RECORD, SIZES_AT
+from driftnet.generators.building.serialization import build
 from driftnet.generators.features import known_features
 from driftnet.generators.focus import fragments, known_focus
 from driftnet.generators.genome import Genome, decode, of_code, spliced
-from driftnet.generators.graph import pruned
-from driftnet.generators.header import Header
 from driftnet.generators.motifs import MOTIFS, Fragment
 from driftnet.generators.ops.table import CODES, OPERATORS
-from driftnet.generators.profile import Profile
-from driftnet.generators.record import RECORD, SIZES_AT
-from driftnet.generators.serialization import build
 from driftnet.model.case import Case
 
 __all__ = ["case", "genome", "known_features", "known_focus"]

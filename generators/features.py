@@ -11,10 +11,10 @@ from dataclasses import replace
 from functools import partial
 from random import Random
 
-from driftnet.generators import values
-from driftnet.generators.header import FORMS, HEADER, MODEL_DTYPES, OPSETS, Header
-from driftnet.generators.profile import Profile
-from driftnet.generators.record import FLAGS_AT, TAKES_EMPTY
+from driftnet.generators.building import values
+from driftnet.generators.building.header import FORMS, HEADER, MODEL_DTYPES, OPSETS, Header
+from driftnet.generators.building.profile import Profile
+from driftnet.generators.building.record import FLAGS_AT, TAKES_EMPTY
 from onnx import TensorProto
 
 PREFIX = "feature:"

@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from driftnet.generators.builder import Builder
-from driftnet.generators.graph import GraphSpec
-from driftnet.generators.header import HEADER, Header
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.graph import GraphSpec
+from driftnet.generators.building.header import HEADER, Header
+from driftnet.generators.building.profile import Profile
+from driftnet.generators.building.record import RECORD, Record
 from driftnet.generators.ops.registry import REGISTRY
 from driftnet.generators.ops.table import OPERATORS
-from driftnet.generators.profile import Profile
-from driftnet.generators.record import RECORD, Record
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from driftnet.generators.builder import Builder
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.header import HEADER, Header
+from driftnet.generators.building.record import ANY, CHOICES, DTYPE_AT, FRESH, RECORD, WISHES
 from driftnet.generators.genome import Template
-from driftnet.generators.header import HEADER, Header
 from driftnet.generators.ops.registry import REGISTRY
 from driftnet.generators.ops.table import CODES
-from driftnet.generators.record import ANY, CHOICES, DTYPE_AT, FRESH, RECORD, WISHES
 
 T = TypeVar("T")
 Fragment = tuple[Template, ...]

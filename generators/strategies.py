@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 
+from driftnet.generators.building.header import HEADER
+from driftnet.generators.building.profile import Profile
+from driftnet.generators.building.record import RECORD
+from driftnet.generators.building.serialization import build
 from driftnet.generators.focus import fragments
 from driftnet.generators.genome import Genome, decode, of_code
-from driftnet.generators.header import HEADER
 from driftnet.generators.motifs import MOTIFS, Fragment
 from driftnet.generators.ops.table import CODES, OPERATORS
-from driftnet.generators.profile import Profile
-from driftnet.generators.record import RECORD
-from driftnet.generators.serialization import build
 from driftnet.model.case import Case
 from hypothesis import strategies as st
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from driftnet.generators.builder import Builder
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import data, scalar, weight
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import data, scalar, weight
+from driftnet.generators.building.values import FLOAT16, RANGES
 from driftnet.generators.ops.elementwise import UNIT
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import FLOAT16, RANGES
 
 Bounds = Callable[[float, float], tuple[float, float]]
 

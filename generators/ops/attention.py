@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Attribute, Value
-from driftnet.generators.operands import data, made, weight, whole
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Attribute, Value
+from driftnet.generators.building.operands import data, made, weight, whole
+from driftnet.generators.building.values import BOOL, FLOAT, Shape
 from driftnet.generators.ops.elementwise import magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import BOOL, FLOAT, Shape
 
 LARGEST = 1e3
 

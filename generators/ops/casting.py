@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from driftnet.generators.builder import Builder
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import data, weight
-from driftnet.generators.ops.elementwise import magnitude
-from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import (
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import data, weight
+from driftnet.generators.building.values import (
     BFLOAT16,
     BOOL,
     DOUBLE,
@@ -29,6 +27,8 @@ from driftnet.generators.values import (
     UINT32,
     UINT64,
 )
+from driftnet.generators.ops.elementwise import magnitude
+from driftnet.generators.ops.registry import operator
 
 SAME_WIDTH = {FLOAT: INT32, DOUBLE: INT64, FLOAT16: INT16, INT32: UINT32, INT64: UINT64, INT16: UINT16, INT8: UINT8}
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from driftnet.generators.ops import kernels
+from driftnet.generators.building import kernels
 from driftnet.generators.ops.registry import NEWEST_OPSET, Operator
 from driftnet.generators.ops.table import OPERATORS, families
 from onnx import TensorProto

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from driftnet.generators.builder import Builder
-from driftnet.generators.graph import Attribute, Value
-from driftnet.generators.operands import constant, data, find, made, whole
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.graph import Attribute, Value
+from driftnet.generators.building.operands import constant, data, find, made, whole
+from driftnet.generators.building.values import BOOL, FLOAT, INT64, RANGES, Fill, Shape
 from driftnet.generators.ops.elementwise import tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import BOOL, FLOAT, INT64, RANGES, Fill, Shape
 
 STEPS = ("Neg", "Abs", "Identity", "Add", "Mul", "Tanh", "Relu", "Sub", "Sigmoid", "Max")
 LARGEST = 1e6

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import data, made, optional, weight
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import data, made, optional, weight
+from driftnet.generators.building.values import Fill, Shape
 from driftnet.generators.ops.elementwise import magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import Fill, Shape
 
 KERNELS = ((1, 1, 1), (3, 3, 3), (2, 2, 2), (3, 1, 2), (1, 3, 3), (5, 3, 1), (4, 4, 1), (2, 5, 2))
 STRIDES = ((1, 1, 1), (1, 1, 1), (2, 2, 2), (1, 2, 1), (2, 1, 2), (3, 2, 1))

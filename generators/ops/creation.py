@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Attribute
-from driftnet.generators.operands import constant, data, integers, scalar
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Attribute
+from driftnet.generators.building.operands import constant, data, integers, scalar
+from driftnet.generators.building.values import BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, NUMPY, Fill, Shape
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, NUMPY, Fill, Shape
 
 SEEDS = (0.0, 1.0, 7.0)
 SIZES = ((2, 3), (1,), (2,), (1, 2, 2), (), (4, 4), (1, 3, 4, 4))

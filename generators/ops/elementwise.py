@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from math import prod
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import data, find, made, scalar
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import data, find, made, scalar
+from driftnet.generators.building.values import DOUBLE, ELEMENTS, FLOAT, FLOAT16, INT64, RANGES, Fill, Shape, limit
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import DOUBLE, ELEMENTS, FLOAT, FLOAT16, INT64, RANGES, Fill, Shape, limit
 
 Ends = Callable[[float, float, float, float], tuple[float, float]]
 

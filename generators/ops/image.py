@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Attribute, Value
-from driftnet.generators.operands import constant, data, find, fresh, integers, made, weight, whole
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Attribute, Value
+from driftnet.generators.building.operands import constant, data, find, fresh, integers, made, weight, whole
+from driftnet.generators.building.values import DOUBLE, FLOAT, INT64, NUMPY, RANGES, Fill, Shape
 from driftnet.generators.ops.elementwise import magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import DOUBLE, FLOAT, INT64, NUMPY, RANGES, Fill, Shape
 
 SCALES = ((2.0, 2.0, 2.0), (1.0, 2.0, 1.0), (0.5, 0.5, 0.5), (1.5, 1.5, 1.0), (2.0, 3.0, 1.0), (1.0, 0.5, 2.0))
 COORDINATES = (

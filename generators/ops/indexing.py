@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import constant, data, integers, made, scalar, whole
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import constant, data, integers, made, scalar, whole
+from driftnet.generators.building.values import BOOL, FLOAT, FLOAT16, INT32, INT64, Fill, Shape
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import BOOL, FLOAT, FLOAT16, INT32, INT64, Fill, Shape
 
 RANKS = (3, 2, 4, 1, 5)
 INDEX_SOURCES = ("initializer", "constant", "initializer", "input")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import data, find, fresh, made, optional, weight
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import data, find, fresh, made, optional, weight
+from driftnet.generators.building.values import Fill, Shape
 from driftnet.generators.ops.elementwise import broadcast, magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import Fill, Shape
 
 LARGEST = 1e12
 COLUMNS = (*[1, 2, 3, 4, 5, 8, 16, 0] * 3, 70)

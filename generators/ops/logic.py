@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import data, find, fresh, made, scalar, whole
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import data, find, fresh, made, scalar, whole
+from driftnet.generators.building.values import BOOL, INT32, RANGES, Fill
 from driftnet.generators.ops.elementwise import broadcast, broadcasts, ordered, second, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import BOOL, INT32, RANGES, Fill
 
 NONFINITE = Fill("nonfinite")
 

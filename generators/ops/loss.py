@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.operands import data, weight, whole
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.operands import data, weight, whole
+from driftnet.generators.building.values import FLOAT, Fill
 from driftnet.generators.ops.elementwise import tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import FLOAT, Fill
 
 
 def _loss(name: str, since: int, rule: str) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.operands import data, fresh, optional, weight
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.operands import data, fresh, optional, weight
+from driftnet.generators.building.values import FLOAT, Fill
 from driftnet.generators.ops.elementwise import magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import FLOAT, Fill
 
 EPSILONS = (1e-5, 1e-5, 1e-3, 1e-1)
 EVERY_FOURTH = (False, False, False, True)

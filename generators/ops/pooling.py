@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Attribute, Value
-from driftnet.generators.operands import data, integers
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Attribute, Value
+from driftnet.generators.building.operands import data, integers
+from driftnet.generators.building.values import FLOAT, INT64, Fill, Shape
 from driftnet.generators.ops.convolution import LARGEST, Window, padding_attributes, pads_for, window, window_output
 from driftnet.generators.ops.elementwise import magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import FLOAT, INT64, Fill, Shape
 
 SPATIAL_RANKS = (4, 3, 5)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import constant, data, fixed, whole
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import constant, data, fixed, whole
+from driftnet.generators.building.values import FLOAT, FLOAT8, INT8, INT32, RANGES, STORAGE, UINT8, Fill, Shape
 from driftnet.generators.ops.convolution import Window, convolved, window
 from driftnet.generators.ops.elementwise import tame
 from driftnet.generators.ops.linear import matmul_shape
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import FLOAT, FLOAT8, INT8, INT32, RANGES, STORAGE, UINT8, Fill, Shape
 
 SCALES = (0.0625, 1.0, 0.5, 0.03125, 0.0078125, 0.1)
 """Dyadic but for the last, so that dequantized numbers stay exact."""

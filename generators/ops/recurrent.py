@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Attribute, Value
-from driftnet.generators.operands import data, fresh, made, optional, weight
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Attribute, Value
+from driftnet.generators.building.operands import data, fresh, made, optional, weight
+from driftnet.generators.building.values import INT32, Fill, Shape
 from driftnet.generators.ops.elementwise import tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import INT32, Fill, Shape
 
 DIRECTIONS = ("forward", "bidirectional", "reverse")
 OUTPUTS = ((True, False), (True, True), (False, True))

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from math import prod
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import constant, data, integers
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import constant, data, integers
+from driftnet.generators.building.values import FLOAT16, INT64, RANGES, Fill, Shape
 from driftnet.generators.ops.elementwise import magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import FLOAT16, INT64, RANGES, Fill, Shape
 
 RANKS = (3, 2, 4, 1, 5)
 Bounds = Callable[[Value, int], tuple[float, float]]

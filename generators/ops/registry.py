@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftnet.generators.builder import Builder
+from driftnet.generators.building.builder import Builder
 
 Function = Callable[[Builder], None]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import constant, data, made
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import constant, data, made
+from driftnet.generators.building.serialization import value_type
+from driftnet.generators.building.values import BOOL, FLOAT, INT64, Shape
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.serialization import value_type
-from driftnet.generators.values import BOOL, FLOAT, INT64, Shape
 
 
 def _operand(b: Builder) -> Value:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from math import prod
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import data, find, fixed, integers
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import data, find, fixed, integers
+from driftnet.generators.building.values import INT64, Shape
 from driftnet.generators.ops.elementwise import broadcast
 from driftnet.generators.ops.reduction import axes_operands
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import INT64, Shape
 
 SHAPED = (3, 2, 4, 1, 5, 6)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import constant, data, scalar, weight
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import constant, data, scalar, weight
+from driftnet.generators.building.values import DOUBLE, FLOAT, INT32, INT64, Shape
 from driftnet.generators.ops.elementwise import magnitude, tame
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import DOUBLE, FLOAT, INT32, INT64, Shape
 
 
 def _window(name: str, rule: str) -> None:

@@ -6,12 +6,12 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from driftnet.generators.builder import Builder, each
-from driftnet.generators.graph import Value
-from driftnet.generators.operands import constant, data, find, integers, made, scalar, weight, whole
+from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.graph import Value
+from driftnet.generators.building.operands import constant, data, find, integers, made, scalar, weight, whole
+from driftnet.generators.building.values import ELEMENTS, RANGES, Shape
 from driftnet.generators.ops.registry import operator
 from driftnet.generators.ops.shape import SHAPED
-from driftnet.generators.values import ELEMENTS, RANGES, Shape
 
 
 @operator("Concat", weight=2)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from driftnet.generators.builder import Builder
-from driftnet.generators.graph import Attribute, Value
-from driftnet.generators.operands import constant, data
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.graph import Attribute, Value
+from driftnet.generators.building.operands import constant, data
+from driftnet.generators.building.values import BOOL, FLOAT, INT32, INT64, STRING, Fill
 from driftnet.generators.ops.registry import operator
-from driftnet.generators.values import BOOL, FLOAT, INT32, INT64, STRING, Fill
 
 INTEGERS = Fill("range", low=-9, high=9)
 

@@ -23,7 +23,7 @@ from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issue_of
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.generators import bulk
-from driftnet.generators.profile import CONSTANT_OPERANDS
+from driftnet.generators.building.profile import CONSTANT_OPERANDS
 from driftnet.model.graph import Values
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation, Verdict, Word

@@ -12,19 +12,19 @@ from random import Random
 import numpy as np
 import onnx
 import onnxruntime as ort
-from driftnet.generators import bulk, genome, values
-from driftnet.generators.builder import Builder
+from driftnet.generators import bulk, genome
+from driftnet.generators.building import kernels, values
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.graph import GraphSpec, pruned
+from driftnet.generators.building.header import FORMS, HEADER, Header
+from driftnet.generators.building.record import CHOICES, RECORD, Record
+from driftnet.generators.building.serialization import build
+from driftnet.generators.building.values import DOUBLE, FLOAT, FLOAT16, INT32, INT64, UINT8, UINT32, UINT64
 from driftnet.generators.genome import Genome, decode
-from driftnet.generators.graph import GraphSpec, pruned
-from driftnet.generators.header import FORMS, HEADER, Header
-from driftnet.generators.ops import kernels
 from driftnet.generators.ops.catalogue import NOT_GENERATED, page
 from driftnet.generators.ops.registry import REGISTRY, Operator
 from driftnet.generators.ops.table import CODES, OPERATORS, families
-from driftnet.generators.record import CHOICES, RECORD, Record
-from driftnet.generators.serialization import build
 from driftnet.generators.strategies import cases
-from driftnet.generators.values import DOUBLE, FLOAT, FLOAT16, INT32, INT64, UINT8, UINT32, UINT64
 from driftnet.model.case import Case
 from hypothesis import given, settings
 

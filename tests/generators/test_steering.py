@@ -8,13 +8,13 @@ from random import Random
 
 import pytest
 from driftnet.generators import bulk, features, motifs
+from driftnet.generators.building.header import HEADER, Header
+from driftnet.generators.building.profile import CONSTANT_OPERANDS
+from driftnet.generators.building.record import RECORD
+from driftnet.generators.building.serialization import build
 from driftnet.generators.focus import fragments, known_focus
 from driftnet.generators.genome import Genome, decode
-from driftnet.generators.header import HEADER, Header
 from driftnet.generators.ops.table import CODES, OPERATORS
-from driftnet.generators.profile import CONSTANT_OPERANDS
-from driftnet.generators.record import RECORD
-from driftnet.generators.serialization import build
 from driftnet.generators.strategies import cases
 from driftnet.model.case import Case
 

@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from driftnet.generators import bulk, genome
-from driftnet.generators.profile import CONSTANT_OPERANDS
+from driftnet.generators.building.profile import CONSTANT_OPERANDS
 
 from tests.support.generated import digest
 from tests.support.paths import ROOT

@@ -7,7 +7,7 @@ import hashlib
 import numpy as np
 import onnx
 import onnxruntime as ort
-from driftnet.generators import values
+from driftnet.generators.building import values
 from driftnet.model.case import Case, Feed
 from onnx import helper
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from driftnet.generators.ops import kernels
-from driftnet.generators.ops.kernels import OPSETS, SHRINK_ORDER
+from driftnet.generators.building import kernels
+from driftnet.generators.building.kernels import OPSETS, SHRINK_ORDER
 
 FILE = Path(kernels.__file__).with_name("kernels.json")
 

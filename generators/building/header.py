@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from driftnet.generators import values
-from driftnet.generators.values import DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8, Regime
+from driftnet.generators.building import values
+from driftnet.generators.building.values import DOUBLE, FLOAT, FLOAT16, INT8, INT32, INT64, UINT8, Regime
 
 HEADER = 10
 """Bytes of a header."""

@@ -1,9 +1,8 @@
 """Builder: what an operator function sees while it adds its node to the graph.
 
-An operator function reads its parameters from a record (`choose`), resolves its operands
-(`driftnet.generators.operands`) and emits its node (`emit`). Which byte a choice reads should not depend on what stands
-around the record, so that deleting a record leaves the meaning of every other byte alone; parameters are clamped into
-their legal range.
+An operator function reads its parameters from a record (`choose`), resolves its operands (`operands`) and emits a node
+(`emit`). Which byte a choice reads should not depend on what stands around the record, so that deleting a record leaves
+the meaning of every other byte alone; parameters are clamped into their legal range.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ from functools import lru_cache
 from math import prod
 from typing import Any, TypeVar
 
-from driftnet.generators import values
-from driftnet.generators.graph import Attribute, Body, Given, GraphSpec, Node, Value
-from driftnet.generators.header import Header
-from driftnet.generators.ops import kernels
-from driftnet.generators.profile import Profile
-from driftnet.generators.record import FLAGS_AT, OFFSET_AT, Chooser, Record
-from driftnet.generators.values import ELEMENTS, FLOAT, NUMPY, STORAGE, STRING, Fill, Shape
+from driftnet.generators.building import kernels, values
+from driftnet.generators.building.graph import Attribute, Body, Given, GraphSpec, Node, Value
+from driftnet.generators.building.header import Header
+from driftnet.generators.building.profile import Profile
+from driftnet.generators.building.record import FLAGS_AT, OFFSET_AT, Chooser, Record
+from driftnet.generators.building.values import ELEMENTS, FLOAT, NUMPY, STORAGE, STRING, Fill, Shape
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from driftnet.generators.builder import Builder
-from driftnet.generators.graph import Node, Value
-from driftnet.generators.record import (
+from driftnet.generators.building.builder import Builder
+from driftnet.generators.building.graph import Node, Value
+from driftnet.generators.building.record import (
     DTYPE_AT,
     FLAGS_AT,
     FRESH,
@@ -25,8 +25,20 @@ from driftnet.generators.record import (
     TAKES_EMPTY,
     WISHES,
 )
-from driftnet.generators.sizes import bounded, fresh_rank, fresh_sizes, per_feed
-from driftnet.generators.values import FLOAT, FLOAT8, INT4, INT8, INT64, NUMPY, STORAGE, STRING, UINT8, Fill, Shape
+from driftnet.generators.building.sizes import bounded, fresh_rank, fresh_sizes, per_feed
+from driftnet.generators.building.values import (
+    FLOAT,
+    FLOAT8,
+    INT4,
+    INT8,
+    INT64,
+    NUMPY,
+    STORAGE,
+    STRING,
+    UINT8,
+    Fill,
+    Shape,
+)
 
 WEIGHT_SCALES = np.array([1 / 64, 1 / 128, 1 / 32], np.float32)  # dyadic: a dequantized weight stays exact
 

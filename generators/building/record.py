@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from driftnet.generators.values import (
+from driftnet.generators.building.values import (
     BFLOAT16,
     BOOL,
     DOUBLE,
@@ -47,7 +47,7 @@ FRESH = 99
 REFERENCES = (0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 2, 3, 4, FRESH)
 """The n-th most recent fitting value. Chains are what converters fuse, hence the bias towards the latest."""
 SOURCES = ("initializer", "initializer", "constant", "initializer", "input", "shared", "value", "dequantized")
-"""Where a parameter comes from (see `driftnet.generators.operands.made`)."""
+"""Where a parameter comes from (see `driftnet.generators.building.operands.made`)."""
 OPTIONAL_SOURCES = ("absent", "initializer", "absent", "absent", "constant", "input", "shared", "initializer")
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.generators import values
-from driftnet.generators.graph import Body, Given, GraphSpec, Node, Value, pruned
-from driftnet.generators.values import FLOAT, INT4, INT64, NUMPY, STORAGE, STRING, UINT4, Regime
+from driftnet.generators.building import values
+from driftnet.generators.building.graph import Body, Given, GraphSpec, Node, Value, pruned
+from driftnet.generators.building.values import FLOAT, INT4, INT64, NUMPY, STORAGE, STRING, UINT4, Regime
 from driftnet.model.case import Case, Feed
 from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
 

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 from itertools import zip_longest
 from math import prod
 
-from driftnet.generators.header import Header
-from driftnet.generators.values import ELEMENTS, Shape
+from driftnet.generators.building.header import Header
+from driftnet.generators.building.values import ELEMENTS, Shape
 
 SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
 """What each of the four bytes for sizes chooses from."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from driftnet.generators.values import Fill, Regime, Shape
+from driftnet.generators.building.values import Fill, Regime, Shape
 from onnx import TypeProto
 
 
