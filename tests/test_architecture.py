@@ -100,6 +100,16 @@ def test_oracle_reduce_and_generators_know_no_target_by_name():
     assert_each(modules_in("harness/oracle/", "harness/reduce/", "generators/"), rule, named)
 
 
+def test_a_tier_is_imported_by_the_judge_alone():
+    tiers = tuple(f"driftnet.oracle.tiers.{p.stem}" for p in modules_in("harness/oracle/tiers/"))
+
+    def rule(path: Path) -> None:
+        asked = [name for name in imported(path) if name.startswith(tiers)]
+        assert not asked, f"imports {asked}, should name a tier: driftnet.model.verdict.Tier"
+
+    assert_each([p for p in MODULES if named(p) != "harness/oracle/judge.py"], rule, named)
+
+
 def test_package_init_files_are_empty():
     def rule(path: Path) -> None:
         assert path.read_text() == "", f"holds {path.stat().st_size} bytes, should be empty: it runs in workers too"

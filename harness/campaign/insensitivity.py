@@ -15,9 +15,9 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx
+from driftnet.model.arrays import identical
 from driftnet.model.case import Case
 from driftnet.model.operators import RECURRENT, WEIGHTED
-from driftnet.oracle.question import identical
 from driftnet.run.reference import Reference
 from onnx import numpy_helper
 

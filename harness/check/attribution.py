@@ -11,8 +11,7 @@ from functools import partial
 from typing import Any
 
 from driftnet.model.inspect import Case
-from driftnet.model.verdict import Observation, Verdict, Word
-from driftnet.oracle.artifact.verified import tier as artifact
+from driftnet.model.verdict import Observation, Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe, canonical, effective
@@ -57,7 +56,7 @@ def stage_at_fault(
     executed rightly; the executor's where it is not. Else it is the stage whose options cure it.
     """
     wrong = verdict.word is Word.DIVERGES
-    if verdict.stage == "convert" or (verdict.stage == "execute" and (not wrong or verdict.tier == artifact.TIER)):
+    if verdict.stage == "convert" or (verdict.stage == "execute" and (not wrong or verdict.tier == Tier.ARTIFACT)):
         return verdict.stage
     plain = next((r for r in found if target.scheme(effective(target, {**recipe, r.option: r.value})) is None), None)
     if verdict.stage == "quantize":

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 from driftnet.model import graph as graphs
+from driftnet.model.arrays import identical
 from driftnet.model.graph import Graph, Values
 from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, input_dtype
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
@@ -27,12 +28,11 @@ from driftnet.oracle.artifact.verified.ranges import Calibration, ranges_of
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
 from driftnet.oracle.ball_arithmetic.ball import Ball
+from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.exemptions.documented import documented
-from driftnet.oracle.question import identical
-from driftnet.oracle.running_error import is_ill
-from driftnet.oracle.structure import DATA_DEPENDENT
+from driftnet.oracle.question.poles import DATA_DEPENDENT
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve

@@ -19,15 +19,13 @@ from driftnet.check.localize import Fault, Search, locate
 from driftnet.check.result import Checked, Diagnosis
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import HURRIED, Effort, Examination, examine, watch
+from driftnet.model.arrays import distance
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import Recording, recording
-from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
-from driftnet.oracle import structure
 from driftnet.oracle.ball_arithmetic.random import is_random
-from driftnet.oracle.exact import tier as exact
-from driftnet.oracle.question import distance
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
@@ -127,7 +125,7 @@ def check(
     random = _random_outputs(case)
     errors = {name: said for name, said in _errors(case, observation, runner).items() if name not in random}
     checked = Checked(verdict, observation, outputs=errors, random=random)
-    if verdict.word is Word.AGREES and verdict.tier == exact.TIER and not verdict.rule:
+    if verdict.word is Word.AGREES and verdict.tier == Tier.EXACT and not verdict.rule:
         return dataclasses.replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
         return checked
@@ -286,7 +284,7 @@ def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case
 
 def _vouches(verdict: Verdict) -> bool:
     """Whether values were compared, and are right. Of outputs without elements shapes and dtypes are all there is."""
-    return verdict.word is Word.AGREES and verdict.tier != structure.TIER
+    return verdict.word is Word.AGREES and verdict.tier != Tier.STRUCTURE
 
 
 def _overall(
@@ -297,7 +295,7 @@ def _overall(
         first = diagnoses[0].examination.verdict
         if rule:
             return Verdict(
-                Word.AGREES, "windows", rule=rule, message=f"but for what is documented or known: {first.message}"
+                Word.AGREES, Tier.WINDOWS, rule=rule, message=f"but for what is documented or known: {first.message}"
             )
         return whole if whole.failed else first
     if unconfirmed:
@@ -306,7 +304,7 @@ def _overall(
     if whole.word is Word.AGREES and not _vouches(whole) and vouched < ENOUGH:
         return dataclasses.replace(whole, word=Word.ABSTAINS, message="no output has elements that could be compared")
     if whole.word is Word.ABSTAINS and vouched >= ENOUGH:
-        return Verdict(Word.AGREES, "windows", message=f"in windows; end to end nobody can tell: {whole.message}")
+        return Verdict(Word.AGREES, Tier.WINDOWS, message=f"in windows; end to end nobody can tell: {whole.message}")
     return whole
 
 

@@ -13,8 +13,8 @@ from driftnet.model.operators import WEIGHTED
 from driftnet.oracle.ball_arithmetic import evaluate  # noqa: F401  (it registers the rules)
 from driftnet.oracle.ball_arithmetic.random import RANDOM
 from driftnet.oracle.ball_arithmetic.rules import RULES
-from driftnet.oracle.exact import rules
 from driftnet.oracle.exemptions import underspecified
+from driftnet.oracle.fixed_point import rules
 from driftnet.oracle.scheme import formulas
 from driftnet.targets.environments import registered, resolve
 from driftnet.targets.interface import Rule, Target

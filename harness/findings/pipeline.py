@@ -16,7 +16,7 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import Explanation, KnownIssue, Symptom, explain, symptom_of
 from driftnet.model.inspect import Case, Feed, custom_operators, validate_feed
 from driftnet.model.signature import Signature, coarse, fine, folder_name
-from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
@@ -37,10 +37,15 @@ HURRIED = 0.1
 
 HANG_CALLS = 20  # each takes its whole time limit
 
-CLEAR = {"running-error": 3.0, "sampling": 3.0, "lossless": 1.5, "artifact": 1.5, "budget": 1.5}
+CLEAR = {Tier.RUNNING_ERROR: 3.0, Tier.SAMPLING: 3.0, Tier.LOSSLESS: 1.5, Tier.ARTIFACT: 1.5, Tier.BUDGET: 1.5}
 """How many times its bound an error must be for a reduction step to count; other tiers are exact (1)."""
 
-WEAKER = ({"structure", "exact"}, {"lossless", "artifact"}, {"running-error", "sampling"}, {"budget"})
+WEAKER = (
+    {Tier.STRUCTURE, Tier.EXACT},
+    {Tier.LOSSLESS, Tier.ARTIFACT},
+    {Tier.RUNNING_ERROR, Tier.SAMPLING},
+    {Tier.BUDGET},
+)
 """Tiers, the strongest first.
 
 A failure of one may not be reduced into one of a weaker tier: a target has many small inaccuracies near poles, and a

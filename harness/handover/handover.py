@@ -23,15 +23,10 @@ import onnx
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.model import svg
+from driftnet.model.arrays import distance
 from driftnet.model.inspect import Feed, all_nodes, elements, nodes
 from driftnet.model.signature import DAMAGE
-from driftnet.model.verdict import Kind, Observation, Outcome, StageRun
-from driftnet.oracle import lossless, running_error
-from driftnet.oracle.artifact.verified import tier as artifact
-from driftnet.oracle.exact import tier as exact
-from driftnet.oracle.noise import tier as budget
-from driftnet.oracle.question import distance
-from driftnet.oracle.sampling import tier as sampling
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
 from driftnet.oracle.second_opinion import Blame
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
@@ -51,13 +46,13 @@ MOST_PRINTED = 20_000
 """Bytes of a model that is printed as text: GitHub takes 65536 characters in all."""
 
 HOW_JUDGED: Mapping[str, str] = {
-    "structure": "whether every stage ran, and the shapes, types and finiteness of the outputs",
-    exact.TIER: "on data for which every partial sum can be represented exactly, so any differing bit is an error",
-    lossless.TIER: "on data on the quantizer's own grid, so that quantizing loses nothing before the last rounding",
-    running_error.TIER: "against the bound that running-error analysis in float64 gives for each element",
-    sampling.TIER: "against the spread of results when every tensor is perturbed in its last bits",
-    artifact.TIER: "by the quantized model itself: whether it runs as written, and is the float model with roundings",
-    budget.TIER: "against the spread of results under the noise that this quantization makes",
+    Tier.STRUCTURE: "whether every stage ran, and the shapes, types and finiteness of the outputs",
+    Tier.EXACT: "on data for which every partial sum can be represented exactly, so any differing bit is an error",
+    Tier.LOSSLESS: "on data on the quantizer's own grid, so that quantizing loses nothing before the last rounding",
+    Tier.RUNNING_ERROR: "against the bound that running-error analysis in float64 gives for each element",
+    Tier.SAMPLING: "against the spread of results when every tensor is perturbed in its last bits",
+    Tier.ARTIFACT: "by the quantized model itself: whether it runs as written, and is the float model with roundings",
+    Tier.BUDGET: "against the spread of results under the noise that this quantization makes",
 }
 OF_VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NONDETERMINISTIC, Kind.STALE_STATE})
 OPINIONS: Mapping[str, str] = {
@@ -149,7 +144,7 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
 
 def as_written(saved: SavedCase, observation: Observation) -> bool:
     """Whether what is wrong is how the quantized model runs: that one is the reference then, not the float model."""
-    executed = saved.verdict.get("tier") == artifact.TIER and saved.stage == "execute"
+    executed = saved.verdict.get("tier") == Tier.ARTIFACT and saved.stage == "execute"
     return executed and isinstance((observation.artifact or {}).get("model"), bytes)
 
 

@@ -94,6 +94,20 @@ class Word(StrEnum):
 FAILURES = frozenset({Word.DIVERGES, Word.FAILS, Word.CRASHES, Word.HANGS})
 
 
+class Tier(StrEnum):
+    """The questions of the oracle. Which is asked when, and who answers it, stands in `driftnet.oracle.judge`."""
+
+    STRUCTURE = "structure"
+    EXACT = "exact"
+    LOSSLESS = "lossless"
+    RUNNING_ERROR = "running-error"
+    SAMPLING = "sampling"
+    ARTIFACT = "artifact"
+    BUDGET = "budget"
+    WINDOWS = "windows"  # all of them, of the parts of a model
+    ERROR = "error"  # none of them: the oracle itself raised
+
+
 class Kind(StrEnum):
     """What sort of finding. A crash's kind is the name of its signal, or exit-<status> where a process ended itself;
     these are the fixed ones."""
@@ -115,7 +129,7 @@ class Kind(StrEnum):
 class Verdict:
     """What the oracle says of one observation.
 
-    tier     the tier that decided ("structure", "exact", "lossless", "sampling", ...)
+    tier     the tier that decided
     stage    the stage blamed; "" when clean
     kind     a Kind, or a signal's name; "" when clean
     message  one sentence for a person: what, where, got, should be
@@ -128,7 +142,7 @@ class Verdict:
     """
 
     word: Word
-    tier: str = "structure"
+    tier: Tier = Tier.STRUCTURE
     stage: str = ""
     kind: str = ""
     message: str = ""

@@ -17,8 +17,8 @@ from driftnet.model.operators import WEIGHTED
 from driftnet.on_grid.draw import shifted, steps_of
 from driftnet.on_grid.operands import CUT, Drawn, Part, operands_for
 from driftnet.oracle.ball_arithmetic.evaluate import applied
-from driftnet.oracle.exact.fixed_point import fixed_point_of
 from driftnet.oracle.exemptions import underspecified
+from driftnet.oracle.fixed_point.fixed_point import fixed_point_of
 from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from driftnet.model.graph import Graph, Node
 from driftnet.on_grid.draw import Lattice, coarse, coarse_channels, single_valued, steps_of
-from driftnet.oracle.exact.fixed_point import fixed_point_of
+from driftnet.oracle.fixed_point.fixed_point import fixed_point_of
 from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 

@@ -27,25 +27,24 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from driftnet.model.arrays import distance, identical
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node
-from driftnet.model.verdict import Kind, Observation, Verdict, Word
-from driftnet.oracle import lossless, running_error, structure
+from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
 from driftnet.oracle.artifact.simulated import tier as simulation
 from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.ball_arithmetic import ball
 from driftnet.oracle.ball_arithmetic.quantized import along
-from driftnet.oracle.exact import rules
-from driftnet.oracle.exact import tier as exact
 from driftnet.oracle.exemptions import documented, underspecified
-from driftnet.oracle.noise import tier as budget
-from driftnet.oracle.question import Place, Question, Tier, agrees, distance, identical
-from driftnet.oracle.sampling import tier as sampling
+from driftnet.oracle.fixed_point import rules
+from driftnet.oracle.question.answers import Decide, agrees
+from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.precomputed import precomputed
 from driftnet.oracle.second_opinion import Blame, blame
+from driftnet.oracle.tiers import budget, exact, lossless, running_error, sampling, structure
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.targets.interface import Options, Target
 
@@ -130,7 +129,7 @@ def _unless_underspecified(question: Question, verdict: Verdict, words: str = ""
     """
     if verdict.word not in (Word.DIVERGES, Word.FAILS):
         return verdict
-    bounded = verdict.tier not in (running_error.TIER, artifact.TIER, structure.TIER)
+    bounded = verdict.tier not in (Tier.RUNNING_ERROR, Tier.ARTIFACT, Tier.STRUCTURE)
     blamed = {verdict.output} if verdict.output else underspecified.named(question.graph, words)
     found = underspecified.find(question.graph, question.records, blamed, bounded=bounded)
     if found is None:
@@ -143,7 +142,7 @@ def _verdicts(question: Question) -> list[Verdict]:
     """One verdict for each feed and output."""
     disputed = [p for p in question.places if not identical(*question.pair(p))]
     equal = [p for p in question.places if p not in disputed]
-    verdicts = [agrees(exact.TIER if question.pair(p)[1].size else structure.TIER, p) for p in equal]
+    verdicts = [agrees(Tier.EXACT if question.pair(p)[1].size else Tier.STRUCTURE, p) for p in equal]
     if not disputed:
         return verdicts
     if question.case.file is not None:
@@ -158,7 +157,7 @@ def _verdicts(question: Question) -> list[Verdict]:
         verdicts += _named(question, _float(_to_rounding(question), floats)).values()
         disputed = [p for p in disputed if p not in floats]
     random = [p for p in disputed if running_error.depends_on_chance(question, p)]
-    verdicts += [agrees(running_error.TIER, p, rule=running_error.RANDOM) for p in random]
+    verdicts += [agrees(Tier.RUNNING_ERROR, p, rule=running_error.RANDOM) for p in random]
     disputed = [p for p in disputed if p not in random]
     if not disputed:
         return verdicts
@@ -201,7 +200,7 @@ def _quantized(question: Question, places: Sequence[Place]) -> dict[Place, Verdi
     return verdicts | (dict(budget.decide(question, unknown)) if unknown else {})
 
 
-def _asked(tiers: Sequence[Tier], question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
+def _asked(tiers: Sequence[Decide], question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
     """The verdicts of the first tier that can tell, for each place."""
     verdicts: dict[Place, Verdict] = {}
     for tier in tiers:
@@ -265,7 +264,7 @@ def _overall(verdicts: Sequence[Verdict]) -> Verdict:
             return dataclasses.replace(max(found, key=_excess), abstained=operators)
 
     def nearness(verdict: Verdict) -> tuple[bool, float, bool]:
-        return bool(verdict.rule), _excess(verdict), verdict.tier != structure.TIER
+        return bool(verdict.rule), _excess(verdict), verdict.tier != Tier.STRUCTURE
 
     return max(verdicts, key=nearness, default=Verdict(Word.AGREES))
 

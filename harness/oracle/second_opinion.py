@@ -1,8 +1,8 @@
 """Second opinion: when a target and the reference disagree, who is wrong?
 
 onnxruntime without optimizations is one implementation among several. Two others vote on its answer: the float64 ball
-of driftnet.oracle.balls, and onnx.reference, which follows the text of the standard. None of the three is always right
-(notes of onnx.reference's own deviations: grouped ConvTranspose, some recurrent attributes, old Softmax).
+of driftnet.oracle.ball_arithmetic, and onnx.reference, which follows the text of the standard. None of the three is
+always right (notes of onnx.reference's own deviations: grouped ConvTranspose, some recurrent attributes, old Softmax).
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ from __future__ import annotations
 from enum import StrEnum
 
 import numpy as np
-from driftnet.oracle import running_error
+from driftnet.model.arrays import distance
+from driftnet.oracle.ball_arithmetic.ball import outside
+from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.question import Place, Question, distance
+from driftnet.oracle.question.question import Place, Question
 
 CLOSE = 1e-3
 """of the largest element: how near answers of one opinion are. Who is right is asked of answers that differ by more
@@ -48,9 +50,9 @@ def _in_ball(question: Question, place: Place, answer: np.ndarray) -> bool | Non
     """Whether `answer` lies in the ball; None where there is no ball that could tell."""
     evaluation = evaluate(question.graph, question.case.feeds[place[0]])
     ball = evaluation.balls.get(place[1])
-    if ball is None or ball.shape != answer.shape or running_error.is_ill(ball):
+    if ball is None or ball.shape != answer.shape or is_ill(ball):
         return None
-    return not running_error.outside(ball, answer).any()
+    return not outside(ball, answer).any()
 
 
 def _close(a: np.ndarray, b: np.ndarray) -> bool:

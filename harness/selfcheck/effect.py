@@ -19,12 +19,12 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from driftnet.model import graph
+from driftnet.model.arrays import distance, identical
 from driftnet.model.graph import Values
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation
 from driftnet.oracle.ball_arithmetic.random import is_random
 from driftnet.oracle.exemptions import underspecified
-from driftnet.oracle.question import distance, identical
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.selfcheck.mutant import Mutant
 from onnx import ModelProto

@@ -26,7 +26,7 @@ from driftnet.generators import bulk
 from driftnet.generators.building.profile import CONSTANT_OPERANDS
 from driftnet.model.graph import Values
 from driftnet.model.inspect import Case
-from driftnet.model.verdict import Observation, Verdict, Word
+from driftnet.model.verdict import Observation, Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
 from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
@@ -45,7 +45,6 @@ PLANTS: Mapping[str, Mutant] = {
     for found in vars(module).values()
     if isinstance(found, Mutant)
 }
-ERROR = "error"
 CONSTRUCTED_SHARE = 0.5
 LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
 """Shares of the effective cases that are to be detected."""
@@ -191,12 +190,12 @@ def _is_known(trial: Trial, runner: Runner, known_issues: Sequence[KnownIssue]) 
 
 
 def _judge(trial: Trial, seen: Observation, installed: Installed, runner: Runner) -> Verdict:
-    """The verdict; an abstention of the tier ERROR where the oracle itself raises: one case must not end the others."""
+    """The verdict; an abstention of Tier.ERROR where the oracle itself raises: one case must not end the others."""
     options = recipe.effective(installed.target, trial.recipe)
     try:
         return judge(trial.case, seen, target=installed.target, options=options, reference=runner.reference)
     except Exception as e:
-        return Verdict(Word.ABSTAINS, ERROR, message=f"{type(e).__name__}: {e}")
+        return Verdict(Word.ABSTAINS, Tier.ERROR, message=f"{type(e).__name__}: {e}")
 
 
 def _judged(trial: Trial, verdict: Verdict) -> Judged:
@@ -250,7 +249,7 @@ def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
         },
         "constructed": _detection([judged for judged in everything if judged.constructed]),
         **_detection(everything),
-        "errors": [judged.as_json() for judged in everything if judged.verdict.tier == ERROR],
+        "errors": [judged.as_json() for judged in everything if judged.verdict.tier == Tier.ERROR],
         "clean": {
             "cases": sum(count.clean for count in counts.values()),
             "set_aside": sum(count.set_aside for count in counts.values()),

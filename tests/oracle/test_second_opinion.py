@@ -1,7 +1,7 @@
 """The second opinion says who is wrong."""
 
 import numpy as np
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 from driftnet.oracle.second_opinion import Blame, blame
 from onnx import TensorProto, helper
 

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from driftnet.cli import main as cli
 from driftnet.cli.report import tables
-from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
+from driftnet.model.verdict import Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.selfcheck import converter, mutant, quantizer, rewrites, runtime, selfcheck
 from driftnet.selfcheck.effect import is_effective
 from driftnet.selfcheck.selfcheck import PLANTS, Count, Judged
@@ -185,7 +185,7 @@ def test_the_command_says_what_was_detected_by_kind_and_by_tier(capsys):
 
 def made(detected, missed=0, raised=()):
     verdicts = [Verdict(Word.FAILS)] * detected + [Verdict(Word.AGREES)] * missed
-    verdicts += [Verdict(Word.ABSTAINS, selfcheck.ERROR, message=message) for message in raised]
+    verdicts += [Verdict(Word.ABSTAINS, Tier.ERROR, message=message) for message in raised]
     return Count([Judged("mnn", {"quantize": "none"}, {}, False, verdict) for verdict in verdicts], clean=9)
 
 

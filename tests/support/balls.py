@@ -9,10 +9,9 @@ import numpy as np
 from driftnet.generators.bulk import case
 from driftnet.model import graph
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Ball, exact
+from driftnet.oracle.ball_arithmetic.ball import Ball, exact, outside
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
-from driftnet.oracle.running_error import outside
 from driftnet.run.runner import Runner
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from driftnet.model.case import Case
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.oracle.judge import judge
-from driftnet.oracle.question import Question, Tier
+from driftnet.oracle.question.answers import Decide
+from driftnet.oracle.question.question import Question
 from driftnet.run.runner import Runner
 from driftnet.targets.interface import Rule, Scheme, StageError, Target
 
@@ -42,7 +43,7 @@ def verdict(runner: Runner, case: Case, *outputs: Mapping[str, np.ndarray], sche
     return judge(case, observed(*outputs), target=target(scheme), options={}, reference=runner.reference)
 
 
-def asked(tier: Tier, runner: Runner, case: Case, *outputs: Mapping[str, np.ndarray]) -> Verdict:
+def asked(tier: Decide, runner: Runner, case: Case, *outputs: Mapping[str, np.ndarray]) -> Verdict:
     """What one tier alone says of the output that is furthest from right."""
     question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference)
     verdicts = list(tier(question, question.places).values())

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from driftnet.model.graph import Graph, Node, captured
 from driftnet.oracle.artifact.verified.format import CONTRIB, QUANTISED
 from driftnet.oracle.artifact.verified.tier import kept_by
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 
 
 def untouched(question: Question) -> frozenset[str]:

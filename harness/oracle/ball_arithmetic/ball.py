@@ -23,6 +23,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+from driftnet.model.arrays import distance
 
 Array = np.ndarray
 Number = Array | float
@@ -229,3 +230,8 @@ def undecided_where(mask: Array, ball: Ball) -> Ball:
     mask = np.broadcast_to(mask, ball.shape)
     radius = np.where(mask, np.inf, ball.error)
     return Ball(np.where(mask, 0.0, ball.numbers), radius, ball.dtype)
+
+
+def outside(ball: Ball, x: np.ndarray) -> np.ndarray:
+    """Where `x`, of the ball's shape, is no right answer."""
+    return np.asarray(distance(x, ball.midpoint) > ball.error)

@@ -17,13 +17,14 @@ from dataclasses import replace
 
 import numpy as np
 from driftnet.model.graph import Graph, Node, Values
-from driftnet.model.verdict import Verdict
-from driftnet.oracle.artifact.verified.dequantized import folded
-from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, widened
+from driftnet.model.verdict import Tier, Verdict
+from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, outside, widened
+from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
-from driftnet.oracle.question import Place, Question, abstains, agrees
-from driftnet.oracle.running_error import is_ill, outside
+from driftnet.oracle.question.answers import abstains, agrees
+from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.scheme.precomputed import folded
 
 BIAS, ROWS, NARROW = "bias-quantization", "int8-matmul", "int64-in-int32"
 SMALLEST_BLOCK = 16
@@ -33,7 +34,7 @@ WRAPPED = "driftnet.Wrapped"
 """What 32 bits hold of a tensor of 64-bit integers; any other as it is."""
 
 
-def excuse(question: Question, graph: Graph, place: Place, tier: str) -> Verdict | None:
+def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdict | None:
     """What `tier` says of an output that is wrong of `graph`, but right of what is documented to be run for it.
 
     It agrees, or where that rounds so much that nothing could be wrong, abstains, by the rules' names. None where the

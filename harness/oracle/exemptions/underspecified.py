@@ -215,7 +215,8 @@ RULES = (
     Contested(
         "result of which the standard says too little",
         "how integers are interpolated or averaged, how a float is written, the order of what is not sorted, and what "
-        "else raises Open in harness/oracle/balls: onnxruntime and onnx.reference differ, or editions of the standard",
+        "else raises Open in harness/oracle/ball_arithmetic: onnxruntime and onnx.reference differ, or editions of "
+        "the standard",
         partial(_no_answer, OPEN),
         bounded=True,
     ),

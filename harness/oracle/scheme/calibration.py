@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from driftnet.model.graph import Values
-from driftnet.oracle.artifact.simulated.artifact import read
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
+from driftnet.oracle.scheme.artifact_trace import read
 from driftnet.targets.interface import Scheme
 
 

@@ -7,15 +7,19 @@ way may be rounded otherwise by a converter.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Container
 
 import numpy as np
 import onnx
-from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Ball
+from driftnet.model.graph import Graph, Node
+from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.random import is_random
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 from onnx import GraphProto, numpy_helper
+
+FOLDING_ERROR = 1e-5
+"""of the largest element, or of 1: what folding may make of a constant"""
 
 
 def precomputed(question: Question) -> Question:
@@ -50,3 +54,49 @@ def _is_determined(node: Node, question: Question) -> bool:
     nested = any(isinstance(value, GraphProto) for value in node.attributes.values())
     arrays = all(name in question.records[0] and name not in question.graph.outputs for name in node.outputs if name)
     return any(node.inputs) and arrays and not nested and not is_random(node, question.graph)
+
+
+def folded(graph: Graph) -> dict[str, np.ndarray]:
+    """The constants of `graph`, and what is computed from nothing but constants: not what hangs on a rounding there."""
+    constants = dict(graph.constants)
+    known, nodes = set(constants), []
+    for node in graph.nodes:
+        if is_constant(node, known):
+            nodes.append(node)
+            known.update(node.outputs)
+    if nodes:
+        part = Graph(tuple(nodes), graph.constants, graph.initializers, (), (), graph.opset)
+        balls = evaluate(part, {}).balls
+        vague: set[str] = set()
+        for node in reversed(nodes):
+            made = {name: ball for name in node.outputs if isinstance(ball := balls.get(name), Ball)}
+            if not vague.isdisjoint(made) or not all(_is_sharp(ball) for ball in made.values()):
+                vague.update(node.inputs)
+            else:
+                constants |= {name: _own(ball) for name, ball in made.items()}
+    return constants
+
+
+def _is_sharp(ball: Ball) -> bool:
+    """Whether two ways of computing a constant give the same: not Floor of what is nearly a whole number."""
+    if ball.radius is None:
+        return True
+    share = max(FOLDING_ERROR, 64 * format_of(ball.dtype).unit) if is_float(ball.dtype) else 0.0
+    size = np.abs(ball.numbers).max(initial=1.0, where=np.isfinite(ball.numbers))
+    return bool((ball.error <= share * size).all())
+
+
+def _own(ball: Ball) -> np.ndarray:
+    return np.asarray(ball.midpoint.astype(ball.dtype))
+
+
+def is_constant(node: Node, known: Container[str]) -> bool:
+    """Whether the results of `node` do not depend on the inputs, given the tensors that do not."""
+    # A subgraph may read tensors that are no operands, and an operator without operands may be random.
+    closed = not any(isinstance(value, GraphProto) for value in node.attributes.values())
+    return (
+        closed
+        and any(node.inputs)
+        and all(name in known for name in node.inputs if name)
+        and not node.op.startswith("Random")
+    )

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 from driftnet.model import graph as graphs
-from driftnet.oracle.artifact.verified.dequantized import folded
 from driftnet.oracle.artifact.verified.ranges import Calibration
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.ball import exact
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.scheme.precomputed import folded
 from onnx import TensorProto, helper
 
 from tests.oracle.artifact.test_verified import CODES, CONSTANTS, DYNAMIC, QDQ, RNG, WS, XS, B, W, X, model, problems

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
-from driftnet.oracle.artifact.simulated import artifact as told
 from driftnet.oracle.artifact.simulated import tier as simulation
 from driftnet.oracle.artifact.simulated import trace
 from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.judge import judge
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
+from driftnet.oracle.scheme import artifact_trace as told
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import canonical, effective

@@ -17,7 +17,7 @@ from driftnet.oracle.artifact.verified.ranges import Calibration
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper, numpy_helper
 

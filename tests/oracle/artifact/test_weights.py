@@ -8,7 +8,7 @@ from driftnet.model import graph
 from driftnet.model.verdict import Word
 from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.judge import judge
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import canonical, effective

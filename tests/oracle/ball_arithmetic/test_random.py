@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from driftnet.model.verdict import Word
-from driftnet.oracle import running_error
+from driftnet.oracle.tiers import running_error
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper
 

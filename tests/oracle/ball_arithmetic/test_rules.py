@@ -5,9 +5,8 @@ import pytest
 from driftnet.generators import bulk
 from driftnet.model import graph
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Ball, between, hull, rounded
+from driftnet.oracle.ball_arithmetic.ball import Ball, between, hull, outside, rounded
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.running_error import outside
 
 from tests.support.balls import apply, survey
 

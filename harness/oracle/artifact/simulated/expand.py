@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from driftnet.oracle.artifact.simulated.artifact import Operation, Trace
 from driftnet.oracle.artifact.simulated.trace import LAYER, Grids, Region, inside
+from driftnet.oracle.scheme.artifact_trace import Operation, Trace
 
 ROUNDED = "artifact.Rounded"
 """The operator that puts a tensor, known to `slack` only, on the attribute `grids`, up to `steps` codes off."""

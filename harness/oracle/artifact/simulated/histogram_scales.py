@@ -16,15 +16,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from driftnet.model.verdict import Kind, Verdict, Word
-from driftnet.oracle.artifact.simulated.artifact import Grid, Trace
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.artifact.simulated.trace import Region
 from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
+from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 from driftnet.oracle.scheme.calibration import NOTHING
 
-TIER = "artifact"
+TIER = Tier.ARTIFACT
 FLOAT_ERROR = 1e-6  # of a scale: it is computed in float32
 
 

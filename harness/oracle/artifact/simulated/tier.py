@@ -19,25 +19,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from driftnet.model.arrays import distance
 from driftnet.model.graph import Graph, Node
-from driftnet.model.verdict import Kind, Verdict
-from driftnet.oracle.artifact.simulated import artifact as told
+from driftnet.model.verdict import Kind, Tier, Verdict
 from driftnet.oracle.artifact.simulated import histogram_scales
 from driftnet.oracle.artifact.simulated import trace as tracing
 from driftnet.oracle.artifact.simulated import weights as layers
-from driftnet.oracle.artifact.simulated.artifact import Grid, Trace
 from driftnet.oracle.artifact.simulated.expand import ROUNDED, expand, rounding
 from driftnet.oracle.artifact.simulated.histogram_scales import Histogram
 from driftnet.oracle.artifact.simulated.trace import Grids, Region
 from driftnet.oracle.artifact.simulated.weights import Layer, Weights
-from driftnet.oracle.ball_arithmetic.ball import Ball, between, format_of, hull, is_float, undecided_where, widened
+from driftnet.oracle.ball_arithmetic.ball import (
+    Ball,
+    between,
+    format_of,
+    hull,
+    is_float,
+    outside,
+    undecided_where,
+    widened,
+)
+from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
-from driftnet.oracle.exact import rules
-from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
-from driftnet.oracle.running_error import is_ill, outside
+from driftnet.oracle.fixed_point import rules
+from driftnet.oracle.question.answers import abstains, agrees, diverges
+from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.scheme import artifact_trace as told
+from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 
-TIER = "artifact"
+TIER = Tier.ARTIFACT
 UNKNOWN = "artifact.Unknown."
 """before the name of an operator: what becomes of its result is not known"""
 SHOWN = "artifact.Shown"

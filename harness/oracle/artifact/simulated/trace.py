@@ -15,8 +15,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.graph import Graph, Values
-from driftnet.oracle.artifact.simulated.artifact import Grid, Operation, Trace
-from driftnet.oracle.exact import rules
+from driftnet.oracle.fixed_point import rules
+from driftnet.oracle.scheme.artifact_trace import Grid, Operation, Trace
 
 UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
 LAYER = "layer"

@@ -21,12 +21,12 @@ import numpy as np
 from driftnet.model import graph
 from driftnet.model.graph import Graph, Node
 from driftnet.model.operators import AFFINE
-from driftnet.model.verdict import Kind, Verdict, Word
-from driftnet.oracle.question import Question
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
 
-TIER = "artifact"
+TIER = Tier.ARTIFACT
 HALF_STEP = 0.5 * (1 + 2e-4)
 SCALE_ERROR = 2e-5  # of 100 right ones none was off by 1e-5
 FLOAT_ERROR = 1e-6

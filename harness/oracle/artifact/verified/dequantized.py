@@ -8,11 +8,9 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from driftnet.model import graph as graphs
-from driftnet.model.graph import Graph, Node
-from driftnet.oracle.artifact.verified.format import MOVEMENT, Artifact, Format, Use, is_constant, spread
+from driftnet.model.graph import Node
+from driftnet.oracle.artifact.verified.format import MOVEMENT, Artifact, Format, Use, spread
 from driftnet.oracle.ball_arithmetic.ball import NARROW, Ball, Undecided, exact, format_of, is_float, value, widened
-from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.operands import moved
 from driftnet.oracle.ball_arithmetic.quantized import code_range
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
@@ -22,8 +20,6 @@ PREFIXES = ("", "InsertedPrecisionFreeCast_")
 SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
 """what quantizers, and optimizers before them, add to the name of a tensor"""
 FLOAT = np.dtype(np.float32)
-FOLDING_ERROR = 1e-5
-"""of the largest element, or of 1: what folding may make of a constant"""
 
 
 def spellings(name: str) -> Iterator[str]:
@@ -215,37 +211,3 @@ def apply(node: Node, operands: list[Ball | None], opset: int) -> list[Any]:
 
 def _no_subgraph(proto: Any, operands: Any) -> Any:
     raise Undecided("subgraphs are not entered")
-
-
-def folded(graph: Graph) -> dict[str, np.ndarray]:
-    """The constants of `graph`, and what is computed from nothing but constants: not what hangs on a rounding there."""
-    constants = dict(graph.constants)
-    known, nodes = set(constants), []
-    for node in graph.nodes:
-        if is_constant(node, known):
-            nodes.append(node)
-            known.update(node.outputs)
-    if nodes:
-        part = graphs.Graph(tuple(nodes), graph.constants, graph.initializers, (), (), graph.opset)
-        balls = evaluate(part, {}).balls
-        vague: set[str] = set()
-        for node in reversed(nodes):
-            made = {name: ball for name in node.outputs if isinstance(ball := balls.get(name), Ball)}
-            if not vague.isdisjoint(made) or not all(_is_sharp(ball) for ball in made.values()):
-                vague.update(node.inputs)
-            else:
-                constants |= {name: _own(ball) for name, ball in made.items()}
-    return constants
-
-
-def _is_sharp(ball: Ball) -> bool:
-    """Whether two ways of computing a constant give the same: not Floor of what is nearly a whole number."""
-    if ball.radius is None:
-        return True
-    share = max(FOLDING_ERROR, 64 * format_of(ball.dtype).unit) if is_float(ball.dtype) else 0.0
-    size = np.abs(ball.numbers).max(initial=1.0, where=np.isfinite(ball.numbers))
-    return bool((ball.error <= share * size).all())
-
-
-def _own(ball: Ball) -> np.ndarray:
-    return np.asarray(ball.midpoint.astype(ball.dtype))

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from driftnet.model.arrays import distance
 from driftnet.model.graph import Graph, Values, captured
 from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
 from driftnet.oracle.artifact.verified.format import DEQUANTIZE, Artifact, Piece, Use
-from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, format_of
+from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, format_of, outside
+from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.exemptions import saturation
-from driftnet.oracle.question import distance
-from driftnet.oracle.running_error import is_ill, outside
 
 SATURATING = frozenset({"Conv", "Gemm", "MatMul"})
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from onnx import GraphProto, TensorProto
+from onnx import TensorProto
 
 CONTRIB = "com.microsoft."
 QUANTIZE = frozenset({"QuantizeLinear", CONTRIB + "QuantizeLinear"})
@@ -170,18 +170,6 @@ QUANTISED = (
 """operators that a float model has only where it is quantized already"""
 
 OWN_ATTRIBUTES = frozenset({"channels_last", "opset"})
-
-
-def is_constant(node: Node, known: Container[str]) -> bool:
-    """Whether the results of `node` do not depend on the inputs, given the tensors that do not."""
-    # A subgraph may read tensors that are no operands, and an operator without operands may be random.
-    closed = not any(isinstance(value, GraphProto) for value in node.attributes.values())
-    return (
-        closed
-        and any(node.inputs)
-        and all(name in known for name in node.inputs if name)
-        and not node.op.startswith("Random")
-    )
 
 
 def spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:

@@ -32,9 +32,9 @@ from driftnet.oracle.artifact.verified.format import (
     Piece,
     Rounding,
     Use,
-    is_constant,
 )
 from driftnet.oracle.artifact.verified.unfuse import unfused
+from driftnet.oracle.scheme.precomputed import is_constant
 
 
 def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: False) -> Artifact:

@@ -16,9 +16,9 @@ from functools import partial
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.artifact.verified import parameters, topology
-from driftnet.oracle.artifact.verified.dequantized import COPY, PREFIXES, Numbers, Problem, folded, spellings
+from driftnet.oracle.artifact.verified.dequantized import COPY, PREFIXES, Numbers, Problem, spellings
 from driftnet.oracle.artifact.verified.equalization import inserted
 from driftnet.oracle.artifact.verified.execution import Execution, execution, saturates
 from driftnet.oracle.artifact.verified.format import MOVEMENT, QUANTISED, Artifact
@@ -31,9 +31,11 @@ from driftnet.oracle.ball_arithmetic.ball import Ball, exact
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.ball_arithmetic.random import is_random
 from driftnet.oracle.exemptions import documented, saturation
-from driftnet.oracle.question import Place, Question, abstains, agrees
+from driftnet.oracle.question.answers import abstains, agrees
+from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.scheme.precomputed import folded
 
-TIER = "artifact"
+TIER = Tier.ARTIFACT
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from driftnet.model.graph import Graph, Node, captured
 from driftnet.model.operators import AFFINE
-from driftnet.oracle.artifact.verified.dequantized import FOLDING_ERROR, Numbers, Problem, apply
+from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem, apply
 from driftnet.oracle.artifact.verified.format import SHAPES, Use
 from driftnet.oracle.artifact.verified.match import RANGES, RESHAPING, How, Matching, Pair
 from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
@@ -24,6 +24,7 @@ from driftnet.oracle.artifact.verified.names import same_attributes, without_bod
 from driftnet.oracle.artifact.verified.view import MOVED_BOUND, Sight
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
 from driftnet.oracle.ball_arithmetic.operands import moved
+from driftnet.oracle.scheme.precomputed import FOLDING_ERROR
 from onnx import GraphProto
 
 REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})

@@ -12,18 +12,13 @@ from collections.abc import Sequence
 
 import numpy as np
 from driftnet.model import external_data
-from driftnet.model.graph import Node, nested
-from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
-from driftnet.oracle.question import Place, Question, abstains, diverges
+from driftnet.oracle.question.answers import abstains, diverges
+from driftnet.oracle.question.poles import DATA_DEPENDENT, poles
+from driftnet.oracle.question.question import Place, Question
 from driftnet.targets.interface import Target
 
-TIER = "structure"
-DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
-POLES = frozenset(
-    {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "LpNormalization", "Mod", "Pow", "ReduceLogSum", "Reciprocal"}
-    | {"Sqrt", "Tan"}
-)
 LONGEST = 1000
 """Characters of a system's words that are kept. What an error is about stands at their end: onnxruntime begins with the
 status, the node, and the source file and signature of the function that found it."""
@@ -52,7 +47,7 @@ def failed_stage(observation: Observation, target: Target) -> Verdict | None:
     for rule in target.refusals:
         if rule.stage == run.stage and (found := rule.matches(f"{run.message}\n{run.log}")):
             message = f"{target.name} does not support this: {found.group(0).strip()}"
-            return Verdict(Word.REJECTS, TIER, run.stage, message=message, rule=rule.name)
+            return Verdict(Word.REJECTS, Tier.STRUCTURE, run.stage, message=message, rule=rule.name)
     return _blame(run, Word.FAILS, Kind.ERROR, f"{target.name} failed in {run.stage}{said}")
 
 
@@ -65,7 +60,7 @@ def misshapen(question: Question) -> Verdict | None:
         got, expected = question.pair((feed, name))
         if got.shape != expected.shape:
             if undecided := _data_dependent_shape(question, (feed, name)):
-                return abstains(TIER, (feed, name), f"the shape of {what} depends on rounding", undecided)
+                return abstains(Tier.STRUCTURE, (feed, name), f"the shape of {what} depends on rounding", undecided)
             message = f"{what} has shape {list(got.shape)}, should be {list(expected.shape)}"
             return _divergence(Word.DIVERGES, Kind.WRONG_SHAPE, message, (feed, name))
         if got.dtype != expected.dtype:
@@ -82,7 +77,7 @@ def nonsense(question: Question) -> Verdict | None:
             continue
         wrong = np.isfinite(expected) & ~np.isfinite(got)
         if wrong.any() and not poles(question, place):
-            return diverges(TIER, question, place, wrong, np.zeros(()))
+            return diverges(Tier.STRUCTURE, question, place, wrong, np.zeros(()))
     return None
 
 
@@ -91,20 +86,8 @@ def of_large(question: Question, places: Sequence[Place]) -> list[Verdict]:
     if found := nonsense(question):
         return [found]
     why = f"no tier reads weights of {external_data.outside(question.case.proto) / 2**30:.1f} GiB"
-    return [abstains(TIER, place, why, sorted({node.op for node in question.graph.nodes})) for place in places]
-
-
-def poles(question: Question, place: Place) -> list[str]:
-    """The operators before a place, in subgraphs too, that may turn finite operands that moved a little into NaN or
-    infinity."""
-    graph = question.graph
-    return [node.op for node in nested(graph.ancestors(place[1]), graph.opset) if _has_pole(node)]
-
-
-def _has_pole(node: Node) -> bool:
-    if node.op in ("InstanceNormalization", "LayerNormalization", "GroupNormalization", "BatchNormalization"):
-        return bool(node.attributes.get("epsilon", 1e-5) == 0)
-    return node.op in POLES
+    operators = [node.op for node in question.graph.nodes]
+    return [abstains(Tier.STRUCTURE, place, why, operators) for place in places]
 
 
 def _data_dependent_shape(question: Question, place: Place) -> list[str]:
@@ -129,8 +112,8 @@ def _said(run: StageRun, complaint: str) -> str:
 
 
 def _blame(run: StageRun, word: Word, kind: str, message: str) -> Verdict:
-    return Verdict(word, TIER, run.stage, kind, message)
+    return Verdict(word, Tier.STRUCTURE, run.stage, kind, message)
 
 
 def _divergence(word: Word, kind: Kind, message: str, place: Place) -> Verdict:
-    return Verdict(word, TIER, "execute", kind, message, feed=place[0], output=place[1])
+    return Verdict(word, Tier.STRUCTURE, "execute", kind, message, feed=place[0], output=place[1])

@@ -16,7 +16,7 @@ import numpy as np
 from driftnet.model.graph import Graph, Node, Values
 from driftnet.oracle.ball_arithmetic.ball import Ball, is_float
 from driftnet.oracle.ball_arithmetic.evaluate import applied
-from driftnet.oracle.exact.fixed_point import (
+from driftnet.oracle.fixed_point.fixed_point import (
     NOTHING,
     NUMERIC,
     FixedPoint,

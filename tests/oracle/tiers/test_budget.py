@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from driftnet.model.case import Case
 from driftnet.model.verdict import Kind, Word
-from driftnet.oracle.noise import model as noise
-from driftnet.oracle.noise import tier as budget
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
+from driftnet.oracle.scheme import noise
 from driftnet.oracle.scheme.calibration import Step, steps, told
+from driftnet.oracle.tiers import budget
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import effective

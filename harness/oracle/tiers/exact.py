@@ -14,13 +14,14 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from driftnet.model.verdict import Verdict
-from driftnet.oracle.exact.fixed_point import FixedPoint, fixed_point_of
-from driftnet.oracle.exact.rules import RULES, WITHOUT_ARITHMETIC, Application, UnrecordedError
+from driftnet.model.arrays import distance, identical
+from driftnet.model.verdict import Tier, Verdict
 from driftnet.oracle.exemptions import underspecified
-from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges, identical
+from driftnet.oracle.fixed_point.fixed_point import FixedPoint, fixed_point_of
+from driftnet.oracle.fixed_point.rules import RULES, WITHOUT_ARITHMETIC, Application, UnrecordedError
+from driftnet.oracle.question.answers import abstains, agrees, diverges
+from driftnet.oracle.question.question import Place, Question
 
-TIER = "exact"
 INEXACT_KERNEL = "inexact-kernel"
 ROUNDING = 2.0**-14  # of the largest partial sum: what kernels that trade accuracy for speed (Winograd) may be off
 
@@ -34,11 +35,11 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
             error = distance(*question.pair(place))
             if place[1] not in known:
                 operators = [n.op for n in question.graph.ancestors(place[1]) if not known.keys() & set(n.outputs)]
-                verdicts[place] = abstains(TIER, place, "an operation may round", operators)
+                verdicts[place] = abstains(Tier.EXACT, place, "an operation may round", operators)
             elif not error.any():
-                verdicts[place] = agrees(TIER, place)
+                verdicts[place] = agrees(Tier.EXACT, place)
             else:
-                verdict = diverges(TIER, question, place, error > 0, np.zeros(()))
+                verdict = diverges(Tier.EXACT, question, place, error > 0, np.zeros(()))
                 excusable = _computed(question, place) and error.max() <= ROUNDING * known[place[1]].size
                 verdicts[place] = dataclasses.replace(verdict, rule=INEXACT_KERNEL if excusable else "")
     return verdicts

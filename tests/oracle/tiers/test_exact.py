@@ -10,10 +10,10 @@ from driftnet.model.graph import with_values
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.ball_arithmetic.ball import Ball, is_float
 from driftnet.oracle.ball_arithmetic.evaluate import applied
-from driftnet.oracle.exact import tier as exact
-from driftnet.oracle.exact.fixed_point import FixedPoint, fixed_point_of
-from driftnet.oracle.exact.rules import RULES
-from driftnet.oracle.question import Question
+from driftnet.oracle.fixed_point.fixed_point import FixedPoint, fixed_point_of
+from driftnet.oracle.fixed_point.rules import RULES
+from driftnet.oracle.question.question import Question
+from driftnet.oracle.tiers import exact
 from onnx import TensorProto, helper
 
 from tests.support.models import case, grid, grouped_conv_transpose_and_norm

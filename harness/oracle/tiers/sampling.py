@@ -20,15 +20,16 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
+from driftnet.model.arrays import distance
 from driftnet.model.graph import Node, Values
 from driftnet.model.inspect import Case
-from driftnet.model.verdict import Verdict, Word
+from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.oracle.ball_arithmetic.approximations import APPROXIMATIONS
 from driftnet.oracle.ball_arithmetic.ball import format_of
-from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
+from driftnet.oracle.question.answers import abstains, agrees, diverges
+from driftnet.oracle.question.question import Place, Question
 from onnx import helper
 
-TIER = "sampling"
 FACTOR = 10.0  # what float64 arithmetic gives reaches .44 of the bound, at most, in 1600 generated outputs
 ILL, ILL_SHARE = 0.1, 0.1
 GROSS = 100.0  # times the bound: no further sample would explain it
@@ -61,7 +62,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 def _judge(question: Question, place: Place, samples: Sequence[np.ndarray], moved: np.ndarray) -> Verdict:
     got, expected = question.pair(place)
     if any(sample.shape != expected.shape for sample in samples):
-        return abstains(TIER, place, "rounding changes the shape", _operators(question, place))
+        return abstains(Tier.SAMPLING, place, "rounding changes the shape", _operators(question, place))
     spread = np.zeros(expected.shape)
     for sample in samples:
         spread = np.maximum(spread, distance(sample, expected))
@@ -73,17 +74,17 @@ def _judge(question: Question, place: Place, samples: Sequence[np.ndarray], move
         ill, beside = spread + moved > 0, 0.0
         bound = np.where(ill, np.inf, 0.0)
     if ill.size and ill.mean() > ILL_SHARE:
-        return abstains(TIER, place, "rounding moves it too far", _operators(question, place))
+        return abstains(Tier.SAMPLING, place, "rounding moves it too far", _operators(question, place))
     error = distance(got, expected)
     wrong = error > bound
     if wrong.any():
-        return diverges(TIER, question, place, wrong, bound)
+        return diverges(Tier.SAMPLING, question, place, wrong, bound)
     nearest = np.min([distance(run, got) for run in (*samples, expected)], axis=0)
     if (ill & (nearest > beside)).any():
-        return abstains(TIER, place, "some of it may be anything", _operators(question, place))
+        return abstains(Tier.SAMPLING, place, "some of it may be anything", _operators(question, place))
     worst = int(np.argmax(error)) if error.size else 0
     evidence = {"error": float(error.flat[worst]), "bound": float(bound.flat[worst])} if error.size else {}
-    return agrees(TIER, place, **evidence)
+    return agrees(Tier.SAMPLING, place, **evidence)
 
 
 def _bound(question: Question, place: Place, size: np.ndarray, spread: np.ndarray) -> np.ndarray:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from driftnet.model.verdict import Kind, Word
-from driftnet.oracle import running_error
+from driftnet.oracle.tiers import running_error
 from onnx import TensorProto, helper
 
 from tests.support.models import case

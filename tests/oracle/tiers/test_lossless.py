@@ -11,11 +11,11 @@ from driftnet.model import graph
 from driftnet.model.case import Case
 from driftnet.model.verdict import Kind, Word
 from driftnet.on_grid.construct import construct
-from driftnet.oracle import lossless
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.judge import judge
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import calibration, formulas
+from driftnet.oracle.tiers import lossless
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Rule, Scheme
 from driftnet.targets.recipe import effective

@@ -22,16 +22,17 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from driftnet.model.arrays import distance
 from driftnet.model.graph import Node, Values
 from driftnet.model.operators import RECURRENT, WEIGHTED
-from driftnet.model.verdict import Kind, Verdict
+from driftnet.model.verdict import Kind, Tier, Verdict
 from driftnet.oracle.exemptions import saturation, underspecified
-from driftnet.oracle.question import Place, Question, abstains, agrees, distance, diverges
+from driftnet.oracle.question.answers import abstains, agrees, diverges
+from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import calibration, formulas
 from driftnet.oracle.scheme.calibration import Step
 from driftnet.targets.interface import Scheme
 
-TIER = "lossless"
 HALF_STEP = 0.501  # half a step, and what float rounding moves a code (see ON_GRID)
 ONE_STEP = 1.001  # a kernel that truncates, or rounds once more; of a kind of its own
 ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
@@ -80,7 +81,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         nodes = question.graph.ancestors(place[1])
         lossy = runs[place[0]].lossy(nodes) if runs and nodes else [node.op for node in nodes]
         if lossy or not nodes:
-            verdicts[place] = abstains(TIER, place, "quantizing loses something", lossy)
+            verdicts[place] = abstains(Tier.LOSSLESS, place, "quantizing loses something", lossy)
         else:
             verdicts[place] = _judge(runs[place[0]], place, nodes)
     return verdicts
@@ -195,10 +196,10 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
         error = error if unfused is None or (unfused > bound).any() else unfused
     evidence = {"error": float(error.max(initial=0.0)), "bound": float(bound.max(initial=0.0))}
     if not (error > bound).any():
-        return agrees(TIER, place, **evidence)
+        return agrees(Tier.LOSSLESS, place, **evidence)
     if saturation.RULE in question.exceptions and any(_saturates(run, node) for node in nodes):
-        return agrees(TIER, place, **evidence, rule=saturation.RULE)
-    verdict = diverges(TIER, question, place, error > bound, bound)
+        return agrees(Tier.LOSSLESS, place, **evidence, rule=saturation.RULE)
+    verdict = diverges(Tier.LOSSLESS, question, place, error > bound, bound)
     one_step = not on_grid and bool((error <= ONE_STEP * step + slack).all())
     return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP) if one_step else verdict
 

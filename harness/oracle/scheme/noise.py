@@ -21,7 +21,7 @@ import onnx
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Values
 from driftnet.model.operators import RECURRENT
-from driftnet.oracle.question import Question
+from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import calibration, formulas
 from driftnet.targets.interface import Scheme
 from onnx import NodeProto, helper, numpy_helper

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from driftnet.model.verdict import Kind, Word
-from driftnet.oracle.sampling import tier as sampling
+from driftnet.oracle.tiers import sampling
 from onnx import TensorProto, helper
 
 from tests.support.models import case

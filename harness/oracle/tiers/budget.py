@@ -20,15 +20,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from driftnet.model.arrays import distance
 from driftnet.model.graph import Values
 from driftnet.model.operators import WEIGHTED
-from driftnet.model.verdict import Kind, Verdict, Word
-from driftnet.oracle import structure
-from driftnet.oracle.noise.model import Noise, of_scheme, sampled
-from driftnet.oracle.question import Place, Question, abstains, agrees, distance
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.oracle.question.answers import abstains, agrees
+from driftnet.oracle.question.poles import poles
+from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
+from driftnet.oracle.scheme.noise import Noise, of_scheme, sampled
 
-TIER = "budget"
 FLAG = 2.0  # right quantizers reach .9 in 99 % of 1300 places, 1.3 at most
 SAMPLES = (12, 24, 48, 96)
 DROWNED = 2.0  # times L2 of the result: 3 of 1000 generated places
@@ -52,7 +53,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     if question.scheme is None:
         return {place: _cannot_tell(question, place, "nothing is quantized") for place in places}
     noise = of_scheme(question, question.scheme)
-    verdicts = {place: agrees(TIER, place) for place in places if _within_half_a_step(question, place, noise)}
+    verdicts = {place: agrees(Tier.BUDGET, place) for place in places if _within_half_a_step(question, place, noise)}
     for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
         verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros")
     disputed = [place for place in places if place not in verdicts]
@@ -84,10 +85,10 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
         return _cannot_tell(question, place, "noise changes the shape")
     if expected.dtype.kind != "f":
         right = np.any([run == got for run in (*runs, expected)], axis=0)
-        return agrees(TIER, place) if right.all() else _cannot_tell(question, place, "noise may flip a decision")
+        return agrees(Tier.BUDGET, place) if right.all() else _cannot_tell(question, place, "noise may flip a decision")
     finite = np.isfinite(np.stack([expected, *runs])).all(axis=0)
     if not np.isfinite(got[finite]).all():  # noise seldom makes the very zero that a code is
-        return abstains(TIER, place, "noise does not explain what is not finite", structure.poles(question, place))
+        return abstains(Tier.BUDGET, place, "noise does not explain what is not finite", poles(question, place))
     y = expected[finite].astype(np.float64)
     if not y.size:
         return _cannot_tell(question, place, "nothing finite is left")
@@ -98,16 +99,16 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     score, statistic = _score(got[finite] - y, errors, y, unit)
     note = f"{question.describe(place)} is {score:.2g} times as far off as sampled noise explains, by its {statistic}"
     if score <= FLAG:
-        return agrees(TIER, place, error=score, bound=FLAG, message=note if score > FLAG / 2 else "")
+        return agrees(Tier.BUDGET, place, error=score, bound=FLAG, message=note if score > FLAG / 2 else "")
     nodes = question.graph.ancestors(place[1])
     if any(node.op in DECISIONS for node in nodes):
         return _cannot_tell(question, place, "noise may flip a decision")
     values = {**question.graph.constants, **question.records[place[0]]}
     taken_apart = [node.op for node in nodes if node.op not in SIMPLE or formulas.taken_apart(node, values)]
     if taken_apart and question.scheme and question.scheme.activation_codes:
-        return abstains(TIER, place, "there may be noise inside an operator", taken_apart)
+        return abstains(Tier.BUDGET, place, "there may be noise inside an operator", taken_apart)
     where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": FLAG}
-    return Verdict(Word.DIVERGES, TIER, "execute", Kind.WRONG_VALUES, note, **where)
+    return Verdict(Word.DIVERGES, Tier.BUDGET, "execute", Kind.WRONG_VALUES, note, **where)
 
 
 def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray, unit: float) -> tuple[float, str]:
@@ -136,4 +137,4 @@ def _stray(value: float, sampled: np.ndarray, single: float) -> float:
 
 
 def _cannot_tell(question: Question, place: Place, why: str) -> Verdict:
-    return abstains(TIER, place, why, [node.op for node in question.graph.ancestors(place[1])])
+    return abstains(Tier.BUDGET, place, why, [node.op for node in question.graph.ancestors(place[1])])

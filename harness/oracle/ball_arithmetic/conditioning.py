@@ -1,0 +1,47 @@
+"""Conditioning: balls that are too wide to vouch for an answer inside them."""
+
+from __future__ import annotations
+
+import numpy as np
+from driftnet.model.graph import Graph
+from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
+
+ILL, ILL_SHARE = 0.1, 0.1  # of the largest element; of the elements
+FEW, NOTHING = 100, 2.0**-40  # roundings of an operand; what float64 leaves where the true result is 0
+NEGLIGIBLE = 1e-30  # what a product of many small numbers, or underflow, may leave
+
+
+def is_ill(ball: Ball, terms: float = 0.0) -> bool:
+    """Whether the ball is too wide, over too many elements, to vouch for an answer inside it.
+
+    terms   the largest number that the result was made of: x - x is 0 up to the rounding of x, which is no fault
+    """
+    if ball.radius is None or not ball.radius.size:
+        return False
+    ill = ball.radius > max(ILL * _largest(ball), NEGLIGIBLE)
+    if ill.any() and is_float(ball.dtype):
+        ill &= (np.abs(ball.midpoint) > NOTHING * terms) | (ball.radius > FEW * format_of(ball.dtype).unit * terms)
+    return bool(np.mean(ill) > ILL_SHARE)
+
+
+def _largest(ball: Ball) -> float:
+    return float(np.max(np.abs(ball.midpoint), initial=0.0, where=np.isfinite(ball.midpoint)))
+
+
+def is_ill_at(graph: Graph, evaluation: Evaluation, name: str) -> bool:
+    """Whether the ball of tensor `name` is, given the operands that it was made of."""
+    operands = graph.producers[name].inputs if name in graph.producers else ()
+    balls = [evaluation.balls.get(operand) for operand in operands]
+    terms = [_largest(ball) for ball in balls if isinstance(ball, Ball) and is_float(ball.dtype)]
+    return is_ill(evaluation.balls[name], max(terms, default=0.0))
+
+
+def culprit(graph: Graph, evaluation: Evaluation, name: str) -> str:
+    """The first operator before tensor `name` whose result is ill, or undecided somewhere."""
+    for node in graph.ancestors(name):
+        for output in node.outputs:
+            ball = evaluation.balls.get(output)
+            if isinstance(ball, Ball) and (ball.undecided.any() or is_ill_at(graph, evaluation, output)):
+                return node.op
+    return graph.producers[name].op

@@ -1,0 +1,67 @@
+"""How a tier answers: it agrees, abstains or diverges at a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from driftnet.model.arrays import distance, same_kind
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.oracle.question.question import Place, Question
+
+Decide = Callable[[Question, Sequence[Place]], Mapping[Place, Verdict]]
+
+
+def agrees(tier: Tier, place: Place, **evidence: Any) -> Verdict:
+    """The verdict that nothing is wrong there; evidence: error and bound where it was nearest, a rule."""
+    return Verdict(Word.AGREES, tier, feed=place[0], output=place[1], **evidence)
+
+
+def abstains(tier: Tier, place: Place, why: str, operators: Sequence[str]) -> Verdict:
+    """The verdict that this tier cannot tell there, because of `operators`."""
+    return Verdict(
+        Word.ABSTAINS, tier, feed=place[0], output=place[1], message=why, abstained=tuple(sorted(set(operators)))
+    )
+
+
+def diverges(
+    tier: Tier,
+    question: Question,
+    place: Place,
+    wrong: np.ndarray,
+    bound: np.ndarray,
+    *,
+    midpoint: np.ndarray | None = None,
+) -> Verdict:
+    """The verdict on elements marked in `wrong`, where an error up to `bound` would have been right.
+
+    midpoint   what the error is from, where that is not the reference's answer
+    """
+    got, expected = question.pair(place)
+    expected = expected if midpoint is None else midpoint
+    wrong = np.atleast_1d(wrong)
+    bound = np.broadcast_to(bound, wrong.shape)
+    a, b = np.atleast_1d(got), np.atleast_1d(expected)
+    error = distance(a, b)
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        excess = np.where(wrong, error / np.maximum(bound, 1e-30), -1.0)
+    worst = np.unravel_index(int(np.argmax(excess)), wrong.shape)
+    where = f" at [{', '.join(map(str, worst))}]" if got.ndim else ""
+    should = b.astype(a.dtype)[worst]
+    message = (
+        f"{question.describe(place)}{where} is {a[worst]}, should be {should}: error {error[worst]:.3g}, "
+        f"bound {bound[worst]:.3g}; {int(wrong.sum())} of {wrong.size} elements are wrong"
+    )
+    nonsense = bool((wrong & ~same_kind(a, b)).any())
+    return Verdict(
+        Word.DIVERGES,
+        tier,
+        stage="execute",
+        kind=Kind.NAN if nonsense else Kind.WRONG_VALUES,
+        message=message,
+        feed=place[0],
+        output=place[1],
+        error=float(error[worst]),
+        bound=float(bound[worst]),
+    )

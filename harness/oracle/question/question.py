@@ -1,0 +1,71 @@
+"""What every tier is asked, and how it answers.
+
+A tier is a function (question, places) -> {place: Verdict}: for each place it says AGREES, DIVERGES or ABSTAINS.
+Adding a tier is adding a file with such a function and naming it in `judge`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import onnx
+from driftnet.model import graph
+from driftnet.model.case import Case
+from driftnet.model.graph import Graph, Values
+from driftnet.run.reference import Reference
+from driftnet.targets.interface import Artifact, Scheme
+
+Place = tuple[int, str]
+"""(index of the feed, name of the graph output)"""
+
+
+@dataclass(frozen=True, eq=False)
+class Question:
+    """Are these `observed` outputs right answers of the case's model, where the reference says `expected`?
+
+    scheme      how the target quantized, or None when it had to stay in floating point
+    exceptions  names of the documented numerical behaviour that the target declares
+    artifact    what the target made when it quantized, if it can be told
+    inexact     constants that the target holds to within so much only, whatever is right otherwise
+    """
+
+    case: Case
+    observed: tuple[Values, ...]
+    expected: tuple[Values, ...]
+    reference: Reference
+    scheme: Scheme | None = None
+    exceptions: frozenset[str] = frozenset()
+    artifact: Artifact | None = None
+    inexact: Mapping[str, float] = field(default_factory=dict)
+
+    @cached_property
+    def graph(self) -> Graph:
+        return graph.read(self.case.proto, self.case.file)
+
+    @cached_property
+    def written(self) -> Graph | None:
+        """The artifact, its nodes in order, if it is an ONNX model."""
+        data = (self.artifact or {}).get("model")
+        return graph.in_order(graph.read(onnx.ModelProto.FromString(data))) if isinstance(data, bytes) else None
+
+    @cached_property
+    def records(self) -> tuple[Values, ...]:
+        """Every tensor of the main graph, one mapping a feed."""
+        return self.reference.record(self.case)
+
+    @cached_property
+    def places(self) -> list[Place]:
+        """Every output that is a tensor, of every feed."""
+        return [(feed, name) for feed, out in enumerate(self.expected) for name in self.graph.outputs if name in out]
+
+    def pair(self, place: Place) -> tuple[np.ndarray, np.ndarray]:
+        """(observed, expected) there."""
+        feed, name = place
+        return self.observed[feed][name], self.expected[feed][name]
+
+    def describe(self, place: Place) -> str:
+        feed, name = place
+        return f"output {name!r}" + (f" of feed {feed}" if len(self.expected) > 1 else "")

@@ -1,0 +1,70 @@
+"""T2, running error: the output of any right implementation lies in the ball that float64 evaluation gives it.
+
+    driftnet.oracle.ball_arithmetic computes m and r, element by element: |y - m| <= r whatever the order of summation,
+    with or without fused multiply-add, with constants folded before or after
+
+An element outside is wrong. Where r is more than 10 % of max|m| over many elements, or an operator has no rule for what
+it was given, or an element that differs may be anything, the ball cannot tell, and the tier abstains, naming the
+operator after which that is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from driftnet.model.arrays import distance
+from driftnet.model.verdict import Tier, Verdict
+from driftnet.oracle.ball_arithmetic.ball import outside
+from driftnet.oracle.ball_arithmetic.conditioning import culprit, is_ill_at
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.question.answers import abstains, agrees, diverges
+from driftnet.oracle.question.question import Place, Question
+
+RANDOM = "random-by-definition"
+"""Behind a random operator shape and dtype are judged, and the range as far as a ball tells it."""
+
+
+def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
+    """Each feed is evaluated once."""
+    evaluations = {
+        feed: evaluate(
+            question.graph, question.case.feeds[feed], observed=question.observed[feed], inexact=question.inexact
+        )
+        for feed in {feed for feed, _ in places}
+    }
+    return {place: _judge(question, place, evaluations[place[0]]) for place in places}
+
+
+def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
+    name = place[1]
+    random = depends_on_chance(question, place)
+    if name in evaluation.undecided:
+        if random:
+            return agrees(Tier.RUNNING_ERROR, place, rule=RANDOM)
+        return abstains(Tier.RUNNING_ERROR, place, "there is no rule for its error", [evaluation.undecided[name]])
+    got, ball = question.pair(place)[0], evaluation.balls[name]
+    if ball.shape != got.shape:
+        return abstains(Tier.RUNNING_ERROR, place, "rounding changes the shape", [question.graph.producers[name].op])
+    wrong = outside(ball, got)
+    if wrong.any():
+        return diverges(Tier.RUNNING_ERROR, question, place, wrong, ball.error, midpoint=ball.midpoint)
+    if random:
+        return agrees(Tier.RUNNING_ERROR, place, rule=RANDOM)
+    vague = "rounding moves it too far" if is_ill_at(question.graph, evaluation, name) else ""
+    if (ball.undecided & (distance(*question.pair(place)) > 0)).any():
+        vague = vague or "some of it may be anything"
+    if vague:
+        return abstains(Tier.RUNNING_ERROR, place, vague, [culprit(question.graph, evaluation, name)])
+    if not got.size:
+        return agrees(Tier.RUNNING_ERROR, place)
+    error = distance(got, ball.midpoint)
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    bound = np.broadcast_to(ball.error, error.shape)
+    return agrees(Tier.RUNNING_ERROR, place, error=float(error[worst]), bound=float(bound[worst]))
+
+
+def depends_on_chance(question: Question, place: Place) -> bool:
+    """Whether two right runs may differ there."""
+    return any(is_random(node, question.graph) for node in question.graph.ancestors(place[1]))
