@@ -29,6 +29,7 @@ class StageRun:
 
     message  the error's text, or "" when ok;   signal   name of the signal for CRASH, else ""
     log      stdout and stderr of native code;  seconds  wall time;  peak_mib  peak resident memory of the worker
+    frames   where it failed, innermost first, where that is known (`Reply.frames`)
     """
 
     stage: str
@@ -38,6 +39,7 @@ class StageRun:
     log: str = ""
     seconds: float = 0.0
     peak_mib: float = 0.0
+    frames: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)

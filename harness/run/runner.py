@@ -37,12 +37,20 @@ class Runner:
 
     timeout  seconds that one stage may take;  memory_gib  resident memory that one worker may use
     small_models   keep the files that stages pass on in memory: making and removing them cost more than some stages
+    hold_crashes   crashes come with the frames of their stack
     target_runs  how often a target has been run so far;  last_seconds  of the slowest stage of the last run
     """
 
-    def __init__(self, *, timeout: float = 20.0, memory_gib: float = MEMORY_GIB, small_models: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        timeout: float = 20.0,
+        memory_gib: float = MEMORY_GIB,
+        small_models: bool = False,
+        hold_crashes: bool = False,
+    ) -> None:
         memory = int(memory_gib * 1024)
-        self._limits = Limits(seconds=timeout, memory_mib=memory, file_mib=max(Limits.file_mib, memory // 2))
+        self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes)
         self._folder = Path(tempfile.mkdtemp(prefix="driftnet-", dir=MEMORY if small_models and _has_room() else None))
         self._zygotes: list[Zygote] = []
         self._workers: dict[tuple[str, str], Worker] = {}
@@ -219,4 +227,5 @@ def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:
     # Names in a model need not be text, and a system's message may quote them: a lone surrogate could not be written.
     texts = (text.encode("utf-8", "replace").decode() for text in (reply.message, reply.log))
     message, log = (text.replace(f"{folder}/", "") for text in texts)
-    return StageRun(stage, reply.outcome, message, reply.signal, log, reply.seconds, reply.peak_mib)
+    frames = tuple(frame.encode("utf-8", "replace").decode() for frame in reply.frames)
+    return StageRun(stage, reply.outcome, message, reply.signal, log, reply.seconds, reply.peak_mib, frames)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from driftnet.model.verdict import Outcome
+from driftnet.run.sandbox import held
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.targets import interface
 from driftnet.util.errors import UserError
@@ -112,6 +113,59 @@ def test_an_error_keeps_the_process(worker: Worker) -> None:
     before = call(worker, "pid").value
     call(worker, "raise_value_error")
     assert call(worker, "pid").value == before, "an exception cost the process"
+
+
+def test_an_error_says_where_it_was_raised(worker: Worker) -> None:
+    frames = call(worker, "raise_value_error").frames
+    assert frames[0] == "tests/support/sandbox_faults.py raise_value_error", f"the frames are {frames}"
+    assert call(worker, "echo", 1).frames == ()
+
+
+@pytest.fixture(scope="module")
+def holding() -> Iterator[Zygote]:
+    with Zygote(preload=(FAULTS,), limits=Limits(seconds=20.0, hold_crashes=True)) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("name", "signal", "inside"),
+    [
+        ("segfault", "SIGSEGV", "_ctypes string_at"),
+        ("speak_and_segfault", "SIGSEGV", "_ctypes string_at"),
+        ("segfault_in_a_child", "SIGSEGV", "_ctypes string_at"),
+        ("segfault_in_a_thread", "SIGSEGV", "_ctypes string_at"),
+        ("abort", "SIGABRT", "libc abort"),
+    ],
+)
+def test_a_crash_that_is_held_says_where_it_was(holding: Zygote, name: str, signal: str, inside: str) -> None:
+    worker = holding.worker()
+    reply = call(worker, name)
+    assert_outcome(reply, Outcome.CRASH, signal=signal)
+    assert inside in reply.frames, f"the frames are {reply.frames}, {inside!r} should be one of them"
+    assert reply.seconds < 5, f"seeing the crash took {reply.seconds:.1f} s"
+    assert_works(worker)
+
+
+def test_a_crash_that_is_not_held_has_no_frames(worker: Worker) -> None:
+    assert call(worker, "segfault").frames == ()
+
+
+def test_what_names_no_code_of_the_system_is_no_place() -> None:
+    frames = ["libc raise", "libc abort", "libstdc++ std::terminate", "_x std::vector::at", "_x Pool::run", "_x main"]
+    assert held.telling(frames) == ("_x Pool::run", "_x main")
+    assert held.telling(["python3.11 _PyEval_Vector", "_x+0x12", "_x bool std::operator_1"]) == ("_x+0x12",)
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("MNN::Pool::run(std::vector<int, std::allocator<int> > const&) const", "MNN::Pool::run const"),
+        ("f(int)::{lambda(A<B>)#1}::operator()(C) const", "f::{lambda#1}::operator() const"),
+        ("(anonymous namespace)::g(int)", "{anonymous}::g"),
+    ],
+)
+def test_a_function_is_named_without_its_arguments(symbol: str, name: str) -> None:
+    assert held.without_arguments(symbol) == name
 
 
 @pytest.mark.parametrize(
@@ -442,6 +496,7 @@ def test_closing_leaves_neither_process_nor_folder() -> None:
 def test_nothing_outlives_a_harness_that_is_killed() -> None:
     script = f"""
 import threading
+from driftnet.run.sandbox import held
 from driftnet.run.sandbox.zygote import Zygote
 zygote = Zygote(preload=("{FAULTS}",))
 worker = zygote.worker()

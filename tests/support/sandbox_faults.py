@@ -11,6 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -62,6 +63,18 @@ def answer_with_what_cannot_cross() -> object:
 
 def segfault() -> None:
     ctypes.string_at(0)
+
+
+def segfault_in_a_child() -> None:
+    if (child := os.fork()) == 0:
+        segfault()
+    os.waitpid(child, 0)
+
+
+def segfault_in_a_thread() -> None:
+    thread = threading.Thread(target=segfault)
+    thread.start()
+    thread.join()
 
 
 def speak_and_segfault() -> None:

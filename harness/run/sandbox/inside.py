@@ -34,6 +34,8 @@ ACCESS_REFER, RULE_PATH_BENEATH, SCOPE_SOCKET, SCOPE_SIGNAL = 1 << 13, 1, 1, 2
 # What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
 _SMALL, _LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
+FATAL = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_FRAMES = 24  # of a traceback, the innermost
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -262,6 +264,9 @@ def _confine(log: int, folder: str, limits: dict[str, int]) -> None:
     _limit(resource.RLIMIT_AS, size + (2 * limits["memory_mib"] + 1024) * 2**20)
     _limit(resource.RLIMIT_FSIZE, limits["file_mib"] * 2**20)
     _limit(resource.RLIMIT_CORE, 1)  # 0 would still start a crash handler where core_pattern is a pipe; 1 does not
+    if limits.get("hold_crashes"):
+        for number in FATAL:
+            _LIBC.signal(int(number), ctypes.cast(_LIBC.pause, ctypes.c_void_p))
 
 
 def _limit(which: int, value: int, *, for_good: bool = True) -> None:
@@ -293,12 +298,22 @@ def _answer(pipe: socket.socket) -> None:
         except interface.StageError as e:
             reply.update(outcome="error", message=str(e))
         except Exception as e:
-            reply.update(outcome="error", message=f"{type(e).__name__}: {e}")
+            reply.update(outcome="error", message=f"{type(e).__name__}: {e}", frames=_frames(e))
         _flush()
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         reply["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in usages)
         reply["peak_mib"] = max(usage.ru_maxrss for usage in usages) / 1024
         pipe.sendall(interface.encode(reply))
+
+
+def _frames(error: Exception) -> list[str]:
+    """Where `error` was raised, innermost first, as "package/module.py function"; built-in modules as they are."""
+    frames = []
+    for frame in traceback.extract_tb(error.__traceback__)[-_FRAMES:]:
+        entry = max((e for e in sys.path if e and frame.filename.startswith(e + os.sep)), key=len, default="")
+        where = os.path.relpath(frame.filename, entry) if entry else os.path.basename(frame.filename)
+        frames.append(f"{where} {frame.name}")
+    return frames[::-1]
 
 
 def _receive(pipe: socket.socket) -> bytearray | None:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from driftnet.model.verdict import Outcome
+from driftnet.run.sandbox import held
 from driftnet.run.sandbox.inside import children
 from driftnet.targets import interface
 
@@ -30,11 +31,15 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one worker may use: resident memory with its children, wall seconds a call, size of any file it writes."""
+    """What one worker may use: resident memory with its children, wall seconds a call, size of any file it writes.
+
+    hold_crashes   it does not die of a crash but is held until its stack has been read (`held`)
+    """
 
     memory_mib: int = 4096
     seconds: float = 10.0
     file_mib: int = 2048
+    hold_crashes: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +52,8 @@ class Reply:
     signal   for CRASH the signal's name, or "exit-3" when the process ended itself with status 3; else ""
     log      the last 64 KiB that the process wrote to stdout and stderr during the call
     seconds  wall time;   peak_mib  peak resident memory of the process, or of the largest of its children
+    frames   where it failed, innermost first: of an exception "package/module.py function", of a crash that was held
+             "module symbol"
     """
 
     outcome: Outcome
@@ -56,6 +63,7 @@ class Reply:
     log: str = ""
     seconds: float = 0.0
     peak_mib: float = 0.0
+    frames: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,15 +178,16 @@ class Worker:
 
     def _post_mortem(self, process: Process, failure: _NoReplyError) -> Reply:
         self._process = None
-        alone = failure.outcome is None and process.ended(within=1.0)
+        crash, frames = failure.crash, held.stack(failure.crash) if failure.crash else ()
+        alone = crash is not None or (failure.outcome is None and process.ended(within=1.0))
         try:
             end = self._reap(process)
             log = _read_log(process.log)
         finally:
             process.close()
         if alone:
-            outcome, message, name = _cause(end.status, failure.message, log)
-            return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib)
+            outcome, message, name = _cause(crash.signal if crash else end.status, failure.message, log)
+            return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib, frames=frames)
         message = failure.message or "closed its end of the pipe"
         return Reply(failure.outcome or Outcome.GARBAGE, None, message, "", log, peak_mib=end.peak_mib)
 
@@ -192,11 +201,12 @@ def make_empty(folder: Path) -> None:
 
 
 class _NoReplyError(Exception):
-    """The process gave no good reply; outcome None: because it ended, or at least closed its end of the pipe."""
+    """The process gave no good reply; outcome None: because it ended, or at least closed its end of the pipe, or is
+    held with its `crash`."""
 
-    def __init__(self, outcome: Outcome | None, message: str) -> None:
+    def __init__(self, outcome: Outcome | None, message: str, crash: held.Held | None = None) -> None:
         super().__init__(message)
-        self.outcome, self.message = outcome, message
+        self.outcome, self.message, self.crash = outcome, message, crash
 
 
 def _fail(outcome: Outcome | None, message: str) -> NoReturn:
@@ -253,6 +263,8 @@ def _size(message: bytearray, limits: Limits) -> int | None:
 
 def _watch(process: Process, limits: Limits) -> None:
     family = _family(process.pid)
+    if limits.hold_crashes and (crash := held.find(family)):
+        raise _NoReplyError(None, "", crash)
     used = sum(map(_resident, family))
     if used > limits.memory_mib and len(family) > 1:  # what a fork shares with its parent has been counted twice
         used = sum(map(_proportional, family))
@@ -296,7 +308,8 @@ def _parse(message: bytearray, call: int, process: Process) -> Reply:
     except interface.WireError as e:
         _fail(Outcome.GARBAGE, str(e))
     process.cpu = answer["cpu"]
-    return Reply(outcome, value, answer["message"], "", _read_log(process.log), peak_mib=answer["peak_mib"])
+    log, frames = _read_log(process.log), tuple(answer.get("frames", ()))
+    return Reply(outcome, value, answer["message"], "", log, peak_mib=answer["peak_mib"], frames=frames)
 
 
 def _is_answer(answer: Any, call: int) -> bool:
@@ -309,6 +322,8 @@ def _is_answer(answer: Any, call: int) -> bool:
         and isinstance(answer.get("message"), str)
         and _is_amount(answer.get("cpu"))
         and _is_amount(answer.get("peak_mib"))
+        and isinstance(answer.get("frames", []), list)
+        and all(isinstance(frame, str) for frame in answer.get("frames", ()))
         and isinstance(answer.get("value"), bytes if answer["outcome"] == "ok" else type(None))
     )
 

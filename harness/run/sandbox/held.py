@@ -1,0 +1,168 @@
+"""Held crashes: a process that would have died sleeps instead, and its stack is read from outside.
+
+In a worker that holds its crashes the handler of every signal in `FATAL` is `pause` of the C library (`inside`). A
+thread that crashes then blocks that signal and sleeps in its handler, for good. Nothing runs in the broken process, and
+no symbols are needed in it: who looks from outside finds the instruction in the frame that the kernel left on the stack
+(some microseconds), and may have the whole stack unwound (.1 to .2 CPU s, by pystack).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import re
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+from driftnet.run.sandbox.inside import FATAL
+
+_CODE = struct.Struct("<512Q")
+_X86_64 = (168, 176)
+"""Where above its top the stack of a handler holds the stack pointer and the instruction pointer of what crashed:
+a return address, then a ucontext whose registers begin after 40 bytes, these two the 16th and 17th."""
+
+SYSTEM = re.compile(
+    r"(ld-linux|libc|libm|libpthread|libstdc\+\+|libgcc_s|libffi|libc_malloc_debug|\[vdso)(\W|$)|(lib)?python"
+)
+"""Modules whose frames say nothing of the system under test."""
+
+_STANDARD = re.compile(r"(^|\w )(std::|__gnu_cxx::|operator new|operator delete|_?Py[A-Z_]|_PyEval|__)")
+_KNOWN: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A thread of a process that sleeps in the handler of a fatal signal."""
+
+    pid: int
+    thread: int
+    signal: int
+
+
+def find(pids: Iterable[int]) -> Held | None:
+    """A thread of one of these processes that has crashed and is held."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{name}/status") as file:
+                    blocked = next((int(line[7:], 16) for line in file if line.startswith("SigBlk:")), 0)
+                handled = [number for number in FATAL if blocked >> (number - 1) & 1]
+                if len(handled) == 1:  # a thread that starts another one blocks them all for a moment
+                    return Held(pid, int(name), handled[0])
+    return None
+
+
+def stack(held: Held) -> tuple[str, ...]:
+    """The frames of the crash, innermost first, as "module symbol", or "module+0x12ab" where there is no symbol.
+
+    An offset holds within one build of the module. Empty where the stack cannot be read. Frames of handlers are left
+    out. Stacks with the same instruction on top, in code of the target's own, are unwound once in this process.
+    """
+    key = tuple(_trail(held))
+    known = _KNOWN.get(key) if key else None
+    if known is None:
+        # From a jump to nowhere there is no way back for an unwinder.
+        known = tuple(_unwound(held)) or key[1:]
+        if key and known:
+            _KNOWN[key] = known
+    return known
+
+
+def telling(frames: Sequence[str], *, most: int = 3) -> tuple[str, ...]:
+    """The first frames that name code of the system under test: without C library, wrappers of the standard library,
+    and Python."""
+    kept = []
+    for frame in frames:
+        module, _, symbol = frame.partition(" ")
+        if not SYSTEM.match(module) and not _STANDARD.search(symbol):
+            kept.append(frame)
+    return tuple(kept[:most])
+
+
+def _trail(held: Held) -> Iterator[str]:
+    """The instruction that crashed, and what looks like the addresses it would have returned to; nothing where this
+    machine's frames are not known."""
+    if platform.machine() != "x86_64":
+        return
+    try:
+        with open(f"/proc/{held.pid}/task/{held.thread}/syscall") as file:
+            top = int(file.read().split()[-2], 16)
+        memory = os.open(f"/proc/{held.pid}/mem", os.O_RDONLY)
+    except (OSError, ValueError, IndexError):
+        return
+    try:
+        frame = os.pread(memory, 256, top)
+        pointer, instruction = (int.from_bytes(frame[at : at + 8], "little") for at in _X86_64)
+        maps = _maps(held.pid)
+        yield _place(instruction, maps)
+        words = _CODE.unpack(os.pread(memory, _CODE.size, pointer))
+    except (OSError, struct.error):
+        return
+    finally:
+        os.close(memory)
+    own = [place for word in words if (place := _place(word, maps)) and not SYSTEM.match(place)]
+    yield from own[:3]
+
+
+def _unwound(held: Held) -> Iterator[str]:
+    # Imported here: other interpreters, and machines without a wheel of it, have no pystack.
+    try:
+        from pystack.engine import NativeReportingMode, get_process_threads
+    except ImportError:
+        return
+    try:
+        threads = list(get_process_threads(held.pid, native_mode=NativeReportingMode.ALL))
+    except Exception:  # what it raises for a process whose memory is damaged is nowhere said
+        return
+    frames = next((thread.native_frames for thread in threads if thread.tid == held.thread), [])
+    maps = _maps(held.pid)
+    crashed = False
+    for frame in reversed(frames):  # innermost last
+        if crashed:
+            module = short(os.path.basename(frame.library))
+            named = frame.symbol and frame.symbol != "???"
+            yield f"{module} {without_arguments(frame.symbol)}" if named else _place(frame.address, maps) or module
+        crashed = crashed or "restore_rt" in frame.symbol or "sigreturn" in frame.symbol
+
+
+Maps = Sequence[tuple[int, int, int, str]]
+
+
+def _maps(pid: int) -> Maps:
+    """(first address, end, offset of the first in its file, module) of all that `pid` may execute."""
+    found = []
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
+        for line in file:
+            span, rights, offset, _, _, *path = line.split(maxsplit=5)
+            if "x" in rights and path and path[0].startswith("/"):
+                first, _, end = span.partition("-")
+                found.append((int(first, 16), int(end, 16), int(offset, 16), short(os.path.basename(path[0].strip()))))
+    return found
+
+
+def _place(address: int, maps: Maps) -> str:
+    return next((f"{m}+{address - first + offset:#x}" for first, end, offset, m in maps if first <= address < end), "")
+
+
+@cache
+def short(module: str) -> str:
+    """The name of a module without what depends on interpreter and release: _tools for _tools.cpython-311.so."""
+    return re.sub(r"(\.cpython-[\w-]+|\.abi3)?\.so[\d.]*$", "", module)
+
+
+@cache
+def without_arguments(symbol: str) -> str:
+    """A C++ name without the arguments of function and templates; those of lambdas keep their number."""
+    depth, kept = 0, []
+    symbol = re.sub(r"operator\(\)", "operator_call", symbol)
+    symbol = re.sub(r"operator([<>]+)", lambda m: "operator_" + str(len(m[1])), symbol)
+    symbol = symbol.replace("(anonymous namespace)", "{anonymous}")
+    for letter in symbol:
+        depth += letter in "(<"
+        if depth == 0:
+            kept.append(letter)
+        depth -= letter in ")>" and depth > 0
+    return " ".join("".join(kept).replace("operator_call", "operator()").split())
