@@ -117,7 +117,7 @@ class CaseItem(pytest.Item):
             )
         if saved.status != "fixed" and (result["outcome"] == "reproduces" or saved.status == "open"):
             where = "" if result["outcome"] == "reproduces" else f" ({result['outcome']} here)"
-            pytest.xfail(f"{saved.status}{where}: {saved.note or saved.verdict['message']}")
+            pytest.xfail(f"{saved.status}{where}: {saved.note or saved.verdict.message}")
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> str | Any:
         """The sentence alone: the traceback would show only driftnet's own lines."""

@@ -177,6 +177,6 @@ def described(saved: corpus.SavedCase, release: str, status: str) -> dict[str, A
         "nodes": nodes(saved.case),
         "elements": elements(saved.case),
         "unfinished": saved.unfinished,
-        "message": str(saved.verdict.get("message", "")),
+        "message": saved.verdict.message,
         "path": str(saved.path),
     }

@@ -69,11 +69,11 @@ def stage_at_fault(
 
 def _executor_or_quantizer(case: Case, recipe: Recipe, plain: Remedy, target: Target, watch: Watch) -> str:
     _, observation = watch(case, recipe)
-    if not observation or not observation.artifact or "model" not in observation.artifact:
+    if not observation or observation.artifact.model is None:
         return "quantize"
     executed = {option.name for option in target.options if option.stage == "execute"}
     chosen = {name: value for name, value in recipe.items() if name in executed} | {plain.option: plain.value}
-    quantized = replace(case, model=observation.artifact["model"], calibration=())
+    quantized = replace(case, model=observation.artifact.model, calibration=())
     again, _ = watch(quantized, canonical(target, chosen))
     return "execute" if again.failed else "quantize" if again.word is Word.AGREES else ""
 

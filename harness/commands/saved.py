@@ -10,6 +10,7 @@ from typing import Any
 
 from driftnet.campaign.summary import Summary, described
 from driftnet.findings import corpus
+from driftnet.findings.corpus import Status
 from driftnet.findings.pipeline import is_gone, look, reproduces, watch
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Kind, Word
@@ -134,19 +135,17 @@ def triage(
     Raises UserError for an unknown status, for `expected` without a note that names the documented rule, and for a
     remedy under which the case fails as it does without.
     """
-    if status not in corpus.STATUSES:
-        raise UserError(
-            f"a case cannot be {status!r}", hint=f"it is one of {', '.join(corpus.STATUSES)}", kind="option"
-        )
-    if status == "expected" and not note:
+    if status not in list(Status):
+        raise UserError(f"a case cannot be {status!r}", hint=f"it is one of {', '.join(Status)}", kind="option")
+    if status == Status.EXPECTED and not note:
         raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
     saved = corpus.load(path)
     chosen = _remedy(saved, remedy) if remedy else saved.remedy
     if not path.resolve().is_relative_to(root.resolve()):
         saved = corpus.load(corpus.save(saved, root))
     changes = {"upstream": upstream or saved.upstream, "note": note or saved.note}
-    changes["rule"] = note if status == "expected" else saved.rule
-    updated = corpus.update(saved, status=status, remedy=chosen, **changes)
+    changes["rule"] = note if status == Status.EXPECTED else saved.rule
+    updated = corpus.update(saved, status=Status(status), remedy=chosen, **changes)
     return {
         "id": updated.id,
         "path": str(updated.path),
@@ -184,7 +183,7 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
         "runs": [_run(path / "summary.json") for path in paths if (path / "summary.json").exists()],
         "cases": [
             described(saved, saved.seen[-1] if saved.seen else "", saved.status)
-            | {"what": saved.note or str(saved.verdict.get("message", "")) or saved.id}
+            | {"what": saved.note or saved.verdict.message or saved.id}
             for saved in {saved.id: saved for saved in found}.values()
         ],
     }

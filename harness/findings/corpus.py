@@ -18,6 +18,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,11 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.inspect import Case, Feed, graph_inputs, validate_feed
-from driftnet.model.verdict import Word
+from driftnet.model.verdict import Verdict
 from driftnet.targets.environments import NAME
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_number, json_text, replace_text
-from driftnet.util.schema import EACH, NUMBER, misformed
+from driftnet.util.records import read
 from onnx import numpy_helper
 
 SCHEMA = 1
@@ -37,17 +38,30 @@ COMMITTED = next(
     folder for folder in (parent / "corpus" for parent in Path(__file__).resolve().parents[1:]) if folder.is_dir()
 )
 """The cases that come with this code: in the package where it was installed, beside it in a clone."""
-STATUSES = ("open", "fixed", "flaky", "expected")
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
+
+
+Value = str | int | float | bool | None
+Options = Mapping[str, Value | list[Value]]
+"""A recipe as JSON may hold it."""
+
+
+class Status(StrEnum):
+    """What a saved case promises of its replay: see `driftnet.commands.saved.behaves`."""
+
+    OPEN = "open"
+    FIXED = "fixed"
+    FLAKY = "flaky"
+    EXPECTED = "expected"
 
 
 @dataclass(frozen=True, eq=False)
 class SavedCase:
-    """One folder of the corpus.
+    """One folder of the corpus: case.json is these fields, but for the folder's own name and what stands beside it.
 
     id         the folder's name
     coarse, fine   its signature
-    verdict    the verdict when it was saved, as JSON (word, tier, stage, kind, message, error, bound, ...)
+    verdict    the verdict when it was saved
     expected   the reference's outputs, one {name: array} a feed
     seen, not_seen   releases of the target that showed it and that did not
     machine    {"arch": ..., "cpu_features": [...]} where it was seen; whatever else it holds is kept
@@ -62,11 +76,11 @@ class SavedCase:
     case: Case
     expected: tuple[Feed, ...]
     target: str
-    recipe: Mapping[str, Any]
+    recipe: Options
     coarse: str
     fine: str
-    verdict: Mapping[str, Any]
-    status: str = "open"
+    verdict: Verdict
+    status: Status = Status.OPEN
     seen: tuple[str, ...] = ()
     not_seen: tuple[str, ...] = ()
     machine: Mapping[str, Any] = field(default_factory=dict)
@@ -76,46 +90,22 @@ class SavedCase:
     upstream: str = ""
     note: str = ""
     rule: str = ""
-    remedy: Mapping[str, Any] = field(default_factory=dict)
+    remedy: Options = field(default_factory=dict)
     unfinished: bool = False
     path: Path | None = None
 
     @property
     def stage(self) -> str:
-        return str(self.verdict.get("stage", ""))
+        return self.verdict.stage
 
     @property
     def kind(self) -> str:
-        return str(self.verdict.get("kind", ""))
+        return self.verdict.kind
 
 
-_VERDICT = {
-    "word": str,
-    **dict.fromkeys(("tier?", "stage?", "kind?", "message?", "output?", "rule?", "blame?"), str),
-    "error?": NUMBER,
-    "bound?": NUMBER,
-    "feed?": int,
-    "culprits?": [[str]],
-    "abstained?": [str],
-    EACH: object,
-}
-_VALUE = (str, int, float, bool, type(None))
-_OPTIONS = {EACH: (*_VALUE, [_VALUE])}
-_FORM: Mapping[str, object] = {
-    **dict.fromkeys(("target", "coarse", "fine", "status", "answer", "upstream", "note", "rule"), str),
-    **dict.fromkeys(("schema", "runs", "reproduced"), int),
-    "recipe": _OPTIONS,
-    "remedy": _OPTIONS,
-    "unfinished": bool,
-    "machine": {EACH: object},
-    "origin": {EACH: object},
-    "seen": [str],
-    "not_seen": [str],
-    "verdict": _VERDICT,
-    EACH: object,
-}
 _UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": "", "unfinished": False}
-_IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name in _FORM)
+_BESIDE = ("id", "case", "expected", "path")
+_IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name not in _BESIDE)
 
 
 def save(saved: SavedCase, root: Path) -> Path:
@@ -202,10 +192,14 @@ def load(folder: Path) -> SavedCase:
     folder = Path(folder)
     path = folder / "case.json"
     try:
-        fields = json.loads(path.read_text(), parse_float=json_number)
-        if isinstance(fields, dict):
-            fields = {**_UNLESS_SAID, **fields}
-        _check_form(fields, path)
+        fields = read(json.loads(path.read_text(), parse_float=json_number), dict[str, Any], "case")
+        if fields.get("schema", SCHEMA) != SCHEMA:
+            what = f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}"
+            raise UserError(what, hint="use the driftnet release that wrote it", kind="case")
+        origin = read(fields.get("origin"), dict[str, Any], "case.origin")
+        beside = {"id": folder.resolve().name, "case": Case(b"", (), origin=origin), "expected": (), "path": folder}
+        saved = read(fields | beside, SavedCase, "case")
+        _check(saved)
     except FileNotFoundError:
         raise _no_case_json(folder) from None
     except OSError as e:
@@ -213,32 +207,16 @@ def load(folder: Path) -> SavedCase:
     except (ValueError, RecursionError) as e:
         raise UserError(f"{path}: not a whole case.json: {e}", hint=_HINT, kind="case") from None
     case, expected = read_model(folder)
-    case = dataclasses.replace(case, origin=fields["origin"])
-    known: dict[str, Any] = {name: tuple(v) if isinstance(v := fields[name], list) else v for name in _IN_JSON}
-    return SavedCase(id=folder.resolve().name, case=case, expected=expected, path=folder, **known)
+    return dataclasses.replace(saved, case=dataclasses.replace(case, origin=origin), expected=expected)
 
 
-def _check_form(fields: Any, path: Path) -> None:
-    """Raise ValueError unless `fields` is what `save` writes. A case is anybody's file, so its target must be a plain
-    name: a path would lead out of the corpus, and "module:attribute" would import, that is run, code of its choice."""
-    if isinstance(fields, dict) and fields.get("schema", SCHEMA) != SCHEMA:
-        raise UserError(
-            f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}",
-            hint="use the driftnet release that wrote it",
-            kind="case",
-        )
-    if wrong := misformed(fields, _FORM, "case"):
-        raise ValueError(wrong)
-    if not NAME.fullmatch(fields["target"]):
-        raise ValueError(f"target {fields['target']!r:.80} is not the plain name of a registered target")
-    if fields["status"] not in STATUSES:
-        raise ValueError(f"status {fields['status']!r:.80} is none of {', '.join(STATUSES)}")
-    if fields["verdict"]["word"] not in list(Word):
-        raise ValueError(f"the verdict's word {fields['verdict']['word']!r:.80} is none of {', '.join(Word)}")
-    if any(len(pair) != 2 for pair in fields["verdict"].get("culprits", ())) or fields["verdict"].get("feed", 0) < 0:
-        raise ValueError("a culprit is [name, operator], and feeds are counted from 0")
-    if not 0 <= fields["reproduced"] <= fields["runs"]:
-        raise ValueError(f"{fields['reproduced']} of {fields['runs']} runs cannot have reproduced it")
+def _check(saved: SavedCase) -> None:
+    """Raise ValueError for what `save` does not write. A case is anybody's file, so its target must be a plain name: a
+    path would lead out of the corpus, and "module:attribute" would import, that is run, code of its choice."""
+    if not NAME.fullmatch(saved.target):
+        raise ValueError(f"target {saved.target!r:.80} is not the plain name of a registered target")
+    if not 0 <= saved.reproduced <= saved.runs:
+        raise ValueError(f"{saved.reproduced} of {saved.runs} runs cannot have reproduced it")
 
 
 def _no_case_json(folder: Path) -> UserError:
@@ -337,5 +315,5 @@ def _read_arrays(folder: Path, stem: str, names: Sequence[str]) -> Feed:
 
 def _as_json(saved: SavedCase) -> str:
     said = {name: value for name in _IN_JSON if (value := getattr(saved, name)) != _UNLESS_SAID.get(name)}
-    fields = {"schema": SCHEMA, **said, "origin": saved.case.origin}
+    fields = {"schema": SCHEMA, **said, "verdict": saved.verdict.as_json(), "origin": saved.case.origin}
     return json_text(fields, indent=1) + "\n"

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
 
-from driftnet.findings.corpus import SavedCase
+from driftnet.findings.corpus import SavedCase, Status
 from driftnet.findings.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
 from driftnet.model.constants import with_constants
 from driftnet.model.inspect import Case, graph_inputs
@@ -130,9 +130,9 @@ class KnownIssue:
 
 def issue_of(saved: SavedCase) -> KnownIssue:
     """The issue of a saved case."""
-    kind, shown = str(saved.verdict.get("kind", "")), symptom_of(saved.coarse, saved.verdict.get("culprits", ()))
-    is_flaky = saved.status == "flaky"
-    return KnownIssue(saved.id, saved.target, kind, shown, nodes_of(saved.case), saved.rule, saved.remedy, is_flaky)
+    shown, is_flaky = symptom_of(saved.coarse, saved.verdict.culprits), saved.status is Status.FLAKY
+    nodes = nodes_of(saved.case)
+    return KnownIssue(saved.id, saved.target, saved.kind, shown, nodes, saved.rule, saved.remedy, is_flaky)
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from driftnet.findings.corpus import SavedCase
+from driftnet.findings.corpus import SavedCase, Status
 from driftnet.findings.known import Explanation, KnownIssue, Symptom, explain, symptom_of
 from driftnet.model.inspect import Case, Feed, custom_operators, validate_feed
 from driftnet.model.signature import Signature, coarse, fine, folder_name
@@ -93,8 +93,8 @@ class Finding:
             recipe=self.recipe,
             coarse=self.signature.coarse,
             fine=self.signature.fine,
-            verdict=self.verdict.as_json(),
-            status="open" if self.reproduced == self.runs else "flaky",
+            verdict=self.verdict,
+            status=Status.OPEN if self.reproduced == self.runs else Status.FLAKY,
             seen=(self.installed.release,),
             machine=description(),
             runs=self.runs,

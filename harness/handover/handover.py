@@ -72,8 +72,8 @@ def write(folder: Path, installed: Installed, runner: Runner, *, remedies: Seque
     observation = Observation((StageRun(saved.stage, Outcome.HANG),))
     if saved.kind != Kind.HANG:
         observation = runner.observe(saved.case, installed, saved.recipe, fresh=True)
-    if as_written(saved, observation):
-        quantized = replace(saved.case, model=(observation.artifact or {})["model"])
+    if (written := observation.artifact.model) is not None and as_written(saved, observation):
+        quantized = replace(saved.case, model=written)
         saved = replace(saved, expected=runner.reference.run(quantized).outputs)
     if installed.target.snippet:
         replace_text(folder / "reproduce.py", script(saved, installed, observation))
@@ -119,7 +119,7 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "release": installed.release,
             "packages": _packages(installed),
             "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
-            "message": saved.verdict.get("message", ""),
+            "message": saved.verdict.message,
             "versions": {name: metadata.version(name) for name in NEEDED},
             "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
             "python": platform.python_version(),
@@ -134,9 +134,9 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "actual": [_values(outputs) for outputs in observation.outputs],
             "ended": "" if last.outcome is Outcome.OK else _ending(observation),
             "log": last.log.splitlines()[-LOG_LINES:],
-            "how": HOW_JUDGED.get(str(saved.verdict.get("tier", "")), ""),
+            "how": HOW_JUDGED.get(saved.verdict.tier, ""),
             "as_written": as_written(saved, observation),
-            "opinion": OPINIONS.get(str(saved.verdict.get("blame", "")), ""),
+            "opinion": OPINIONS.get(saved.verdict.blame, ""),
             "remedies": remedies,
         },
     )
@@ -144,8 +144,8 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
 
 def as_written(saved: SavedCase, observation: Observation) -> bool:
     """Whether what is wrong is how the quantized model runs: that one is the reference then, not the float model."""
-    executed = saved.verdict.get("tier") == Tier.ARTIFACT and saved.stage == "execute"
-    return executed and isinstance((observation.artifact or {}).get("model"), bytes)
+    executed = saved.verdict.tier is Tier.ARTIFACT and saved.stage == "execute"
+    return executed and observation.artifact.model is not None
 
 
 def tolerance(saved: SavedCase, observation: Observation) -> float:
@@ -154,10 +154,10 @@ def tolerance(saved: SavedCase, observation: Observation) -> float:
     smaller. 0: bit for bit. Where they are not, anything finite."""
     if saved.kind not in OF_VALUES:
         return sys.float_info.max
-    error, bound = float(saved.verdict.get("error", 0.0)), float(saved.verdict.get("bound", 0.0))
+    error, bound = saved.verdict.error, saved.verdict.bound
     if not (0 < bound < error < math.inf):
         return 0.0
-    feed, name = int(saved.verdict.get("feed", 0)), str(saved.verdict.get("output", ""))
+    feed, name = saved.verdict.feed, saved.verdict.output
     if len(observation.outputs) > feed and name in observation.outputs[feed]:
         seen, expected = observation.outputs[feed][name], saved.expected[feed][name]
         if seen.shape == expected.shape and math.isfinite(worst := float(distance(seen, expected).max(initial=0.0))):
@@ -181,7 +181,7 @@ def _first_line(saved: SavedCase) -> str:
     if saved.note:
         return saved.note.splitlines()[0]
     operators = " + ".join(dict.fromkeys(node.op_type for node in all_nodes(saved.case.proto.graph)))
-    return f"{operators}: {str(saved.verdict.get('message', '') or saved.coarse).splitlines()[0]}"
+    return f"{operators}: {(saved.verdict.message or saved.coarse).splitlines()[0]}"
 
 
 def _ending(observation: Observation) -> str:

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
-from driftnet.targets.interface import Artifact
+from driftnet.model.artifact import UNTOLD, Artifact
+from msgspec import Meta
 
 
 class Outcome(StrEnum):
@@ -54,7 +55,7 @@ class Observation:
 
     stages: tuple[StageRun, ...]
     outputs: tuple[Mapping[str, np.ndarray], ...] = ()
-    artifact: Artifact | None = None
+    artifact: Artifact = UNTOLD
     plain: tuple[Mapping[str, np.ndarray], ...] = ()
 
     @property
@@ -149,7 +150,7 @@ class Verdict:
     kind: str = ""
     message: str = ""
     output: str = ""
-    feed: int = 0
+    feed: Annotated[int, Meta(ge=0)] = 0
     error: float = 0.0
     bound: float = 0.0
     rule: str = ""

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 
 import numpy as np
 from driftnet.model.arrays import distance, identical
+from driftnet.model.artifact import UNTOLD
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
@@ -109,7 +110,7 @@ def _wrong_before(question: Question, observation: Observation) -> Verdict | Non
     """The failure of what was to be quantized, if it was executed and fails. No noise of quantization hides that."""
     if not observation.plain:
         return None
-    plain = dataclasses.replace(question, observed=observation.plain, scheme=None, artifact=None)
+    plain = dataclasses.replace(question, observed=observation.plain, scheme=None, artifact=UNTOLD)
     misshapen = structure.misshapen(plain)
     verdict = _unless_underspecified(plain, misshapen) if misshapen else _of_values(plain)
     if not verdict.failed:

@@ -15,16 +15,18 @@ from types import TracebackType
 from typing import Any
 
 import numpy as np
-from driftnet.model import external_data
+import onnx
+from driftnet.model import external_data, graph
+from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation, Outcome, StageRun
-from driftnet.run import artifact_schema
 from driftnet.run.reference import Reference
 from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.targets.environments import Installed
-from driftnet.targets.interface import STAGES, Artifact, Target
+from driftnet.targets.interface import STAGES, Target
 from driftnet.targets.recipe import Recipe, effective
+from driftnet.util.records import read
 
 MEMORY_GIB = 4.0  # a worker's share, unless something else is said
 MEMORY = "/dev/shm"
@@ -174,17 +176,16 @@ def _run_stages(
     runs: list[StageRun] = []
     made: dict[str, Any] = {}
     value: Any = model
-    artifact: Artifact | None = None
+    artifact = UNTOLD
     for stage in STAGES:
         if inspects and stage == "execute":
             reply = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
-            if reply.outcome is Outcome.OK and (
-                flaw := artifact_schema.flaw(reply.value, outside=case.file is not None)
-            ):
-                reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=flaw)
             if reply.outcome is Outcome.OK:
-                artifact = reply.value
-            else:
+                try:
+                    artifact = told(reply.value, outside=case.file is not None)
+                except ValueError as e:
+                    reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=str(e))
+            if reply.outcome is not Outcome.OK:
                 runs.append(_stage_run("inspect", reply, folder))
         reply = worker.call(f"{spec}.{stage}", value, *given[stage], timeout=timeout)
         value = reply.value
@@ -203,6 +204,33 @@ def _run_stages(
         if reply.outcome is Outcome.OK and _answers(reply.value, "execute", case, folder, model):
             plain = reply.value
     return Observation(tuple(runs), tuple(value), artifact, tuple(plain))
+
+
+def told(value: object, *, outside: bool = False) -> Artifact:
+    """What `inspect` said, as an Artifact. Raises ValueError where it is none, or its model cannot be read.
+
+    outside   the case's own weights lie in files beside it, so those of the artifact may, too
+    """
+    artifact = read(value, Artifact, "the artifact")
+    if artifact.model is not None and (flaw := _flaw(artifact.model, outside)):
+        raise ValueError(flaw)
+    return artifact
+
+
+def _flaw(data: bytes, outside: bool) -> str:
+    """Why these bytes are no ONNX model that can be read without a file beside it; "" where they are."""
+    try:
+        model = onnx.ModelProto.FromString(data)
+        if not model.graph.output:
+            return "the model has no output"
+        if outside:
+            return ""
+        if external_data.tensors_outside(model) or external_data.others_outside(model):
+            return "the model keeps data in another file"
+        graph.read(model)
+    except Exception as e:  # protobuf, onnx and numpy raise many types for what is no model
+        return f"the model cannot be read: {type(e).__name__}: {e}"
+    return ""
 
 
 def _answers(value: Any, stage: str, case: Case, folder: Path, model: str) -> bool:

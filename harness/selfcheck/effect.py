@@ -50,8 +50,8 @@ def is_effective(
     if plant.stage == "convert":
         damaged = reference.run(dataclasses.replace(case, model=damage(plant, case).SerializeToString())).outputs
         return not damaged or _moved(case, expected, damaged, judged, reference)
-    written = (clean.artifact or {}).get("model")
-    if plant.stage == "quantize" or not isinstance(written, bytes):
+    written = clean.artifact.model
+    if plant.stage == "quantize" or written is None:
         return True
     return _moved(dataclasses.replace(case, model=written), before, after, judged, reference)
 

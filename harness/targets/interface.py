@@ -84,32 +84,6 @@ class Scheme:
     nearest_weights: bool = True
 
 
-Artifact = Mapping[str, Any]
-"""What a target made when it quantized, as data that may cross the pipe.
-
-{"model": bytes}   a quantized ONNX model, where the target writes one; else
-{"layers": [{"name", "result", "weights", "scales"}]}   what the artifact says of its weighted operators: the tensor of
-                   the model that they should make, their weights as dequantized, float32 [channels, n], and their
-                   steps, float32 [channels, blocks of n / blocks weights]
-"tensors": {name: {"scale", "zero_point", "low", "high"}}   codes are clip(round(x / scale) + zero_point, low, high)
-"histogram": {"bins", "least"}   these scales are (t + 1/2) / bins * m / high for a whole t, least <= t < bins, with m
-                   the largest magnitude that calibration saw
-"reordered": {name: name}   tensors of the artifact that hold a tensor of the model in another order of its elements
-"operations": [{"name", "inputs", "outputs", "runs", ...}]   in order, by the names of their tensors. "runs" is
-                   "moves"   gives the data it reads in another shape or order, as codes where both are on one grid;
-                             "in_order": whether they keep their order
-                   "codes"   reads and gives codes; what it rounds may be "steps" off, or parts of one
-                   "codes unless broadcast"   does so where its operands have the shape of the result, or one element
-                   "float"   reads what is there, and gives floats
-                   "codes or floats"   does the one or the other
-                   "somehow"   nothing is known of it
-                   "computes"   is the ONNX operator, with "attributes", whose result it gives, perhaps through "then";
-                   or "layer": its operand times its weights. "values": the numbers it holds.
-                   "layer"   is the name of the layer that holds its weights, or has them among its own
-                   "whole_bias": its bias is cut to a whole number of steps of operand times weights
-"""
-
-
 class StageError(Exception):
     """The system under test said that a stage failed. The message is the system's own words."""
 
@@ -128,7 +102,8 @@ class Target:
     convert(model, folder, options) -> artifact          paths; `options` are those of all stages
     quantize(artifact, calibration, folder, options) -> artifact
     execute(artifact, feeds, outputs, options) -> one {output name: array} a feed, all run in one session
-    inspect(artifact, options) -> what the oracle wants to know of a quantized artifact, see `Artifact`; may be missing
+    inspect(artifact, options) -> what the oracle wants to know of a quantized artifact: the data of a
+        driftnet.model.artifact.Artifact; may be missing
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception counts
@@ -159,7 +134,7 @@ class Target:
     complaint: str = ""
     refusals: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
-    inspect: Callable[[str, Options], Artifact] | None = None
+    inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     snippet: str = ""

@@ -5,6 +5,7 @@ from functools import cache
 import pytest
 from driftnet.check.attribution import Remedy, remedies, stage_at_fault
 from driftnet.check.localize import Search, locate
+from driftnet.model.artifact import Artifact
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import recording
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
@@ -191,7 +192,7 @@ def test_a_quantized_model_that_can_be_read_is_executed_for_what_it_is(executed,
     def watch(case, recipe):
         if case.model == artifact:
             return executed, None
-        return cured_by(("quantize", "none"))(case, recipe)[0], Observation((), artifact={"model": artifact})
+        return cured_by(("quantize", "none"))(case, recipe)[0], Observation((), artifact=Artifact(model=artifact))
 
     assert attributed(watch)[1] == stage
 

@@ -12,6 +12,7 @@ from driftnet import api
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.model.inspect import digest
+from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 from onnx import TensorProto, helper
@@ -22,7 +23,7 @@ from tests.support import models, planted
 def saved_relu(**changes):
     case = models.relu()
     expected = ({"y": np.maximum(case.feeds[0]["x"], 0)},)
-    verdict = {"word": "diverges", "stage": "execute", "kind": "wrong-values", "message": "y is wrong"}
+    verdict = Verdict(Word.DIVERGES, stage="execute", kind="wrong-values", message="y is wrong")
     saved = SavedCase("test_relu_01234567", case, expected, "mnn", {"memory": "low"}, "coarse", "fine", verdict)
     return dataclasses.replace(saved, **changes)
 
@@ -113,34 +114,38 @@ def test_a_truncated_case_json_is_named(folder, cut):
     ("key", "value", "says"),
     [
         ("schema", 99, "case.json: schema 99"),
-        ("status", "odd", "status 'odd'"),
-        ("recipe", None, "lacks 'recipe'"),
-        ("recipe", ["KL"], r"recipe is \['KL'\], not an object"),
-        ("recipe", {"method": [["KL"]]}, r"recipe.method is \[\['KL'\]\], not a text or"),
-        ("recipe", {"method": {"KL": 1}}, "recipe.method is .*, not a text or"),
-        ("verdict", "crashes", "verdict is 'crashes', not an object"),
-        ("verdict", {"word": "crashes", "message": 3}, "verdict.message is 3, not a text"),
-        ("verdict", {}, "verdict lacks 'word'"),
-        ("verdict", {"word": "fell"}, "the verdict's word 'fell' is none of agrees"),
-        ("verdict", {"word": "crashes", "culprits": 5}, "verdict.culprits is 5, not a list"),
-        ("verdict", {"word": "crashes", "culprits": [["a"]]}, r"a culprit is \[name, operator\]"),
-        ("verdict", {"word": "crashes", "error": "abc"}, "verdict.error is 'abc', not a whole number or a number"),
-        ("verdict", {"word": "crashes", "feed": -1}, "feeds are counted from 0"),
+        ("status", "odd", "case.status is 'odd': invalid"),
+        ("recipe", None, "missing required field `recipe`"),
+        ("recipe", ["KL"], r"case.recipe is \['KL'\]: expected `object`"),
+        ("recipe", {"method": [["KL"]]}, r"case.recipe\[...\]\[0\], in {'method': \[\['KL'\]\]}: expected `bool"),
+        ("recipe", {"method": {"KL": 1}}, r"case.recipe\[...\], in {'method': {'KL': 1}}: expected `bool"),
+        ("verdict", "crashes", "verdict is 'crashes': expected `object`"),
+        ("verdict", {"word": "crashes", "message": 3}, "case.verdict.message is 3: expected `str`"),
+        ("verdict", {}, "case.verdict is {}: object missing required field `word`"),
+        ("verdict", {"word": "fell"}, "case.verdict.word is 'fell': invalid"),
+        ("verdict", {"word": "crashes", "culprits": 5}, "verdict.culprits is 5: expected `array`"),
+        (
+            "verdict",
+            {"word": "crashes", "culprits": [["a"]]},
+            r"verdict.culprits\[0\] is \['a'\]: expected `array` of length 2",
+        ),
+        ("verdict", {"word": "crashes", "error": "abc"}, "verdict.error is 'abc': expected `float`"),
+        ("verdict", {"word": "crashes", "feed": -1}, "verdict.feed is -1: expected `int` >= 0"),
         ("runs", 3, "5 of 3 runs"),
         ("reproduced", -1, "-1 of 5 runs"),
-        ("target", 7, "target is 7, not a text"),
-        ("coarse", [], r"coarse is \[\], not a text"),
-        ("fine", 1.5, "fine is 1.5, not a text"),
-        ("status", {}, r"status is {}, not a text"),
-        ("upstream", 3, "upstream is 3, not a text"),
-        ("note", False, "note is False, not a text"),
-        ("rule", [1], r"rule is \[1\], not a text"),
-        ("seen", "3.6.1", "seen is '3.6.1', not a list"),
-        ("not_seen", [3.6], r"not_seen\[0\] is 3.6, not a text"),
-        ("runs", "5", "runs is '5', not a whole number"),
-        ("reproduced", True, "reproduced is True, not a whole number"),
-        ("machine", [], r"machine is \[\], not an object"),
-        ("origin", "bulk", "origin is 'bulk', not an object"),
+        ("target", 7, "target is 7: expected `str`"),
+        ("coarse", [], r"coarse is \[\]: expected `str`"),
+        ("fine", 1.5, "fine is 1.5: expected `str`"),
+        ("status", {}, r"case.status is {}: expected `str`"),
+        ("upstream", 3, "upstream is 3: expected `str`"),
+        ("note", False, "note is False: expected `str`"),
+        ("rule", [1], r"rule is \[1\]: expected `str`"),
+        ("seen", "3.6.1", "seen is '3.6.1': expected `array`"),
+        ("not_seen", [3.6], r"not_seen\[0\] is 3.6: expected `str`"),
+        ("runs", "5", "runs is '5': expected `int`"),
+        ("reproduced", True, "reproduced is True: expected `int`"),
+        ("machine", [], r"machine is \[\]: expected `object`"),
+        ("origin", "bulk", "origin is 'bulk': expected `object`"),
     ],
 )
 def test_a_case_json_of_another_form_is_named(folder, key, value, says):

@@ -14,6 +14,7 @@ from driftnet.findings.pattern import may_occur, occurrences
 from driftnet.findings.pipeline import is_gone
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import recording
+from driftnet.model.verdict import Verdict, Word
 from driftnet.reduce.reducer import reduce
 from onnx import helper
 
@@ -37,7 +38,7 @@ def explains(known: KnownIssue, case: Case, says: Failure, record: Any) -> bool:
 
 
 def issue(case: Case, coarse: str = COARSE, **verdict: Any) -> KnownIssue:
-    said: Mapping[str, Any] = {"word": "diverges", "stage": "execute", "kind": "wrong-values", **verdict}
+    said = Verdict(**{"word": Word.DIVERGES, "stage": "execute", "kind": "wrong-values", **verdict})
     return issue_of(SavedCase("test_x", case, (), "planted", {}, coarse, f"{coarse} | | ", said))
 
 

@@ -130,7 +130,7 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
     assert {"model.onnx", "ISSUE.md", "reproduce.py", "case.json"} <= {path.name for path in written}
     leaks = [path.name for path in written for word in SECRETS if word.lower() in path.read_bytes().lower()]
     assert not leaks
-    assert corpus.load(corpus.folders([out])[0]).verdict["word"] == "diverges"
+    assert corpus.load(corpus.folders([out])[0]).verdict.word == "diverges"
 
 
 def test_whatever_cannot_be_shown_again_is_not_written(runner):

@@ -14,7 +14,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.handover import handover
 from driftnet.model.inspect import digest
-from driftnet.model.verdict import Observation, Outcome, StageRun
+from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import effective, swept
 from onnx import TensorProto, helper
@@ -29,7 +29,7 @@ TARGETS = ("mnn", "onnxruntime-quant")
 def saved_relu(**changes):
     case = models.relu()
     expected = ({"y": np.maximum(case.feeds[0]["x"], 0)},)
-    verdict = {"word": "diverges", "stage": "execute", "kind": "wrong-values", "message": "y is wrong", "output": "y"}
+    verdict = Verdict(Word.DIVERGES, stage="execute", kind="wrong-values", message="y is wrong", output="y")
     saved = SavedCase("test_relu_01234567", case, expected, "mnn", {}, "coarse", "fine", verdict, seen=("3.6.1",))
     return dataclasses.replace(saved, **changes)
 
@@ -171,9 +171,9 @@ def test_the_text_of_a_case_cannot_become_code():
 
 
 def test_a_tolerance_lies_between_what_is_wrong_and_what_is_right():
-    def of(**verdict):
-        saved = saved_relu()
-        return handover.tolerance(dataclasses.replace(saved, verdict={**saved.verdict, **verdict}), RAN)
+    def of(**changes):
+        verdict = dataclasses.replace(saved_relu().verdict, **changes)
+        return handover.tolerance(saved_relu(verdict=verdict), RAN)
 
     worst = float(np.abs(1 - saved_relu().expected[0]["y"]).max())
     assert of(tier="exact", error=1.0) == 0, "bit for bit where there is no bound"
@@ -183,7 +183,7 @@ def test_a_tolerance_lies_between_what_is_wrong_and_what_is_right():
 
 def test_values_do_not_count_where_the_failure_was_another():
     saved = saved_relu()
-    crash = dataclasses.replace(saved, verdict={**saved.verdict, "kind": "SIGSEGV", "word": "crashes"})
+    crash = dataclasses.replace(saved, verdict=Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV"))
     assert handover.tolerance(crash, RAN) > 1e300
     assert "not values" in handover.script(crash, resolve("mnn"), RAN)
 
@@ -193,7 +193,7 @@ def test_what_quantizing_costs_is_no_difference_where_the_question_is_how_the_re
     x, w = rng.standard_normal((2, 8)).astype(np.float32), rng.standard_normal((8, 3)).astype(np.float32)
     node = helper.make_node("MatMul", ["x", "w"], ["y"])
     case = models.case([node], {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (2, 3))])
-    verdict = {"word": "diverges", "tier": "artifact", "stage": "execute", "kind": "wrong-values", "output": "y"}
+    verdict = Verdict(Word.DIVERGES, "artifact", "execute", kind="wrong-values", output="y")
     saved = saved_relu(case=case, expected=({"y": x @ w},), target="onnxruntime-quant", verdict=verdict)
     folder = corpus.save(saved, tmp_path)
     handover.write(folder, resolve("onnxruntime-quant"), runner)
@@ -209,7 +209,7 @@ def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():
 
 def test_a_damaged_heap_is_laid_out_anew_in_each_of_many_tries():
     saved = saved_relu()
-    crash = dataclasses.replace(saved, verdict={**saved.verdict, "kind": "SIGABRT", "word": "crashes"})
+    crash = dataclasses.replace(saved, verdict=Verdict(Word.CRASHES, stage="execute", kind="SIGABRT"))
     text = handover.script(crash, resolve("mnn"), RAN)
     assert "TRIES = 20" in text
     assert "stirred(" in text

@@ -12,6 +12,7 @@ from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import effective
 from onnx import TensorProto, helper
 
+from tests.support import oracle
 from tests.support.models import case, grid
 from tests.support.oracle import observed, target, verdict
 
@@ -163,7 +164,8 @@ def test_an_artifact_without_a_scale_quantizes_nothing(runner):
     told = {"operations": [], "tensors": {"x": codes}, "layers": []}
 
     def said(artifact):
-        seen = dataclasses.replace(observed({**right[0], "s": right[0]["s"] + np.float32(1e-4)}), artifact=artifact)
+        outputs = {**right[0], "s": right[0]["s"] + np.float32(1e-4)}
+        seen = dataclasses.replace(observed(outputs), artifact=oracle.told(artifact))
         return judge(model, seen, target=target(scheme), options={}, reference=runner.reference)
 
     assert said(told).word is Word.AGREES

@@ -1,5 +1,6 @@
 """The runner takes whatever a target does for an observation, and leaves nothing behind."""
 
+import re
 import sys
 import tempfile
 from dataclasses import replace
@@ -7,9 +8,10 @@ from dataclasses import replace
 import numpy as np
 import onnx
 import pytest
+from driftnet.model.artifact import UNTOLD
 from driftnet.model.verdict import Outcome, Word
 from driftnet.oracle.judge import judge
-from driftnet.run import artifact_schema, runner
+from driftnet.run import runner
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.util.errors import UserError
@@ -57,7 +59,7 @@ def test_an_inspect_that_fails_is_told_and_the_stages_go_on(runner, deed, outcom
     case = models.relu()
     observation = observe(runner, deed)
     assert [(run.stage, run.outcome) for run in observation.stages][2:] == [("inspect", outcome), ("execute", "ok")]
-    assert observation.artifact is None, "what it told is taken for an artifact"
+    assert observation.artifact == UNTOLD, "what it told is taken for an artifact"
     right = replace(observation, outputs=runner.reference.run(case).outputs)
     verdict = judge(case, right, target=HOSTILE, options={"deed": deed}, reference=runner.reference)
     assert (verdict.word, says in verdict.message) == (Word.AGREES, True), f"the verdict does not tell: {verdict}"
@@ -81,27 +83,28 @@ def outside_data():
 @pytest.mark.parametrize(
     ("told", "says"),
     [
-        ([1], "the artifact is [1], not an object"),
-        ({"model": "text"}, "the artifact.model is 'text', not bytes"),
+        ([1], "the artifact is [1]: expected `object`"),
+        ({"model": "text"}, "the artifact.model is 'text': expected `bytes"),
         ({"model": b""}, "no output"),
         ({"model": b"garbage"}, "cannot be read"),
         ({"model": outside_data()}, "another file"),
-        ({"layers": 3}, "layers is 3, not a list"),
-        ({"layers": [{}]}, "lacks 'name'"),
+        ({"layers": 3}, "the artifact.layers is 3: expected `array`"),
+        ({"layers": [{}]}, "missing required field `name`"),
         ({"layers": [LAYER | {"weights": ARRAY[0]}]}, "layer 'y'"),
         ({"layers": [LAYER | {"scales": ARRAY[:, :3]}]}, "layer 'y'"),
-        ({"tensors": {"x": "a"}}, "tensors.x is 'a', not an object"),
-        ({"tensors": {"x": GRID | {"scale": True}}}, "tensors.x.scale is True"),
-        ({"operations": [OPERATION | {"runs": "away"}]}, "runs 'away'"),
-        ({"operations": [OPERATION | {"outputs": []}]}, "gives []"),
-        ({"operations": [OPERATION | {"inputs": [1]}]}, "operations[0].inputs[0] is 1"),
-        ({"operations": [OPERATION | {"more": 1}]}, "'more'"),
+        ({"tensors": {"x": "a"}}, "the artifact.tensors[...], in {'x': 'a'}: expected `object`"),
+        ({"tensors": {"x": GRID | {"scale": True}}}, "the artifact.tensors[...].scale, in {'x': {'scale': True"),
+        ({"operations": [OPERATION | {"runs": "away"}]}, "the artifact.operations[0].runs is 'away'"),
+        ({"operations": [OPERATION | {"outputs": []}]}, "the artifact.operations[0].outputs is []"),
+        ({"operations": [OPERATION | {"inputs": [1]}]}, "operations[0].inputs[0] is 1: expected `str`"),
+        ({"operations": [OPERATION | {"more": 1}]}, "unknown field `more`"),
         ({"histogram": {"bins": 0, "least": 1}}, "0 bins"),
     ],
 )
 def test_what_is_no_artifact_is_refused_and_why(told, says):
-    assert artifact_schema.flaw(RIGHT) == "", "an artifact is refused"
-    assert says in artifact_schema.flaw(told), f"it says {artifact_schema.flaw(told)!r}"
+    assert runner.told(RIGHT).layers, "an artifact is refused"
+    with pytest.raises(ValueError, match=re.escape(says)):
+        runner.told(told)
 
 
 def test_what_a_target_says_can_be_written(runner):

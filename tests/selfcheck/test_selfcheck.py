@@ -9,6 +9,7 @@ import onnx
 import pytest
 from driftnet.cli import main as cli
 from driftnet.cli.report import tables
+from driftnet.model.artifact import Artifact
 from driftnet.model.verdict import Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.selfcheck import converter, mutant, quantizer, rewrites, runtime, selfcheck
 from driftnet.selfcheck.effect import is_effective
@@ -54,7 +55,7 @@ def quantized(runner):
         outputs=[("y", TensorProto.FLOAT, shape)],
     )
     target = resolve("onnxruntime-quant")
-    made = [runner.observe(case, target, recipe).artifact["model"] for recipe in RECIPES]
+    made = [runner.observe(case, target, recipe).artifact.model for recipe in RECIPES]
     return [(onnx.ModelProto.FromString(model), case.proto) for model in made]
 
 
@@ -145,7 +146,7 @@ def test_at_a_tie_either_code_is_right_in_the_runtime(runner):
 
     def seen(first):
         outputs = ({"y": np.float32([first, 4])},)
-        return Observation((StageRun("execute", Outcome.OK),), outputs, {"model": case.model})
+        return Observation((StageRun("execute", Outcome.OK),), outputs, Artifact(model=case.model))
 
     told = [is_effective(PLANTS["floor-for-round"], case, True, seen(0), seen(k), runner.reference) for k in (1, 4)]
     assert told == [False, True]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
+from driftnet.model.artifact import Artifact
 from driftnet.model.case import Case
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.oracle.judge import judge
@@ -12,6 +13,7 @@ from driftnet.oracle.question.answers import Decide
 from driftnet.oracle.question.question import Question
 from driftnet.run.runner import Runner
 from driftnet.targets.interface import Rule, Scheme, StageError, Target
+from driftnet.util.records import read
 
 
 def refuses(*_):
@@ -31,6 +33,11 @@ def target(scheme: Scheme | None = None, refusals: tuple[Rule, ...] = (), except
         refusals=refusals,
         exceptions=exceptions,
     )
+
+
+def told(said: Mapping[str, object] | None) -> Artifact:
+    """The artifact of which a target's `inspect` says this."""
+    return read(said or {}, Artifact, "the artifact")
 
 
 def observed(*outputs: Mapping[str, np.ndarray]) -> Observation:

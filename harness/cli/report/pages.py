@@ -89,7 +89,7 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
 def _case(saved: SavedCase) -> dict[str, Any]:
     return {
         "saved": saved,
-        "title": saved.note or saved.verdict.get("message", "") or saved.id,
+        "title": saved.note or saved.verdict.message or saved.id,
         "recipe": ", ".join(f"{k} = {v}" for k, v in saved.recipe.items()) or "defaults",
         "shown": _shown(saved.case, saved.expected),
         "commands": _commands(saved),

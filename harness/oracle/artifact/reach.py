@@ -15,9 +15,9 @@ from driftnet.oracle.question.question import Question
 
 def untouched(question: Question) -> frozenset[str]:
     """The outputs before which an artifact holds nothing that quantizes; none without an artifact that tells."""
-    told, artifact = question.artifact or {}, question.written
+    told, artifact = question.artifact, question.written
     if artifact is None:
-        floats = "operations" in told and not told.get("tensors") and not told.get("layers")
+        floats = told.operations is not None and not told.tensors and not told.layers
         return frozenset(question.graph.outputs if floats else ())
     reached = set(_quantized(artifact, question.graph))
     return frozenset(artifact.outputs) - reached

@@ -13,10 +13,11 @@ from functools import cached_property
 import numpy as np
 import onnx
 from driftnet.model import graph
+from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Values
 from driftnet.run.reference import Reference
-from driftnet.targets.interface import Artifact, Scheme
+from driftnet.targets.interface import Scheme
 
 Place = tuple[int, str]
 """(index of the feed, name of the graph output)"""
@@ -28,7 +29,7 @@ class Question:
 
     scheme      how the target quantized, or None when it had to stay in floating point
     exceptions  names of the documented numerical behaviour that the target declares
-    artifact    what the target made when it quantized, if it can be told
+    artifact    what is known of what the target made when it quantized
     inexact     constants that the target holds to within so much only, whatever is right otherwise
     """
 
@@ -38,7 +39,7 @@ class Question:
     reference: Reference
     scheme: Scheme | None = None
     exceptions: frozenset[str] = frozenset()
-    artifact: Artifact | None = None
+    artifact: Artifact = UNTOLD
     inexact: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
@@ -48,8 +49,8 @@ class Question:
     @cached_property
     def written(self) -> Graph | None:
         """The artifact, its nodes in order, if it is an ONNX model."""
-        data = (self.artifact or {}).get("model")
-        return graph.in_order(graph.read(onnx.ModelProto.FromString(data))) if isinstance(data, bytes) else None
+        data = self.artifact.model
+        return None if data is None else graph.in_order(graph.read(onnx.ModelProto.FromString(data)))
 
     @cached_property
     def records(self) -> tuple[Values, ...]:

@@ -1,4 +1,4 @@
-"""Told: the operations and grids of tensors that an artifact which is no ONNX tells, see targets.interface.Artifact.
+"""Told: the operations and grids of tensors that an artifact which is no ONNX tells, see model.artifact.Artifact.
 
 What is only moved keeps its codes where the grids are the same. Where a grid is told for one end of a move alone, the
 executor may take it for the other end too.
@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
-import numpy as np
+from driftnet.model.artifact import Artifact, Operation
 
 
 @dataclass(frozen=True)
@@ -26,24 +25,6 @@ class Grid:
     def value(self, code: float) -> float:
         """What a code stands for."""
         return (code - self.zero_point) * self.scale
-
-
-@dataclass(frozen=True)
-class Operation:
-    """One operation of an artifact, see driftnet.targets.interface.Artifact."""
-
-    name: str
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    runs: str
-    steps: float = 0
-    in_order: bool = False
-    whole_bias: bool = False
-    layer: str = ""
-    computes: str = ""
-    then: str = ""
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    values: np.ndarray | None = None
 
 
 NOT_TOLD = Grid(0.0, 0.0, 0.0, 0.0)
@@ -122,15 +103,13 @@ class Trace:
             yield from moved or [name]
 
 
-def read(artifact: Mapping[str, Any]) -> Trace:
+def read(artifact: Artifact) -> Trace:
     """The Trace of an artifact that tells its operations; one that reads what only a later one gives is left out."""
-    grids = {
-        name: Grid(t["scale"], t["zero_point"], t["low"], t["high"]) for name, t in artifact.get("tensors", {}).items()
-    }
+    grids = {name: Grid(t.scale, t.zero_point, t.low, t.high) for name, t in artifact.tensors.items()}
     makers: dict[str, Operation] = {}
-    given = {name for said in artifact["operations"] for name in said["outputs"]}
-    for said in artifact["operations"]:
-        if all(name in makers or name not in given for name in said["inputs"]):
-            op = Operation(**{**said, "inputs": tuple(said["inputs"]), "outputs": tuple(said["outputs"])})
+    operations = artifact.operations or ()
+    given = {name for op in operations for name in op.outputs}
+    for op in operations:
+        if all(name in makers or name not in given for name in op.inputs):
             makers |= dict.fromkeys(op.outputs, op)
-    return Trace(makers, grids, artifact.get("reordered", {}))
+    return Trace(makers, grids, artifact.reordered)

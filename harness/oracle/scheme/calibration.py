@@ -57,7 +57,7 @@ def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Ste
 
     The first of a tensor is its own, where it has one; others are those of what its data are moved into.
     """
-    trace = read({"operations": (), **(question.artifact or {})})
+    trace = read(question.artifact)
     found = {}
     for name, step in formula.items():
         chosen = [
@@ -72,7 +72,7 @@ def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Ste
 
 def vanished(question: Question) -> frozenset[str]:
     """The constants that the quantizer took for zero: small ones to which the artifact tells a scale of 0."""
-    told = {name for name, codes in (question.artifact or {}).get("tensors", {}).items() if codes["scale"] == 0}
+    told = {name for name, codes in question.artifact.tensors.items() if codes.scale == 0}
     held = {name: x for name, x in question.graph.constants.items() if name in told and x.dtype.kind == "f"}
     return frozenset(name for name, x in held.items() if x.any() and np.abs(x).max() < NOTHING)
 

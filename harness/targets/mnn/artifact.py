@@ -63,7 +63,7 @@ Tile, Transpose, Unpack, Unsqueeze, DepthToSpace, SpaceToDepth, BroadcastTo, Con
 
 
 def read(path: str, histogram: bool = False) -> dict[str, Any]:
-    """{"layers": [...], "tensors": {name: ...}, "operations": [...], ...} of a file, see targets.interface.Artifact.
+    """{"layers": [...], "tensors": {name: ...}, "operations": [...], ...} of a file, see model.artifact.Artifact.
 
     histogram   whether scales were calibrated by KL on the case's own samples
     """
@@ -179,7 +179,7 @@ def _distinct(names: list[str], ops: list[Table]) -> tuple[list[str], dict[str, 
 
 
 def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], coded: set[str]) -> list[dict[str, Any]]:
-    """What the file says of its operators, see targets.interface.Artifact. What is only moved keeps its scale."""
+    """What the file says of its operators, see model.artifact.Artifact. What is only moved keeps its scale."""
     scales: dict[str, float | None] = {}
     taken = _taken(ops, names, tensors)
     constants: dict[str, np.ndarray] = {}

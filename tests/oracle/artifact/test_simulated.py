@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from driftnet.model.artifact import Artifact, Layer
 from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.simulated import tier as simulation
@@ -15,9 +16,10 @@ from driftnet.oracle.scheme import artifact_trace as told
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import canonical, effective
+from msgspec import structs
 from onnx import TensorProto, helper
 
-from tests.support import models
+from tests.support import models, oracle
 
 FLOAT = TensorProto.FLOAT
 SCHEME = Scheme((-127, 127), (-127, 127), symmetric_activations=True, per_channel=True, clips=True)
@@ -29,7 +31,7 @@ def operation(name, inputs, outputs, runs, **said):
 
 
 def artifact(operations, scales):
-    tensors = {name: {"scale": s, "zero_point": 0.0, "low": -127.0, "high": 127.0} for name, s in scales.items()}
+    tensors = {name: {"scale": float(s), "zero_point": 0.0, "low": -127.0, "high": 127.0} for name, s in scales.items()}
     return {"layers": [], "tensors": tensors, "operations": [operation("x", (), ("x",), "somehow"), *operations]}
 
 
@@ -37,10 +39,15 @@ def on_grid(x, scale):
     return np.clip(np.rint(x / scale), -127, 127) * scale
 
 
+def question_of(runner, case, outputs, said):
+    expected = runner.reference.run(case).outputs
+    return Question(case, outputs, expected, runner.reference, SCHEME, artifact=oracle.told(said))
+
+
 def ask(runner, case, said, y):
     """What the simulation says of outputs `y`."""
     outputs = ({"y": np.asarray(y, np.float32)},)
-    question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference, SCHEME, artifact=said)
+    question = question_of(runner, case, outputs, said)
     return simulation.decide(question, question.places)[0, "y"]
 
 
@@ -153,7 +160,7 @@ def test_an_operator_that_the_artifact_passes_over_is_not_rounded(runner):
     x = on_grid(X, 4 / 127)
     y, h = (z.astype(np.float32) for z in (on_grid(x / (1 + np.exp(-x)), 4 / 127), on_grid(1 / (1 + np.exp(-x)), 0.25)))
     outputs = ({"y": y, "h": h},)
-    question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference, SCHEME, artifact=said)
+    question = question_of(runner, case, outputs, said)
     found = simulation.decide(question, question.places)
     assert found[0, "h"].word is Word.AGREES
     assert found[0, "y"].word is Word.ABSTAINS, "y is x * sigmoid(x) in one operation, which never sees h"
@@ -195,7 +202,8 @@ def test_operations_in_a_circle_end():
     said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
     said["operations"].append(operation("y", "a", "y", "moves"))
     graph = Question(SOFTSIGN, (), (), None).graph
-    assert not trace.regions(graph, told.read(said), [{"y": X}])["y"].known, "nobody knows where its data are from"
+    regions = trace.regions(graph, told.read(oracle.told(said)), [{"y": X}])
+    assert not regions["y"].known, "nobody knows where its data are from"
 
 
 def weighted(op, shape, x, y, norm=False, **attributes):
@@ -245,11 +253,11 @@ def test_what_mnn_executes_is_what_its_file_says(runner, name, recipe):
 def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_quantizer(runner):
     case = CASES["folded convolution"]
     seen, options = observed(runner, case)
-    layer = seen.artifact["layers"][0]
-    larger = {**layer, "scales": layer["scales"] * np.float32(1.0005)}
+    layer = seen.artifact.layers[0]
+    larger = structs.replace(layer, scales=layer.scales * np.float32(1.0005))
     seen = dataclasses.replace(
         seen,
-        artifact={**seen.artifact, "layers": [larger]},
+        artifact=structs.replace(seen.artifact, layers=(larger,)),
         outputs=({"y": seen.outputs[0]["y"] + np.float32(1)},),
     )
     found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
@@ -291,10 +299,10 @@ def test_a_tensor_that_has_the_scale_of_a_piece_is_let_pass(runner):
 def test_a_channel_of_zeros_may_have_any_scale(runner):
     case = CASES["convolution"]
     seen, _ = observed(runner, case)
-    layer = seen.artifact["layers"][0]
-    scales, weights = layer["scales"].copy(), layer["weights"].copy()
+    layer = seen.artifact.layers[0]
+    scales, weights = layer.scales.copy(), layer.weights.copy()
     scales[2], weights[2] = np.nan, np.nan
-    question = Question(case, (), (), None, artifact={"layers": [{**layer, "scales": scales, "weights": weights}]})
+    question = Question(case, (), (), None, artifact=Artifact(layers=(Layer("y", "y", weights, scales),)))
     (read,) = layers.read(question)
     assert not read.weights[2].any(), "code 0 is 0 in steps of NaN too"
     assert np.isfinite(read.scales).all()
@@ -346,7 +354,7 @@ def test_of_weights_folded_with_an_infinite_factor_nothing_is_said(runner):
     ]
     case = normalized(nodes, X[None, None], (1, 1, *X.shape), w=np.ones((1, 1, 1, 1), np.float32))
     seen, _ = observed(runner, case)
-    assert not np.isfinite(seen.artifact["layers"][0]["weights"]).any(), "MNN folds in another way"
+    assert not np.isfinite(seen.artifact.layers[0].weights).any(), "MNN folds in another way"
     question = Question(case, (), (), runner.reference, SCHEME, artifact=seen.artifact)
     assert simulation.simulated(question).misquantized is None
 
@@ -364,8 +372,7 @@ def test_an_integer_is_not_off_by_a_step(runner):
     nodes = [helper.make_node("Transpose", ["x"], ["y"])]
     case = models.case(nodes, {"x": np.array([3], np.uint8)}, outputs=[("y", TensorProto.UINT8, (1,))])
     said = artifact([operation("y", "x", "y", "moves")], {"y": 300.0})
-    expected = runner.reference.run(case).outputs
-    question = Question(case, ({"y": np.array([7], np.uint8)},), expected, runner.reference, SCHEME, artifact=said)
+    question = question_of(runner, case, ({"y": np.array([7], np.uint8)},), said)
     found = simulation.decide(question, question.places)[0, "y"]
     assert (found.word, found.kind) == (Word.DIVERGES, Kind.WRONG_VALUES)
 
@@ -401,7 +408,7 @@ def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(runner, fill, ru
     constants = {"p": np.array([0, 0, 2, 0]), "f": np.array(fill, np.float32)}
     nodes = [helper.make_node("Tanh", ["x"], ["t"]), helper.make_node("Pad", ["t", "p", "f"], ["y"])]
     seen, _ = observed(runner, models.case(nodes, {"x": X}, constants, outputs=[("y", FLOAT, (5, 8))]))
-    assert [op["runs"] for op in seen.artifact["operations"] if op["name"] == "y"] == [runs]
+    assert [op.runs for op in seen.artifact.operations if op.name == "y"] == [runs]
 
 
 def test_a_name_that_two_tensors_have_is_that_of_the_one_the_other_is_transposed_into(runner):
@@ -431,7 +438,7 @@ def test_what_depends_on_an_unknown_result_that_was_handed_out_has_to_follow_fro
 
     def judged(y):
         outputs = ({"h": h.astype(dtype), "y": y.astype(dtype)},)
-        question = Question(case, outputs, runner.reference.run(case).outputs, runner.reference, SCHEME, artifact=said)
+        question = question_of(runner, case, outputs, said)
         verdicts = simulation.decide(question, question.places)
         return verdicts[0, "h"].word, verdicts[0, "y"].word
 
@@ -444,7 +451,7 @@ def test_a_weight_is_clipped_only_where_it_is_larger():
     node = Node("MatMul", ("x", "w"), ("y",), {})
     for given, wrong in (([[0.97, -0.96], [0.5, 0.5]], False), ([[0.96, -1.0], [0.5, 0.5]], True)):
         scales = np.abs(given).max(axis=1, keepdims=True) / 127
-        layer = layers.Layer("y", "y", np.array(given, np.float32), scales.astype(np.float32))
+        layer = Layer("y", "y", np.array(given, np.float32), scales.astype(np.float32))
         weights = layers.Weights(node, right, np.ones((2, 1)))
         found = layers.problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
         assert (found is not None) is wrong, f"{given} for {right.tolist()}"

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.model import graph as graphs
+from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.case import Case
 from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
@@ -461,7 +462,7 @@ def question(nodes, observed, **changed):
     case = Case(FLOAT.SerializeToString(), ({"x": X},))
     data = model(nodes, **{**CONSTANTS, **changed}).SerializeToString()
     scheme = Scheme(weight_codes=(-127, 127))
-    return Question(case, ({"y": observed},), ({"y": observed},), None, scheme, artifact={"model": data})
+    return Question(case, ({"y": observed},), ({"y": observed},), None, scheme, artifact=Artifact(model=data))
 
 
 def test_the_tier_blames_the_quantizer_for_parameters_and_the_executor_for_the_rest():
@@ -483,7 +484,7 @@ def test_behind_a_node_that_cannot_be_compared_the_tier_abstains():
     artifact_model = model([*QDQ[:4], *rows], **CONSTANTS, s=np.int64([2, 4]), t=np.int64([2, 3]))
     right = np.float32(evaluate(graphs.read(artifact_model), {"x": X}).balls["y"].midpoint)
     asked = replace(question(QDQ, right), case=Case(floating.SerializeToString(), ({"x": X},)))
-    asked = replace(asked, artifact={"model": artifact_model.SerializeToString()})
+    asked = replace(asked, artifact=Artifact(model=artifact_model.SerializeToString()))
     verdict = artifact.decide(asked, [(0, "y")])[0, "y"]
     assert (verdict.word, verdict.abstained) == (Word.ABSTAINS, ("Add", "MatMul")), (
         "nobody knows which constant is the bias"
@@ -491,7 +492,7 @@ def test_behind_a_node_that_cannot_be_compared_the_tier_abstains():
 
 
 def test_without_an_artifact_the_tier_abstains():
-    asked = replace(question(QDQ, X), artifact=None)
+    asked = replace(question(QDQ, X), artifact=UNTOLD)
     assert artifact.decide(asked, [(0, "y")])[0, "y"].word is Word.ABSTAINS
 
 
@@ -511,7 +512,7 @@ def test_an_artifact_without_the_output_says_nothing_of_it(runner):
     other = case([helper.make_node("Relu", ["x"], ["z"])], {"x": X}, outputs=[("z", TensorProto.FLOAT, (2, 4))])
     scheme, expected = Scheme((-127, 127), (0, 255)), runner.reference.run(made).outputs
     zeros = ({"y": np.zeros((2, 3), np.float32)},)
-    question = Question(made, zeros, expected, runner.reference, scheme, artifact={"model": other.model})
+    question = Question(made, zeros, expected, runner.reference, scheme, artifact=Artifact(model=other.model))
     (said,) = artifact.decide(question, question.places).values()
     assert said.word is Word.ABSTAINS
 

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from driftnet.model import graph
+from driftnet.model.artifact import Artifact, Layer
 from driftnet.model.verdict import Word
 from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.judge import judge
@@ -12,6 +13,7 @@ from driftnet.oracle.question.question import Question
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import canonical, effective
+from msgspec import structs
 from onnx import TensorProto, helper
 
 from tests.support import models
@@ -62,9 +64,9 @@ def verdict(runner, case, recipe, observation):
 
 
 def damaged(observation, **changes):
-    layer, *others = observation.artifact["layers"]
-    artifact = {**observation.artifact, "layers": [{**layer, **changes}, *others]}
-    return dataclasses.replace(observation, artifact=artifact)
+    layer, *others = observation.artifact.layers
+    layers = (structs.replace(layer, **changes), *others)
+    return dataclasses.replace(observation, artifact=structs.replace(observation.artifact, layers=layers))
 
 
 @pytest.mark.parametrize("bits", [8, 4])
@@ -80,9 +82,9 @@ def test_weight_only_models_are_judged_as_float_models_with_their_weights(runner
 def test_a_weight_further_than_half_a_step_is_a_problem_of_the_quantizer(runner, recipe):
     case = CASES["convolution"]
     observation = seen(runner, case, recipe)
-    layer = observation.artifact["layers"][0]
-    weights = layer["weights"].copy()
-    weights[5, 7] += layer["scales"][5, 0]
+    layer = observation.artifact.layers[0]
+    weights = layer.weights.copy()
+    weights[5, 7] += layer.scales[5, 0]
     found = verdict(runner, case, recipe, damaged(observation, weights=weights))
     assert (found.word, found.stage) == (Word.DIVERGES, "quantize"), "a code that is one off went unseen"
     assert "weight 7 of channel 5 of Conv 'y'" in found.message, found.message
@@ -95,8 +97,8 @@ def test_a_scale_that_the_formula_does_not_give_is_a_problem_of_the_quantizer(ru
     recipe = {**WEIGHT_ONLY, "weight_bits": bits, "weight_asymmetric": False}
     observation = seen(runner, CASES["convolution"], recipe)
     assert not verdict(runner, CASES["convolution"], recipe, observation).failed
-    layer = observation.artifact["layers"][0]
-    wrong = damaged(observation, scales=layer["scales"] * 1.01, weights=layer["weights"] * np.float32(1.01))
+    layer = observation.artifact.layers[0]
+    wrong = damaged(observation, scales=layer.scales * 1.01, weights=layer.weights * np.float32(1.01))
     found = verdict(runner, CASES["convolution"], recipe, wrong)
     assert (found.word, found.stage, found.tier) == (Word.DIVERGES, "quantize", "artifact")
 
@@ -132,9 +134,9 @@ def test_weights_of_which_only_those_that_are_not_zero_are_written_are_read(runn
     feed = {"x": rng.normal(size=(1, 8, 4, 4)).astype(np.float32)}
     node = helper.make_node("Conv", ["x", "w"], ["y"], kernel_shape=[3, 3])
     case = models.case([node], feed, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 8, 2, 2))])
-    (layer,) = seen(runner, case, recipe).artifact["layers"]
-    off = np.abs(layer["weights"] - w.reshape(8, -1))
-    assert (off <= 0.501 * layer["scales"] + 1e-6).all(), f"a weight is read {off.max()} off"
+    (layer,) = seen(runner, case, recipe).artifact.layers
+    off = np.abs(layer.weights - w.reshape(8, -1))
+    assert (off <= 0.501 * layer.scales + 1e-6).all(), f"a weight is read {off.max()} off"
 
 
 def test_weights_that_a_converter_computes_from_constants_are_judged(runner):
@@ -156,8 +158,8 @@ def test_weights_that_a_converter_computes_from_constants_are_judged(runner):
 
 
 def test_the_scales_of_tensors_are_read_too(runner):
-    tensors = seen(runner, CASES["convolution"], OFFLINE).artifact["tensors"]
-    assert all(tensor["scale"] > 0 for tensor in tensors.values())
+    tensors = seen(runner, CASES["convolution"], OFFLINE).artifact.tensors
+    assert all(tensor.scale > 0 for tensor in tensors.values())
     assert len(tensors) >= 2, f"input and output are quantized, but only {sorted(tensors)} were read"
 
 
@@ -168,6 +170,6 @@ def test_weights_that_are_no_numbers_are_wrong_whatever_their_scale(runner, scal
     scales = np.full((5, 1), 0.02, np.float32)
     held = (np.rint(weights.matrix / 0.02) * 0.02).astype(np.float32)
     held[1], scales[1] = np.nan, scale
-    told = {"layers": [{"name": "y", "result": "y", "weights": held, "scales": scales}]}
+    told = Artifact(layers=(Layer("y", "y", held, scales),))
     question = Question(model, (), (), runner.reference, Scheme((-127, 127)), artifact=told)
     assert layers.misquantized(question)

@@ -261,7 +261,7 @@ def network():
 def test_what_a_quantizer_writes_is_executed_inside_its_balls(runner, name):
     made = network()
     artifact = runner.observe(made, resolve("onnxruntime-quant"), RECIPES[name]).artifact
-    written = dataclasses.replace(made, model=artifact["model"])
+    written = dataclasses.replace(made, model=artifact.model)
     model = graph.read(written.proto)
     (record,) = runner.reference.record(written)
     evaluation = evaluate(model, made.feeds[0])

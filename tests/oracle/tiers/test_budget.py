@@ -15,6 +15,7 @@ from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import effective
 from onnx import TensorProto, helper
 
+from tests.support import oracle
 from tests.support.models import case
 
 FLOAT = TensorProto.FLOAT
@@ -64,7 +65,7 @@ def noise_free(model: Case, name: str) -> np.ndarray:
 def asked(runner, model, outputs, scheme=S8S8, artifact=None):
     """The budget's verdict on the only place."""
     question = Question(
-        model, (outputs,), runner.reference.run(model).outputs, runner.reference, scheme, artifact=artifact
+        model, (outputs,), runner.reference.run(model).outputs, runner.reference, scheme, artifact=oracle.told(artifact)
     )
     ((_, said),) = budget.decide(question, question.places).items()
     return said
@@ -138,7 +139,8 @@ def test_copies_of_a_tensor_in_another_layout_may_be_clipped_by_themselves(runne
     formula = steps(question, CLIPS)
     tensors = {"x": tensor(formula["x"]), "turned": tensor(formula["x"], 0.5), "other": tensor(formula["x"])}
     moves = {"name": "turned", "inputs": ["x"], "outputs": ["turned"], "runs": "moves"}
-    found = told(dataclasses.replace(question, artifact={"tensors": tensors, "operations": [moves]}), formula)
+    said = oracle.told({"tensors": tensors, "operations": [moves]})
+    found = told(dataclasses.replace(question, artifact=said), formula)
     assert [step.scale / formula["x"].scale for step in found.pop("x")] == pytest.approx([1, 0.5])
     assert not found
 
@@ -157,7 +159,7 @@ def tensor(step: Step, narrowed: float = 1.0) -> dict[str, float]:
     """What an artifact tells of a tensor with s8 codes, its range narrowed."""
     return {
         "scale": step.scale * narrowed,
-        "zero_point": np.rint(-128 - step.low / step.scale),
+        "zero_point": float(np.rint(-128 - step.low / step.scale)),
         "low": -128,
         "high": 127,
     }

@@ -21,6 +21,7 @@ from driftnet.targets.interface import Rule, Scheme
 from driftnet.targets.recipe import effective
 from onnx import TensorProto, helper, numpy_helper
 
+from tests.support import oracle
 from tests.support.models import case
 from tests.support.oracle import observed, target, verdict
 
@@ -121,7 +122,7 @@ def weights(model):
 def lossless_says(runner, model, outputs, scheme, artifact=None):
     """What the tier says of the only place, asked alone."""
     expected = runner.reference.run(model).outputs
-    question = Question(model, (outputs,), expected, runner.reference, scheme, artifact=artifact)
+    question = Question(model, (outputs,), expected, runner.reference, scheme, artifact=oracle.told(artifact))
     ((_, said),) = lossless.decide(question, question.places).items()
     return said
 

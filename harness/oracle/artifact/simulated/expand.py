@@ -16,9 +16,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from driftnet.model.artifact import Operation
 from driftnet.model.graph import Graph, Node
 from driftnet.oracle.artifact.simulated.trace import LAYER, Grids, Region, inside
-from driftnet.oracle.scheme.artifact_trace import Operation, Trace
+from driftnet.oracle.scheme.artifact_trace import Trace
 
 ROUNDED = "artifact.Rounded"
 """The operator that puts a tensor, known to `slack` only, on the attribute `grids`, up to `steps` codes off."""

@@ -13,9 +13,9 @@ So is one whose scale a piece has that the artifact cuts from something: what ca
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from driftnet.model.artifact import Histogram
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.artifact.simulated.trace import Region
 from driftnet.oracle.ball_arithmetic.ball import Ball
@@ -26,14 +26,6 @@ from driftnet.oracle.scheme.calibration import NOTHING
 
 TIER = Tier.ARTIFACT
 FLOAT_ERROR = 1e-6  # of a scale: it is computed in float32
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """How a calibration by histogram cuts: at one of `bins` bins, at the `least` first."""
-
-    bins: int
-    least: int
 
 
 def problem(question: Question, trace: Trace, regions: Mapping[str, Region], histogram: Histogram) -> Verdict | None:

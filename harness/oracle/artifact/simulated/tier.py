@@ -20,15 +20,15 @@ from dataclasses import dataclass
 
 import numpy as np
 from driftnet.model.arrays import distance
+from driftnet.model.artifact import Layer
 from driftnet.model.graph import Graph, Node
 from driftnet.model.verdict import Kind, Tier, Verdict
 from driftnet.oracle.artifact.simulated import histogram_scales
 from driftnet.oracle.artifact.simulated import trace as tracing
 from driftnet.oracle.artifact.simulated import weights as layers
 from driftnet.oracle.artifact.simulated.expand import ROUNDED, expand, rounding
-from driftnet.oracle.artifact.simulated.histogram_scales import Histogram
 from driftnet.oracle.artifact.simulated.trace import Grids, Region
-from driftnet.oracle.artifact.simulated.weights import Layer, Weights
+from driftnet.oracle.artifact.simulated.weights import Weights
 from driftnet.oracle.ball_arithmetic.ball import (
     Ball,
     between,
@@ -91,8 +91,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
 
 def simulated(question: Question) -> Simulation | None:
     """The simulation of what the artifact says, if it tells its operations and has quantized activations."""
-    artifact, scheme = question.artifact or {}, question.scheme
-    if scheme is None or scheme.activation_codes is None or "operations" not in artifact:
+    artifact, scheme = question.artifact, question.scheme
+    if scheme is None or scheme.activation_codes is None or artifact.operations is None:
         return None
     model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
     trace = told.read(artifact)
@@ -107,8 +107,8 @@ def simulated(question: Question) -> Simulation | None:
     slack = {name: _of_bias(layer, regions[name]) for layer, _, name in kept}
     graph = _rewritten(_with_weights(model, kept), regions, trace, slack)
     found = next((problems[name] for name in sure if problems[name]), None)
-    if found is None and "histogram" in artifact:
-        found = histogram_scales.problem(question, trace, regions, Histogram(**artifact["histogram"]))
+    if found is None and artifact.histogram:
+        found = histogram_scales.problem(question, trace, regions, artifact.histogram)
     return Simulation(graph, steps, found)
 
 

@@ -1,7 +1,7 @@
 """Tracing: which operation of an artifact computes which tensor of the float model, and on which grids.
 
 An artifact that is no ONNX may still tell its operations, by the names of their tensors (see
-driftnet.targets.interface.Artifact). From a tensor of the model one goes back through them until other tensors of the
+driftnet.model.artifact.Artifact). From a tensor of the model one goes back through them until other tensors of the
 model are met that it depends on. What lies between is its region. Where a single operation computes there, all others
 moving data only, its operands and result are on the artifact's grids when it runs in codes, and as they were when it
 does not. So with the pieces of a grouped convolution, which stand side by side. What is rounded between operations that
@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from driftnet.model.artifact import Operation
 from driftnet.model.graph import Graph, Values
 from driftnet.oracle.fixed_point import rules
-from driftnet.oracle.scheme.artifact_trace import Grid, Operation, Trace
+from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 
 UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
 LAYER = "layer"

@@ -19,36 +19,20 @@ from dataclasses import dataclass
 
 import numpy as np
 from driftnet.model import graph
+from driftnet.model.artifact import UNTOLD, Layer
 from driftnet.model.graph import Graph, Node
 from driftnet.model.operators import AFFINE
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
 from driftnet.targets.interface import Scheme
+from msgspec import structs
 
 TIER = Tier.ARTIFACT
 HALF_STEP = 0.5 * (1 + 2e-4)
 SCALE_ERROR = 2e-5  # of 100 right ones none was off by 1e-5
 FLOAT_ERROR = 1e-6
 """of the largest weight: scales and folded factors are float32"""
-
-
-@dataclass(frozen=True, eq=False)
-class Layer:
-    """What an artifact says of one layer, that should make tensor `result` of the model.
-
-    Weights and scales are float32 [channels, n] and [channels, blocks].
-    """
-
-    name: str
-    result: str
-    weights: np.ndarray
-    scales: np.ndarray
-
-    @property
-    def steps(self) -> np.ndarray:
-        """The step of each weight, [channels, n]."""
-        return np.repeat(self.scales, self.weights.shape[1] // self.scales.shape[1], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,16 +89,19 @@ def dequantized(question: Question) -> Question | None:
     expected = question.reference.run(case)
     if not expected.outputs:
         return None
-    return dataclasses.replace(question, case=case, expected=expected.outputs, scheme=None, artifact=None)
+    return dataclasses.replace(question, case=case, expected=expected.outputs, scheme=None, artifact=UNTOLD)
 
 
 def read(question: Question) -> list[Layer]:
     """The layers of the artifact. A channel of zeros may have any scale, NaN too."""
-    layers = []
-    for found in (question.artifact or {}).get("layers", ()):
-        weights, scales = (np.where(np.isfinite(x), x, 0) for x in (found["weights"], found["scales"]))
-        layers.append(Layer(found["name"], found["result"], weights, scales))
-    return layers
+    return [
+        structs.replace(
+            layer,
+            weights=np.where(np.isfinite(layer.weights), layer.weights, 0),
+            scales=np.where(np.isfinite(layer.scales), layer.scales, 0),
+        )
+        for layer in question.artifact.layers
+    ]
 
 
 def weights_of(model: Graph) -> Iterator[Weights]:

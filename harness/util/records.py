@@ -1,0 +1,32 @@
+"""Records: values from outside, read from JSON or received from a worker, as the types that are stated for them."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, TypeVar
+
+import msgspec
+
+T = TypeVar("T")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+def read(value: object, form: type[T], what: str) -> T:
+    """`value` (of JSON, with bytes and arrays perhaps) as a `form`: a dataclass, a msgspec.Struct or what these hold.
+
+    Nothing is guessed: a text is no number, a bool no int. Raises ValueError that says what is wrong in `what`, where,
+    and what was expected.
+    """
+    try:
+        return msgspec.convert(value, form, builtin_types=(bytes,))  # or a text would be taken for base64
+    except msgspec.ValidationError as e:
+        said, _, path = str(e).partition(" - at `$")
+        raise ValueError(f"{what}{_described(value, path.rstrip('`'))}: {said[0].lower()}{said[1:]}") from None
+
+
+def _described(value: Any, path: str) -> str:
+    """Where it is and what stands there; of a dict, whose keys msgspec does not name, the whole."""
+    named, each, _ = path.partition("[...]")
+    for name, index in _STEP.findall(named):
+        value = value[name] if name else value[int(index)]
+    return f"{path}{', in' if each else ' is'} {value!r:.80}"
