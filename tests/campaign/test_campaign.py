@@ -229,7 +229,7 @@ def test_a_shard_warns_once_where_the_network_cannot_be_cut_off(tmp_path):
     events = [event for index in range(2) for event in shard.run(index, 1)]
     assert [event["event"] for event in events] == ["warning"]
     shard = Shard(plan, SimpleNamespace(network_isolated=True), stopping=lambda: True)
-    assert not list(shard.run(0, 1))
+    assert list(shard.run(0, 1)) == []
 
 
 @pytest.mark.parametrize(("quiet", "terminal"), [(True, False), (False, False), (False, True)])

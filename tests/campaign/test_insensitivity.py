@@ -25,8 +25,8 @@ def relu_network(bias: float, inputs: float = 1.0):
 
 
 def test_a_dead_relu_is_vacuous_and_a_live_one_is_not(runner):
-    assert insensitive(relu_network(-100), runner.reference)
-    assert not insensitive(relu_network(0), runner.reference)
+    assert insensitive(relu_network(-100), runner.reference), "behind a bias of -100 no Relu is alive"
+    assert not insensitive(relu_network(0), runner.reference), "half of the Relus are alive"
 
 
 def test_weights_that_a_constant_states_as_numbers_stay(runner):
@@ -37,7 +37,7 @@ def test_weights_that_a_constant_states_as_numbers_stay(runner):
     model = case(
         nodes, {"x": np.ones((2, 4), np.float32)}, {"w": np.ones((4, 3), np.float32)}, outputs=[("y", FLOAT, (2, 3))]
     )
-    assert not insensitive(model, runner.reference)
+    assert not insensitive(model, runner.reference), "a changed input or weight changes the output"
 
 
 def test_a_constant_result_that_a_change_would_move_is_not_vacuous(runner):
@@ -46,7 +46,7 @@ def test_a_constant_result_that_a_change_would_move_is_not_vacuous(runner):
         {"x": np.ones((2, 3), np.float32)},
         outputs=[("y", FLOAT, (1, 1))],
     )
-    assert not insensitive(mean, runner.reference)
+    assert not insensitive(mean, runner.reference), "the mean would move with its input"
 
 
 @pytest.mark.parametrize("operator", ["Shape", "Size"])
@@ -57,16 +57,16 @@ def test_a_result_that_depends_on_shapes_alone_is_vacuous(runner, operator):
         {"x": np.ones((2, 3), np.float32)},
         outputs=[("y", TensorProto.INT64, shape)],
     )
-    assert insensitive(model, runner.reference)
+    assert insensitive(model, runner.reference), "no number reaches the output"
     assert revived(model, runner.reference, 0) is None
 
 
 def test_other_numbers_revive_a_case_that_they_killed(runner):
     dead = relu_network(-1, inputs=0.01)
-    assert insensitive(dead, runner.reference)
+    assert insensitive(dead, runner.reference), "with its own numbers no Relu is alive"
     alive = revived(dead, runner.reference, 0)
     assert alive is not None
-    assert not insensitive(alive, runner.reference)
+    assert not insensitive(alive, runner.reference), "with other numbers it should be alive"
     assert [node.op_type for node in alive.proto.graph.node] == ["Gemm", "Relu"]
     again = revived(dead, runner.reference, 0)
     assert alive.model == again.model
@@ -74,7 +74,9 @@ def test_other_numbers_revive_a_case_that_they_killed(runner):
 
 def test_a_model_that_the_reference_refuses_is_nobodys_business(runner):
     broken = relu_network(0)
-    assert not insensitive(dataclasses.replace(broken, feeds=({},)), runner.reference)
+    assert not insensitive(dataclasses.replace(broken, feeds=({},)), runner.reference), (
+        "what does not run is not called insensitive"
+    )
 
 
 def test_no_case_on_the_grid_is_vacuous(runner):
@@ -82,4 +84,4 @@ def test_no_case_on_the_grid_is_vacuous(runner):
     constructed = [construct(bulk.case(4, index), scheme, index) for index in range(30)]
     found = [insensitive(model, runner.reference) for model in constructed if model]
     assert len(found) > 15
-    assert not any(found)
+    assert [k for k, dead in enumerate(found) if dead] == [], "indices of constructed cases that are insensitive"

@@ -230,8 +230,8 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     saved = corpus.load(Path(one["reduced"]["path"]))
     assert (nodes(saved.case), elements(saved.case)) == (one["reduced"]["nodes"], one["reduced"]["elements"]) == (1, 1)
     assert one["target_runs"] < 300
-    assert any("windows: " in text for text in said)
-    assert any("at fault: " in text for text in said)
+    assert any("windows: " in text for text in said), f"no text on windows among {said}"
+    assert any("at fault: " in text for text in said), f"no text on what is at fault among {said}"
 
 
 def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):

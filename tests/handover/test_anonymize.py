@@ -78,7 +78,7 @@ def test_texts_and_large_integers_are_replaced_too():
     found = anonymize(case, lambda candidate: True)
     assert found.remained == ()
     assert not [word for word in SECRETS if word in found.case.model]
-    assert not np.isin(found.case.feeds[0]["x"], [17, 42]).all()
+    assert {*found.case.feeds[0]["x"].ravel().tolist()} - {17, 42}, "the input still holds the original's numbers"
 
 
 def test_a_finding_is_confirmed_and_described_anew(runner):

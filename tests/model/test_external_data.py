@@ -102,8 +102,8 @@ def test_a_part_that_is_large_itself_is_handed_over_with_its_own_weights_alone(l
     model = onnx.ModelProto.FromString(case.model)
     kept = model.graph.initializer[1:5]
     part = dataclasses.replace(case, model=onnx.ModelProto(graph=onnx.GraphProto(initializer=kept)).SerializeToString())
-    assert external_data.is_whole(case)
-    assert not external_data.is_whole(part)
+    assert external_data.is_whole(case), "all of the case travels"
+    assert not external_data.is_whole(part), "the weights of the part should stay in a file"
     out = tmp_path / "part"
     out.mkdir()
     external_data.write(part, out / "model.onnx")

@@ -86,7 +86,8 @@ def test_record_leaves_sequences_out(reference):
 def test_samples_are_the_same_each_time(zygote):
     first, second = (Reference(zygote.worker()).sample(chain(), 3) for _ in range(2))
     for a, b in zip(first, second):
-        assert all(np.array_equal(x["y"], y["y"]) for x, y in zip(a, b))
+        for x, y in zip(a, b, strict=True):
+            assert np.array_equal(x["y"], y["y"])
 
 
 def test_samples_differ_by_a_few_ulps(reference):
@@ -125,7 +126,8 @@ def test_noise_reaches_subgraphs(reference):
     feed = {"c": np.array(True), "x": np.array([1, 3, 5], np.float32) / 3}
     case = models.case([node], feed, outputs=[("y", FLOAT, (3,))])
     (right,) = reference.run(case).outputs
-    assert any((sample[0]["y"] != right["y"]).any() for sample in reference.sample(case))
+    moved = [(sample[0]["y"] != right["y"]).sum() for sample in reference.sample(case)]
+    assert max(moved) > 0, "no sample moved an element of y"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +145,7 @@ def test_what_is_refused_is_told_in_the_words_of_the_one_who_refuses(reference, 
     assert run.outputs == ()
     with pytest.raises(ReferenceError) as caught:
         reference.record(case)
-    assert str(caught.value)
+    assert str(caught.value) != ""
 
 
 def test_answers_are_remembered_for_equal_cases(reference):

@@ -3,6 +3,7 @@
 import inspect
 import json
 from dataclasses import replace
+from operator import attrgetter
 
 import numpy as np
 import onnx
@@ -19,7 +20,9 @@ from onnx import TensorProto, helper
 from rich.console import Console
 
 from tests.support import models
+from tests.support.rules import assert_each
 
+NAME = attrgetter("name")
 RECIPES = (
     {},
     {"format": "QOperator"},
@@ -29,7 +32,7 @@ RECIPES = (
 
 
 def of_stage(wrapper):
-    return [pytest.param(p, id=p.name) for p in PLANTS.values() if p.wrapper is wrapper]
+    return [plant for plant in PLANTS.values() if plant.wrapper is wrapper]
 
 
 @pytest.fixture(scope="module")
@@ -74,30 +77,42 @@ def test_there_are_at_least_sixty_kinds_of_bugs_each_described_once():
     assert len(PLANTS) == written - inspect.getsource(quantizer).count("\n@dataclass"), "two kinds have one name"
 
 
-@pytest.mark.parametrize("planted", of_stage(mutant.converting))
-def test_a_plant_of_the_converter_changes_models_of_its_focus(planted):
-    assert next(selfcheck.trials(planted, 0, 60), None), "no model is changed"
+def test_a_plant_of_the_converter_changes_models_of_its_focus():
+    def rule(planted):
+        assert next(selfcheck.trials(planted, 0, 60), None), "none of 60 models is changed"
+
+    assert_each(of_stage(mutant.converting), rule, NAME)
 
 
-@pytest.mark.parametrize("planted", [*of_stage(mutant.quantizing), *of_stage(mutant.loading)])
-def test_a_plant_of_the_quantizer_or_of_kernels_changes_a_quantized_model(planted, quantized):
-    given = 2 if planted.stage == "quantize" else 1
-    assert any(changed(planted.damage, *pair[:given]) for pair in quantized)
+def test_a_plant_of_the_quantizer_or_of_kernels_changes_a_quantized_model(quantized):
+    def rule(planted):
+        given = 2 if planted.stage == "quantize" else 1
+        assert any(changed(planted.damage, *pair[:given]) for pair in quantized), "no quantized model is changed"
+
+    assert_each([*of_stage(mutant.quantizing), *of_stage(mutant.loading)], rule, NAME)
 
 
-@pytest.mark.parametrize("planted", [*of_stage(mutant.feeding), *of_stage(mutant.calibrating)])
-def test_a_plant_at_the_inputs_changes_feeds(planted):
+def test_a_plant_at_the_inputs_changes_feeds():
     feeds = [{"a": models.grid((2, 3)) + k, "b": models.grid((2, 3)) - k} for k in (1, 2)]
-    damaged = planted.damage(feeds)
-    assert len(damaged) < 2 or any((damaged[0][name] != feeds[0][name]).any() for name in "ab")
+
+    def rule(planted):
+        damaged = planted.damage(feeds)
+        changed = len(damaged) < 2 or any((damaged[0][name] != feeds[0][name]).any() for name in "ab")
+        assert changed, "neither the feeds nor their number is changed"
+
+    assert_each([*of_stage(mutant.feeding), *of_stage(mutant.calibrating)], rule, NAME)
 
 
-@pytest.mark.parametrize("planted", of_stage(mutant.executing))
-def test_a_plant_at_the_results_changes_them(planted):
+def test_a_plant_at_the_results_changes_them():
     x = np.array([0.1, np.nan, *range(3, 91)], np.float32).reshape(2, 3, 3, 5)
     outputs = [{"y": x + k, "z": x * k} for k in (1, 2)]
-    damaged = planted.damage([{name: x.copy() for name, x in out.items()} for out in outputs])
-    assert any(not np.array_equal(damaged[k][n], outputs[k][n], equal_nan=True) for k in range(2) for n in "yz")
+
+    def rule(planted):
+        damaged = planted.damage([{name: x.copy() for name, x in out.items()} for out in outputs])
+        changed = [not np.array_equal(damaged[k][n], outputs[k][n], equal_nan=True) for k in range(2) for n in "yz"]
+        assert any(changed), "no result is changed"
+
+    assert_each(of_stage(mutant.executing), rule, NAME)
 
 
 def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(runner):
@@ -105,7 +120,7 @@ def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(runner)
     case = models.grouped_conv_transpose_and_norm()
     recipe = dict(runtime.wrapping_accumulator.options)
     clean, twin = (runner.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
-    assert selfcheck.same(clean.outputs, twin.outputs)
+    assert selfcheck.same(clean.outputs, twin.outputs), f"the twin gave {twin.outputs}, the clean one {clean.outputs}"
 
 
 def product(lowest):
@@ -133,7 +148,8 @@ def test_what_is_random_by_definition_shows_no_bug(runner):
     case = models.case(nodes, {"x": np.ones(3, np.float32)}, outputs=[("y", TensorProto.FLOAT, (3,))])
     runs = [runner.observe(case, resolve("onnxruntime-quant"), {"quantize": "none"}) for _ in range(2)]
     runs[1] = replace(runs[1], outputs=({"y": runs[0].outputs[0]["y"] + 9},))
-    assert not is_effective(PLANTS["lost-update"], case, False, *runs, runner.reference)
+    effective = is_effective(PLANTS["lost-update"], case, False, *runs, runner.reference)
+    assert not effective, "a difference behind a random operator counts as a bug"
 
 
 def test_at_a_tie_either_code_is_right_in_the_runtime(runner):
@@ -178,7 +194,7 @@ def test_the_command_says_what_was_detected_by_kind_and_by_tier(capsys):
         cli.main(["selfcheck", "--json", "--cases", "2", "--kind", "toggled-keepdims", "--kind", "inverted-perm"])
     result = json.loads(capsys.readouterr().out)
     assert list(result["kinds"]) == ["toggled-keepdims", "inverted-perm"]
-    assert all(kind["effective"] == 2 for kind in result["kinds"].values())
+    assert {name: kind["effective"] for name, kind in result["kinds"].items()} == dict.fromkeys(result["kinds"], 2)
     assert sum(result["tiers"].values()) == sum(kind["detected"] for kind in result["kinds"].values())
     assert result["clean"]["cases"] >= 4
     assert exit.value.code == bool(result["problems"])

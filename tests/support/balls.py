@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,8 @@ from driftnet.oracle.ball_arithmetic.ball import Ball, exact, outside
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
 from driftnet.run.runner import Runner
+
+from tests.support.rules import assert_each
 
 
 def no_subgraph(*_: Any) -> Any:
@@ -38,6 +41,19 @@ def around(x: np.ndarray, radius: Any) -> Ball:
 def holds(ball: Ball, x: np.ndarray) -> bool:
     """Whether `x` is a right answer."""
     return ball.shape == x.shape and not outside(ball, x).any()
+
+
+def assert_holds(ball: Ball, x: np.ndarray) -> None:
+    """`x` is a right answer."""
+    assert ball.shape == x.shape, f"an answer of shape {x.shape}, should be {ball.shape}"
+    wrong = outside(ball, x)
+    told = f"{x[wrong]}, should be {ball.midpoint[wrong]} to within {np.broadcast_to(ball.error, x.shape)[wrong]}"
+    assert not wrong.any(), f"{wrong.sum()} of {x.size} elements lie outside of their ball: {told}"
+
+
+def assert_outside(ball: Ball, x: np.ndarray) -> None:
+    """`x` is a wrong answer, and seen to be one."""
+    assert not holds(ball, x), f"{x} lies in its ball, {ball.midpoint} to within {ball.error}; it should not"
 
 
 def noise(shape: tuple[int, ...], seed: int = 0, dtype: Any = np.float32) -> np.ndarray:
@@ -74,3 +90,15 @@ def survey(runner: Runner, op: str, cases: int, seed: int = 1) -> Survey:
                         total += 1
                         unanswered += ball is None
     return Survey(wrong, unanswered, total)
+
+
+def assert_all_answered(runner: Runner, operators: Iterable[str], cases: int) -> None:
+    """Each operator's rule has an answer for every case drawn around it, and the reference is in every ball."""
+
+    def rule(op: str) -> None:
+        seen = survey(runner, op, cases)
+        assert seen.wrong == [], f"outside their balls: {seen.wrong}"
+        answers = f"{seen.total - seen.unanswered} of {seen.total} results"
+        assert 0 == seen.unanswered < seen.total, f"has an answer for {answers}, should for all"
+
+    assert_each(operators, rule)

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper
 
 from tests.support import models
 from tests.support.paths import CORPUS
+from tests.support.rules import assert_each
 
 FLOAT = TensorProto.FLOAT
 SAVED = CORPUS / "mnn"
@@ -77,21 +78,25 @@ def relative_error(runner, case, recipe):
     return max(float(np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()) for got, right in pairs)
 
 
-@pytest.mark.parametrize("recipe", RECIPES, ids=name_of)
-def test_options_of_conversion_and_execution_keep_float_results(runner, recipe):
-    assert relative_error(runner, conv_net(), recipe) < 1e-5
+def assert_errors_between(runner, low, high, recipes):
+    def rule(recipe):
+        error = relative_error(runner, conv_net(), recipe)
+        assert low < error < high, f"moves results by {error:g} of the largest, should by {low:g} to {high:g}"
+
+    assert_each(recipes, rule, name_of)
 
 
-@pytest.mark.parametrize("recipe", WEIGHT_ONLY, ids=name_of)
-def test_weight_only_quantization_moves_results_by_as_much_as_its_bits_allow(runner, recipe):
-    error = relative_error(runner, conv_net(), recipe)
-    low, high = {8: (1e-4, 2e-2), 4: (1e-2, 0.3)}[recipe["weight_bits"]]
-    assert low < error < high, f"{error:g} is not an error of {recipe['weight_bits']} bits"
+def test_options_of_conversion_and_execution_keep_float_results(runner):
+    assert_errors_between(runner, -1, 1e-5, RECIPES)
 
 
-@pytest.mark.parametrize("recipe", OFFLINE, ids=name_of)
-def test_each_offline_method_works_with_each_form_of_calibration(runner, recipe):
-    assert 1e-4 < relative_error(runner, conv_net(), recipe) < 0.5
+def test_weight_only_quantization_moves_results_by_as_much_as_its_bits_allow(runner):
+    assert_errors_between(runner, 1e-4, 2e-2, [recipe for recipe in WEIGHT_ONLY if recipe["weight_bits"] == 8])
+    assert_errors_between(runner, 1e-2, 0.3, [recipe for recipe in WEIGHT_ONLY if recipe["weight_bits"] == 4])
+
+
+def test_each_offline_method_works_with_each_form_of_calibration(runner):
+    assert_errors_between(runner, 1e-4, 0.5, OFFLINE)
 
 
 @pytest.mark.parametrize("method", ["KL", "ADMM", "EMA"])

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import onnx
 import onnxruntime
-import pytest
 from driftnet.findings.pipeline import look
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
@@ -14,6 +13,7 @@ from driftnet.targets.recipe import effective
 from onnx import helper
 
 from tests.support import models
+from tests.support.rules import assert_each
 from tests.targets.test_mnn import conv_net, name_of
 
 STATIC = [
@@ -54,26 +54,31 @@ def quantized(recipe, folder):
     return onnx.load(ONNXRUNTIME_QUANT.quantize(converted, calibration, str(folder), options)).graph
 
 
-@pytest.mark.parametrize("recipe", STATIC + DYNAMIC + OTHERS, ids=name_of)
-def test_every_recipe_quantizes_and_runs(runner, recipe):
-    case, observation = observe(runner, recipe)
-    assert observation.last.outcome is Outcome.OK, f"{observation.last.message}\n{observation.last.log}"
-    for got, right in zip(observation.outputs, runner.reference.run(case).outputs):
-        error = np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()
-        assert 1e-4 < error < 0.1, f"{error:g} is no error of 8 bits"
+def test_every_recipe_quantizes_and_runs(runner):
+    def rule(recipe):
+        case, observation = observe(runner, recipe)
+        assert observation.last.outcome is Outcome.OK, f"{observation.last.message}\n{observation.last.log}"
+        for got, right in zip(observation.outputs, runner.reference.run(case).outputs):
+            error = np.abs(got["y"] - right["y"]).max() / np.abs(right["y"]).max()
+            assert 1e-4 < error < 0.1, f"{error:g} is no error of 8 bits, should be between 1e-4 and 0.1"
+
+    assert_each(STATIC + DYNAMIC + OTHERS, rule, name_of)
 
 
-@pytest.mark.parametrize("recipe", STATIC + DYNAMIC, ids=name_of)
-def test_weights_keep_to_the_codes_of_the_declared_scheme(recipe, tmp_path):
-    scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
-    tensors = {t.name: onnx.numpy_helper.to_array(t) for t in quantized(recipe, tmp_path).initializer}
-    codes = {name: x.astype(int) for name, x in tensors.items() if name in ("w_quantized", "v_quantized")}
-    assert codes, f"no quantized weights among {sorted(tensors)}"
-    low, high = scheme.weight_codes
-    for name, x in codes.items():
-        assert low <= x.min() < x.max() <= high, f"{name} has codes {x.min()} to {x.max()}, not {low} to {high}"
-        assert max(high - x.max(), x.min() - low) < 1 or scheme.symmetric_weights, f"{name} wastes codes"
-        assert tensors[name.replace("_quantized", "_scale")].size == (len(x) if scheme.per_channel else 1)
+def test_weights_keep_to_the_codes_of_the_declared_scheme(tmp_path):
+    def rule(recipe):
+        scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
+        tensors = {t.name: onnx.numpy_helper.to_array(t) for t in quantized(recipe, tmp_path).initializer}
+        codes = {name: x.astype(int) for name, x in tensors.items() if name in ("w_quantized", "v_quantized")}
+        assert codes, f"no quantized weights among {sorted(tensors)}"
+        low, high = scheme.weight_codes
+        for name, x in codes.items():
+            assert low <= x.min() < x.max() <= high, f"{name} has codes {x.min()} to {x.max()}, not {low} to {high}"
+            assert max(high - x.max(), x.min() - low) < 1 or scheme.symmetric_weights, f"{name} wastes codes"
+            scales, right = tensors[name.replace("_quantized", "_scale")].size, len(x) if scheme.per_channel else 1
+            assert scales == right, f"{name} has {scales} scales, should have {right}"
+
+    assert_each(STATIC + DYNAMIC, rule, name_of)
 
 
 def test_formats_differ_in_the_operators_written(tmp_path):

@@ -76,7 +76,7 @@ def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(ru
     [
         (lambda y: np.where(y == y.max(), y - SCALES["y"], y), Kind.OFF_BY_ONE_STEP),
         (lambda y: y.astype(np.float16), Kind.OFF_BY_ONE_STEP),
-        (lambda y: y * 1.01, Kind.WRONG_VALUES),
+        (lambda y: y * 1.01, Kind.OFF_BY_ONE_STEP),
         (lambda y: np.roll(y, 1, axis=0), Kind.WRONG_VALUES),
         (lambda y: np.where(y == y.min(), 0, y), Kind.WRONG_VALUES),
     ],
@@ -85,8 +85,7 @@ def test_results_on_the_told_grids_are_right_however_far_from_the_float_model(ru
 def test_what_the_artifact_does_not_say_is_wrong_however_small(runner, damage, kind):
     found = ask(runner, CHAIN, TOLD, damage(simulated_chain()))
     assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "a fault far below quantization noise went unseen"
-    if kind is Kind.OFF_BY_ONE_STEP:
-        assert found.kind is kind
+    assert found.kind is kind
 
 
 def test_a_grid_that_the_executor_does_not_follow_is_seen(runner):
@@ -242,12 +241,16 @@ def test_what_mnn_executes_is_what_its_file_says(runner, name, recipe):
     seen, options = observed(runner, CASES[name], **recipe)
     found = judge(CASES[name], seen, target=MNN, options=options, reference=runner.reference)
     assert found.word is Word.AGREES, found.message
-    if not recipe:
-        assert found.tier == "artifact", "MNN's file tells enough"
-        y = seen.outputs[0]["y"].astype(np.float16).astype(np.float32)
-        seen = dataclasses.replace(seen, outputs=({"y": y},))
-        found = judge(CASES[name], seen, target=MNN, options=options, reference=runner.reference)
-        assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "results in half precision went unseen"
+    assert recipe or found.tier == "artifact", "by default MNN's file tells enough"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_results_in_half_precision_are_not_what_its_file_says(runner, name):
+    seen, options = observed(runner, CASES[name])
+    y = seen.outputs[0]["y"].astype(np.float16).astype(np.float32)
+    seen = dataclasses.replace(seen, outputs=({"y": y},))
+    found = judge(CASES[name], seen, target=MNN, options=options, reference=runner.reference)
+    assert (found.word, found.tier) == (Word.DIVERGES, "artifact"), "results in half precision went unseen"
 
 
 def test_a_scale_of_weights_that_the_formula_does_not_give_is_a_problem_of_the_quantizer(runner):
@@ -305,7 +308,7 @@ def test_a_channel_of_zeros_may_have_any_scale(runner):
     question = Question(case, (), (), None, artifact=Artifact(layers=(Layer("y", "y", weights, scales),)))
     (read,) = layers.read(question)
     assert not read.weights[2].any(), "code 0 is 0 in steps of NaN too"
-    assert np.isfinite(read.scales).all()
+    assert np.isfinite(read.scales).all(), f"scales are {read.scales}, should be finite"
 
 
 def normalized(nodes, x, y, **constants):

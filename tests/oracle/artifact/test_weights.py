@@ -1,6 +1,7 @@
 """The artifact tier where layers can be read: MNN's weights are read as they are, and wrong ones are seen."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from msgspec import structs
 from onnx import TensorProto, helper
 
 from tests.support import models
+from tests.support.rules import assert_each
 
 WEIGHT_ONLY = {"quantize": "weight-only"}
 OFFLINE = {"quantize": "offline", "method": "EMA"}
@@ -69,13 +71,14 @@ def damaged(observation, **changes):
     return dataclasses.replace(observation, artifact=structs.replace(observation.artifact, layers=layers))
 
 
-@pytest.mark.parametrize("bits", [8, 4])
-@pytest.mark.parametrize("asymmetric", [True, False])
-@pytest.mark.parametrize("name", CASES)
-def test_weight_only_models_are_judged_as_float_models_with_their_weights(runner, name, bits, asymmetric):
-    recipe = {**WEIGHT_ONLY, "weight_bits": bits, "weight_asymmetric": asymmetric}
-    found = verdict(runner, CASES[name], recipe, seen(runner, CASES[name], recipe))
-    assert found.word is Word.AGREES, f"{name}: {found.message}"
+def test_weight_only_models_are_judged_as_float_models_with_their_weights(runner):
+    def rule(form):
+        name, bits, asymmetric = form
+        recipe = {**WEIGHT_ONLY, "weight_bits": bits, "weight_asymmetric": asymmetric}
+        found = verdict(runner, CASES[name], recipe, seen(runner, CASES[name], recipe))
+        assert found.word is Word.AGREES, f"{found.word}, should agree: {found.message}"
+
+    assert_each(itertools.product(CASES, (8, 4), (True, False)), rule)
 
 
 @pytest.mark.parametrize("recipe", [WEIGHT_ONLY, OFFLINE], ids=["weight-only", "offline"])
@@ -159,7 +162,7 @@ def test_weights_that_a_converter_computes_from_constants_are_judged(runner):
 
 def test_the_scales_of_tensors_are_read_too(runner):
     tensors = seen(runner, CASES["convolution"], OFFLINE).artifact.tensors
-    assert all(tensor.scale > 0 for tensor in tensors.values())
+    assert [name for name, tensor in tensors.items() if tensor.scale <= 0] == [], "scales that are not positive"
     assert len(tensors) >= 2, f"input and output are quantized, but only {sorted(tensors)} were read"
 
 
@@ -172,4 +175,4 @@ def test_weights_that_are_no_numbers_are_wrong_whatever_their_scale(runner, scal
     held[1], scales[1] = np.nan, scale
     told = Artifact(layers=(Layer("y", "y", held, scales),))
     question = Question(model, (), (), runner.reference, Scheme((-127, 127)), artifact=told)
-    assert layers.misquantized(question)
+    assert layers.misquantized(question), "weights that are no numbers went unseen"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact
 
-from tests.support.balls import apply, around, holds, noise, survey
+from tests.support.balls import apply, around, assert_all_answered, assert_holds, holds, noise
 
 MOVEMENT = """
     Reshape Transpose Flatten Squeeze Unsqueeze Concat Split Slice Pad Expand Tile DepthToSpace SpaceToDepth
@@ -15,11 +15,8 @@ MOVEMENT = """
 """.split()  # noqa: SIM905  (a list of that many strings is unreadable)
 
 
-@pytest.mark.parametrize("op", MOVEMENT)
-def test_the_reference_stays_in_the_balls_of_every_generated_form(runner, op):
-    seen = survey(runner, op, cases=2)
-    assert not seen.wrong
-    assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
+def test_the_reference_stays_in_the_balls_of_every_generated_form(runner):
+    assert_all_answered(runner, MOVEMENT, cases=2)
 
 
 def numbered(*shape):
@@ -79,7 +76,7 @@ def test_what_is_filled_in_may_be_known_to_a_radius():
 def test_negative_pads_take_elements_away():
     (cropped,) = apply("Pad", noise((4, 4)), indices(-1, 1, 0, -2))
     assert cropped.shape == (3, 3)
-    assert (cropped.midpoint[:, 0] == 0).all()
+    assert set(cropped.midpoint[:, 0]) == {0}
 
 
 def test_reshape_copies_a_dim_for_zero_unless_zero_is_allowed():
@@ -117,7 +114,7 @@ def test_updates_are_combined(reduction, right):
     x, updates = np.array([0, 4], np.float32), np.array([3, 5], np.float32)
     right = 12.0 if reduction == "add" else right
     (ball,) = apply("ScatterElements", x, indices(1, 1), updates, reduction=reduction)
-    assert holds(ball, np.array([0, right], np.float32))
+    assert_holds(ball, np.array([0, right], np.float32))
     assert ball.error.reshape(-1)[0] == 0, "an element that nothing is added to is not rounded"
 
 
@@ -147,6 +144,6 @@ def test_a_range_that_may_have_one_more_element_has_no_answer():
 def test_the_indices_of_equal_elements_may_stand_in_any_order():
     x, k = np.array([3, 1, 3, 2], np.float32), indices(3)
     _, ball = apply("TopK", x, k, outputs=2)
-    assert holds(ball, indices(0, 2, 3))
+    assert_holds(ball, indices(0, 2, 3))
     assert holds(ball, indices(2, 0, 3)), "the other order of the two threes is right too"
     assert not holds(ball, indices(0, 2, 1)), "2 is larger than 1"

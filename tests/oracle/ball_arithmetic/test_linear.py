@@ -4,16 +4,13 @@ import numpy as np
 import pytest
 from driftnet.oracle.ball_arithmetic.ball import Undecided
 
-from tests.support.balls import apply, around, holds, noise, survey
+from tests.support.balls import apply, around, assert_all_answered, assert_holds, assert_outside, holds, noise
 
 OPERATORS = ("Conv", "ConvTranspose", "MatMul", "Gemm", "Einsum", "Det", "Col2Im")
 
 
-@pytest.mark.parametrize("op", OPERATORS)
-def test_the_reference_stays_in_the_balls_of_every_generated_form(runner, op):
-    seen = survey(runner, op, cases=4)
-    assert not seen.wrong
-    assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
+def test_the_reference_stays_in_the_balls_of_every_generated_form(runner):
+    assert_all_answered(runner, OPERATORS, cases=4)
 
 
 def in_order(x, w, order):
@@ -28,13 +25,13 @@ def test_a_sum_in_any_order_stays_in_the_ball():
     x, w = noise((4, 60)), noise((60, 5), 1)
     (ball,) = apply("MatMul", x, w)
     for seed in range(10):
-        assert holds(ball, in_order(x, w, np.random.default_rng(seed).permutation(60)))
+        assert_holds(ball, in_order(x, w, np.random.default_rng(seed).permutation(60)))
 
 
 def test_the_ball_is_no_wider_than_its_theory():
     x, w = noise((4, 60)), noise((60, 5), 1)
     (ball,) = apply("MatMul", x, w)
-    assert (ball.radius <= 70 * 2.0**-24 * (np.abs(x) @ np.abs(w)) + 1e-30).all()
+    assert (ball.radius / (70 * 2.0**-24 * (np.abs(x) @ np.abs(w)) + 1e-30)).max() <= 1
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
@@ -59,7 +56,7 @@ def test_a_batch_normalization_folded_into_weights_stays_in_the_ball():
     (ball,) = apply("BatchNormalization", y, scale, shift, mean, variance)
     factor = scale / np.sqrt(variance + np.float32(1e-5))
     (folded,) = apply("Conv", x, w * factor[:, None, None, None], (b - mean) * factor + shift)
-    assert holds(ball, folded.midpoint.astype(np.float32))
+    assert_holds(ball, folded.midpoint.astype(np.float32))
 
 
 def winograd(x, w):
@@ -77,7 +74,7 @@ def test_a_winograd_transform_stays_in_the_ball_of_a_convolution():
         x, w = np.exp(3 * noise((6, 6), seed)), noise((3, 3), 100 + seed)
         (ball,) = apply("Conv", x[None, None], w[None, None])
         rows = [np.stack([winograd(x[i + k], w[k]) for k in range(3)]).sum(0) for i in range(4)]
-        assert holds(ball, np.stack(rows)[None, None])
+        assert_holds(ball, np.stack(rows)[None, None])
 
 
 @pytest.mark.parametrize("groups", [1, 2, 4])
@@ -124,7 +121,7 @@ def test_a_planted_bug_of_the_window_is_outside(bug):
     x, w = noise((1, 2, 8, 8)), noise((3, 2, 3, 3), 1)
     (ball,), (damaged,) = apply("Conv", x, w, **right), apply("Conv", x, w, **wrong)
     assert ball.shape == damaged.shape, "the bug does not show in the shape"
-    assert not holds(ball, damaged.midpoint.astype(np.float32))
+    assert_outside(ball, damaged.midpoint.astype(np.float32))
 
 
 def test_a_kernel_with_rows_and_columns_exchanged_or_a_lost_bias_is_outside():
@@ -135,14 +132,14 @@ def test_a_kernel_with_rows_and_columns_exchanged_or_a_lost_bias_is_outside():
         apply("Conv", x, w),
         apply("Conv", x, w, b[::-1].copy()),
     ):
-        assert not holds(ball, damaged[0].midpoint.astype(np.float32))
+        assert_outside(ball, damaged[0].midpoint.astype(np.float32))
 
 
 def test_alpha_and_beta_count():
     a, b, c = noise((3, 4)), noise((4, 5), 1), noise((5,), 2)
     (ball,) = apply("Gemm", a, b, c, alpha=0.5, beta=2.0)
-    assert holds(ball, (0.5 * (a @ b) + 2 * c).astype(np.float32))
-    assert not holds(ball, (a @ b + c).astype(np.float32))
+    assert_holds(ball, (0.5 * (a @ b) + 2 * c).astype(np.float32))
+    assert_outside(ball, (a @ b + c).astype(np.float32))
 
 
 def test_radii_of_both_factors_reach_the_product():
@@ -151,7 +148,7 @@ def test_radii_of_both_factors_reach_the_product():
     generator = np.random.default_rng(2)
     for _ in range(20):
         other = [b.midpoint + b.radius * generator.choice([-1, 1], b.shape) for b in (x, w)]
-        assert holds(ball, (other[0] @ other[1]).astype(np.float32))
+        assert_holds(ball, (other[0] @ other[1]).astype(np.float32))
 
 
 def test_integers_keep_the_remainder_of_what_overflows():

@@ -11,18 +11,15 @@ from driftnet.targets.environments import resolve
 from onnx import helper
 
 from tests.support import models
-from tests.support.balls import apply, around, holds, noise, survey
+from tests.support.balls import apply, around, assert_all_answered, assert_holds, assert_outside, holds, noise
 
 OPERATORS = """
     QuantizeLinear DequantizeLinear DynamicQuantizeLinear MatMulInteger ConvInteger QLinearMatMul QLinearConv
 """.split()  # noqa: SIM905
 
 
-@pytest.mark.parametrize("op", OPERATORS)
-def test_the_reference_stays_in_the_balls_of_every_generated_form(runner, op):
-    seen = survey(runner, op, cases=4)
-    assert not seen.wrong
-    assert 0 == seen.unanswered < seen.total, f"{seen.unanswered} of {seen.total} results of {op} have no answer"
+def test_the_reference_stays_in_the_balls_of_every_generated_form(runner):
+    assert_all_answered(runner, OPERATORS, cases=4)
 
 
 def one(number, dtype=np.float32):
@@ -63,8 +60,8 @@ def test_a_lenient_question_allows_one_step_more():
     x = noise((50,))
     strict, lenient = quantized(x), quantized(x, lenient=True)
     off_by_one = np.clip(strict.numbers + 1, 0, 255).astype(np.uint8)
-    assert holds(lenient, off_by_one)
-    assert not holds(strict, off_by_one)
+    assert_holds(lenient, off_by_one)
+    assert_outside(strict, off_by_one)
 
 
 PLANTED = {
@@ -79,16 +76,16 @@ PLANTED = {
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_of_quantization_is_outside(bug):
     x = 50 * np.abs(noise((100,)))
-    assert not holds(quantized(x), np.clip(PLANTED[bug](x), 0, 255).astype(np.uint8))
+    assert_outside(quantized(x), np.clip(PLANTED[bug](x), 0, 255).astype(np.uint8))
 
 
 def test_channels_and_blocks_have_scales_of_their_own():
     x = noise((2, 4))
     (by_channel,) = apply("QuantizeLinear", x, one([0.5, 0.1]), np.zeros(2, np.int8), axis=0)
-    assert holds(by_channel, np.rint(x / [[0.5], [0.1]]).astype(np.int8))
+    assert_holds(by_channel, np.rint(x / [[0.5], [0.1]]).astype(np.int8))
     blocks = one([[0.5, 0.1], [0.2, 0.3]])
     (blocked,) = apply("DequantizeLinear", by_channel, blocks, None, axis=1, block_size=2)
-    assert holds(blocked, (by_channel.midpoint * np.repeat(blocks, 2, 1)).astype(np.float32))
+    assert_holds(blocked, (by_channel.midpoint * np.repeat(blocks, 2, 1)).astype(np.float32))
 
 
 def test_codes_of_four_bits_are_clipped_to_them():
@@ -101,8 +98,8 @@ def test_codes_of_four_bits_are_clipped_to_them():
 def test_the_range_of_a_dynamic_quantization_holds_zero():
     codes, scale, zero = apply("DynamicQuantizeLinear", one([1.0, 2.0, 5.1]), outputs=3)
     assert zero.midpoint.item() == 0
-    assert holds(scale, one(5.1 / 255))
-    assert holds(codes, np.array([50, 100, 255], np.uint8))
+    assert_holds(scale, one(5.1 / 255))
+    assert_holds(codes, np.array([50, 100, 255], np.uint8))
 
 
 def test_a_symmetric_range_has_the_zero_point_that_the_standard_computes():
@@ -136,7 +133,7 @@ DAMAGED = {
 def test_a_planted_bug_of_a_quantized_convolution_is_outside(bug):
     right, wrong = convolved(), convolved(**DAMAGED[bug])
     assert (np.broadcast_to(right.error, right.shape) == 0).mean() > 0.9, "nearly every code is certain"
-    assert not holds(right, np.rint(wrong.numbers).astype(np.uint8))
+    assert_outside(right, np.rint(wrong.numbers).astype(np.uint8))
 
 
 def test_a_bias_that_overflows_32_bits_leaves_any_code():
@@ -149,7 +146,7 @@ def test_a_bias_that_overflows_32_bits_leaves_any_code():
 def test_padding_is_filled_with_the_zero_point():
     x = np.full((1, 1, 2, 2), 7, np.uint8)
     (ball,) = apply("ConvInteger", x, np.ones((1, 1, 3, 3), np.uint8), one(7, np.uint8), None, pads=[1, 1, 1, 1])
-    assert not ball.midpoint.any()
+    assert set(ball.midpoint.ravel()) == {0}
 
 
 def triple(x, scale, zero):
@@ -176,8 +173,8 @@ UNARY = {
 def test_an_operator_between_codes_is_the_float_operator_rounded(op):
     attributes, right = UNARY[op]
     (ball,) = apply(f"com.microsoft.QLinear{op}", *triple(CODES, 0.05, 100), *OUT, **attributes)
-    assert holds(ball, coded(right))
-    assert not holds(ball, coded(right + 0.01))
+    assert_holds(ball, coded(right))
+    assert_outside(ball, coded(right + 0.01))
 
 
 @pytest.mark.parametrize(("op", "f"), [("Add", np.add), ("Mul", np.multiply)])
@@ -186,14 +183,14 @@ def test_a_sum_and_a_product_of_codes(op, f):
     (ball,) = apply(f"com.microsoft.QLinear{op}", *triple(CODES, 0.05, 100), *triple(other, 0.02, 7), *OUT)
     right = f(REAL, (other - 7.0) * 0.02)
     assert (np.abs(coded(right) - ball.numbers) <= ball.error + 1e-9).mean() > 0.95, "but where a tie rounds otherwise"
-    assert not holds(ball, coded(right + 0.01))
+    assert_outside(ball, coded(right + 0.01))
 
 
 def test_a_quantized_gemm_adds_its_bias_in_units_of_both_scales():
     a, b = np.array([[3, 5]], np.uint8), np.array([[2], [4]], np.uint8)
     operands = (*triple(a, 0.1, 1), *triple(b, 0.2, 1), np.array([7], np.int32))
     (ball,) = apply("com.microsoft.QGemm", *operands, alpha=0.5)
-    assert holds(ball, one([[0.5 * 0.02 * (2 * 1 + 4 * 3 + 7)]]))
+    assert_holds(ball, one([[0.5 * 0.02 * (2 * 1 + 4 * 3 + 7)]]))
 
 
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -205,7 +202,7 @@ def test_weights_of_a_few_bits_are_unpacked_from_the_lowest(bits):
     packed = (codes.reshape(3, 2, -1, per_byte) << np.arange(0, 8, bits)).sum(-1).astype(np.uint8)
     (ball,) = apply("com.microsoft.MatMulNBits", x, packed, scales, N=3, K=32, bits=bits, block_size=16)
     weights = ((codes - 2 ** (bits - 1)) * scales[..., None]).reshape(3, 32)
-    assert holds(ball, (x.astype(np.float64) @ weights.T).astype(np.float32))
+    assert_holds(ball, (x.astype(np.float64) @ weights.T).astype(np.float32))
 
 
 def test_rows_of_a_quantized_table_are_scaled_block_by_block():
@@ -213,7 +210,7 @@ def test_rows_of_a_quantized_table_are_scaled_block_by_block():
     packed = (codes[:, ::2] | codes[:, 1::2] << 4).astype(np.uint8)
     attributes = {"bits": 4, "block_size": 16}
     (ball,) = apply("com.microsoft.GatherBlockQuantized", packed, np.array([2, 0]), scales, **attributes)
-    assert holds(ball, ((codes - 8) * np.repeat(scales, 16, 1))[[2, 0]].astype(np.float32))
+    assert_holds(ball, ((codes - 8) * np.repeat(scales, 16, 1))[[2, 0]].astype(np.float32))
 
 
 @pytest.mark.parametrize(("activation", "numbers"), [("Relu", []), ("LeakyRelu", [0.2]), ("Clip", [-0.5, 0.7])])
@@ -224,7 +221,7 @@ def test_an_activation_fused_into_a_convolution_is_the_operator_behind_it(activa
     attributes = {"alpha": numbers[0]} if activation == "LeakyRelu" else {}
     bounds = [one(number) for number in numbers] if activation == "Clip" else []
     (apart,) = apply(activation, y, *bounds, **attributes)
-    assert holds(fused, apart.midpoint.astype(np.float32))
+    assert_holds(fused, apart.midpoint.astype(np.float32))
 
 
 RECIPES = {
@@ -280,5 +277,6 @@ def test_what_a_quantizer_writes_is_executed_inside_its_balls(runner, name):
 
 def test_a_negative_scale_turns_a_tie_around():
     (ball,) = apply("DequantizeLinear", around(np.array([2], np.int8), 1.0), np.array(-0.3, np.float32))
-    assert all(holds(ball, np.array([-0.3 * code], np.float32)) for code in (1, 2, 3))
-    assert not holds(ball, np.array([-0.3 * 4], np.float32))
+    for code in (1, 2, 3):
+        assert_holds(ball, np.array([-0.3 * code], np.float32))
+    assert_outside(ball, np.array([-0.3 * 4], np.float32))

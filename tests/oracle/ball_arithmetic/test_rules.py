@@ -9,6 +9,7 @@ from driftnet.oracle.ball_arithmetic.ball import Ball, between, hull, outside, r
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 
 from tests.support.balls import apply, survey
+from tests.support.rules import assert_each
 
 FLOAT = np.dtype(np.float32)
 
@@ -85,24 +86,26 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("op", "operands", "attributes"), CASES, ids=[f"{k}-{c[0]}" for k, c in enumerate(CASES)])
-def test_the_result_of_every_point_lies_in_the_ball_of_the_result(op, operands, attributes):
-    rng = np.random.default_rng(0)
-    whole = apply(op, *operands, **attributes)[0]
-    assert whole.radius is None or whole.radius.shape == whole.midpoint.shape, "a radius for every element"
-    assert not whole.undecided.all(), f"{op} decides nothing"
-    for sign in (None, 0.999999, -0.999999):
-        points = [
-            Ball(x.midpoint + x.error * (sign or rng.uniform(-1, 1, x.shape)), None, FLOAT)
-            if isinstance(x, Ball)
-            else x
-            for x in operands
-        ]
-        inner = apply(op, *points, **attributes)[0]
-        wrong = outside(whole, inner.midpoint)
-        assert not wrong.any(), (
-            f"{op} of a point is {inner.midpoint[wrong]}, not in {whole.midpoint[wrong]} +- {whole.error}"
-        )
+def test_the_result_of_every_point_lies_in_the_ball_of_the_result():
+    def rule(numbered):
+        _, (op, operands, attributes) = numbered
+        rng = np.random.default_rng(0)
+        whole = apply(op, *operands, **attributes)[0]
+        assert whole.radius is None or whole.radius.shape == whole.midpoint.shape, "a radius for every element"
+        assert not whole.undecided.all(), "decides nothing"
+        for sign in (None, 0.999999, -0.999999):
+            points = [
+                Ball(x.midpoint + x.error * (sign or rng.uniform(-1, 1, x.shape)), None, FLOAT)
+                if isinstance(x, Ball)
+                else x
+                for x in operands
+            ]
+            inner = apply(op, *points, **attributes)[0]
+            wrong = outside(whole, inner.midpoint)
+            what = f"of a point is {inner.midpoint[wrong]}, not in {whole.midpoint[wrong]} +- {whole.error}"
+            assert not wrong.any(), what
+
+    assert_each(enumerate(CASES), rule, lambda numbered: f"case {numbered[0]}, {numbered[1][0]}")
 
 
 @pytest.mark.parametrize(
