@@ -101,5 +101,5 @@ def _probe(node: onnx.NodeProto, known: Mapping[str, np.ndarray], model: onnx.Mo
 
 
 def tried() -> list[tuple[str, Probe]]:
-    """Every probe on which something can be tried, with its operator: it takes floating-point data, and draws nothing."""
+    """Every probe on which something can be tried, with its operator: it takes floating-point data, draws nothing."""
     return [(op, p) for op, found in probes().items() if op not in having(Trait.RANDOM) for p in found if p.floats]

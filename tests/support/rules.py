@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
+import pytest
+
 Thing = TypeVar("Thing")
 
 
@@ -16,13 +18,13 @@ def assert_each(things: Iterable[Thing], rule: Callable[[Thing], None], named: C
         asked += 1
         try:
             rule(thing)
-        except Exception as error:
+        except (Exception, pytest.fail.Exception) as error:
             broken.append(f"{named(thing)}: {_told(error)}")
     assert asked, "a rule that is asked of nothing says nothing: its list of things is empty"
     assert not broken, f"{len(broken)} of {asked} break the rule:\n" + "\n".join(broken)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An assertion's own words, without what pytest adds to them; of any other exception its type too."""
     words = str(error).partition("\nassert ")[0].strip()
-    return words if isinstance(error, AssertionError) else f"{type(error).__name__}: {words}"
+    return words if isinstance(error, AssertionError | pytest.fail.Exception) else f"{type(error).__name__}: {words}"
