@@ -13,6 +13,7 @@ from onnx import defs
 from tests.support.probes import Probe, tried
 
 RNG = np.random.default_rng(0)
+FRESH = RNG.bit_generator.state
 SCHEMAS = {schema.name: schema for schema in defs.get_all_schemas() if schema.domain == ""}
 STANDARD = {op for op in OPERATORS if "." not in op}
 
@@ -255,6 +256,9 @@ EXCUSED = {
     (Trait.DECIDES, "IsInf"): "flips where a pole before it gives no number",
     (Trait.DECIDES, "IsNaN"): "flips where a pole before it gives no number",
     (Trait.DECIDES, "LpNormalization"): "jumps at its pole alone",
+    (Trait.DECIDES, "Tan"): "jumps at its poles alone",
+    (Trait.HAS_POLES, "CumProd"): "huge, of many factors",
+    (Trait.HAS_POLES, "ReduceProd"): "huge, of many factors",
     (Trait.HAS_POLES, "LpNormalization"): "0 / 0, of which onnxruntime makes 0",
     (Trait.SHAPE_FROM_NUMBERS, "Compress"): "of its mask, a parameter",
 }
@@ -268,11 +272,13 @@ def _as_stated(op: str, probe: Probe) -> bool:
 
 @pytest.mark.parametrize("trait", [*ALWAYS, *SOMETIMES], ids=lambda trait: trait.name)
 def test_operators_behave_as_their_rows_say(trait):
+    RNG.bit_generator.state = FRESH  # the same whichever tests ran before
     behaves, expected = (ALWAYS | SOMETIMES)[trait], having(trait)
     seen: dict[str, list[bool]] = {}
     for op, probe in tried():
         if (op in expected or trait in BOTH_WAYS) and (trait, op) not in EXCUSED and _as_stated(op, probe):
-            seen.setdefault(op, []).append(behaves(probe))
+            with np.errstate(all="ignore"):
+                seen.setdefault(op, []).append(behaves(probe))
     found = {op for op, each in seen.items() if (any if trait in SOMETIMES else all)(each)}
     assert found, "nothing was tried"
     assert not (wrong := seen.keys() & expected - found), f"{trait} is in the rows of {sorted(wrong)}, but not seen"
