@@ -9,7 +9,7 @@ ARGS    ?=
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: fuzz test zoo lint bench clean setup
+.PHONY: fuzz test zoo lint bench clean setup coverage docs
 
 # Finding bugs is what fuzzing is for: status 1 (new findings) and 3 (only known ones) are successes too.
 fuzz: $(READY)
@@ -29,10 +29,21 @@ zoo: $(READY)
 	$(BIN)/python -m tests.zoo.models
 	$(BIN)/python -m pytest -m zoo tests/zoo $(ARGS)
 
+# Slower than `make test`: every line of every process is counted, those of the sandbox included.
+coverage: $(READY)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n auto tests $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
 lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The pages that are made from the code; tests/test_docs.py says when one is stale.
+docs: $(READY)
+	$(BIN)/python -m tests.support.pages
 
 bench: $(READY)
 	$(BIN)/driftnet bench $(ARGS)

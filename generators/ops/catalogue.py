@@ -1,11 +1,9 @@
 """Catalogue: which operators of the default domain are generated, and why the others are not.
 
-`python -m driftnet.generators.ops.catalogue` writes docs/operators.md.
+`make docs` writes docs/operators.md.
 """
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from driftnet.generators.building import kernels
 from driftnet.generators.ops.registry import NEWEST_OPSET, Operator
@@ -55,7 +53,3 @@ def _dtypes(operator: Operator) -> str:
         codes = kernels.dtypes(operator.name, operator.until, parameter)
         return " ".join(TensorProto.DataType.Name(code).lower() for code in codes)
     return ""
-
-
-if __name__ == "__main__":
-    Path("docs/operators.md").write_text(page())

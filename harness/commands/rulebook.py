@@ -1,12 +1,11 @@
 """Rulebook: which tier judges which operator, and which behaviour is documented and so no bug.
 
-`python -m driftnet.commands.rulebook` writes docs/judgement.md.
+`make docs` writes docs/judgement.md.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from driftnet.generators.ops.table import families
 from driftnet.model.operators import WEIGHTED
@@ -79,7 +78,3 @@ def _refusals(targets: list[Target]) -> Iterator[str]:
 
 def _refusal(target: Target, rule: Rule) -> str:
     return f"| {target.name} | {rule.name} | {rule.stage} | {rule.source} |"
-
-
-if __name__ == "__main__":
-    Path("docs/judgement.md").write_text(page())

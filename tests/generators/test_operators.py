@@ -21,7 +21,7 @@ from driftnet.generators.building.record import CHOICES, RECORD, Record
 from driftnet.generators.building.serialization import build
 from driftnet.generators.building.values import DOUBLE, FLOAT, FLOAT16, INT32, INT64, UINT8, UINT32, UINT64
 from driftnet.generators.genome import Genome, decode
-from driftnet.generators.ops.catalogue import NOT_GENERATED, page
+from driftnet.generators.ops.catalogue import NOT_GENERATED
 from driftnet.generators.ops.registry import REGISTRY, Operator
 from driftnet.generators.ops.table import CODES, OPERATORS, families
 from driftnet.generators.strategies import cases
@@ -30,7 +30,6 @@ from hypothesis import given, settings
 
 from tests.support import kernel_table
 from tests.support.generated import assert_valid, operators, run
-from tests.support.paths import ROOT
 from tests.support.rules import assert_each
 
 SOURCES = sorted(Path(genome.__file__).parent.rglob("[a-z]*.py"))
@@ -201,11 +200,6 @@ def test_every_operator_of_the_specification_is_decided_on() -> None:
     assert not set(CODES) & set(NOT_GENERATED)
     undecided = sorted(named - set(CODES) - set(NOT_GENERATED))
     assert undecided == [], f"onnx {onnx.__version__} has {undecided}: register them, or say in the catalogue why not"
-
-
-def test_the_page_of_operators_is_that_of_the_registry() -> None:
-    written = (ROOT / "docs" / "operators.md").read_text()
-    assert written == page(), "docs/operators.md is out of date: python -m driftnet.generators.ops.catalogue"
 
 
 def test_the_table_of_kernels_is_what_its_onnxruntime_has() -> None:

@@ -1,0 +1,104 @@
+"""The documentation says what is there: generated pages, links, files, modules and commands that it names."""
+
+import importlib
+import importlib.util
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from driftnet.cli import main
+
+from tests.support.pages import PAGES
+from tests.support.paths import ROOT
+from tests.support.rules import assert_each
+
+PAPERS = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "reports/README.md")]
+PAPERS += sorted((ROOT / "docs").glob("*.md"))
+SPAN = re.compile(r"`([^`\n]+)`")
+FILE = re.compile(r"(?:harness|generators|tests|docs|corpus|reports)/[\w./-]*[\w/]")
+MODULE = re.compile(r"driftnet(?:\.\w+)+")
+IN_CODE = re.compile(r"^(?: {4,}|\t)\$? ?driftnet (.*)$", re.M)
+
+
+def named(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def spans(path: Path) -> Iterator[str]:
+    """What stands in backquotes."""
+    for span in SPAN.finditer(path.read_text()):
+        yield span.group(1)
+
+
+def test_generated_pages_are_up_to_date():
+    stale = [f"docs/{name}" for name, page in PAGES.items() if (ROOT / "docs" / name).read_text() != page()]
+    assert stale == [], f"{', '.join(stale)} is not what the code says now: make docs"
+
+
+def test_links_lead_somewhere():
+    def rule(path: Path) -> None:
+        targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+        dead = [to for to in targets if "://" not in to and not (path.parent / to).exists()]
+        assert dead == [], f"links to {dead}, which is not there"
+
+    assert_each(PAPERS, rule, named)
+
+
+def test_files_that_are_named_are_there():
+    def rule(path: Path) -> None:
+        files = {span for span in spans(path) if FILE.fullmatch(span)}
+        gone = sorted(file for file in files if not (ROOT / file).exists())
+        assert gone == [], f"names {gone}, which is not there"
+
+    assert_each(PAPERS, rule, named)
+
+
+def test_modules_that_are_named_are_there():
+    def rule(path: Path) -> None:
+        gone = []
+        for dotted in sorted({span for span in spans(path) if MODULE.fullmatch(span)}):
+            parts = dotted.split(".")
+            found = next((k for k in range(len(parts), 0, -1) if importable(".".join(parts[:k]))), 0)
+            thing = importlib.import_module(".".join(parts[:found]))
+            for attribute in parts[found:]:
+                thing = getattr(thing, attribute, None)
+            if thing is None:
+                gone.append(dotted)
+        assert gone == [], f"names {gone}, which is not there"
+
+    assert_each(PAPERS, rule, named)
+
+
+def importable(dotted: str) -> bool:
+    try:
+        return importlib.util.find_spec(dotted) is not None
+    except ModuleNotFoundError:
+        return False
+
+
+def test_commands_in_the_documents_are_understood():
+    def rule(path: Path) -> None:
+        lines = [line.partition("  #")[0] for line in IN_CODE.findall(path.read_text())]
+        lines += [span.removeprefix("driftnet ") for span in spans(path) if span.startswith("driftnet ")]
+        wrong = [line for line in lines if not understood(shlex.split(line))]
+        assert wrong == [], f"has commands that driftnet does not know: {wrong}"
+
+    assert_each(PAPERS, rule, named)
+
+
+def understood(words: list[str]) -> bool:
+    """Whether there is this command, with these options."""
+    context = click.Context(main.driftnet)
+    command = main.driftnet.get_command(context, words[0])
+    if command is None:
+        return False
+    known = {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    return {word.partition("=")[0] for word in words[1:] if word.startswith("--")} <= known | {"--help"}
+
+
+@pytest.mark.parametrize("words", [["fuzz", "--minute", "1"], ["fuss"]], ids=" ".join)
+def test_commands_that_there_are_not_are_told(words):
+    assert not understood(words), f"driftnet {' '.join(words)} is taken for a command"
