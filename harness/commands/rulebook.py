@@ -15,6 +15,8 @@ from driftnet.oracle.ball_arithmetic.rules import RULES
 from driftnet.oracle.exemptions import underspecified
 from driftnet.oracle.fixed_point import rules
 from driftnet.oracle.scheme import formulas
+from driftnet.oracle.tolerances.approximations import APPROXIMATIONS, MEASURED
+from driftnet.oracle.tolerances.table import DERIVED, TOLERANCES
 from driftnet.targets.environments import registered, resolve
 from driftnet.targets.interface import Rule, Target
 
@@ -46,6 +48,7 @@ def page() -> str:
             "|---|---|",
             *[f"| {rule.name} | {rule.source} |" for rule in underspecified.RULES],
             "",
+            *_tolerances(),
         ]
     )
 
@@ -69,6 +72,23 @@ def _operators() -> Iterator[str]:
         yield from (f"## {family}", "", "| operator | tiers |", "|---|---|")
         yield from (f"| {name} | {', '.join(tiers(name))} |" for name in names)
         yield ""
+
+
+def _tolerances() -> Iterator[str]:
+    yield from ("## How far off is right", "", "| tolerance | is | unit | because | source |", "|---|---|---|---|---|")
+    for name, x in TOLERANCES.items():
+        unit, evidence = (text.replace("|", "\\|") for text in (x.unit, x.evidence))
+        yield f"| {name} | {x:.6g} | {unit} | {evidence} | {x.source} |"
+    yield from (
+        "",
+        "How far results of an operator in float32 may be from each other, where nobody computes it exactly:",
+        "",
+    )
+    yield from ("| operator | absolute | relative | of the largest | |", "|---|---|---|---|---|")
+    for op, allowed in APPROXIMATIONS.items():
+        numbers = " | ".join(f"{number:g}" if number else "" for number in allowed)
+        yield f"| {op} | {numbers} | {'measured' if op in MEASURED else DERIVED} |"
+    yield ""
 
 
 def _refusals(targets: list[Target]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from driftnet.model.inspect import Case, Feed, custom_operators, validate_feed
 from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
+from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
 from driftnet.reduce.trace import trace
@@ -37,7 +38,8 @@ HURRIED = 0.1
 
 HANG_CALLS = 20  # each takes its whole time limit
 
-CLEAR = {Tier.RUNNING_ERROR: 3.0, Tier.SAMPLING: 3.0, Tier.LOSSLESS: 1.5, Tier.ARTIFACT: 1.5, Tier.BUDGET: 1.5}
+CLEAR = dict.fromkeys((Tier.RUNNING_ERROR, Tier.SAMPLING), CLEAR_OF_BOUND)
+CLEAR |= dict.fromkeys((Tier.LOSSLESS, Tier.ARTIFACT, Tier.BUDGET), CLEAR_OF_STEP)
 """How many times its bound an error must be for a reduction step to count; other tiers are exact (1)."""
 
 WEAKER = (

@@ -46,6 +46,7 @@ from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.precomputed import precomputed
 from driftnet.oracle.second_opinion import Blame, blame
 from driftnet.oracle.tiers import budget, exact, lossless, running_error, sampling, structure
+from driftnet.oracle.tolerances.table import CODE_ERROR, ONE_STEP
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.targets.interface import Options, Target
 
@@ -185,7 +186,7 @@ def _to_rounding(question: Question) -> Question:
     if question.scheme is None or question.scheme.activation_codes is not None:
         return question
     weights = formulas.inexact_weights(question.graph, question.scheme)
-    return dataclasses.replace(question, inexact={name: formulas.LARGEST_CODE_ERROR * size for name, size in weights})
+    return dataclasses.replace(question, inexact={name: CODE_ERROR * size for name, size in weights})
 
 
 def _quantized(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:
@@ -243,7 +244,7 @@ def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
     if node and node.op == "DequantizeLinear":
         step = _steps(node, graph, error.shape if name == place[1] else None)
         node = graph.producers.get(node.inputs[0])
-    if node is None or node.op != "QuantizeLinear" or (error > 1.001 * step).any():
+    if node is None or node.op != "QuantizeLinear" or (error > ONE_STEP * step).any():
         return verdict
     return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
 

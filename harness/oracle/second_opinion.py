@@ -15,10 +15,7 @@ from driftnet.oracle.ball_arithmetic.ball import outside
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Place, Question
-
-CLOSE = 1e-3
-"""of the largest element: how near answers of one opinion are. Who is right is asked of answers that differ by more
-than rounding."""
+from driftnet.oracle.tolerances.table import SAME_OPINION
 
 
 class Blame(StrEnum):
@@ -59,4 +56,4 @@ def _close(a: np.ndarray, b: np.ndarray) -> bool:
     if a.shape != b.shape:
         return False
     size = np.where(np.isfinite(b), np.abs(b), 0).max(initial=0.0) if b.dtype.kind in "iuf" else 0.0
-    return bool((distance(a, b) <= CLOSE * size).all())
+    return bool((distance(a, b) <= SAME_OPINION * size).all())

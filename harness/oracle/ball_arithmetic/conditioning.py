@@ -6,10 +6,7 @@ import numpy as np
 from driftnet.model.graph import Graph
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
-
-ILL, ILL_SHARE = 0.1, 0.1  # of the largest element; of the elements
-FEW, NOTHING = 100, 2.0**-40  # roundings of an operand; what float64 leaves where the true result is 0
-NEGLIGIBLE = 1e-30  # what a product of many small numbers, or underflow, may leave
+from driftnet.oracle.tolerances.table import CANCELLED, ILL, ILL_ROUNDINGS, ILL_SHARE, NEGLIGIBLE
 
 
 def is_ill(ball: Ball, terms: float = 0.0) -> bool:
@@ -21,7 +18,9 @@ def is_ill(ball: Ball, terms: float = 0.0) -> bool:
         return False
     ill = ball.radius > max(ILL * _largest(ball), NEGLIGIBLE)
     if ill.any() and is_float(ball.dtype):
-        ill &= (np.abs(ball.midpoint) > NOTHING * terms) | (ball.radius > FEW * format_of(ball.dtype).unit * terms)
+        ill &= (np.abs(ball.midpoint) > CANCELLED * terms) | (
+            ball.radius > ILL_ROUNDINGS * format_of(ball.dtype).unit * terms
+        )
     return bool(np.mean(ill) > ILL_SHARE)
 
 

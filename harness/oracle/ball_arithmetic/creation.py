@@ -9,6 +9,7 @@ from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, rounded, value
 from driftnet.oracle.ball_arithmetic.operands import integers
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.tolerances.table import UNDECIDED_LENGTH
 from onnx import helper
 
 
@@ -40,7 +41,7 @@ def range_(node: Node, operands: Operands, context: Context) -> Results:
         return [exact(np.arange(start, limit, delta, dtype=start.dtype))]
     exactly = (float(limit) - float(start)) / float(delta)
     count = max(math.ceil(exactly), 0)
-    if exactly != count and abs(exactly - round(exactly)) < 1e-4 * abs(exactly):
+    if exactly != count and abs(exactly - round(exactly)) < UNDECIDED_LENGTH * abs(exactly):
         raise Undecided("how many elements there are depends on rounding")
     midpoint = float(start) + float(delta) * np.arange(count)
     if (midpoint.astype(start.dtype) == midpoint).all():

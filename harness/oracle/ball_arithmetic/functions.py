@@ -2,7 +2,7 @@
 
 An interval [a, b] goes to the hull of f(a), f(b) and, where f is not monotone, of its values at the turning points and
 jumps between. An engine's own f may be off by the absolute and relative errors of
-driftnet.oracle.ball_arithmetic.approximations, which are stated for float32, and by 4u where that names no operator. In
+driftnet.oracle.tolerances.approximations, which are stated for float32, and by 4u where that names no operator. In
 a narrower format they are a quarter as many units in the last place: there a function is computed in float32, or has
 few digits to get right.
 """
@@ -15,7 +15,6 @@ from functools import reduce
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.approximations import APPROXIMATIONS
 from driftnet.oracle.ball_arithmetic.ball import (
     Array,
     Ball,
@@ -30,13 +29,15 @@ from driftnet.oracle.ball_arithmetic.ball import (
 )
 from driftnet.oracle.ball_arithmetic.elementwise import add, divide, larger, multiply, smaller
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, number, rule
+from driftnet.oracle.tolerances.approximations import APPROXIMATIONS
+from driftnet.oracle.tolerances.table import FUNCTION_ROUNDINGS, NARROW_FUNCTION
 
 Function = Callable[[Array], Array]
 Turn = tuple[float, ...]
 """(a point where f turns or jumps, its values or one-sided limits there ...)"""
 
 UNIT = 2.0**-24
-DEFAULT = (0.0, 4 * UNIT, 0.0)
+DEFAULT = (0.0, FUNCTION_ROUNDINGS * UNIT, 0.0)
 
 
 def approximated(midpoint: Array, radius: Array | float, dtype: np.dtype, operator: str, factor: float = 1.0) -> Ball:
@@ -45,7 +46,11 @@ def approximated(midpoint: Array, radius: Array | float, dtype: np.dtype, operat
     size = np.abs(midpoint) + radius
     off = (factor * absolute + relative * size) / UNIT
     return rounded(
-        midpoint, radius, dtype, roundings=1, size=size + (off if format_of(dtype).unit == UNIT else off / 4)
+        midpoint,
+        radius,
+        dtype,
+        roundings=1,
+        size=size + (off if format_of(dtype).unit == UNIT else off * NARROW_FUNCTION),
     )
 
 

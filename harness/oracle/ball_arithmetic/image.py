@@ -23,6 +23,7 @@ from driftnet.oracle.ball_arithmetic.interpolation import Kernel, U, crossed, in
 from driftnet.oracle.ball_arithmetic.linear import products
 from driftnet.oracle.ball_arithmetic.operands import array, integers, moved
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.tolerances.table import GRID_ROUNDINGS, POSITION_ROUNDINGS
 
 
 @dataclass(frozen=True)
@@ -141,9 +142,9 @@ def positions(transform: str, along: Axis) -> Positions:
             p = start * (n - 1) + i * step if out > 1 else np.full(out, (start + end) * (n - 1) / 2)
         case _:
             raise Undecided(f"a coordinate transformation that is not known: {transform}")
-    error = 8 * U * (np.abs(p) + 1)
+    error = POSITION_ROUNDINGS * U * (np.abs(p) + 1)
     if transform == "tf_crop_and_resize":
-        error = 8 * U * (np.abs(p) + abs(start) * (n - 1))
+        error = POSITION_ROUNDINGS * U * (np.abs(p) + abs(start) * (n - 1))
     whole = scale == int(scale) and transform not in ("align_corners", "tf_crop_and_resize")
     return Positions(p, error, np.zeros(out) if whole or math.frexp(step)[0] == 0.5 else error)
 
@@ -203,7 +204,7 @@ def grid_sample(node: Node, operands: Operands, context: Context) -> Results:
         last = len(sizes) - 1 - axis  # a grid names the last dim first
         half = (n - 1) / 2 if aligned else n / 2
         p = (grid.numbers[..., last].reshape(x.shape[0], -1) + 1) * half - (0.0 if aligned else 0.5)
-        e = 4 * unit * (np.abs(p) + n)
+        e = GRID_ROUNDINGS * unit * (np.abs(p) + n)
         if grid.radius is not None:
             e += grid.radius[..., last].reshape(x.shape[0], -1) * half
         axes.append(Kernel(mode, outside).ball(p, e, n))
@@ -223,6 +224,6 @@ def affine_grid(node: Node, operands: Operands, context: Context) -> Results:
     lines = [np.zeros(1) if aligned and n == 1 else line for n, line in zip(sizes, lines)]
     grid = np.meshgrid(*lines, indexing="ij")
     pixels = np.stack([*grid[::-1], np.ones(tuple(sizes))], -1).reshape(-1, len(sizes) + 1)
-    base = Ball(pixels, np.abs(pixels) * 0 + 4 * format_of(theta.dtype).unit, theta.dtype)
+    base = Ball(pixels, np.abs(pixels) * 0 + GRID_ROUNDINGS * format_of(theta.dtype).unit, theta.dtype)
     total = products(lambda maps, points: points @ maps.swapaxes(-1, -2), theta, base, len(sizes) + 1)
     return [total.each(lambda y: y.reshape(theta.shape[0], *sizes, len(sizes))).ball(theta.dtype)]

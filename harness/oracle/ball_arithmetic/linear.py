@@ -26,12 +26,7 @@ from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_
 from driftnet.oracle.ball_arithmetic.operands import integers, moved, operand
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import Sliding, sliding, spread, window_attributes, windows
-
-FOLDED = 6
-"""Roundings beside those of the products and their sum."""
-
-WINOGRAD = 120.0
-"""Roundings of the largest products that a transform may lose where a window has 2 x 2 or 3 x 3 taps."""
+from driftnet.oracle.tolerances.table import FOLDED_ROUNDINGS, WINOGRAD_ROUNDINGS
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +71,7 @@ class Sum:
                 return Ball(self.midpoint.astype(np.int64).astype(dtype), None, dtype)  # overflow leaves the remainder
             return widened(self.midpoint, np.where(self.size < 2.0**53, self.radius, np.inf), dtype)
         form = format_of(dtype)
-        roundings = (self.terms + FOLDED) / max(1 - (self.terms + FOLDED) * form.unit, 1e-300)
+        roundings = (self.terms + FOLDED_ROUNDINGS) / max(1 - (self.terms + FOLDED_ROUNDINGS) * form.unit, 1e-300)
         radius = self.radius + self.terms * form.tiny  # every product may underflow
         if float(self.size.max(initial=0.0)) > form.largest:  # so may every partial sum overflow
             radius = np.where(self.size > form.largest, np.inf, radius)
@@ -170,7 +165,7 @@ def _transformed(node: Node, x: Ball, w: Ball) -> Array | float:
         return 0.0
     largest = (np.abs(x.numbers) + x.error).max((2, 3), initial=0.0)
     heaviest = np.abs(w.numbers).max((2, 3), initial=0.0)
-    return np.asarray(WINOGRAD * format_of(x.dtype).unit * (largest @ heaviest.T)[..., None, None])
+    return np.asarray(WINOGRAD_ROUNDINGS * format_of(x.dtype).unit * (largest @ heaviest.T)[..., None, None])
 
 
 def convolution(node: Node, x: Ball, w: Ball, bias: Ball | None) -> Sum:

@@ -22,6 +22,7 @@ from driftnet.oracle.ball_arithmetic.linear import Sum
 from driftnet.oracle.ball_arithmetic.operands import moved, operand
 from driftnet.oracle.ball_arithmetic.reduction import Axes, count, mean, scaled, total
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, number, rule
+from driftnet.oracle.tolerances.table import VARIANCE_EPSILON
 
 
 def constant(number: float, dtype: np.dtype) -> Ball:
@@ -156,7 +157,7 @@ def _mean_variance_normalization(node: Node, operands: Operands, context: Contex
     axes = tuple(int(axis) % x.midpoint.ndim for axis in attribute(node, "axes", (0, 2, 3)))
     y = normalized(x, axes, 0.0)
     variance = np.var(x.numbers, axes, keepdims=True)
-    return [rounded(y.numbers, y.error + np.abs(y.numbers) * 1e-9 / np.minimum(variance, 1), x.dtype)]
+    return [rounded(y.numbers, y.error + np.abs(y.numbers) * VARIANCE_EPSILON / np.minimum(variance, 1), x.dtype)]
 
 
 @rule("LpNormalization")

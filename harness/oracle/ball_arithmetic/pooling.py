@@ -23,6 +23,7 @@ from driftnet.oracle.ball_arithmetic.linear import Sum
 from driftnet.oracle.ball_arithmetic.operands import integers, moved
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import CEIL_MODE_SETTLED, Sliding, sliding, window_attributes, windows
+from driftnet.oracle.tolerances.table import LP_POOL_ROUNDINGS
 
 INT64 = np.dtype(np.int64)
 
@@ -151,7 +152,7 @@ def _norm(x: Ball, where: Sliding, p: int) -> Ball:
     radius = (count * format_of(x.dtype).tiny) ** (1 / p)
     if x.radius is not None:
         radius = radius + np.maximum(norm(size + x.radius) - midpoint, midpoint - norm(np.maximum(size - x.radius, 0)))
-    result = rounded(midpoint, radius, x.dtype, roundings=count / p + 16.0)
+    result = rounded(midpoint, radius, x.dtype, roundings=count / p + LP_POOL_ROUNDINGS)
     return undecided_where((midpoint + result.error) ** p > format_of(x.dtype).largest, result)
 
 

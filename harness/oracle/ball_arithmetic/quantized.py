@@ -32,6 +32,7 @@ from driftnet.oracle.ball_arithmetic.ball import exact as exactly
 from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, products
 from driftnet.oracle.ball_arithmetic.operands import moved, operand
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, CODE_ROUNDINGS_FLOAT16, REQUANTIZED_ROUNDINGS
 from onnx import helper
 
 UINT8, INT32, FLOAT = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.float32)
@@ -104,7 +105,7 @@ def _multiplied_out(dtype: np.dtype) -> float:
     """What a kernel that is fused with its Q/DQ pairs loses by adding zero points, its operands' times the quotient of
     scales too, as terms of their own, which may be as large as any code."""
     low, high = code_range(dtype)
-    return 4 * format_of(FLOAT).unit * (high - low)
+    return CODE_ROUNDINGS * format_of(FLOAT).unit * (high - low)
 
 
 def _named(node: Node, name: str, otherwise: np.dtype) -> np.dtype:
@@ -116,7 +117,7 @@ def _named(node: Node, name: str, otherwise: np.dtype) -> np.dtype:
 def in_steps(x: Ball, scale: Ball, precision: np.dtype) -> tuple[Array, Array]:
     """x / scale as v and d, divided in `precision`."""
     u = format_of(precision if is_float(precision) else FLOAT).unit
-    slack = (4 if u < 2.0**-20 else 2) * u
+    slack = (CODE_ROUNDINGS if u < 2.0**-20 else CODE_ROUNDINGS_FLOAT16) * u
     step = scale.numbers
     v = x.numbers / step
     if x.radius is None and scale.radius is None:
@@ -236,7 +237,9 @@ def requantized(total: Sum, factor: Array, zero: Ball, dtype: np.dtype, context:
     """The codes of total * factor, factor a product and quotient of scales."""
     total = accumulated(total)
     v, r = total.midpoint * factor, total.radius * np.abs(factor)
-    return codes(v, np.asarray(r + 6 * format_of(FLOAT).unit * (np.abs(v) + r)), zero, dtype, context)
+    return codes(
+        v, np.asarray(r + REQUANTIZED_ROUNDINGS * format_of(FLOAT).unit * (np.abs(v) + r)), zero, dtype, context
+    )
 
 
 def scales(*given: Ball) -> list[Array]:

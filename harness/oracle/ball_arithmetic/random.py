@@ -9,9 +9,9 @@ import numpy as np
 from driftnet.model.graph import Graph, Node
 from driftnet.oracle.ball_arithmetic.ball import between
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.tolerances.table import NORMAL_DEVIATIONS
 from onnx import TensorProto, helper
 
-DEVIATIONS = 8.0
 RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
@@ -35,7 +35,7 @@ def random_uniform(node: Node, operands: Operands, context: Context) -> Results:
 @rule("RandomNormal", "RandomNormalLike")
 def random_normal(node: Node, operands: Operands, context: Context) -> Results:
     """Normal numbers of a mean and a scale"""
-    mean, reach = attribute(node, "mean", 0.0), DEVIATIONS * attribute(node, "scale", 1.0)
+    mean, reach = attribute(node, "mean", 0.0), NORMAL_DEVIATIONS * attribute(node, "scale", 1.0)
     return _filled(node, operands, mean - reach, mean + reach)
 
 

@@ -16,6 +16,7 @@ from driftnet.oracle.ball_arithmetic.functions import approximated, root, throug
 from driftnet.oracle.ball_arithmetic.linear import Sum
 from driftnet.oracle.ball_arithmetic.operands import integers, moved, parameter
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.tolerances.table import LOG_SUM_EXP_ROUNDINGS
 
 Axes = tuple[int, ...]
 
@@ -102,7 +103,7 @@ def log_sum_exp(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
 
     ends = between(at(x.low), at(x.high), x.dtype)
     largest_argument = np.max(np.abs(x.numbers), axes, keepdims=keepdims, initial=0)
-    steps = count(x, axes) + 12  # of the sum, and those that the 6e-7 of an exponential are worth
+    steps = count(x, axes) + LOG_SUM_EXP_ROUNDINGS
     ends = rounded(ends.numbers, ends.error, x.dtype, roundings=steps, size=np.abs(ends.numbers) + 1)
     ends = rounded(ends.numbers, ends.error, x.dtype, size=largest_argument)
     return approximated(ends.numbers, ends.error, x.dtype, "Log")

@@ -12,6 +12,7 @@ from driftnet.oracle.ball_arithmetic.linear import products, weighted_columns
 from driftnet.oracle.ball_arithmetic.operands import array, joined, moved, operand
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import sliding
+from driftnet.oracle.tolerances.table import GRID_ROUNDINGS, POSITION_ROUNDINGS, UNDECIDED_COUNT
 
 LINEAR = Kernel("linear", "clamp")
 
@@ -43,10 +44,10 @@ def _bins(node: Node, start: float, end: float, bins: int, n: int, context: Cont
     size = size if shifted else max(size, 1.0)
     each = size / bins
     count = ratio or math.ceil(each)
-    if size <= 0 or (not ratio and each != round(each) and abs(each - round(each)) < 1e-5 * each):
+    if size <= 0 or (not ratio and each != round(each) and abs(each - round(each)) < UNDECIDED_COUNT * each):
         raise Undecided("an empty region, or one whose number of samples depends on rounding")
     p = begin + (np.arange(bins * count) + 0.5) * (each / count)
-    error = 8 * U * (abs(start * scale) + abs(end * scale) + 1)
+    error = POSITION_ROUNDINGS * U * (abs(start * scale) + abs(end * scale) + 1)
     rows = LINEAR.ball(p, np.full(p.shape, error), n)
     seen = ((p >= -1) & (p <= n))[:, None]
     unsure = (np.minimum(np.abs(p + 1), np.abs(p - n)) < error)[:, None]
@@ -102,7 +103,7 @@ def deform_conv(node: Node, operands: Operands, context: Context) -> Results:
         tap = np.arange(where.kernel[axis]) * where.dilations[axis]
         base = _grid(tap, axis, where.kernel)[:, None] + _grid(at, axis, where.count)
         p = (base + shifts.numbers[:, :, :, axis]).reshape(n, offsets, -1)
-        error = 4 * U * (np.abs(p) + size)
+        error = GRID_ROUNDINGS * U * (np.abs(p) + size)
         if shifts.radius is not None:
             error = error + shifts.radius[:, :, :, axis].reshape(p.shape)
         axes.append(Kernel("linear", "drop").ball(p, error, size))
@@ -158,7 +159,7 @@ def _overlaps(corners: Array, box: int, kept: list[int], threshold: float) -> bo
         shared = np.prod(np.maximum(np.minimum(a[2:], b[2:]) - np.maximum(a[:2], b[:2]), 0))
         union = np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2]) - shared
         ratio = shared / union if union > 0 and shared > 0 else 0.0
-        if ratio and abs(ratio - threshold) < 1e-5 * ratio:
+        if ratio and abs(ratio - threshold) < UNDECIDED_COUNT * ratio:
             raise Undecided("whether two boxes overlap too much depends on rounding")
         if ratio > threshold:
             return True

@@ -17,6 +17,7 @@ from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_
 from driftnet.oracle.ball_arithmetic.linear import products
 from driftnet.oracle.ball_arithmetic.operands import integers, moved, operand
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.tolerances.table import BLUESTEIN_ROUNDINGS, FOURIER_ROUNDINGS, UNDECIDED_COUNT
 from onnx import helper
 
 WINDOWS = {
@@ -39,7 +40,7 @@ def window(node: Node, operands: Operands, context: Context) -> Results:
         raise Undecided("a window of one element")
     midpoint = a - b * np.cos(angle) + c * np.cos(2 * angle)
     unit = max(format_of(dtype).unit, format_of(np.dtype(np.float32)).unit)
-    return [rounded(midpoint, 8 * unit * (1 + angle), dtype)]
+    return [rounded(midpoint, FOURIER_ROUNDINGS * unit * (1 + angle), dtype)]
 
 
 @rule("DFT")
@@ -86,7 +87,7 @@ def _matrix(n: int, bins: int, inverse: bool, parts: int, dtype: np.dtype) -> Ba
     real = np.stack([cos, sin], -1)
     imaginary = np.stack([-sin, cos], -1)
     midpoint = np.stack([real, imaginary][:parts], 1)
-    roundings = 8 * (1 + np.abs(angle)) + (0 if math.frexp(n)[0] == 0.5 else 4 * n)
+    roundings = FOURIER_ROUNDINGS * (1 + np.abs(angle)) + (0 if math.frexp(n)[0] == 0.5 else BLUESTEIN_ROUNDINGS * n)
     radius = np.broadcast_to((roundings * format_of(dtype).unit)[:, None, :, None], midpoint.shape)
     shape = (n * parts, bins * 2)
     return Ball(midpoint.reshape(shape), radius.reshape(shape), dtype)
@@ -117,7 +118,7 @@ def mel_weight_matrix(node: Node, operands: Operands, context: Context) -> Resul
     mel_low, mel_high = (2595 * math.log10(1 + hz / 700) for hz in (low, high))
     mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)
     exactly = (length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate
-    if (np.abs(exactly - np.rint(exactly)) < 1e-5 * exactly).any():
+    if (np.abs(exactly - np.rint(exactly)) < UNDECIDED_COUNT * exactly).any():
         raise Undecided("to which bin an edge belongs depends on rounding")
     edges = np.floor(exactly).astype(int)
     result = np.zeros((int(length) // 2 + 1, int(bands)))

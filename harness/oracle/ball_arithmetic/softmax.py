@@ -26,16 +26,16 @@ from driftnet.oracle.ball_arithmetic.functions import approximated
 from driftnet.oracle.ball_arithmetic.operands import moved, operand
 from driftnet.oracle.ball_arithmetic.reduction import position, total
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.tolerances.table import SOFTMAX_ROUNDINGS
 
 OWN = 2.0**-48  # our own rounding of a sum
-FEW = 8  # roundings beside those of the sum
 
 
 def softmax(x: Ball) -> Ball:
     """exp(x) / sum exp(x) along the last axis"""
     argument, low, high, rest_low, rest_high = _exponentials(x)
     ends = between(low / (low + rest_high), high / (high + rest_low), x.dtype)
-    steps = x.shape[-1] + FEW + 2 * argument
+    steps = x.shape[-1] + SOFTMAX_ROUNDINGS + 2 * argument
     tiny = format_of(x.dtype).tiny / format_of(x.dtype).unit  # an engine may cut off what it takes the exponential of
     ends = rounded(ends.numbers, ends.error, x.dtype, roundings=1, size=steps * (ends.numbers + ends.error) + tiny)
     return _unless_undecided(x, approximated(ends.numbers, ends.error, x.dtype, "Softmax"))
@@ -47,7 +47,7 @@ def log_softmax(x: Ball) -> Ball:
     shift = _shift(x)
     least, most = x.low - shift - np.log(low + rest_high), x.high - shift - np.log(high + rest_low)
     ends = between(least, most, x.dtype)
-    size = np.abs(x.numbers) + 2 * argument + np.abs(ends.numbers) + x.shape[-1] + FEW
+    size = np.abs(x.numbers) + 2 * argument + np.abs(ends.numbers) + x.shape[-1] + SOFTMAX_ROUNDINGS
     ends = rounded(ends.numbers, ends.error, x.dtype, roundings=1, size=size)
     return _unless_undecided(x, approximated(ends.numbers, ends.error, x.dtype, "LogSoftmax"))
 

@@ -11,6 +11,7 @@ from driftnet.model.graph import Values
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.artifact_trace import read
+from driftnet.oracle.tolerances.table import LARGEST_VANISHED, NARROWEST_RANGE, WIDEST_RANGE
 from driftnet.targets.interface import Scheme
 
 
@@ -45,13 +46,6 @@ def steps(question: Question, scheme: Scheme) -> dict[str, Step]:
     return found
 
 
-NOTHING = 1e-4
-"""Largest magnitudes below it are not judged: MNN's quantizer takes what is smaller than 1e-5 for zero."""
-
-NARROWEST = 1 / 16.5  # of the range: 128 of 2048 bins is the least that KL keeps, and half a bin more
-WIDEST = 1.1  # 1.0004 was the most seen of MNN's KL, ADMM and EMA
-
-
 def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Step, ...]]:
     """The steps that the artifact itself names, where a calibration may have chosen them in place of `formula`'s.
 
@@ -63,7 +57,7 @@ def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Ste
         chosen = [
             Step(codes.value(codes.low), codes.value(codes.high), codes.scale)
             for codes in dict.fromkeys(trace.copies(name))
-            if NARROWEST * step.scale <= codes.scale <= WIDEST * step.scale
+            if NARROWEST_RANGE * step.scale <= codes.scale <= WIDEST_RANGE * step.scale
         ]
         if chosen:
             found[name] = tuple(chosen)
@@ -74,7 +68,7 @@ def vanished(question: Question) -> frozenset[str]:
     """The constants that the quantizer took for zero: small ones to which the artifact tells a scale of 0."""
     told = {name for name, codes in question.artifact.tensors.items() if codes.scale == 0}
     held = {name: x for name, x in question.graph.constants.items() if name in told and x.dtype.kind == "f"}
-    return frozenset(name for name, x in held.items() if x.any() and np.abs(x).max() < NOTHING)
+    return frozenset(name for name, x in held.items() if x.any() and np.abs(x).max() < LARGEST_VANISHED)
 
 
 def _calibrated(question: Question) -> Mapping[str, Sequence[np.ndarray]]:

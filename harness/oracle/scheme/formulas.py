@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.operators import RECURRENT, WEIGHTED
+from driftnet.oracle.tolerances.table import CODE_ERROR
 from driftnet.targets.interface import Scheme
 
 PLAIN = frozenset(
@@ -23,9 +24,6 @@ PARAMETERS = {"Dropout": 1, "Resize": 1}
 
 FOLDED = frozenset({"BatchNormalization", "Div", "Mul"})
 """operators that a converter may multiply into weights before it quantizes them"""
-
-LARGEST_CODE_ERROR = 2.0**-21
-"""of the largest element: what the float32 rounding of a scale and of a division by it may move an element"""
 
 
 def fits(node: Node) -> bool:
@@ -60,7 +58,7 @@ def multiples(x: np.ndarray, scale: np.ndarray) -> bool:
 
 def near(a: np.ndarray, b: np.ndarray) -> bool:
     """Whether `a` is `b` but for the float32 rounding of a few operations on its largest element."""
-    return bool((np.abs(a - b) <= LARGEST_CODE_ERROR * np.abs(b).max(initial=0.0)).all())
+    return bool((np.abs(a - b) <= CODE_ERROR * np.abs(b).max(initial=0.0)).all())
 
 
 def on_grid(arrays: Sequence[np.ndarray], codes: tuple[int, int], symmetric: bool) -> bool:

@@ -23,10 +23,9 @@ from driftnet.model.graph import Graph, Values
 from driftnet.model.operators import RECURRENT
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import calibration, formulas
+from driftnet.oracle.tolerances.table import DEEPEST_CLIP
 from driftnet.targets.interface import Scheme
 from onnx import NodeProto, helper, numpy_helper
-
-DEEPEST_CLIP = 1 / 16  # of the range: 128 of 2048 bins is the least that KL keeps
 
 
 @dataclass(frozen=True)

@@ -16,10 +16,8 @@ from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.random import is_random
 from driftnet.oracle.question.question import Question
+from driftnet.oracle.tolerances.table import FOLDING_ERROR
 from onnx import GraphProto, numpy_helper
-
-FOLDING_ERROR = 1e-5
-"""of the largest element, or of 1: what folding may make of a constant"""
 
 
 def precomputed(question: Question) -> Question:

@@ -29,11 +29,9 @@ from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.noise import Noise, of_scheme, sampled
+from driftnet.oracle.tolerances.table import BUDGET_FLOAT_ERROR, DROWNED, SAMPLED_DEVIATIONS, SAMPLED_ERRORS, SCORE
 
-FLAG = 2.0  # right quantizers reach .9 in 99 % of 1300 places, 1.3 at most
 SAMPLES = (12, 24, 48, 96)
-DROWNED = 2.0  # times L2 of the result: 3 of 1000 generated places
-FLOAT_ERROR = 1e-5  # of max|y|, in float32: what is no quantization noise
 DECISIONS = frozenset(
     {"And", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Compress"}
     | {"DequantizeLinear", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "If"}
@@ -64,7 +62,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         samples += sampled(noise, question, range(len(samples), count))
         for place in disputed:
             verdicts[place] = _judge(question, place, [sample[place[0]] for sample in samples])
-        disputed = [place for place in disputed if verdicts[place].error > FLAG / 2]
+        disputed = [place for place in disputed if verdicts[place].error > SCORE / 2]
     return verdicts
 
 
@@ -95,11 +93,11 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     errors = np.stack([run[finite] - y for run in runs])
     if np.median(np.linalg.norm(errors, axis=1)) > DROWNED * np.linalg.norm(y):
         return _cannot_tell(question, place, "noise drowns it")
-    unit = max(FLOAT_ERROR, 4 * float(np.finfo(expected.dtype).eps))
+    unit = max(BUDGET_FLOAT_ERROR, 4 * float(np.finfo(expected.dtype).eps))
     score, statistic = _score(got[finite] - y, errors, y, unit)
     note = f"{question.describe(place)} is {score:.2g} times as far off as sampled noise explains, by its {statistic}"
-    if score <= FLAG:
-        return agrees(Tier.BUDGET, place, error=score, bound=FLAG, message=note if score > FLAG / 2 else "")
+    if score <= SCORE:
+        return agrees(Tier.BUDGET, place, error=score, bound=SCORE, message=note if score > SCORE / 2 else "")
     nodes = question.graph.ancestors(place[1])
     if any(node.op in DECISIONS for node in nodes):
         return _cannot_tell(question, place, "noise may flip a decision")
@@ -107,7 +105,7 @@ def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdi
     taken_apart = [node.op for node in nodes if node.op not in SIMPLE or formulas.taken_apart(node, values)]
     if taken_apart and question.scheme and question.scheme.activation_codes:
         return abstains(Tier.BUDGET, place, "there may be noise inside an operator", taken_apart)
-    where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": FLAG}
+    where: dict[str, Any] = {"feed": place[0], "output": place[1], "error": score, "bound": SCORE}
     return Verdict(Word.DIVERGES, Tier.BUDGET, "execute", Kind.WRONG_VALUES, note, **where)
 
 
@@ -119,8 +117,8 @@ def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray, unit: float) ->
     floor = unit * np.abs(y).max() + 1e-30
     size, largest = np.linalg.norm(errors, axis=1).max(), np.abs(errors).max() + floor
     scores = {
-        "size": np.linalg.norm(error) / (2 * (size + floor * np.sqrt(y.size))),
-        "largest element": np.abs(error).max() / (2 * largest),
+        "size": np.linalg.norm(error) / (SAMPLED_ERRORS * (size + floor * np.sqrt(y.size))),
+        "largest element": np.abs(error).max() / (SAMPLED_ERRORS * largest),
         "mean": _stray(error.mean(), errors.mean(axis=1), largest / y.size),
     }
     if power := y @ y:
@@ -133,7 +131,7 @@ def _stray(value: float, sampled: np.ndarray, single: float) -> float:
     """How far `value` is from the interval between zero and the mean of the samples, in eight deviations."""
     mean = float(sampled.mean())
     away = max(min(0.0, mean) - value, value - max(0.0, mean), 0.0)
-    return away / (8 * (float(sampled.std()) + single))
+    return away / (SAMPLED_DEVIATIONS * (float(sampled.std()) + single))
 
 
 def _cannot_tell(question: Question, place: Place, why: str) -> Verdict:

@@ -21,9 +21,9 @@ from driftnet.oracle.fixed_point.fixed_point import FixedPoint, fixed_point_of
 from driftnet.oracle.fixed_point.rules import RULES, WITHOUT_ARITHMETIC, Application, UnrecordedError
 from driftnet.oracle.question.answers import abstains, agrees, diverges
 from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.tolerances.table import INEXACT_KERNEL as INEXACT_BOUND
 
 INEXACT_KERNEL = "inexact-kernel"
-ROUNDING = 2.0**-14  # of the largest partial sum: what kernels that trade accuracy for speed (Winograd) may be off
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -40,7 +40,7 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
                 verdicts[place] = agrees(Tier.EXACT, place)
             else:
                 verdict = diverges(Tier.EXACT, question, place, error > 0, np.zeros(()))
-                excusable = _computed(question, place) and error.max() <= ROUNDING * known[place[1]].size
+                excusable = _computed(question, place) and error.max() <= INEXACT_BOUND * known[place[1]].size
                 verdicts[place] = dataclasses.replace(verdict, rule=INEXACT_KERNEL if excusable else "")
     return verdicts
 

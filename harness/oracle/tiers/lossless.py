@@ -31,13 +31,16 @@ from driftnet.oracle.question.answers import abstains, agrees, diverges
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import calibration, formulas
 from driftnet.oracle.scheme.calibration import Step
+from driftnet.oracle.tolerances.table import (
+    HALF_STEP,
+    HISTOGRAM_BIN,
+    LOSSLESS_FLOAT_ERROR,
+    ON_GRID_ERROR,
+    ONE_STEP,
+    TIE,
+)
 from driftnet.targets.interface import Scheme
 
-HALF_STEP = 0.501  # half a step, and what float rounding moves a code (see ON_GRID)
-ONE_STEP = 1.001  # a kernel that truncates, or rounds once more; of a kind of its own
-ON_GRID = 0.02  # steps: float rounding of a scale moves a code of 255 by 6e-5 of a step
-FLOAT_ERROR = 1e-6  # of max|y|, or of the largest bias, which the products may cancel
-BIN = 1 / 2048  # of a range: the width of a bin of the histograms by which calibrations clip
 TAKEN_APART = frozenset(
     {
         "BatchNormalization",
@@ -93,7 +96,7 @@ def _unclipped(question: Question, formula: Mapping[str, Step]) -> dict[str, Ste
     return {
         name: formula[name]
         for name, steps in told.items()
-        if all(abs(s.scale / formula[name].scale - 1) < BIN for s in steps)
+        if all(abs(s.scale / formula[name].scale - 1) < HISTOGRAM_BIN for s in steps)
     }
 
 
@@ -189,7 +192,7 @@ def _judge(run: Run, place: Place, nodes: Sequence[Node]) -> Verdict:
     got, expected = question.pair(place)
     on_grid = place[1] in run.held and run.shares(nodes[-1]) and not run.scheme.clips
     slack = _float_error(run, place, nodes)
-    bound = np.full(expected.shape, (ON_GRID if on_grid else HALF_STEP) * step + slack)
+    bound = np.full(expected.shape, (ON_GRID_ERROR if on_grid else HALF_STEP) * step + slack)
     error = distance(got, expected)
     if (error > bound).any():
         unfused = _beside_unfused(run, got, nodes)
@@ -210,7 +213,7 @@ def _float_error(run: Run, place: Place, nodes: Sequence[Node]) -> float:
     added = [model.constants.get(node.input(2)) for node in nodes[-2:] if node.op in WEIGHTED]
     terms = [run.question.pair(place)[1], *(bias for bias in added if bias is not None)]
     largest = max(float(np.abs(x.astype(np.float64)).max(initial=0.0)) for x in terms)
-    return (FLOAT_ERROR + (BIN * len(nodes) if run.scheme.clips else 0.0)) * largest
+    return (LOSSLESS_FLOAT_ERROR + (HISTOGRAM_BIN * len(nodes) if run.scheme.clips else 0.0)) * largest
 
 
 def _beside_unfused(run: Run, got: np.ndarray, nodes: Sequence[Node]) -> np.ndarray | None:
@@ -234,7 +237,7 @@ def _step_of_results(run: Run, node: Node, output: str) -> float:
 def _rounded(x: np.ndarray, scale: float) -> tuple[np.ndarray, np.ndarray]:
     """(x in whole steps, one step where x is so near a tie that either neighbour is right)"""
     steps = x / scale
-    tie = np.abs(np.abs(steps - np.trunc(steps)) - 0.5) < 1e-3
+    tie = np.abs(np.abs(steps - np.trunc(steps)) - 0.5) < TIE
     return np.rint(steps) * scale, np.where(tie, scale, 0.0)
 
 

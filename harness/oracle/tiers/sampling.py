@@ -24,15 +24,21 @@ from driftnet.model.arrays import distance
 from driftnet.model.graph import Node, Values
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Tier, Verdict, Word
-from driftnet.oracle.ball_arithmetic.approximations import APPROXIMATIONS
 from driftnet.oracle.ball_arithmetic.ball import format_of
 from driftnet.oracle.question.answers import abstains, agrees, diverges
 from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.tolerances.approximations import APPROXIMATIONS
+from driftnet.oracle.tolerances.table import (
+    APPROXIMATED_SPREADS,
+    GROSS,
+    ILL,
+    ILL_SHARE,
+    SAMPLING_OF_LARGEST,
+    SAMPLING_RELATIVE,
+    SPREADS,
+)
 from onnx import helper
 
-FACTOR = 10.0  # what float64 arithmetic gives reaches .44 of the bound, at most, in 1600 generated outputs
-ILL, ILL_SHARE = 0.1, 0.1
-GROSS = 100.0  # times the bound: no further sample would explain it
 SAMPLES = (0, 6, 24)  # most outputs need none: they are within the floor. Before accusing, ask for many.
 
 SUMS = frozenset(
@@ -90,8 +96,10 @@ def _judge(question: Question, place: Place, samples: Sequence[np.ndarray], move
 def _bound(question: Question, place: Place, size: np.ndarray, spread: np.ndarray) -> np.ndarray:
     """What rounding may move elements as large as `size`."""
     unit = format_of(question.pair(place)[1].dtype).unit
-    factor = FACTOR * max(1.0, math.sqrt(_longest_sum(question, place)) / 4) if spread.any() else FACTOR
-    return np.asarray(factor * spread + 2 * unit * size + 1.7 * unit * size.max(initial=0.0))
+    factor = SPREADS * max(1.0, math.sqrt(_longest_sum(question, place)) / 4) if spread.any() else SPREADS
+    return np.asarray(
+        factor * spread + SAMPLING_RELATIVE * unit * size + SAMPLING_OF_LARGEST * unit * size.max(initial=0.0)
+    )
 
 
 def _operators(question: Question, place: Place) -> list[str]:
@@ -151,7 +159,7 @@ def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]
     for feed, name in question.places:
         expected = question.expected[feed][name]
         same = [run[name] for run in runs[feed * count : (feed + 1) * count] if run[name].shape == expected.shape]
-        moved[feed, name] = 4 * np.max([distance(x, expected) for x in same], axis=0, initial=0.0)
+        moved[feed, name] = APPROXIMATED_SPREADS * np.max([distance(x, expected) for x in same], axis=0, initial=0.0)
     return moved
 
 

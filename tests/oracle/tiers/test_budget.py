@@ -10,6 +10,7 @@ from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import noise
 from driftnet.oracle.scheme.calibration import Step, steps, told
 from driftnet.oracle.tiers import budget
+from driftnet.oracle.tolerances.table import SCORE
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import effective
@@ -74,7 +75,7 @@ def asked(runner, model, outputs, scheme=S8S8, artifact=None):
 def test_a_right_quantizer_is_within_its_budget(runner):
     said = asked(runner, network(), quantized(network()))
     assert (said.word, said.tier) == (Word.AGREES, "budget"), said.message
-    assert 0.1 < said.error < budget.FLAG / 2 < said.bound == budget.FLAG
+    assert 0.1 < said.error < SCORE / 2 < said.bound == SCORE
 
 
 def test_a_step_that_is_a_tenth_off_is_seen_by_the_slope(runner):

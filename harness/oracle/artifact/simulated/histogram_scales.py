@@ -22,10 +22,9 @@ from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace
-from driftnet.oracle.scheme.calibration import NOTHING
+from driftnet.oracle.tolerances.table import LARGEST_VANISHED, SCALE_ERROR
 
 TIER = Tier.ARTIFACT
-FLOAT_ERROR = 1e-6  # of a scale: it is computed in float32
 
 
 def problem(question: Question, trace: Trace, regions: Mapping[str, Region], histogram: Histogram) -> Verdict | None:
@@ -35,7 +34,7 @@ def problem(question: Question, trace: Trace, regions: Mapping[str, Region], his
     pieces = {trace.grids[x].scale for x, op in trace.makers.items() if len(op.outputs) > 1 and x in trace.grids}
     for name, interval in seen.items():
         grid = trace.grids.get(names.get(name, ""))
-        if grid is None or grid.scale <= 0 or grid.scale in pieces or interval[0] < NOTHING:
+        if grid is None or grid.scale <= 0 or grid.scale in pieces or interval[0] < LARGEST_VANISHED:
             continue
         if not any(_may_be(grid, other, histogram) for other in (interval, *seen.values())):
             return _accused(question, name, grid, interval[1], histogram)
@@ -54,7 +53,7 @@ def _accused(question: Question, name: str, grid: Grid, largest: float, histogra
         f"{histogram.bins} bins makes of it: calibration saw numbers up to {largest:.7g}",
         output=name,
         error=abs(grid.scale - right),
-        bound=FLOAT_ERROR * right,
+        bound=SCALE_ERROR * right,
         culprits=((name, node.op),) if node else (),
     )
 
@@ -79,8 +78,11 @@ def largest(question: Question) -> dict[str, tuple[float, float]]:
 
 def _may_be(grid: Grid, interval: tuple[float, float], histogram: Histogram) -> bool:
     """Whether a calibration that saw a largest magnitude in `interval` may choose the scale of `grid`."""
-    if interval[0] < NOTHING:
+    if interval[0] < LARGEST_VANISHED:
         return False
     bins = grid.scale * grid.high * histogram.bins
-    low, high = bins / (interval[1] * (1 + FLOAT_ERROR)) - 0.5, bins / (interval[0] * (1 - FLOAT_ERROR)) - 0.5
+    low, high = (
+        bins / (interval[1] * (1 + SCALE_ERROR)) - 0.5,
+        bins / (interval[0] * (1 - SCALE_ERROR)) - 0.5,
+    )
     return bool(max(np.ceil(low), histogram.least) <= min(high, histogram.bins - 1))

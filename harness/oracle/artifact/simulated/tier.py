@@ -47,6 +47,7 @@ from driftnet.oracle.question.answers import abstains, agrees, diverges
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import artifact_trace as told
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace
+from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, ONE_STEP
 
 TIER = Tier.ARTIFACT
 UNKNOWN = "artifact.Unknown."
@@ -56,8 +57,6 @@ SHOWN = "artifact.Shown"
 
 ACTIVATIONS = frozenset({"BatchNormalization", "Clip", "LeakyRelu", "PRelu", "Relu"})
 FLOAT = np.dtype(np.float32)
-ROUNDINGS = 4.0  # of a division by a scale, or a multiplication by its reciprocal
-ONE_STEP = 1.001
 
 
 @dataclass(frozen=True)
@@ -167,10 +166,10 @@ def _on_grid(x: Ball, grid: Grid | None, steps: float) -> Ball:
     if grid is None:
         return x
     v, r = x.numbers / grid.scale, x.error / grid.scale
-    d = r + ROUNDINGS * format_of(FLOAT).unit * (np.abs(v) + r) + steps
+    d = r + CODE_ROUNDINGS * format_of(FLOAT).unit * (np.abs(v) + r) + steps
     codes = [np.clip(np.rint(end) + grid.zero_point, grid.low, grid.high) for end in (v - d, v + d)]
     low, high = ((code - grid.zero_point) * grid.scale for code in codes)
-    u = ROUNDINGS * format_of(x.dtype).unit
+    u = CODE_ROUNDINGS * format_of(x.dtype).unit
     y = undecided_where(x.undecided, between(low - u * np.abs(low), high + u * np.abs(high), x.dtype))
     return y if grid.sure else hull([x, y])
 

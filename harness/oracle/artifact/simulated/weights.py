@@ -25,14 +25,11 @@ from driftnet.model.operators import AFFINE
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
+from driftnet.oracle.tolerances.table import LAYER_FLOAT_ERROR, LAYER_SCALE_ERROR, PARAMETER_HALF_STEP
 from driftnet.targets.interface import Scheme
 from msgspec import structs
 
 TIER = Tier.ARTIFACT
-HALF_STEP = 0.5 * (1 + 2e-4)
-SCALE_ERROR = 2e-5  # of 100 right ones none was off by 1e-5
-FLOAT_ERROR = 1e-6
-"""of the largest weight: scales and folded factors are float32"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,7 +183,9 @@ def problem(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
     if (off > bound).any():
         return _accused(layer, weights)
     scales = layer.scales[:, 0]
-    wrong = np.abs(scales * highest - largest) > SCALE_ERROR * largest + FLOAT_ERROR * largest.max(initial=0.0)
+    wrong = np.abs(scales * highest - largest) > LAYER_SCALE_ERROR * largest + LAYER_FLOAT_ERROR * largest.max(
+        initial=0.0
+    )
     if not (scheme.nearest_weights and scheme.symmetric_weights and layer.scales.shape[1] == 1 and wrong.any()):
         return None
     channel = int(np.argmax(wrong))
@@ -195,7 +194,7 @@ def problem(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
         f"should be {largest[channel] / highest:.7g}"
     )
     error = abs(float(scales[channel] * highest - largest[channel]))
-    return _verdict(weights.node, message, error, SCALE_ERROR * float(largest[channel]))
+    return _verdict(weights.node, message, error, LAYER_SCALE_ERROR * float(largest[channel]))
 
 
 def distance(layer: Layer, weights: Weights) -> np.ndarray:
@@ -204,7 +203,9 @@ def distance(layer: Layer, weights: Weights) -> np.ndarray:
 
 
 def _bound(layer: Layer) -> np.ndarray:
-    return HALF_STEP * layer.steps.astype(np.float64) + FLOAT_ERROR * float(np.abs(layer.weights).max(initial=0.0))
+    return PARAMETER_HALF_STEP * layer.steps.astype(np.float64) + LAYER_FLOAT_ERROR * float(
+        np.abs(layer.weights).max(initial=0.0)
+    )
 
 
 def _belongs_to(layer: Layer, node: Node, model: Graph) -> bool:

@@ -19,9 +19,7 @@ from driftnet.oracle.artifact.verified.folding import output_axis
 from driftnet.oracle.artifact.verified.format import MOVEMENT, Artifact, Format, Use
 from driftnet.oracle.artifact.verified.match import How, Matching, Pair
 from driftnet.oracle.ball_arithmetic.ball import Undecided
-
-HABIT = 0.5
-"""share of a model's biases that a quantizer moves at least, if it moves any"""
+from driftnet.oracle.tolerances.table import CORRECTED_BIASES
 
 
 def corrected(
@@ -30,7 +28,7 @@ def corrected(
     """Those of the constants `wrong` that are biases, moved by no more than correction may move them."""
     biases = dict(_biases(model, constants, matching, numbers))
     moved = biases.keys() & set(wrong)
-    if len(moved) < max(2, HABIT * len(biases)):
+    if len(moved) < max(2, CORRECTED_BIASES * len(biases)):
         return frozenset()
     return frozenset(name for name in moved if biases[name])
 

@@ -10,17 +10,7 @@ from driftnet.model.graph import Node
 from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
 from driftnet.oracle.artifact.verified.format import Format, Use
 from driftnet.oracle.ball_arithmetic.quantized import code_range
-
-FULL = 0.98
-"""share of the codes that weights use at least: rounding may leave out the last one of few"""
-LEAST_RANGE = 1.0001e-4
-"""the width of a range that onnxruntime gives the smallest of constants where it is told to: MinimumRealRange"""
-LEAST_SCALE = 0.010001
-"""of the largest scale of a tensor: what NNCF gives a channel at least (fix_zero_filters_symmetric)"""
-SEVEN_BITS = 127 / 255
-"""the share where pairs of products shall not leave 16 bits, which some quantizers care for in the first layer only"""
-UNUSUAL = 0.55
-"""share of the codes that is unusual where half of all weights use more: a scale is twice too big"""
+from driftnet.oracle.tolerances.table import CODES_USED, LEAST_RANGE, LEAST_SCALE, SEVEN_BITS, UNUSUAL_USE
 
 
 @dataclass(frozen=True)
@@ -58,7 +48,7 @@ def wasted(used: Sequence[Usage], span: int | None) -> Iterator[Problem]:
     said: set[str] = set()
     for usage in used:
         share, node = usage.share, usage.node
-        least = UNUSUAL * usual if span is None else FULL * span / 255
+        least = UNUSUAL_USE * usual if span is None else CODES_USED * span / 255
         if span is None and abs(share - SEVEN_BITS) < 1 / 255:
             continue
         if share < least and usage.tensor not in said and usage.bytes == 1:

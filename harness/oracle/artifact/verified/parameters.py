@@ -26,15 +26,11 @@ from driftnet.oracle.artifact.verified.match import How, Matching, Pair
 from driftnet.oracle.artifact.verified.messages import channels_told, distance_told
 from driftnet.oracle.artifact.verified.ranges import CODES, Calibration, check_ranges
 from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
+from driftnet.oracle.tolerances.table import CLIPPED, PARAMETER_FLOAT_ERROR, PARAMETER_HALF_STEP
 
-HALF = 0.5 * (1 + 2e-4)
-FLOAT_ERROR = 2.0**-21
-"""of a value: what computing a code, or folding, in float32 may cost"""
 ELEMENTWISE = AFFINE - {"BatchNormalization"} | {"Max", "Mean", "Min", "PRelu", "Pow", "Sum"}
 WIDE = 2.0**30
 """a code of a bias that is near the end of int32"""
-BIN = 0.01
-"""of the width of data: what a calibration by histograms, of 128 bins and more, may cut off"""
 
 
 def check(
@@ -198,7 +194,7 @@ class _Checker:
         terms = [self.constants[name] for f in foldings for name in f.node.inputs if name in self.constants]
         largest = max(float(np.abs(x).max(initial=0.0)) for x in terms)
         error = float(np.abs(wanted).max(initial=0.0))
-        if error > 8 * FLOAT_ERROR * largest:
+        if error > 8 * PARAMETER_FLOAT_ERROR * largest:
             where = node.name or node.outputs[0]
             self.add(where, error, 0.0, f"{node.op} {where!r} is gone, and what it adds, up to {error:.6g}, too", node)
 
@@ -237,7 +233,7 @@ class _Checker:
         format = self.numbers.artifact.formats.get(tensor)
         names = [tensor, format.scale] if format and format.scale else [tensor]
         dtypes = [self.numbers.ball(name).dtype for name in names]
-        return max(FLOAT_ERROR, *(2 * format_of(dtype).unit for dtype in dtypes if is_float(dtype)), 0.0)
+        return max(PARAMETER_FLOAT_ERROR, *(2 * format_of(dtype).unit for dtype in dtypes if is_float(dtype)), 0.0)
 
     def values(
         self, name: str, node: Node, found: np.ndarray, wanted: np.ndarray, steps: np.ndarray, float_error: float
@@ -317,12 +313,14 @@ class _Checker:
         if self.calibration is None or not self.calibration.sampled or self.numbers.scale(format).size != 1:
             return False
         low, high = (float(end[0]) for end in self.numbers.limits(format))
-        return bool(low <= (1 - BIN) * wanted.min(initial=0) and high >= (1 - BIN) * wanted.max(initial=0))
+        return bool(low <= (1 - CLIPPED) * wanted.min(initial=0) and high >= (1 - CLIPPED) * wanted.max(initial=0))
 
 
 def _bound(wanted: np.ndarray, steps: np.ndarray, float_error: float) -> np.ndarray:
     """By how much the elements of a constant may be off."""
-    return np.asarray(HALF * steps + float_error * np.where(np.isfinite(wanted), np.abs(wanted), 0) + 1e-37)
+    return np.asarray(
+        PARAMETER_HALF_STEP * steps + float_error * np.where(np.isfinite(wanted), np.abs(wanted), 0) + 1e-37
+    )
 
 
 def _extent(x: np.ndarray) -> list[tuple[int, int]]:

@@ -17,24 +17,20 @@ from dataclasses import dataclass
 import numpy as np
 from driftnet.model.graph import Graph, Values
 from driftnet.oracle.artifact.verified.format import MOVEMENT, Rounding
+from driftnet.oracle.tolerances.table import (
+    ABSURD_RANGE,
+    ALIKE,
+    GIVEN_UP,
+    PROMINENT,
+    PROMINENT_CUT,
+    PROMINENT_DEVIATIONS,
+)
 
 Range = tuple[float, float]
-ABSURD = 4.0
-"""how many times its range some other data than those of calibration may span"""
-PROMINENT, DEVIATIONS = 0.75, 6.0
-"""An outlier's log2 of the proportion is so far from the median of all, and so many (robust) standard deviations."""
-CUT = 1.25
-"""the former for a range that cuts made-up data off"""
-ALIKE = 0.35
-"""log2 of the proportion at an input of data that are like those of calibration"""
 MANY = 4
 """tensors, of which one may stand out"""
 LARGE = 64
 """elements of a tensor, whose range varies little from input to input"""
-GIVEN_UP = 0.01
-"""share of the elements that no calibration leaves outside the range: those that clip leave out outliers"""
-ROOM = 2.0
-"""how many times what an operator may give a range may hold: scales that are powers of two round up to so much"""
 BOUNDS: Mapping[str, Range] = {
     **dict.fromkeys(("HardSigmoid", "Sigmoid", "Softmax"), (0.0, 1.0)),
     **dict.fromkeys(("Cos", "Erf", "Sin", "Softsign", "Tanh"), (-1.0, 1.0)),
@@ -66,14 +62,14 @@ def outliers(
     known = {p.name: p.log2 for p in proportions}
     linked = links(model, known)
     logs = np.array([p.log2 for p in judged])
-    off, usual = logs, np.log2(ABSURD)  # of a few tensors none is known to be as usual
+    off, usual = logs, np.log2(ABSURD_RANGE)  # of a few tensors none is known to be as usual
     if len(judged) >= MANY:
         off = logs - np.median(logs)
-        usual = DEVIATIONS * 1.4826 * float(np.median(np.abs(off)))
+        usual = PROMINENT_DEVIATIONS * 1.4826 * float(np.median(np.abs(off)))
     for p, log2 in zip(judged, map(float, off)):
         if bounds(model, moved_from(model, p.name)):  # whatever the size of the data
             log2 = min(log2, p.log2, key=abs)
-        least = max(PROMINENT if alike else CUT if log2 < 0 else float(np.log2(ABSURD)), usual)
+        least = max(PROMINENT if alike else PROMINENT_CUT if log2 < 0 else float(np.log2(ABSURD_RANGE)), usual)
         nearest = min((abs(p.log2 - known[name]) for name in linked[p.name]), default=np.inf)
         if abs(log2) <= least or nearest <= least:
             continue

@@ -15,9 +15,7 @@ from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
 from driftnet.oracle.artifact.verified.format import MOVEMENT, SHAPES, Format, Rounding
 from driftnet.oracle.artifact.verified.match import RANGES, Matching
 from driftnet.oracle.artifact.verified.range_outliers import (
-    ABSURD,
     BOUNDS,
-    ROOM,
     Proportion,
     Range,
     bounds,
@@ -26,8 +24,8 @@ from driftnet.oracle.artifact.verified.range_outliers import (
 )
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.ball_arithmetic.ball import Undecided, exact, format_of
+from driftnet.oracle.tolerances.table import ABSURD_RANGE, COVERED, ROOMY_RANGE
 
-COVER = 1.01
 CODES = 255
 WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
 """operators that give nothing beyond what they read; onnxruntime's quantizer gives their results the scale of that"""
@@ -42,7 +40,7 @@ class Calibration:
     errors    how far these tensors may be off by what is rounded to float16 before
     sampled   these are not the data of calibration: only an absurd range is wrong
     records   the float tensors, where sampled: an outlier is wrong too
-    alike     these inputs are like those of calibration; of others an outlier has to be ABSURD
+    alike     these inputs are like those of calibration; of others an outlier has to be ABSURD_RANGE
     """
 
     ranges: Mapping[str, Range]
@@ -152,7 +150,7 @@ class _Checker:
             return
         if self.calibration.sampled and (most := self.beyond(own, (low, high))):
             message = f"{_rounded(rounding, (low, high))}, but cannot leave [{most[0]:g}, {most[1]:g}]"
-            self.add(rounding, rounding.node, (high - low) / (most[1] - most[0]), ROOM, message)
+            self.add(rounding, rounding.node, (high - low) / (most[1] - most[0]), ROOMY_RANGE, message)
             return
         reached, lent = self.neighbours(own)
         names = [name for name in dict.fromkeys([*own, *self.linked(reached, shared), *reached]) if name not in lent]
@@ -183,7 +181,7 @@ class _Checker:
         lenders = [lent[name] for name in found]
         if lenders:
             message += f"; that is the range of what {lenders[0].op} makes of it, which is not all that is read of it"
-        self.add(rounding, [*lenders, rounding.node][0], error, COVER, message)
+        self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message)
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
         """Whether data are so small that their scale would be no normal number: quantizers then take 1."""
@@ -196,9 +194,9 @@ class _Checker:
         )
 
     def fits(self, wanted: Range, found: Range, scale: float, vague: float) -> bool:
-        slack = COVER * scale + vague
+        slack = COVERED * scale + vague
         if self.calibration.sampled:
-            return not self.calibration.alike or wanted[1] - wanted[0] <= ABSURD * (found[1] - found[0])
+            return not self.calibration.alike or wanted[1] - wanted[0] <= ABSURD_RANGE * (found[1] - found[0])
         if self.calibration.clips:
             return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
         return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
@@ -215,7 +213,7 @@ class _Checker:
         """What one of `names` may hold by definition, where `found` goes far beyond that."""
         known = [bounds(self.model, moved_from(self.model, name)) for name in names]
         largest = max(-found[0], found[1])
-        return next((x for x in known if x and largest > ROOM * COVER * max(-x[0], x[1]) > 0), None)
+        return next((x for x in known if x and largest > ROOMY_RANGE * COVERED * max(-x[0], x[1]) > 0), None)
 
     def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
         """Those of `shared` that nodes link with `near`: quantizers give no others one scale, and the one that is known

@@ -21,10 +21,10 @@ from driftnet.oracle.artifact.verified.format import SHAPES, Use
 from driftnet.oracle.artifact.verified.match import RANGES, RESHAPING, How, Matching, Pair
 from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
 from driftnet.oracle.artifact.verified.names import same_attributes, without_bodies
-from driftnet.oracle.artifact.verified.view import MOVED_BOUND, Sight
+from driftnet.oracle.artifact.verified.view import Sight
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
 from driftnet.oracle.ball_arithmetic.operands import moved
-from driftnet.oracle.scheme.precomputed import FOLDING_ERROR
+from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
 from onnx import GraphProto
 
 REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})

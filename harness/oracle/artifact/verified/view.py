@@ -17,10 +17,7 @@ from driftnet.oracle.artifact.verified.format import OPAQUE, Use
 from driftnet.oracle.artifact.verified.match import How, Matching, Pair
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, hull, is_float, undecided_where
 from driftnet.oracle.ball_arithmetic.operands import moved
-from driftnet.oracle.scheme.precomputed import FOLDING_ERROR
-
-MOVED_BOUND = 0.51
-"""of a step: how far the bound of an absorbed Relu or Clip may move"""
+from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
 
 
 @dataclass
