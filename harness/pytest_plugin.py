@@ -17,7 +17,8 @@ import pytest
 from driftnet import api
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issue_of
-from driftnet.findings.pipeline import CONFIRMING_RUNS, confirm, explanation, look
+from driftnet.findings.pipeline import explanation
+from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, look
 from driftnet.model.inspect import Case
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Word
@@ -67,16 +68,11 @@ class Examiner:
 
         Raises a subclass of Divergence for a failure that nothing explains and that fresh processes show every time.
         """
-        installed = resolve(target)
-        verdict = look(case, installed, recipe or {}, self.runner)
-        if not verdict.failed:
+        trial = Trial(case, resolve(target), recipe or {}, self.runner)
+        verdict = look(trial)
+        if not verdict.failed or explanation(trial, verdict, self.known_issues).rest is None:
             return verdict.word
-        if explanation(case, installed, recipe or {}, verdict, self.runner, self.known_issues).rest is None:
-            return verdict.word
-        if (
-            DAMAGED_HEAP.search(verdict.message)
-            or confirm(case, installed, recipe or {}, self.runner)[1] < CONFIRMING_RUNS
-        ):
+        if DAMAGED_HEAP.search(verdict.message) or confirm(trial)[1] < CONFIRMING_RUNS:
             return verdict.word  # what depends on the heap is for campaigns to find: a test is red or green
         where = f"{verdict.stage} ({verdict.kind}), recipe {dict(recipe or {})}"
         raise divergence(coarse(target, verdict))(f"{target} {verdict.word} in {where}: {verdict.message}")

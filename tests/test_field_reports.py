@@ -6,7 +6,8 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.cli import main as cli
-from driftnet.findings.pipeline import examine, look
+from driftnet.findings.pipeline import examine
+from driftnet.findings.trial import Trial, look
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Word
 from driftnet.targets.environments import resolve
@@ -23,7 +24,7 @@ def run(*words):
 
 def test_1_a_permuted_shape_behind_a_qdq_pair_is_found_and_reduced(runner, tmp_path):
     case = field_models.quantized_conv_net(tmp_path)
-    examination = examine(case, resolve("mnn"), {}, runner)
+    examination = examine(Trial(case, resolve("mnn"), {}, runner))
     finding = examination.finding
     assert examination.verdict.word is Word.FAILS, "the whole model gives no output"
     assert finding.verdict.kind == Kind.WRONG_SHAPE
@@ -45,24 +46,24 @@ def test_1_a_permuted_shape_behind_a_qdq_pair_is_found_and_reduced(runner, tmp_p
     ids=lambda recipe: "-".join(map(str, recipe.values())) or "float",
 )
 def test_2_every_outcome_of_quantizing_a_multi_input_gru_is_classified(runner, recipe):
-    verdict = look(field_models.multi_input_gru(), resolve("mnn"), recipe, runner)
+    verdict = look(Trial(field_models.multi_input_gru(), resolve("mnn"), recipe, runner))
     assert verdict.word is not Word.INVALID, verdict.message
     assert verdict.message or verdict.word is Word.AGREES, "an outcome that is not agreement says what it is"
     assert not verdict.failed or (verdict.stage and verdict.kind), f"{verdict} is put down to no stage and kind"
-    assert look(models.relu(), resolve("mnn"), {}, runner).word is Word.AGREES, "the runner survived"
+    assert look(Trial(models.relu(), resolve("mnn"), {}, runner)).word is Word.AGREES, "the runner survived"
 
 
 def test_3_grouped_conv_transpose_and_norm_is_clean_on_the_current_mnn(runner):
     for groups in (1, 2, 4):
         for level in (0, 1, 2):
             case = models.grouped_conv_transpose_and_norm(groups)
-            verdict = look(case, resolve("mnn"), {"optimize_level": level}, runner)
+            verdict = look(Trial(case, resolve("mnn"), {"optimize_level": level}, runner))
             assert (verdict.word, verdict.tier) == (Word.AGREES, "exact"), verdict.message
 
 
 def test_3_a_converter_that_folds_norms_ignoring_groups_is_caught_and_reduced_to_the_two_nodes(runner):
     planted = resolve("tests.support.planted:FOLDS_NORM_IGNORING_GROUPS")
-    finding = examine(models.grouped_conv_transpose_and_norm(), planted, {}, runner).finding
+    finding = examine(Trial(models.grouped_conv_transpose_and_norm(), planted, {}, runner)).finding
     assert finding.verdict.kind == Kind.WRONG_VALUES
     assert [node.op_type for node in finding.case.proto.graph.node] == ["ConvTranspose", "BatchNormalization"]
     assert elements(finding.case) <= 64
@@ -93,7 +94,7 @@ def test_4_the_same_model_with_a_right_calibration_feed_quantizes(runner):
     for recipe in (
         {"calibration": c, "format": f} for c in ("MinMax", "Entropy", "Percentile") for f in ("QDQ", "QOperator")
     ):
-        verdict = look(case, resolve("onnxruntime-quant"), recipe, runner)
+        verdict = look(Trial(case, resolve("onnxruntime-quant"), recipe, runner))
         assert not verdict.failed, f"{recipe}: {verdict.message}"
 
 

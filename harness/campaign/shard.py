@@ -9,7 +9,7 @@ import random
 import signal
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from multiprocessing import util
 from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
@@ -20,6 +20,7 @@ from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issue_of
 from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
 from driftnet.model.inspect import Case
@@ -27,7 +28,6 @@ from driftnet.on_grid.construct import construct
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
-from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 
 RECIPES_PER_MODEL = 4
@@ -102,44 +102,47 @@ class Shard:
         self.learn(self.plan.cases)
         favoured = self.installed[index % len(self.installed)].target.name
         case = self._case(index, favoured)
-        pairs = [(one, pair) for one in self.installed for pair in drawn(case, one, self.plan.seed, index)]
-        for installed, (variant, chosen) in pairs[:most]:
+        drafts = [
+            Trial(variant, one, chosen, self.runner)
+            for one in self.installed
+            for variant, chosen in drawn(case, one, self.plan.seed, index)
+        ]
+        for draft in drafts[:most]:
             if self.stopping():
                 return
-            variant, is_vacuous = self._telling(variant, installed, chosen)
+            trial, is_insensitive = self._telling(draft)
             effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
-            result = examine(variant, installed, chosen, self.runner, list(self.known_issues.values()), effort=effort)
+            result = examine(trial, list(self.known_issues.values()), effort=effort)
             if result.known:  # what explained this one is likely to explain the next: ask it first
                 self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
-            operators = sorted({node.op_type for node in variant.proto.graph.node})
-            event = self._examined(index, installed, chosen, result)
-            yield event | {"operators": operators, "insensitive": is_vacuous}
+            operators = sorted({node.op_type for node in trial.case.proto.graph.node})
+            event = self._examined(index, trial, result)
+            yield event | {"operators": operators, "insensitive": is_insensitive}
             if result.finding and not result.known:
                 path = corpus.save(result.finding.to_save(), self.plan.cases)
-                handover.write(path, installed, self.runner)
+                handover.write(path, trial.installed, self.runner)
                 self.learn(self.plan.cases)
-                yield {"event": "found", "index": index, "path": str(path), "release": installed.release}
+                yield {"event": "found", "index": index, "path": str(path), "release": trial.installed.release}
 
     def _case(self, index: int, favoured: str) -> Case:
         if self.seeds:
             return neighbours.neighbour(self.seeds, self.plan.seed, index, self.runner.reference)
         return bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
 
-    def _telling(self, case: Case, installed: Installed, chosen: Recipe) -> tuple[Case, bool]:
+    def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""
-        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
-        if scheme is None or not insensitive(case, self.runner.reference):
-            return case, False
-        other = revived(case, self.runner.reference, self.plan.seed)
-        return other or case, other is None
+        if not trial.quantizes or not insensitive(trial.case, self.runner.reference):
+            return trial, False
+        other = revived(trial.case, self.runner.reference, self.plan.seed)
+        return replace(trial, case=other or trial.case), other is None
 
-    def _examined(self, index: int, installed: Installed, chosen: Recipe, result: Examination) -> dict[str, Any]:
+    def _examined(self, index: int, trial: Trial, result: Examination) -> dict[str, Any]:
         return {
             "event": "examined",
             "index": index,
-            "target": installed.target.name,
-            "release": installed.release,
-            "recipe": dict(chosen),
+            "target": trial.target.name,
+            "release": trial.installed.release,
+            "recipe": dict(trial.recipe),
             "verdict": result.verdict.as_json(),
             "known": str(self.paths[result.known]) if result.known else "",
             "confirmed": result.confirmed,

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from driftnet.model.inspect import Case
+from driftnet.findings.trial import Trial
 from driftnet.model.verdict import Observation, Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
-from driftnet.targets.interface import Target
-from driftnet.targets.recipe import Recipe, canonical, effective
+from driftnet.targets.recipe import Recipe, canonical
 
-Watch = Callable[[Case, Recipe], tuple[Verdict, Observation | None]]
+Watch = Callable[[Trial], tuple[Verdict, Observation | None]]
 
 
 @dataclass(frozen=True)
@@ -28,14 +27,19 @@ class Remedy:
     stage: str
 
 
-def remedies(case: Case, recipe: Recipe, verdict: Verdict, target: Target, watch: Watch) -> Iterator[Remedy]:
-    """Every change of a single option that makes `verdict` on `case` go away; of a switch, the fewest parts."""
+def with_options(trial: Trial, options: Recipe) -> Trial:
+    """`trial` with these options in the place of its own."""
+    return replace(trial, recipe=canonical(trial.target, {**trial.recipe, **options}))
+
+
+def remedies(trial: Trial, verdict: Verdict, watch: Watch) -> Iterator[Remedy]:
+    """Every change of a single option that makes `verdict` go away; of a switch, the fewest parts."""
 
     def cures(name: str, value: Any) -> bool:
-        found, _ = watch(case, canonical(target, {**recipe, name: value}))
+        found, _ = watch(with_options(trial, {name: value}))
         return found.word is Word.AGREES or (found.word is Word.ABSTAINS and verdict.word is not Word.DIVERGES)
 
-    chosen = effective(target, recipe)
+    target, chosen = trial.target, trial.options
     for option in target.options:
         for value in option.values:
             if option.name in chosen and value != chosen[option.name] and cures(option.name, value):
@@ -45,9 +49,7 @@ def remedies(case: Case, recipe: Recipe, verdict: Verdict, target: Target, watch
             yield Remedy(name, shrink(parts, partial(cures, name), least=1), "execute")
 
 
-def stage_at_fault(
-    case: Case, recipe: Recipe, verdict: Verdict, found: Sequence[Remedy], target: Target, watch: Watch
-) -> str:
+def stage_at_fault(trial: Trial, verdict: Verdict, found: Sequence[Remedy], watch: Watch) -> str:
     """The stage that goes wrong, as far as it can be told from outside; "" where it cannot.
 
     A stage that reports a failure is the one, and the executor where it does not execute an artifact as it is written.
@@ -56,32 +58,33 @@ def stage_at_fault(
     executed rightly; the executor's where it is not. Else it is the stage whose options cure it.
     """
     wrong = verdict.word is Word.DIVERGES
-    if verdict.stage == "convert" or (verdict.stage == "execute" and (not wrong or verdict.tier == Tier.ARTIFACT)):
+    if verdict.stage == "convert" or (verdict.stage == "execute" and (not wrong or verdict.tier is Tier.ARTIFACT)):
         return verdict.stage
-    plain = next((r for r in found if target.scheme(effective(target, {**recipe, r.option: r.value})) is None), None)
+    plain = next((r for r in found if not with_options(trial, {r.option: r.value}).quantizes), None)
     if verdict.stage == "quantize":
-        return "quantize" if plain or not _may_be_plain(target) else "convert"
-    if plain and target.scheme(effective(target, recipe)):
-        return _executor_or_quantizer(case, recipe, plain, target, watch)
+        return "quantize" if plain or not _may_be_plain(trial) else "convert"
+    if plain and trial.quantizes:
+        return _executor_or_quantizer(trial, plain, watch)
     stages = {remedy.stage for remedy in found} - {"quantize"}
     return stages.pop() if len(stages) == 1 else ""
 
 
-def _executor_or_quantizer(case: Case, recipe: Recipe, plain: Remedy, target: Target, watch: Watch) -> str:
-    _, observation = watch(case, recipe)
+def _executor_or_quantizer(trial: Trial, plain: Remedy, watch: Watch) -> str:
+    _, observation = watch(trial)
     if not observation or observation.artifact.model is None:
         return "quantize"
-    executed = {option.name for option in target.options if option.stage == "execute"}
-    chosen = {name: value for name, value in recipe.items() if name in executed} | {plain.option: plain.value}
-    quantized = replace(case, model=observation.artifact.model, calibration=())
-    again, _ = watch(quantized, canonical(target, chosen))
+    executed = {option.name for option in trial.target.options if option.stage == "execute"}
+    chosen = {name: value for name, value in trial.recipe.items() if name in executed} | {plain.option: plain.value}
+    quantized = replace(trial.case, model=observation.artifact.model, calibration=())
+    again, _ = watch(with_options(replace(trial, case=quantized, recipe={}), chosen))
     return "execute" if again.failed else "quantize" if again.word is Word.AGREES else ""
 
 
-def _may_be_plain(target: Target) -> bool:
+def _may_be_plain(trial: Trial) -> bool:
     """Whether the target has an option under which nothing is quantized."""
+    plainest = replace(trial, recipe={})
     return any(
-        target.scheme(effective(target, {option.name: value})) is None
-        for option in target.options
+        not with_options(plainest, {option.name: value}).quantizes
+        for option in trial.target.options
         for value in option.values
     )

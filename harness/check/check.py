@@ -6,19 +6,19 @@ where it goes wrong, and vouch for the rest. Each fault is then examined as any 
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from driftnet.check.attribution import Remedy, remedies, stage_at_fault
+from driftnet.check.attribution import Remedy, remedies, stage_at_fault, with_options
 from driftnet.check.localize import Fault, Search, locate
 from driftnet.check.result import Checked, Diagnosis
 from driftnet.findings.known import KnownIssue
-from driftnet.findings.pipeline import HURRIED, Effort, Examination, examine, watch
+from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.findings.trial import Trial, watch
 from driftnet.model.arrays import distance
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case
@@ -29,9 +29,6 @@ from driftnet.oracle.ball_arithmetic.random import is_random
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed
-from driftnet.targets.recipe import Recipe, canonical
 
 ENOUGH = 0.95
 """Share of nodes that have to be vouched for where no tier can judge a model end to end."""
@@ -54,16 +51,14 @@ DIAGNOSED = 3
 
 @dataclass(frozen=True, eq=False)
 class Inquiry:
-    """One model, where it is run, and what that may cost.
+    """The trial of one model, and what its examination may cost.
 
-    deadline  monotonic seconds after which nothing new is begun;   limit  runs of the target in all
+    deadline  monotonic seconds after which nothing new is begun
+    started, limit   runs of the target when it began, and how many it may take
     tell      hears what is being done, for people
     """
 
-    case: Case
-    installed: Installed
-    recipe: Recipe
-    runner: Runner
+    trial: Trial
     known_issues: Sequence[KnownIssue]
     deadline: float
     tell: Callable[[str], None]
@@ -71,19 +66,26 @@ class Inquiry:
     limit: int
 
     @property
+    def case(self) -> Case:
+        """The model."""
+        return self.trial.case
+
+    @property
     def left(self) -> int:
         """Runs that are left."""
-        return self.limit - (self.runner.target_runs - self.started)
-
-    def watch(self, case: Case, recipe: Recipe | None = None) -> tuple[Verdict, Observation | None]:
-        """One run of a part of the model."""
-        return watch(case, self.installed, self.recipe if recipe is None else recipe, self.runner)
+        return self.limit - (self.trial.runner.target_runs - self.started)
 
     def look(self, case: Case, share: float = 1.0) -> Verdict:
         """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
-        if self.left <= (1 - share) * self.limit or time.monotonic() > self.deadline:
+        if self.left <= (1 - share) * self.limit:
             raise ExhaustedError
-        return self.watch(case)[0]
+        return self.watch(replace(self.trial, case=case))[0]
+
+    def watch(self, trial: Trial) -> tuple[Verdict, Observation | None]:
+        """One run. Raises ExhaustedError once the time is spent."""
+        if time.monotonic() > self.deadline:
+            raise ExhaustedError
+        return watch(trial)
 
 
 @dataclass(eq=False)
@@ -101,10 +103,7 @@ class Found:
 
 
 def check(
-    case: Case,
-    installed: Installed,
-    recipe: Recipe,
-    runner: Runner,
+    trial: Trial,
     known_issues: Sequence[KnownIssue],
     *,
     seconds: float = math.inf,
@@ -114,25 +113,22 @@ def check(
 
     seconds   wall time after which nothing new is begun;   tell   hears what is being done, for people
     """
+    case, started = trial.case, trial.runner.target_runs
     computing = sum(node.op_type not in UNCOUNTED for node in case.proto.graph.node)
-    limit = max(RUNS, int(RUNS_A_NODE * computing))
-    deadline = time.monotonic() + seconds
-    inquiry = Inquiry(case, installed, recipe, runner, known_issues, deadline, tell, runner.target_runs, limit)
+    limit, deadline = max(RUNS, int(RUNS_A_NODE * computing)), time.monotonic() + seconds
     tell("the whole model")
-    verdict, observation = inquiry.watch(case)
+    verdict, observation = watch(trial)
     if observation is None:
         return Checked(verdict, culprits=verdict.culprits)
     random = _random_outputs(case)
-    errors = {name: said for name, said in _errors(case, observation, runner).items() if name not in random}
+    errors = {name: said for name, said in _errors(trial, observation).items() if name not in random}
     checked = Checked(verdict, observation, outputs=errors, random=random)
-    if verdict.word is Word.AGREES and verdict.tier == Tier.EXACT and not verdict.rule:
-        return dataclasses.replace(checked, vouched=1.0)
+    if verdict.word is Word.AGREES and verdict.tier is Tier.EXACT and not verdict.rule:
+        return replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
         return checked
-    with runner.hurried(
-        HURRIED * runner.last_seconds if verdict.word is Word.HANGS else max(1.0, 10 * runner.last_seconds)
-    ):
-        return _localized(inquiry, checked)
+    inquiry = Inquiry(trial.hurried(verdict, observation), known_issues, deadline, tell, started, limit)
+    return _localized(inquiry, checked)
 
 
 def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
@@ -152,7 +148,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
     vouched = 1 - doubtful.total() / max(1, len(live))
-    return dataclasses.replace(
+    return replace(
         checked,
         verdict=_overall(whole, diagnoses, found.unconfirmed, rule, vouched),
         judged=tuple(found.judged),
@@ -166,7 +162,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
 
 def _find(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     try:
-        recorded = recording(inquiry.case, inquiry.runner.reference.record)
+        recorded = recording(inquiry.case, inquiry.trial.runner.reference.record)
     except ReferenceError as e:
         inquiry.tell(f"no windows: {e}")
     else:
@@ -205,7 +201,7 @@ def _failing(judged: Sequence[Judged], whole: Verdict) -> list[Judged]:
 def _locate(
     inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, faults: list[Fault]
 ) -> None:
-    search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.installed.target.name)
+    search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.trial.target.name)
     try:
         for fault in locate(search, failing, whole):
             faults.append(fault)
@@ -251,32 +247,27 @@ def _examined(inquiry: Inquiry, case: Case) -> Examination:
     inquiry.tell("reducing")
     seconds, calls = max(0.0, inquiry.deadline - time.monotonic()), max(0, inquiry.left - RESERVED)
     effort = Effort(seconds=seconds, calls=calls)
-    return examine(case, inquiry.installed, inquiry.recipe, inquiry.runner, inquiry.known_issues, effort=effort)
+    return examine(replace(inquiry.trial, case=case), inquiry.known_issues, effort=effort)
 
 
 def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case, examined: Examination) -> Diagnosis:
     """The fault of `nodes`, with what makes it go away: both as it was found in `case` and reduced, because what is
     left of a bias that a converter loses may be zeros of which only a quantizer's parameters still tell. What was known
     before is not reduced."""
-    finding, target = examined.finding, inquiry.installed.target
-    about = (finding.case, finding.recipe, finding.verdict) if finding else (case, inquiry.recipe, examined.verdict)
     if examined.verdict.word is Word.HANGS:
         return Diagnosis(nodes, examined)
+    finding, whole = examined.finding, replace(inquiry.trial, case=case)
+    small = replace(whole, case=finding.case, recipe=finding.recipe) if finding else whole
+    verdict = finding.verdict if finding else examined.verdict
     inquiry.tell("trying options")
     found: list[Remedy] = []
 
-    def watched(part: Case, recipe: Recipe) -> tuple[Verdict, Observation | None]:
-        if time.monotonic() > inquiry.deadline:
-            raise ExhaustedError
-        return inquiry.watch(part, recipe)
-
     def holds(remedy: Remedy) -> bool:
-        recipe = canonical(target, {**inquiry.recipe, remedy.option: remedy.value})
-        return not watched(case, recipe)[0].failed
+        return not inquiry.watch(with_options(whole, {remedy.option: remedy.value}))[0].failed
 
     try:
-        found.extend(filter(holds, remedies(*about, target, watched)))
-        stage = stage_at_fault(*about, found, target, watched)
+        found.extend(filter(holds, remedies(small, verdict, inquiry.watch)))
+        stage = stage_at_fault(small, verdict, found, inquiry.watch)
     except ExhaustedError:
         stage = ""
     return Diagnosis(nodes, examined, tuple(found), stage)
@@ -300,9 +291,9 @@ def _overall(
         return whole if whole.failed else first
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
-        return dataclasses.replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
+        return replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
     if whole.word is Word.AGREES and not _vouches(whole) and vouched < ENOUGH:
-        return dataclasses.replace(whole, word=Word.ABSTAINS, message="no output has elements that could be compared")
+        return replace(whole, word=Word.ABSTAINS, message="no output has elements that could be compared")
     if whole.word is Word.ABSTAINS and vouched >= ENOUGH:
         return Verdict(Word.AGREES, Tier.WINDOWS, message=f"in windows; end to end nobody can tell: {whole.message}")
     return whole
@@ -336,10 +327,10 @@ def _random_outputs(case: Case) -> tuple[str, ...]:
     return tuple(name for name in graph.outputs if any(is_random(node, graph) for node in graph.ancestors(name)))
 
 
-def _errors(case: Case, observation: Observation, runner: Runner) -> dict[str, tuple[float, float]]:
+def _errors(trial: Trial, observation: Observation) -> dict[str, tuple[float, float]]:
     """Of each output the largest error over all feeds, and the largest magnitude it should have."""
     errors: dict[str, tuple[float, float]] = {}
-    for got, expected in zip(observation.outputs, runner.reference.run(case).outputs):
+    for got, expected in zip(observation.outputs, trial.runner.reference.run(trial.case).outputs):
         for name, right in expected.items():
             error = math.inf
             if name in got and got[name].shape == right.shape:

@@ -14,6 +14,7 @@ from driftnet.check.synthetic_inputs import made_to_fit
 from driftnet.findings import corpus
 from driftnet.findings.known import issue_of
 from driftnet.findings.pipeline import Effort, examine
+from driftnet.findings.trial import Trial
 from driftnet.handover import handover
 from driftnet.handover.anonymize import anonymized
 from driftnet.model import external_data
@@ -149,9 +150,8 @@ def _check_one(
 ) -> dict[str, Any]:
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
     named, known_issues = f"{installed.target.name}: ", [issue_of(saved) for saved in known.values()]
-    checked = checks.check(
-        case, installed, chosen, runner, known_issues, seconds=seconds, tell=lambda text: tell(named + text)
-    )
+    trial = Trial(case, installed, chosen, runner)
+    checked = checks.check(trial, known_issues, seconds=seconds, tell=lambda text: tell(named + text))
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding
@@ -263,12 +263,12 @@ def reduce(
     installed = resolve(word, python=python)
     make_folder(out)
     with _laboratory(case, timeout, MEMORY_GIB) as runner:
-        cpu_before = runner.all_cpu_seconds
+        trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
         if before:
-            examined = examine(case, installed, chosen, runner, effort=Effort(seconds=budget))
+            examined = examine(trial, effort=Effort(seconds=budget))
             verdict, findings = examined.verdict, [examined.finding]
         else:  # a model may be so deep that only its windows tell
-            checked = checks.check(case, installed, chosen, runner, (), seconds=budget)
+            checked = checks.check(trial, (), seconds=budget)
             verdict, findings = checked.verdict, [diagnosis.examination.finding for diagnosis in checked.diagnoses]
         finding = next((finding for finding in findings if finding), None)
         if finding is None:

@@ -11,7 +11,8 @@ from typing import Any
 from driftnet.campaign.summary import Summary, described
 from driftnet.findings import corpus
 from driftnet.findings.corpus import Status
-from driftnet.findings.pipeline import is_gone, look, reproduces, watch
+from driftnet.findings.pipeline import is_gone, reproduces
+from driftnet.findings.trial import Trial, look, watch
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Kind, Word
 from driftnet.run.runner import Runner
@@ -92,8 +93,8 @@ def replay_one(
     """Run one saved case `runs` times in fresh workers; `target` and `python` as in `replay`."""
     installed = resolve(target or saved.target, python=python)
     patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
-    with runner.hurried(patience):
-        watched = [watch(saved.case, installed, saved.recipe, runner, fresh=True) for _ in range(runs)]
+    trial = Trial(saved.case, installed, saved.recipe, runner, patience)
+    watched = [watch(trial, fresh=True) for _ in range(runs)]
     verdicts = [verdict for verdict, _ in watched]
     answers = {observation.digest for _, observation in watched if observation}
     same = [v for v in verdicts if reproduces(saved, v)]
@@ -161,7 +162,7 @@ def _remedy(saved: corpus.SavedCase, texts: Mapping[str, str]) -> dict[str, Any]
     chosen = {name: recipe.parsed(installed.target, name, text) for name, text in texts.items()}
     changed = recipe.validated(installed.target, recipe.remedied(installed.target, saved.recipe, chosen))
     with Runner() as runner:
-        verdict = look(saved.case, installed, changed, runner, fresh=True)
+        verdict = look(Trial(saved.case, installed, changed, runner), fresh=True)
     if not is_gone(saved.coarse, coarse(saved.target, verdict) if verdict.failed else ""):
         raise UserError(
             f"{saved.id} fails under {json.dumps(changed)} too: {verdict.message}",

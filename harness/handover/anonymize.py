@@ -12,7 +12,8 @@ from functools import partial
 
 import numpy as np
 import onnx
-from driftnet.findings.pipeline import CONFIRMING_RUNS, Finding, blamed, confirm, is_clear, look
+from driftnet.findings.pipeline import Finding, is_clear
+from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, look
 from driftnet.model import external_data
 from driftnet.model.inspect import Case, all_nodes
 from driftnet.model.signature import Signature, coarse, fine
@@ -65,19 +66,19 @@ def anonymized(finding: Finding, runner: Runner) -> tuple[Finding | None, tuple[
 
     None when fresh processes do not show the anonymized failure.
     """
-    installed, recipe, wanted = finding.installed, finding.recipe, finding.signature.coarse
-
+    trial, wanted = Trial(finding.case, finding.installed, finding.recipe, runner), finding.signature.coarse
     runs = 1 if finding.reproduced == finding.runs else CONFIRMING_RUNS
 
     def fails(candidate: Case) -> bool:
-        verdicts = (look(candidate, installed, recipe, runner, fresh=True) for _ in range(runs))
-        return any(is_clear(verdict) and coarse(installed.target.name, verdict) == wanted for verdict in verdicts)
+        verdicts = (look(replace(trial, case=candidate), fresh=True) for _ in range(runs))
+        return any(is_clear(verdict) and coarse(trial.target.name, verdict) == wanted for verdict in verdicts)
 
     found = anonymize(finding.case, fails)
-    verdict, reproduced = confirm(found.case, installed, recipe, runner)
+    trial = replace(trial, case=found.case)
+    verdict, reproduced = confirm(trial)
     if not reproduced:
         return None, found.remained
-    verdict, answer = blamed(found.case, installed, recipe, verdict, runner)
+    verdict, answer = blamed(trial, verdict)
     again = replace(
         finding,
         case=found.case,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
+import math
 import os
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -40,7 +40,7 @@ class Runner:
     timeout  seconds that one stage may take;  memory_gib  resident memory that one worker may use
     small_models   keep the files that stages pass on in memory: making and removing them cost more than some stages
     hold_crashes   crashes come with the frames of their stack
-    target_runs  how often a target has been run so far;  last_seconds  of the slowest stage of the last run
+    target_runs  how often a target has been run so far
     """
 
     def __init__(
@@ -57,17 +57,20 @@ class Runner:
         self._zygotes: list[Zygote] = []
         self._workers: dict[tuple[str, str], Worker] = {}
         self._cases = 0
-        self._timeout = timeout
         self.target_runs = 0
-        self.last_seconds = 0.0
         try:
             self.reference = Reference(self._worker(sys.executable, REFERENCE))
         except BaseException:
             self.close()
             raise
 
-    def observe(self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False) -> Observation:
-        """What `installed` does with `case` under `recipe`; in a new process when `fresh`."""
+    def observe(
+        self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False, timeout: float = math.inf
+    ) -> Observation:
+        """What `installed` does with `case` under `recipe`; in a new process when `fresh`.
+
+        timeout   seconds that a stage may take, where it may take more otherwise
+        """
         module, _, attribute = installed.spec.partition(":")
         worker = self._worker(installed.python, module)
         if fresh or worker.displaced:
@@ -80,9 +83,8 @@ class Runner:
         try:
             model = _placed(case, folder)
             spec = f"{module}:{attribute}"
-            seen = _run_stages(worker, spec, case, str(model), folder, installed.target, options, self._timeout)
-            self.last_seconds = max(run.seconds for run in seen.stages)
-            return seen
+            seconds = min(timeout, self._limits.seconds)
+            return _run_stages(worker, spec, case, str(model), folder, installed.target, options, seconds)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -92,15 +94,6 @@ class Runner:
         for zygote in self._zygotes[1:]:  # the first is the reference's
             zygote.close()
         self._workers = dict(list(self._workers.items())[:1])
-
-    @contextlib.contextmanager
-    def hurried(self, timeout: float) -> Iterator[None]:
-        """While the block runs, a stage may take `timeout` seconds where it may take more otherwise."""
-        before, self._timeout = self._timeout, min(self._timeout, timeout)
-        try:
-            yield
-        finally:
-            self._timeout = before
 
     @property
     def cpu_seconds(self) -> float:

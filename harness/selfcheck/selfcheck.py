@@ -22,6 +22,7 @@ import onnx
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issue_of
 from driftnet.findings.pipeline import Effort, examine
+from driftnet.findings.trial import Trial as OnOneTarget
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import CONSTANT_OPERANDS
 from driftnet.model.graph import Values
@@ -185,7 +186,7 @@ def _is_judgeable(case: Case, runner: Runner) -> bool:
 
 def _is_known(trial: Trial, runner: Runner, known_issues: Sequence[KnownIssue]) -> bool:
     """Whether the corpus explains why the clean target fails, or it does not fail again."""
-    found = examine(trial.case, trial.clean, trial.recipe, runner, known_issues, effort=EFFORT)
+    found = examine(OnOneTarget(trial.case, trial.clean, trial.recipe, runner), known_issues, effort=EFFORT)
     return bool(found.known) or not found.confirmed
 
 

@@ -15,6 +15,7 @@ from driftnet.cli.report import pages
 from driftnet.findings import corpus
 from driftnet.findings.known import issue_of
 from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.findings.trial import Trial
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.reduce import passes, reducer
@@ -37,7 +38,7 @@ def one_node(op_type, x):
 
 @pytest.mark.parametrize("recipe", [FLOAT, {}], ids=str)
 def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(runner, recipe):
-    checked = check(production.SMALL["dual_path_rnn"](), resolve("onnxruntime-quant"), recipe, runner, ())
+    checked = check(Trial(production.SMALL["dual_path_rnn"](), resolve("onnxruntime-quant"), recipe, runner), ())
     assert checked.verdict.word is Word.AGREES, checked.verdict.message
     assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
 
@@ -51,7 +52,7 @@ def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(runner, recip
 def test_a_planted_bug_is_localized_and_reduced(runner, bug, model):
     case, planted = production.SMALL[model](), localization.BUGS[bug]
     runs = runner.target_runs
-    checked = check(case, resolve(f"tests.support.localization:{bug}.onnxruntime_quant"), FLOAT, runner, ())
+    checked = check(Trial(case, resolve(f"tests.support.localization:{bug}.onnxruntime_quant"), FLOAT, runner), ())
     right, extra, size = localization.judged(checked, planted, case)
     assert checked.verdict.failed
     assert right, f"blames {[d.nodes for d in checked.diagnoses]}"
@@ -74,7 +75,7 @@ def test_a_planted_bug_is_localized_and_reduced(runner, bug, model):
 )
 def test_what_makes_it_go_away_is_found_down_to_the_optimizer(runner, name, recipe, cures, stage):
     target = resolve(f"tests.support.localization:{name}")
-    (diagnosis,) = check(one_node("Softmax", models.grid((2, 3, 4))), target, recipe, runner, ()).diagnoses
+    (diagnosis,) = check(Trial(one_node("Softmax", models.grid((2, 3, 4))), target, recipe, runner), ()).diagnoses
     assert diagnosis.examination.finding.recipe == recipe, "quantizing is no simplification"
     assert {(r.option, str(r.value)) for r in diagnosis.remedies} == cures
     assert diagnosis.stage == stage
@@ -91,14 +92,16 @@ def test_a_fault_of_a_quantized_model_is_put_down_to_its_stage(runner, plant):
     case = models.case(
         [node], {"x": models.grid((1, 3, 2, 2))}, weights, outputs=[("y", TensorProto.FLOAT, (1, 2, 2, 2))]
     )
-    checked = check(case, resolve(f"{plant.spec}.onnxruntime_quant"), dict(plant.options), runner, ())
+    checked = check(Trial(case, resolve(f"{plant.spec}.onnxruntime_quant"), plant.options, runner), ())
     assert [(d.nodes, d.stage) for d in checked.diagnoses] == [((("conv", "Conv"),), plant.stage)], checked.verdict
 
 
 def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(runner):
     case = production.SMALL["transformer"]()
     checked = check(
-        case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, runner, (), seconds=0
+        Trial(case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, runner),
+        (),
+        seconds=0,
     )
     assert checked.verdict.word in (Word.DIVERGES, Word.ABSTAINS)
     assert not checked.judged
@@ -116,7 +119,7 @@ def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
     else:
         monkeypatch.setattr(checks, "remedies" if when == "trying options" else "_examined", interrupt)
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
-    checked = check(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, runner, ())
+    checked = check(Trial(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, runner), ())
     assert checked.interrupted
     assert checked.verdict.failed
     assert [op for _, op in checked.culprits] == ["Erf"]
@@ -127,14 +130,14 @@ def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
 def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(runner, monkeypatch):
     monkeypatch.setattr(checks, "survey", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        check(one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32)), resolve("mnn"), {}, runner, ())
+        check(Trial(one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32)), resolve("mnn"), {}, runner), ())
 
 
 @pytest.mark.parametrize(("effort", "unfinished"), [(Effort(calls=1), True), (Effort(seconds=0), True), (None, False)])
 def test_a_finding_says_when_its_reduction_was_cut_short(runner, tmp_path, effort, unfinished):
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
-    finding = examine(case, target, FLOAT, runner, effort=effort).finding
+    finding = examine(Trial(case, target, FLOAT, runner), effort=effort).finding
     saved = finding.to_save()
     assert (saved.unfinished, saved.note) == (unfinished, ""), "the note is for the cause"
     loaded = corpus.load(corpus.save(saved, tmp_path))
@@ -145,11 +148,13 @@ def test_a_finding_says_when_its_reduction_was_cut_short(runner, tmp_path, effor
 def test_what_is_documented_is_no_failure(runner):
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
-    finding = check(case, target, FLOAT, runner, ()).diagnoses[0].examination.finding
+    finding = check(Trial(case, target, FLOAT, runner), ()).diagnoses[0].examination.finding
     known = issue_of(finding.to_save())
-    assert check(case, target, FLOAT, runner, [known]).known == known.id, "an open case is known, and still fails"
+    assert check(Trial(case, target, FLOAT, runner), [known]).known == known.id, (
+        "an open case is known, and still fails"
+    )
     documented = dataclasses.replace(known, rule="erf is approximated")
-    checked = check(case, target, FLOAT, runner, [documented])
+    checked = check(Trial(case, target, FLOAT, runner), [documented])
     assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "erf is approximated")
 
 
@@ -157,13 +162,13 @@ def test_a_kernel_that_floors_is_told_from_one_that_rounds(runner):
     """A right kernel is a step off near ties only, and the oracle knows where these are."""
     case = one_node("Softmax", np.linspace(-1, 2, 16, dtype=np.float32))
     unfused = {"optimization": "off"}
-    assert check(case, resolve("onnxruntime-quant"), unfused, runner, ()).verdict.word is Word.AGREES
+    assert check(Trial(case, resolve("onnxruntime-quant"), unfused, runner), ()).verdict.word is Word.AGREES
     target = resolve("driftnet.selfcheck.runtime:floor_for_round.onnxruntime_quant")
-    checked = check(case, target, unfused, runner, ())
+    checked = check(Trial(case, target, unfused, runner), ())
     assert (checked.verdict.word, checked.verdict.kind) == (Word.DIVERGES, Kind.OFF_BY_ONE_STEP)
     finding = checked.diagnoses[0].examination.finding
     issue = issue_of(finding.to_save())
-    known = check(case, target, unfused, runner, [issue])
+    known = check(Trial(case, target, unfused, runner), [issue])
     said = (known.verdict.word, known.verdict.rule)
     assert said == (Word.AGREES, Kind.OFF_BY_ONE_STEP), "a finding once, not in every model"
     cures = {remedy.option for remedy in known.diagnoses[0].remedies}
@@ -175,15 +180,16 @@ def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(run
     case = tools.cnn(blocks=4, planted=0)
     wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
 
-    def watched(part, *args):
-        operators = [node.op_type for node in part.proto.graph.node]
-        if part.proto.graph.output[0].name == "relu1":
+    def watched(trial):
+        part = trial.case.proto.graph
+        operators = [node.op_type for node in part.node]
+        if part.output[0].name == "relu1":
             return dataclasses.replace(wrong, kind=Kind.WRONG_SHAPE), Observation(())
         return (wrong if "ConvTranspose" in operators else Verdict(Word.AGREES)), Observation(())
 
     monkeypatch.setattr(checks, "watch", watched)
     monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(wrong))
-    assert {op for _, op in check(case, resolve("mnn"), {}, runner, ()).culprits} == {"ConvTranspose"}
+    assert {op for _, op in check(Trial(case, resolve("mnn"), {}, runner), ()).culprits} == {"ConvTranspose"}
 
 
 def test_an_output_that_is_random_by_definition_has_no_error(runner):
@@ -191,7 +197,7 @@ def test_an_output_that_is_random_by_definition_has_no_error(runner):
     nodes_ = [node, helper.make_node("Relu", ["r"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
     float_output = [(name, TensorProto.FLOAT, (4, 3)) for name in "yz"]
     checked = check(
-        models.case(nodes_, {"x": models.grid((4, 3))}, outputs=float_output), resolve("mnn"), {}, runner, ()
+        Trial(models.case(nodes_, {"x": models.grid((4, 3))}, outputs=float_output), resolve("mnn"), {}, runner), ()
     )
     assert checked.verdict.word is Word.AGREES
     assert checked.random == ("y",)
@@ -203,7 +209,7 @@ def test_a_failure_that_does_not_come_back_is_no_agreement(runner, monkeypatch):
     monkeypatch.setattr(checks, "watch", lambda *args: (failure, Observation(())))
     again = Examination(Verdict(Word.AGREES), unconfirmed=failure)
     monkeypatch.setattr(checks, "examine", lambda *args, **options: again)
-    checked = check(models.relu(), resolve("mnn"), {}, runner, ())
+    checked = check(Trial(models.relu(), resolve("mnn"), {}, runner), ())
     assert checked.verdict.word is Word.ABSTAINS
     assert checked.verdict.message == "failed once, but not again in fresh processes: crashes in execute: it fell over"
 
@@ -279,5 +285,7 @@ def test_missing_external_data_are_called_that(tmp_path):
 
 
 def test_of_outputs_without_elements_nobody_can_tell(runner):
-    checked = check(one_node("Relu", np.zeros((0, 4), np.float32)), resolve("onnxruntime-quant"), FLOAT, runner, ())
+    checked = check(
+        Trial(one_node("Relu", np.zeros((0, 4), np.float32)), resolve("onnxruntime-quant"), FLOAT, runner), ()
+    )
     assert (checked.verdict.word, checked.vouched) == (Word.ABSTAINS, 0.0)

@@ -5,12 +5,14 @@ from functools import cache
 import pytest
 from driftnet.check.attribution import Remedy, remedies, stage_at_fault
 from driftnet.check.localize import Search, locate
+from driftnet.findings.trial import Trial
 from driftnet.model.artifact import Artifact
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import recording
-from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import survey
 from driftnet.reduce.problem import ExhaustedError
+from driftnet.targets.environments import Installed
 from driftnet.targets.interface import Option, Scheme, Target
 
 from tests.support import reduction as tools
@@ -142,22 +144,23 @@ TARGET = Target(
     scheme=lambda options: Scheme((-127, 127), (-128, 127)) if options["quantize"] == "static" else None,
     switches={"without": PARTS},
 )
-SMALL = tools.cnn(blocks=1)
+SMALL = Trial(tools.cnn(blocks=1), Installed(TARGET, "planted:TARGET", "1", ""), {}, None)
 
 
 def cured_by(*cures):
     """A target that goes wrong until an option has one of these values."""
 
-    def watch(case, recipe):
-        given = [(name, v) for name, value in recipe.items() for v in (value if isinstance(value, list) else [value])]
+    def watch(trial):
+        listed = {name: value if isinstance(value, list) else [value] for name, value in trial.recipe.items()}
+        given = [(name, v) for name, values in listed.items() for v in values]
         return (AGREES if set(given) & set(cures) else WRONG), None
 
     return watch
 
 
 def attributed(watch):
-    cures = tuple(remedies(SMALL, {}, WRONG, TARGET, watch))
-    return cures, stage_at_fault(SMALL, {}, WRONG, cures, TARGET, watch)
+    cures = tuple(remedies(SMALL, WRONG, watch))
+    return cures, stage_at_fault(SMALL, WRONG, cures, watch)
 
 
 def test_an_option_that_makes_it_go_away_tells_the_stage():
@@ -175,12 +178,12 @@ def test_a_stage_is_not_guessed():
     assert attributed(cured_by(("level", 0), ("threads", 2)))[1] == ""
 
 
-MISEXECUTED = Verdict(Word.DIVERGES, "artifact", stage="execute", kind=Kind.WRONG_VALUES)
+MISEXECUTED = Verdict(Word.DIVERGES, Tier.ARTIFACT, stage="execute", kind=Kind.WRONG_VALUES)
 
 
 @pytest.mark.parametrize(("verdict", "stage"), [(REFUSED, "convert"), (NO_OUTPUT, "execute"), (MISEXECUTED, "execute")])
 def test_a_stage_that_is_seen_to_fail_is_the_one(verdict, stage):
-    assert stage_at_fault(SMALL, {}, verdict, (), TARGET, cured_by()) == stage
+    assert stage_at_fault(SMALL, verdict, (), cured_by()) == stage
 
 
 @pytest.mark.parametrize(
@@ -189,10 +192,10 @@ def test_a_stage_that_is_seen_to_fail_is_the_one(verdict, stage):
 def test_a_quantized_model_that_can_be_read_is_executed_for_what_it_is(executed, stage):
     artifact = tools.cnn(blocks=2).model
 
-    def watch(case, recipe):
-        if case.model == artifact:
+    def watch(trial):
+        if trial.case.model == artifact:
             return executed, None
-        return cured_by(("quantize", "none"))(case, recipe)[0], Observation((), artifact=Artifact(model=artifact))
+        return cured_by(("quantize", "none"))(trial)[0], Observation((), artifact=Artifact(model=artifact))
 
     assert attributed(watch)[1] == stage
 
@@ -204,5 +207,5 @@ NOT_QUANTISED = Verdict(Word.FAILS, stage="quantize", kind=Kind.ERROR, message="
 @pytest.mark.parametrize("verdict", [WRONG_ARTIFACT, NOT_QUANTISED])
 @pytest.mark.parametrize(("cures", "stage"), [([("quantize", "none")], "quantize"), ([], "convert")])
 def test_a_failure_of_quantizing_is_the_quantizers_only_where_it_has_a_part_in_it(verdict, cures, stage):
-    found = tuple(remedies(SMALL, {}, verdict, TARGET, cured_by(*cures)))
-    assert stage_at_fault(SMALL, {}, verdict, found, TARGET, cured_by(*cures)) == stage
+    found = tuple(remedies(SMALL, verdict, cured_by(*cures)))
+    assert stage_at_fault(SMALL, verdict, found, cured_by(*cures)) == stage

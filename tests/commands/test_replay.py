@@ -5,7 +5,7 @@ import sys
 import pytest
 from driftnet import api
 from driftnet.commands.saved import is_elsewhere
-from driftnet.findings.pipeline import CONFIRMING_RUNS, confirm, watch
+from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
 from driftnet.targets.environments import Installed, resolve
 from driftnet.util.machine import description
 
@@ -15,7 +15,7 @@ from tests.support import models, planted
 
 def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
     installed = Installed(planted.DEPENDS_ON_LAYOUT, "tests.support.planted:DEPENDS_ON_LAYOUT", "1", sys.executable)
-    verdict, reproduced = confirm(models.relu(), installed, {}, runner)
+    verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
     assert (reproduced, verdict.kind) == (CONFIRMING_RUNS, "nondeterministic"), "every worker had one memory layout"
 
 
@@ -41,7 +41,7 @@ def test_an_open_case_must_reproduce_unless_the_target_answers_otherwise_than_wh
     runner, answered, as_expected
 ):
     mnn, case = resolve("mnn"), models.relu()
-    answer = watch(case, mnn, {}, runner)[1].digest if answered == "as saved" else answered
+    answer = watch(Trial(case, mnn, {}, runner))[1].digest if answered == "as saved" else answered
     saved = saved_relu(recipe={}, machine=description(), seen=(mnn.release,), answer=answer)
     result = api.replay_one(saved, "", 1, runner)
     assert (result["outcome"], result["as_expected"]) == ("agrees", as_expected)

@@ -8,7 +8,8 @@ import onnx
 import pytest
 from driftnet.cli import main as cli
 from driftnet.findings import corpus
-from driftnet.findings.pipeline import Finding, confirm
+from driftnet.findings.pipeline import Finding
+from driftnet.findings.trial import Trial, confirm
 from driftnet.handover.anonymize import anonymize, anonymized
 from driftnet.model.signature import Signature, coarse, fine
 from driftnet.targets.environments import resolve
@@ -83,7 +84,7 @@ def test_texts_and_large_integers_are_replaced_too():
 
 def test_a_finding_is_confirmed_and_described_anew(runner):
     installed, case = resolve("tests.support.planted:LOSES_BIAS"), telling_case()
-    verdict, reproduced = confirm(case, installed, {}, runner)
+    verdict, reproduced = confirm(Trial(case, installed, {}, runner))
     sign = coarse(installed.target.name, verdict)
     expected = runner.reference.run(case).outputs
     finding = Finding(
@@ -135,6 +136,6 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
 
 def test_whatever_cannot_be_shown_again_is_not_written(runner):
     installed, case = resolve("mnn"), telling_case()
-    verdict = dataclasses.replace(confirm(case, installed, {}, runner)[0], kind="wrong-values")
+    verdict = dataclasses.replace(confirm(Trial(case, installed, {}, runner))[0], kind="wrong-values")
     finding = Finding(case, (), installed, {}, verdict, Signature("mnn/execute/wrong-values", ""), 5, 5)
     assert anonymized(finding, runner)[0] is None, "nothing fails here"

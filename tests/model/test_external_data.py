@@ -9,7 +9,7 @@ import pytest
 from driftnet import api
 from driftnet.check.check import check
 from driftnet.findings import corpus
-from driftnet.findings.pipeline import look
+from driftnet.findings.trial import Trial, look
 from driftnet.handover.anonymize import anonymize
 from driftnet.model import external_data
 from driftnet.model.inspect import elements
@@ -70,16 +70,15 @@ def read(case, folder):
 def test_a_large_model_is_judged_in_windows_without_being_loaded(runner, large, tmp_path, target, recipe):
     case = read(chain(), tmp_path)
     assert len(case.model) < 4 * WIDTH * WIDTH, "its weights have been loaded"
-    checked = check(case, resolve(target), recipe, runner, ())
+    checked = check(Trial(case, resolve(target), recipe, runner), ())
     assert checked.verdict.word is Word.AGREES, checked.verdict.message
     assert checked.vouched == 1.0
 
 
 def test_a_bug_in_a_large_model_is_localized_and_reduced(runner, large, tmp_path):
     case = read(chain("Erf"), tmp_path)
-    checked = check(
-        case, resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"), FLOAT, runner, ()
-    )
+    target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    checked = check(Trial(case, target, FLOAT, runner), ())
     assert {op for _, op in checked.culprits} == {"Erf"}
     finding = checked.diagnoses[0].examination.finding
     assert elements(finding.case) == 1
@@ -93,7 +92,7 @@ def test_a_model_that_is_a_link_has_its_weights_beside_the_link(runner, large, t
     path.symlink_to(tmp_path / "elsewhere" / "model.onnx")
     case = external_data.case(corpus.read_onnx(path, entire=False), path, chain().feeds)
     for target, recipe in (("mnn", {}), ("onnxruntime-quant", FLOAT)):
-        verdict = look(case, resolve(target), recipe, runner)
+        verdict = look(Trial(case, resolve(target), recipe, runner))
         assert verdict.message == "no tier reads weights of 0.0 GiB" or verdict.word is Word.AGREES, verdict
 
 

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import onnx
 import pytest
-from driftnet.findings.pipeline import look
+from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Word
 from driftnet.oracle.judge import judge
 from driftnet.run.reference import Reference, ReferenceError
@@ -189,7 +189,7 @@ def test_a_broken_reference_is_an_abstention_that_says_so():
         right = runner.observe(case, resolve("onnxruntime-quant"), {})
         with Zygote(preload=("tests.support.sandbox_faults",)) as zygote:
             runner.reference = Reference(Faulty(zygote.worker(), "segfault", ()))
-            looked = look(case, resolve("onnxruntime-quant"), {}, runner)
+            looked = look(Trial(case, resolve("onnxruntime-quant"), {}, runner))
             judged = judge(case, right, target=ONNXRUNTIME_QUANT, options={}, reference=runner.reference)
     for found in looked, judged:
         assert (found.word, found.stage) == (Word.ABSTAINS, "")

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from driftnet.findings.pipeline import look
+from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Word
 from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
@@ -37,7 +37,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("says", REFUSED)
 def test_each_refusal_has_its_own_words(runner, says):
-    verdict = look(REFUSED[says], resolve("onnxruntime-quant"), {}, runner)
+    verdict = look(Trial(REFUSED[says], resolve("onnxruntime-quant"), {}, runner))
     assert verdict.word is Word.INVALID, verdict.message
     assert says in verdict.message
     assert "onnxruntime_src" not in verdict.message, "no line of somebody else's source code"

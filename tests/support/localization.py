@@ -18,6 +18,7 @@ import numpy as np
 import onnx
 from driftnet.check.check import check
 from driftnet.check.result import Checked
+from driftnet.findings.trial import Trial
 from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind
@@ -418,7 +419,7 @@ def main(form: str, *names: str) -> None:
             for model in strikes(name, chosen):
                 case = made(model, chosen)
                 runs, started = runner.target_runs, time.process_time() + runner.cpu_seconds
-                checked = check(case, installed, chosen.recipe, runner, ())
+                checked = check(Trial(case, installed, chosen.recipe, runner), ())
                 spent = time.process_time() + runner.cpu_seconds - started
                 found, extra, size = judged(checked, BUGS[name], case)
                 right.append(found)

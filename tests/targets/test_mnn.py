@@ -7,7 +7,8 @@ import onnx
 import pytest
 from driftnet.findings import corpus
 from driftnet.findings.known import issue_of
-from driftnet.findings.pipeline import examine, look
+from driftnet.findings.pipeline import examine
+from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
 from driftnet.targets.mnn import target as mnn
@@ -176,7 +177,7 @@ def test_names_with_slashes_can_be_calibrated(runner):
     ],
 )
 def test_a_documented_refusal_is_recognized(runner, case, rule):
-    verdict = look(case, resolve("mnn"), {}, runner)
+    verdict = look(Trial(case, resolve("mnn"), {}, runner))
     assert (verdict.word, verdict.rule) == (Word.REJECTS, rule), verdict.message
 
 
@@ -217,8 +218,8 @@ def test_images_keep_the_range_of_calibration(tmp_path):
 def test_what_does_not_run_is_not_the_quantizers_fault(runner):
     pooled = one("MaxPool", models.grid((1, 1, 2, 2)), kernel_shape=[1, 1])
     known = issue_of(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
-    assert look(pooled, resolve("mnn"), {"quantize": "offline"}, runner).stage == "quantize", (
+    assert look(Trial(pooled, resolve("mnn"), {"quantize": "offline"}, runner)).stage == "quantize", (
         "calibration runs the model"
     )
-    found = examine(pooled, resolve("mnn"), {"quantize": "offline"}, runner, [known])
+    found = examine(Trial(pooled, resolve("mnn"), {"quantize": "offline"}, runner), [known])
     assert found.known == known.id, "the crash of the float model explains that of the quantizer"

@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import onnx
 import onnxruntime
-from driftnet.findings.pipeline import look
+from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT, OPTIMIZERS
@@ -121,5 +121,5 @@ def test_ranges_behind_float16_are_known_only_as_far_as_that_rounds(runner):
     outputs = [("y", onnx.TensorProto.FLOAT, ()), ("z", onnx.TensorProto.FLOAT, one.shape)]
     constants = {"axes": np.int64([0, 2, 3]), "w": one}
     case = models.case(nodes, {"x": quarters, "v": one}, constants, outputs=outputs, opset=21)
-    verdict = look(case, resolve("onnxruntime-quant"), {}, runner)
+    verdict = look(Trial(case, resolve("onnxruntime-quant"), {}, runner))
     assert verdict.word is Word.AGREES, verdict.message

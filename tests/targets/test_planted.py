@@ -2,7 +2,8 @@
 
 import numpy as np
 import pytest
-from driftnet.findings.pipeline import examine, look
+from driftnet.findings.pipeline import examine
+from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Kind, Outcome, Word
 from driftnet.on_grid.construct import construct
 from driftnet.run.runner import Runner
@@ -31,7 +32,7 @@ def scaled(width):
 
 
 def verdict(runner, case, name, recipe=None):
-    return look(case, resolve(name), recipe or {}, runner)
+    return look(Trial(case, resolve(name), recipe or {}, runner))
 
 
 @pytest.mark.parametrize(
@@ -64,9 +65,8 @@ def test_a_planted_quantizer_is_caught_on_the_grid_of_its_scheme(runner, name, r
 
 
 def test_an_uninitialized_element_is_told_from_a_wrong_one(runner):
-    finding = examine(
-        models.relu(), resolve("tests.support.planted:LEAVES_AN_ELEMENT_UNINITIALISED"), {}, runner
-    ).finding
+    target = resolve("tests.support.planted:LEAVES_AN_ELEMENT_UNINITIALISED")
+    finding = examine(Trial(models.relu(), target, {}, runner)).finding
     assert finding.verdict.kind == Kind.NONDETERMINISTIC
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-from driftnet.findings.pipeline import look
+from driftnet.findings.trial import Trial, look
 from driftnet.model import graph
 from driftnet.model.case import Case
 from driftnet.model.verdict import Kind, Word
@@ -414,7 +414,7 @@ def test_onnxruntime_quantizes_graphs_on_the_grid_without_loss(runner, recipe):
     real = resolve("onnxruntime-quant")
     scheme = real.target.scheme(effective(real.target, recipe))
     for seed in range(2):
-        said = look(put(scheme, seed, residual()), real, recipe, runner)
+        said = look(Trial(put(scheme, seed, residual()), real, recipe, runner))
         assert (said.word, said.tier in ("exact", "lossless")) == (Word.AGREES, True), said.message
 
 
@@ -429,7 +429,7 @@ def test_a_planted_bug_of_the_quantizer_is_seen_in_whole_graphs(runner, damaged)
         clean, dirty = (runner.observe(model, target, recipe).outputs for target in (real, planted))
         if any(not np.array_equal(a[name], b[name]) for a, b in zip(clean, dirty) for name in a):
             changed += 1
-            seen += look(model, planted, recipe, runner).failed
+            seen += look(Trial(model, planted, recipe, runner)).failed
     assert seen == changed >= 2, f"{seen} of {changed} are seen"
 
 

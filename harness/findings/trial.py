@@ -1,0 +1,134 @@
+"""Trial: one case on one target under one recipe, and what runs of it show."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+from driftnet.model.inspect import Case, custom_operators, validate_feed
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.oracle.judge import judge, who_is_wrong
+from driftnet.run.refusals import explained
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import Installed
+from driftnet.targets.interface import Target
+from driftnet.targets.recipe import Recipe, effective
+from driftnet.util.errors import UserError
+
+CONFIRMING_RUNS = 5
+
+HURRIED = 0.1
+"""The share of its time limit that a case which used it up is given from then on."""
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """A case, the target and the recipe it is run with, and the workers to run it in.
+
+    patience   seconds after which a stage counts as hanging, where that is sooner than `runner` says
+    """
+
+    case: Case
+    installed: Installed
+    recipe: Recipe
+    runner: Runner
+    patience: float = math.inf
+
+    @property
+    def target(self) -> Target:
+        """What is declared of the target."""
+        return self.installed.target
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The options in effect."""
+        return effective(self.target, self.recipe)
+
+    @property
+    def quantizes(self) -> bool:
+        """Whether the recipe quantizes anything."""
+        return self.target.scheme(self.options) is not None
+
+    def hurried(self, verdict: Verdict, seen: Observation) -> Trial:
+        """The same for many more runs, none of which should take much longer than the one that showed `verdict`."""
+        longest = max((run.seconds for run in seen.stages), default=0.0)
+        enough = HURRIED * longest if verdict.word is Word.HANGS else max(1.0, 10 * longest)
+        return replace(self, patience=min(self.patience, enough))
+
+
+def look(trial: Trial, *, fresh: bool = False) -> Verdict:
+    """The verdict on one run, without confirmation; in a new process when `fresh`."""
+    return watch(trial, fresh=fresh)[0]
+
+
+def watch(trial: Trial, *, fresh: bool = False) -> tuple[Verdict, Observation | None]:
+    """What `look` says, and what was observed; None where there was no need to ask the target."""
+    if refused := _refused(trial):
+        return refused, None
+    seen = trial.runner.observe(trial.case, trial.installed, trial.recipe, fresh=fresh, timeout=trial.patience)
+    reference = trial.runner.reference
+    return judge(trial.case, seen, target=trial.target, options=trial.options, reference=reference), seen
+
+
+def _refused(trial: Trial) -> Verdict | None:
+    """The verdict on a case that no target is to blame for."""
+    case = trial.case
+    if custom := custom_operators(case.proto):
+        node, op = custom[0]
+        what = "a custom operator that nobody registered" if "::" in op else "none of ONNX, nor registered"
+        message = f"operator {op} (node {node!r}) is {what}: its shape is unknown"
+        return Verdict(Word.REJECTS, message=message, stage="convert", rule="custom-operator", culprits=tuple(custom))
+    try:
+        for feed in (*case.feeds, *case.calibration):
+            validate_feed(case.proto, feed, "a feed")
+    except UserError as e:  # onnxruntime itself lets one symbolic dim have two sizes
+        return Verdict(Word.INVALID, message=e.message)
+    reference = trial.runner.reference.run(case)
+    if reference.error:
+        return Verdict(Word.INVALID, message=explained(reference.error))
+    if reference.broken:
+        return Verdict(Word.ABSTAINS, message=reference.broken)
+    names = [value.name for value in case.proto.graph.output]
+    if unsaveable := [name for name in names if any(name not in outputs for outputs in reference.outputs)]:
+        return Verdict(Word.ABSTAINS, message=f"output {unsaveable[0]!r} is no tensor that numpy could hold")
+    return None
+
+
+def confirm(trial: Trial) -> tuple[Verdict, int]:
+    """Run it in fresh workers of two templates: the commonest failure among the verdicts (else the first one), and how
+    many failed.
+
+    Results that differ from run to run make its kind `nondeterministic`.
+    """
+    verdicts = [look(trial, fresh=True) for _ in range(CONFIRMING_RUNS // 2)]
+    trial.runner.renew()
+    verdicts += [look(trial, fresh=True) for _ in range(CONFIRMING_RUNS - len(verdicts))]
+    failures = [verdict for verdict in verdicts if verdict.failed]
+    if not failures:
+        return verdicts[0], 0
+    verdict = Counter(failures).most_common(1)[0][0]
+    if verdict.word is Word.DIVERGES and len({(v.word, v.kind, v.error) for v in verdicts}) > 1:
+        message = f"{len(failures)} of {len(verdicts)} runs failed, with results that differ; {verdict.message}"
+        verdict = replace(verdict, kind=Kind.NONDETERMINISTIC, message=message)
+    return verdict, len(failures)
+
+
+def blamed(trial: Trial, verdict: Verdict) -> tuple[Verdict, str]:
+    """A confirmed failure, with who is wrong, the target or the reference, and the digest of the target's answer."""
+    found, seen = watch(trial, fresh=True)
+    if seen is None or not found.failed:
+        return verdict, ""
+    reference = trial.runner.reference
+    wrong = who_is_wrong(found, trial.case, seen, target=trial.target, options=trial.options, reference=reference)
+    return replace(verdict, blame=wrong), seen.digest
+
+
+def is_stale_state(trial: Trial, verdict: Verdict) -> bool:
+    """Whether the feed that fails would be right in a session of its own."""
+    case = trial.case
+    if len(case.feeds) < 2 or verdict.word is not Word.DIVERGES:
+        return False
+    alone = replace(case, feeds=(case.feeds[verdict.feed],), calibration=case.calibration or case.feeds)
+    return look(replace(trial, case=alone), fresh=True).word is Word.AGREES
