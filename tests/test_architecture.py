@@ -16,6 +16,7 @@ WORKER_SIDE = (
     "harness/targets/interface.py",
     "harness/run/sandbox/inside.py",
     "harness/run/reference_worker.py",
+    "harness/model/operators.py",
 )
 SYSTEMS = {"onnxruntime", "MNN", "_tools"}
 NAMES_OF_TARGETS = ("mnn", "onnxruntime-quant", "onnxruntime_quant")
@@ -64,6 +65,7 @@ def test_generators_import_nothing_of_the_house_but_the_model():
 def test_the_worker_side_imports_nothing_an_older_interpreter_lacks():
     allowed = set(sys.stdlib_module_names) | {"numpy", "onnx"} | SYSTEMS
     ours = ("driftnet.targets.interface", "driftnet.targets.mnn", "driftnet.targets.onnxruntime_quant")
+    ours += ("driftnet.model.operators",)
 
     def rule(path: Path) -> None:
         foreign = [n for n in imported(path) if n.split(".")[0] not in allowed and not n.startswith(ours)]

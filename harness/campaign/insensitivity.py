@@ -17,6 +17,7 @@ import numpy as np
 import onnx
 from driftnet.model.arrays import identical
 from driftnet.model.case import Case
+from driftnet.model.constants import stored_tensors
 from driftnet.model.operators import RECURRENT, WEIGHTED
 from driftnet.run.reference import Reference
 from onnx import numpy_helper
@@ -71,9 +72,7 @@ def _changed(case: Case, change: Callable[[np.ndarray], np.ndarray]) -> Case:
     model = onnx.ModelProto()
     model.CopyFrom(case.proto)
     weights = {name for node in model.graph.node for name in node.input[1:3] if node.op_type in WEIGHTED | RECURRENT}
-    stated = [n.attribute[0] for n in model.graph.node if n.op_type == "Constant" and n.output[0] in weights]
-    constants = [attribute.t for attribute in stated if attribute.name == "value"]  # others hold a number, or a few
-    for tensor in (*constants, *(t for t in model.graph.initializer if t.name in weights)):
+    for tensor in (tensor for name, tensor in stored_tensors(model.graph) if name in weights):
         values = numpy_helper.to_array(tensor)
         if values.dtype.kind == "f":
             tensor.CopyFrom(numpy_helper.from_array(change(values), tensor.name))

@@ -18,6 +18,7 @@ from driftnet.model import graph as graphs
 from driftnet.model.arrays import identical
 from driftnet.model.graph import Graph, Values
 from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, input_dtype
+from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import survey
@@ -41,7 +42,8 @@ from driftnet.util.errors import UserError
 
 ENGINE = "onnxruntime-quant"
 OPTIMIZED = {"quantize": "none", "optimization": "all"}
-PLAIN_OPERATORS = frozenset({"Cast", "DequantizeLinear", "DynamicQuantizeLinear", "Mul", "QuantizeLinear"})
+# Cast and Mul come with quantization too: they turn the sums of integer products into reals.
+PLAIN_OPERATORS = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | {"Cast", "Mul"}
 """operators that are not named where a window holds others"""
 _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantizer made of it"
 
@@ -174,7 +176,7 @@ def _type(value: onnx.ValueInfoProto) -> str:
 
 
 def _quantized(model: onnx.ModelProto) -> bool:
-    names = {f"{node.domain}.{node.op_type}".removeprefix("ai.onnx").lstrip(".") for node in all_nodes(model.graph)}
+    names = {full_name(node.op_type, node.domain) for node in all_nodes(model.graph)}
     return not names.isdisjoint(QUANTISED | OPAQUE)
 
 

@@ -21,7 +21,8 @@ from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.arrays import distance
 from driftnet.model.graph import read
-from driftnet.model.inspect import Case
+from driftnet.model.inspect import Case, computing, has_any
+from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, recording
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
@@ -40,7 +41,6 @@ SURVEYED, FAILING_SURVEYED, NARROWED = 0.7, 0.45, 0.6
 """The shares of these runs after which no further window is judged, the same of a model that fails, and after which no
 fault is looked for."""
 
-UNCOUNTED = frozenset({"Constant", "QuantizeLinear", "DequantizeLinear"})
 
 RESERVED = 60
 """Runs that a reduction leaves for confirming it and for trying options."""
@@ -114,8 +114,9 @@ def check(
     seconds   wall time after which nothing new is begun;   tell   hears what is being done, for people
     """
     case, started = trial.case, trial.runner.target_runs
-    computing = sum(node.op_type not in UNCOUNTED for node in case.proto.graph.node)
-    limit, deadline = max(RUNS, int(RUNS_A_NODE * computing)), time.monotonic() + seconds
+    nodes = [case.proto.graph.node[i] for i in computing(case.proto.graph)]
+    counted = sum(not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES) for node in nodes)
+    limit, deadline = max(RUNS, int(RUNS_A_NODE * counted)), time.monotonic() + seconds
     tell("the whole model")
     verdict, observation = watch(trial)
     if observation is None:

@@ -32,11 +32,11 @@ from typing import Any
 from driftnet.findings.corpus import SavedCase, Status
 from driftnet.findings.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
 from driftnet.model.constants import with_constants
-from driftnet.model.inspect import Case, graph_inputs
+from driftnet.model.inspect import Case, computing, graph_inputs
 from driftnet.model.signature import operand_class
 from driftnet.model.submodel import Record, Recording, UnrecordedError, reads, recording, submodel
 from driftnet.model.verdict import Kind
-from driftnet.reduce.passes import copied, operators
+from driftnet.reduce.passes import copied
 from onnx import helper, numpy_helper
 
 TELLING = 5
@@ -219,8 +219,8 @@ def _near(case: Case, failed: Symptom) -> frozenset[int]:
 def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:
     """The nodes of `case` one by one; those together that pass on what cannot be recorded, a sequence for one."""
     graph, groups = case.proto.graph, list[set[int]]()
-    made = {name: i for i in operators(case) for name in graph.node[i].output}
-    for i in operators(case):
+    made = {name: i for i in computing(graph) for name in graph.node[i].output}
+    for i in computing(graph):
         makers = {made[name] for name in reads(graph.node[i]) if name in made and name not in recorded.runs[0]}
         joined = [group for group in groups if not group.isdisjoint(makers)]
         groups = [group for group in groups if group not in joined] + [{i}.union(*joined)]
@@ -235,13 +235,13 @@ def _places(issue: KnownIssue, case: Case, recorded: Recording) -> list[Occurren
 
     def has(i: int) -> bool:
         arrays = [tensors[name] for name in (*nodes[i].input, *nodes[i].output) if name in tensors]
-        return any(operand_class(x, "Identity") == issue.passes_on for x in arrays)
+        return any(operand_class(x, ranked=False) == issue.passes_on for x in arrays)
 
     return [group for group in _inseparable(case, recorded) if any(map(has, group))]
 
 
 def _fails_alone(issue: KnownIssue, case: Case, occurrence: Occurrence, failure: Failure, recorded: Recording) -> bool:
-    whole = len(occurrence) == len(operators(case))
+    whole = len(occurrence) == len(computing(case.proto.graph))
     try:
         part = case if whole else submodel(case, occurrence, recorded)
     except UnrecordedError:
@@ -276,7 +276,7 @@ def _fed(part: Case) -> list[Case]:
 
 def _without(case: Case, places: set[int], recorded: Recording) -> Case | None:
     """`case` without these nodes, None when none is left; `case` itself when it cannot be cut there."""
-    kept = [i for i in operators(case) if i not in places]
+    kept = [i for i in computing(case.proto.graph) if i not in places]
     try:
         return submodel(case, kept, recorded) if kept else None
     except UnrecordedError:

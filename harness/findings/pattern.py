@@ -20,9 +20,11 @@ from dataclasses import dataclass
 
 import onnx
 from driftnet.model.constants import Tensors, with_constants
-from driftnet.model.inspect import Case
-from driftnet.model.signature import attribute_classes, operand_class
+from driftnet.model.inspect import Case, computing, has_any
+from driftnet.model.operators import Trait
+from driftnet.model.signature import attribute_classes, is_ranked, operand_class
 
+# What engines implement by one piece of code, as far as findings have shown.
 SIBLINGS = (
     "Add Div Mul Sub",
     "And Or Xor",
@@ -41,17 +43,6 @@ SIBLINGS = (
     "ReduceSumSquare",
     "ScatterElements ScatterND",
 )
-MOVING = frozenset(
-    op_type
-    for operators in (
-        "Compress Concat ConcatFromSequence DepthToSpace Expand Flatten Gather GatherElements GatherND Pad Reshape",
-        "Reverse ReverseSequence ScatterElements ScatterND SequenceAt SequenceConstruct Slice SpaceToDepth Split",
-        "SplitToSequence Squeeze Tile Transpose Trilu Unsqueeze Where",
-    )
-    for op_type in operators.split()
-)
-"""Operators that move data, whatever its type."""
-
 BODIES = frozenset({"body", "then_branch", "else_branch", "equation"})
 """Attributes that hold programs of their own."""
 
@@ -106,18 +97,18 @@ class Pattern:
 def nodes_of(case: Case) -> tuple[PatternNode, ...]:
     """The main graph of `case` without its Constant nodes, in its order."""
     values = with_constants(case, case.feeds[0])
-    nodes = [node for node in case.proto.graph.node if node.op_type != "Constant"]
+    nodes = [case.proto.graph.node[i] for i in computing(case.proto.graph)]
     made = {name: (i, slot) for i, node in enumerate(nodes) for slot, name in enumerate(node.output) if name}
 
-    def operand(name: str, op_type: str) -> Operand | None:
+    def operand(name: str, node: onnx.NodeProto) -> Operand | None:
         if not name:
             return None
         if name in made:
             return Operand(name, made[name])
-        return Operand(name, leaf=operand_class(values[name], op_type) if name in values else "")
+        return Operand(name, leaf=operand_class(values[name], ranked=is_ranked(node)) if name in values else "")
 
     def pattern_node(node: onnx.NodeProto) -> PatternNode:
-        operands = tuple(operand(name, node.op_type) for name in node.input)
+        operands = tuple(operand(name, node) for name in node.input)
         return PatternNode(node.name or node.output[0], node.op_type, attribute_classes(node), operands)
 
     return tuple(map(pattern_node, nodes))
@@ -143,7 +134,8 @@ def may_occur(pattern: Pattern, case: Case) -> bool:
 
 def occurrences(pattern: Pattern, case: Case, tensors: Tensors) -> list[Occurrence]:
     """Where the pattern occurs in `case`, each set of nodes once. tensors: every tensor of the main graph."""
-    host = _Host(pattern, list(case.proto.graph.node), with_constants(case, tensors))
+    graph = case.proto.graph
+    host = _Host(pattern, list(graph.node), computing(graph), with_constants(case, tensors))
     found: dict[frozenset[int], Occurrence] = {}
     for occurrence in host.completed(()):
         found.setdefault(frozenset(occurrence), occurrence)
@@ -152,10 +144,11 @@ def occurrences(pattern: Pattern, case: Case, tensors: Tensors) -> list[Occurren
 
 @dataclass(frozen=True, eq=False)
 class _Host:
-    """The model that is searched: its nodes, and every value of its main graph."""
+    """The model that is searched: its nodes, which of them are no Constant, and every value of its main graph."""
 
     pattern: Pattern
     nodes: Sequence[onnx.NodeProto]
+    computing: Sequence[int]
     tensors: Tensors
 
     def completed(self, chosen: Occurrence) -> Iterator[Occurrence]:
@@ -163,8 +156,8 @@ class _Host:
         if len(chosen) == len(self.pattern.nodes):
             yield chosen
             return
-        for index, node in enumerate(self.nodes):
-            if index not in chosen and node.op_type != "Constant" and self.fits(node, chosen):
+        for index in self.computing:
+            if index not in chosen and self.fits(self.nodes[index], chosen):
                 yield from self.completed((*chosen, index))
 
     def fits(self, node: onnx.NodeProto, chosen: Occurrence) -> bool:
@@ -207,14 +200,14 @@ class _Host:
             return name in made if maker not in self.pattern.anchors else made[slot : slot + 1] == [name]
         x = self.tensors.get(name)
         return self.pattern.classless or (
-            x is not None and self.is_alike(operand.leaf, operand_class(x, node.op_type), node.op_type)
+            x is not None and self.is_alike(operand.leaf, operand_class(x, ranked=is_ranked(node)), node)
         )
 
-    def is_alike(self, wanted: str, have: str, op_type: str) -> bool:
+    def is_alike(self, wanted: str, have: str, node: onnx.NodeProto) -> bool:
         """Whether two classes of operands are one."""
         if self.pattern.rankless:
             wanted, have = (re.sub(r"(?<!\[)\d", "", x) for x in (wanted, have))
-        start = 1 if op_type in MOVING else 0  # without the kind of the type
+        start = 1 if has_any(node, Trait.MOVES) else 0  # without the kind of the type
         return wanted == "" or wanted[start:] == have[start:]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.inspect import all_nodes
+from driftnet.model.operators import full_name
 from onnx import helper, numpy_helper
 
 Values = Mapping[str, np.ndarray]
@@ -95,7 +96,7 @@ def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> 
             ((name, value),) = attributes.items()
             constants[proto.output[0]] = _constant(name, value)
         else:
-            op = proto.op_type if proto.domain in ("", "ai.onnx") else f"{proto.domain}.{proto.op_type}"
+            op = full_name(proto.op_type, proto.domain)
             nodes.append(Node(op, tuple(proto.input), tuple(proto.output), attributes, proto.name))
     return Graph(
         tuple(nodes),

@@ -8,13 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from driftnet.model.constants import constant
-from driftnet.model.inspect import all_nodes, graph_inputs
+from driftnet.model.inspect import all_nodes, graph_inputs, has_any
+from driftnet.model.operators import Trait, parameters
 
-PASSING = frozenset(
-    {"Cast", "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Concat", "Expand"}
-    | {"Tile", "Gather", "Split", "Clip", "Pad"}
-)
-"""Operators whose first input's values come out again."""
+PASSING = Trait.MOVES | Trait.SELECTS | Trait.COPIES
+"""What gives again the values of its data, or some of them."""
 
 UNKNOWN = (0, 2)
 """The range, upper end not included, of integers that nothing is known of: masks, counts, flags."""
@@ -49,7 +47,7 @@ def _range(name: str, nodes: Sequence[onnx.NodeProto], known: Known) -> tuple[in
             if operand not in carried:
                 continue
             found += _accepted(node, slot, known)
-            if node.op_type in PASSING and (slot == 0 or node.op_type == "Concat"):
+            if has_any(node, PASSING) and slot not in parameters(node.op_type):
                 carried.update(node.output)
     if not found:
         return UNKNOWN

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.model.case import Case, Feed
+from driftnet.model.operators import Trait, full_name, traits_of
 from driftnet.util.errors import UserError
 from onnx import helper
 
@@ -16,10 +17,12 @@ __all__ = [
     "Case",
     "Feed",
     "all_nodes",
+    "computing",
     "custom_operators",
     "digest",
     "elements",
     "graph_inputs",
+    "has_any",
     "input_dtype",
     "nodes",
     "validate_feed",
@@ -61,6 +64,16 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
                 yield from all_nodes(attribute.g)
             for subgraph in attribute.graphs:
                 yield from all_nodes(subgraph)
+
+
+def computing(graph: onnx.GraphProto) -> list[int]:
+    """Indices of the nodes that are no Constant, subgraphs excluded."""
+    return [i for i, node in enumerate(graph.node) if node.op_type != "Constant"]
+
+
+def has_any(node: onnx.NodeProto, traits: Trait) -> bool:
+    """Whether the operator of `node` has any of `traits`."""
+    return bool(traits_of(full_name(node.op_type, node.domain)) & traits)
 
 
 def nodes(case: Case) -> int:

@@ -17,11 +17,11 @@ from itertools import groupby
 import numpy as np
 import onnx
 from driftnet.model.constants import with_constants
-from driftnet.model.inspect import Case
+from driftnet.model.inspect import Case, computing, has_any
+from driftnet.model.operators import Trait
 from driftnet.model.verdict import Kind, Verdict
 from onnx import helper
 
-RANKED = ("Conv", "Pool", "Resize", "Upsample", "RNN", "GRU", "LSTM", "GridSample", "RoiAlign", "Col2Im", "Space")
 WORDS = 8
 """Words of an error message that count, its last ones: what a system says first of an error is which of its layers
 speak."""
@@ -56,9 +56,7 @@ def fine(coarse: str, case: Case) -> str:
     graph = case.proto.graph
     labels = node_labels(case)
     depths = _depths(graph)
-    order = sorted(
-        (i for i, node in enumerate(graph.node) if node.op_type != "Constant"), key=lambda i: (depths[i], labels[i])
-    )
+    order = sorted(computing(graph), key=lambda i: (depths[i], labels[i]))
     operators = ">".join(graph.node[i].op_type for i in order)
     return f"{coarse} | {operators} | {' '.join(labels[i] for i in order)}"
 
@@ -103,13 +101,13 @@ def node_labels(case: Case) -> list[str]:
     labels: list[str] = []
     made: dict[str, str] = {}
 
-    def operand(name: str, op_type: str) -> str:
+    def operand(name: str, node: onnx.NodeProto) -> str:
         if name in known:
-            return operand_class(known[name], op_type)
+            return operand_class(known[name], ranked=is_ranked(node))
         return made.get(name) or (name and "outer")
 
     for node in graph.node:
-        operands = ",".join(operand(name, node.op_type) for name in node.input)
+        operands = ",".join(operand(name, node) for name in node.input)
         labels.append(f"{node.op_type}{_joined(attribute_classes(node))}({operands})")
         for slot, name in enumerate(node.output):
             # The digest keeps the labels of deep graphs short.
@@ -117,16 +115,16 @@ def node_labels(case: Case) -> list[str]:
     return labels
 
 
-def is_ranked(op_type: str) -> bool:
+def is_ranked(node: onnx.NodeProto) -> bool:
     """Whether a tensor of another rank is something else to the operator: a 1-D for a 2-D convolution, say."""
-    return any(part in op_type for part in RANKED)
+    return has_any(node, Trait.SPATIAL | Trait.RECURRENT)
 
 
-def operand_class(x: np.ndarray, op_type: str) -> str:
-    """What counts of an operand of `op_type` that no node makes: floating point, signed, unsigned or bool (f, i, u, b);
-    the rank where it makes another operator; whether it is empty. Not: its width, its sizes, and whether it is an input
-    or a constant, which reduction leaves to what was smaller."""
-    return f"{x.dtype.kind}{np.ndim(x) if is_ranked(op_type) else ''}{'' if x.size else '[0]'}"
+def operand_class(x: np.ndarray, *, ranked: bool) -> str:
+    """What counts of an operand that no node makes: floating point, signed, unsigned or bool (f, i, u, b); the rank,
+    where its operator `is_ranked`; whether it is empty. Not: its width, its sizes, and whether it is an input or a
+    constant, which reduction leaves to what was smaller."""
+    return f"{x.dtype.kind}{np.ndim(x) if ranked else ''}{'' if x.size else '[0]'}"
 
 
 def attribute_classes(node: onnx.NodeProto) -> dict[str, str]:

@@ -16,7 +16,8 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.constants import Tensors
-from driftnet.model.inspect import Case, Feed, graph_inputs
+from driftnet.model.inspect import Case, Feed, computing, graph_inputs, has_any
+from driftnet.model.operators import Trait
 from onnx import helper, numpy_helper
 
 Record = Callable[[Case], Sequence[Tensors]]
@@ -56,13 +57,14 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
     Raises UnrecordedError where a cut edge or an output has no recorded value; ValueError when nothing is kept.
     """
     graph = case.proto.graph
-    operators = [i for i in keep if graph.node[i].op_type != "Constant"]
+    operators = set(keep).intersection(computing(graph))
     if not operators:
         raise ValueError("a submodel needs at least one node that is no Constant")
     read = {name for i in operators for name in reads(graph.node[i])}
-    constants = {i for i, node in enumerate(graph.node) if node.op_type == "Constant" and node.output[0] in read}
-    kept = [graph.node[i] for i in sorted(constants.union(operators))]
-    outputs = outputs or _exposed(graph, set(operators))
+    stated = set(range(len(graph.node))).difference(computing(graph))
+    constants = {i for i in stated if graph.node[i].output[0] in read}
+    kept = [graph.node[i] for i in sorted(constants | operators)]
+    outputs = outputs or _exposed(graph, operators)
 
     there = {name for node in kept for name in node.output}
     there.update(v.name for v in graph.input)
@@ -159,9 +161,8 @@ def ancestors(graph: onnx.GraphProto, names: Iterable[str]) -> set[int]:
 def constant_values(graph: onnx.GraphProto) -> set[str]:
     """The values that do not depend on what the graph is fed, nor on chance."""
     constant = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
-    random = ("RandomNormal", "RandomUniform", "Bernoulli", "Multinomial")
     for node in graph.node:
-        if constant.issuperset(reads(node)) and not node.op_type.startswith(random):
+        if constant.issuperset(reads(node)) and not has_any(node, Trait.RANDOM):
             constant.update(node.output)
     return constant
 

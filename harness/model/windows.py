@@ -12,18 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from driftnet.model.inspect import Case
+from driftnet.model.inspect import Case, computing, has_any
+from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, UnrecordedError, ancestors, constant_values, reads, submodel
 from driftnet.model.verdict import Verdict, Word
 
 LAYERS, NODES = 3, 8
-"""What a window holds at most: three layers that sum products, of which the running-error ball is narrow up to width
-576; and nodes with floating-point results, without DequantizeLinear."""
-
-SUMMING = frozenset(
-    {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "GRU", "LSTM", "RNN", "Attention", "Loop", "Scan", "If"}
-    | {"QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger", "DeformConv"}
-)
+"""What a window holds at most: three layers that sum products (or hold a body, which may), of which the running-error
+ball is narrow up to width 576; and nodes with floating-point results, without DequantizeLinear."""
 
 Unit = tuple[int, ...]
 """Nodes, by their indices, between which nothing is cut."""
@@ -51,7 +47,7 @@ def nodes_of(window: Iterable[Unit]) -> list[int]:
 def live_nodes(case: Case) -> list[int]:
     """Indices of the nodes that an output depends on, without Constant."""
     graph = case.proto.graph
-    return sorted(i for i in ancestors(graph, [v.name for v in graph.output]) if graph.node[i].op_type != "Constant")
+    return sorted(ancestors(graph, [v.name for v in graph.output]).intersection(computing(graph)))
 
 
 def split(case: Case, recorded: Recording) -> list[Window]:
@@ -156,8 +152,8 @@ def _units(case: Case, recorded: Recording) -> list[Unit]:
     for node in reversed(live):
         made = [name for name in graph.node[node].output if name]
         following = [reader for name in made for reader in readers.get(name, ())]
-        if graph.node[node].op_type == "QuantizeLinear":
-            joined = [reader for reader in following if graph.node[reader].op_type == "DequantizeLinear"]
+        if has_any(graph.node[node], Trait.QUANTIZES):
+            joined = [reader for reader in following if has_any(graph.node[reader], Trait.DEQUANTIZES)]
         elif all(name in known for name in made):
             joined = following[:1] if fixed.issuperset(made) or all(_serves(known[name]) for name in made) else []
         else:
@@ -185,9 +181,9 @@ def _producers(case: Case, makers: dict[str, int], unit: Unit) -> list[int]:
 
 def _fits(case: Case, recorded: Recording, units: Sequence[Unit]) -> bool:
     nodes = [case.proto.graph.node[i] for unit in units for i in unit]
-    computing = [n for n in nodes if n.op_type != "DequantizeLinear"]
+    computing = [n for n in nodes if not has_any(n, Trait.DEQUANTIZES)]
     floating = [n for n in computing if any(_is_float(recorded, name) for name in n.output)]
-    return len(floating) <= NODES and sum(n.op_type in SUMMING for n in nodes) <= LAYERS
+    return len(floating) <= NODES and sum(has_any(n, Trait.CONTRACTS | Trait.HAS_BODY) for n in nodes) <= LAYERS
 
 
 def _is_float(recorded: Recording, name: str) -> bool:
@@ -198,5 +194,5 @@ def _with_pairs(case: Case, window: Window, units: Sequence[Unit], home: dict[in
     """`window` and the Q/DQ pairs before it, which are fused into what reads them."""
     graph, makers = case.proto.graph, _makers(case)
     before = {m for unit in window for m in _producers(case, makers, unit) if m in home}
-    pairs = {units[home[m]] for m in before if graph.node[m].op_type == "DequantizeLinear"}
+    pairs = {units[home[m]] for m in before if has_any(graph.node[m], Trait.DEQUANTIZES)}
     return tuple(sorted(set(window) | {pair for pair in pairs if len(pair) == 2}))

@@ -136,7 +136,7 @@ def _without_first_axis(case: Case) -> Case | None:
     shapes += [(name, np.shape(x)) for feed in (*case.feeds, *case.calibration) for name, x in feed.items()]
     rank = max((len(shape) for _, shape in shapes), default=0)
     highest = {name for name, shape in shapes if len(shape) == rank}
-    ranked = any(is_ranked(node.op_type) for node in graph.node)
+    ranked = any(is_ranked(node) for node in graph.node)
     if rank < 2 or ranked or any(shape[0] != 1 for name, shape in shapes if name in highest):
         return None
     model = copied(case)

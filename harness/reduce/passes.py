@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 import onnx
 from driftnet.model.constants import Tensors, constant
-from driftnet.model.inspect import Case, graph_inputs
+from driftnet.model.inspect import Case, computing, graph_inputs
 from driftnet.model.submodel import Recording, UnrecordedError, bodies, rebuilt, submodel
 from driftnet.reduce.problem import Problem, shrink
 from driftnet.targets.recipe import simpler as simpler_recipes
@@ -23,7 +23,7 @@ def window(problem: Problem) -> None:
 
     Then try its two ends alone, which is what two nodes that fail together with others between them come down to.
     """
-    kept = operators(problem.case)
+    kept = computing(problem.case.proto.graph)
     attempt = _attempt_nodes(problem)
     end = bisect(len(kept), lambda n: attempt(kept[:n]))
     kept = kept[:end]
@@ -34,8 +34,8 @@ def window(problem: Problem) -> None:
 
 def fewer_nodes(problem: Problem) -> None:
     """ddmin over the nodes; whatever is dropped leaves its recorded outputs behind."""
-    if len(operators(problem.case)) > 1:
-        shrink(operators(problem.case), _attempt_nodes(problem), least=1)
+    if len(computing(problem.case.proto.graph)) > 1:
+        shrink(computing(problem.case.proto.graph), _attempt_nodes(problem), least=1)
 
 
 def fewer_outputs(problem: Problem) -> None:
@@ -63,7 +63,7 @@ def fewer_feeds(problem: Problem) -> None:
 
 def bypass(problem: Problem) -> None:
     """Let the readers of a node's output read one of its inputs of the same dtype and shape instead."""
-    for index in reversed(operators(problem.case)):
+    for index in reversed(computing(problem.case.proto.graph)):
         for candidate in _bypassed(problem, index):
             if problem.attempt(candidate):
                 bypass(problem)  # what went with the node stood before it, so the indices have moved
@@ -138,11 +138,6 @@ def simpler_recipe(problem: Problem) -> None:
     tried = True
     while tried:
         tried = any(problem.attempt(problem.case, r) for r in simpler_recipes(problem.target, problem.recipe))
-
-
-def operators(case: Case) -> list[int]:
-    """Indices of the nodes that are no Constant."""
-    return [i for i, node in enumerate(case.proto.graph.node) if node.op_type != "Constant"]
 
 
 def copied(case: Case) -> onnx.ModelProto:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 from driftnet.model.constants import Tensors
+from driftnet.model.inspect import has_any
+from driftnet.model.operators import Trait
 
 
 @dataclass(frozen=True, order=True)
@@ -75,11 +77,11 @@ def first_output(node: onnx.NodeProto) -> str:
 def ties(op: Operands, *, by_group: bool = False) -> Iterator[Tie]:
     """The sizes that an operator makes change by the same ratio."""
     kind = op.node.op_type
-    if kind in ("Conv", "ConvTranspose"):
+    if has_any(op.node, Trait.WEIGHTED) and has_any(op.node, Trait.SLIDES):
         yield from _convolution(op, by_group)
     elif kind in RULES:
         yield from RULES[kind](op)
-    elif kind.startswith(("Reduce", "Arg")) and not op.attribute("keepdims", 1):
+    elif has_any(op.node, Trait.REDUCES) and not op.attribute("keepdims", 1):
         yield from _subsequence(op)
     else:
         yield from _aligned(op)

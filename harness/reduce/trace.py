@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from driftnet.model.inspect import Case, graph_inputs
+from driftnet.model.inspect import Case, computing, graph_inputs
 from driftnet.model.submodel import Record, Recording, UnrecordedError, ancestors, reads, recording, submodel
 from driftnet.model.verdict import Verdict
-from driftnet.reduce.passes import bisect, operators
+from driftnet.reduce.passes import bisect
 
 LINEAR = 12
 """Up to this many nodes every tensor is examined in turn; in larger models the failing prefix is bisected first."""
@@ -33,7 +33,7 @@ def trace(case: Case, examine: Callable[[Case], Verdict], record: Record) -> Tra
     None when that is no part of the case, but the whole. Raises what `record` raises.
     """
     recorded = recording(case, record)
-    nodes = operators(case)
+    nodes = computing(case.proto.graph)
     last = len(nodes)
     if last > LINEAR:
         last = bisect(last, lambda n: _fails(case, nodes[:n], recorded, examine))

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from driftnet.model.operators import full_name, settings
 from driftnet.targets.interface import Feed, StageError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
@@ -23,19 +24,6 @@ UNIT_ROUNDOFF: dict[int, float] = {
     TensorProto.DOUBLE: 2.0**-24,
     TensorProto.FLOAT16: 2.0**-11,
 }
-# Operands from this position on are parameters: one ulp off may change a shape or a grid, which no rounding does.
-FIRST_PARAMETER = {
-    "Resize": 1,
-    "Upsample": 1,
-    "Range": 0,
-    "Dropout": 1,
-    "QuantizeLinear": 1,
-    "DequantizeLinear": 1,
-    "NonMaxSuppression": 2,
-    "OneHot": 1,
-}
-
-
 NUMPY_TYPES = frozenset(
     f"tensor({name})"
     for name in (
@@ -181,16 +169,17 @@ def _with_noise(model: ModelProto) -> tuple[ModelProto, dict[str, int]]:
 
 
 def _float_tensors(model: ModelProto) -> dict[str, int]:
-    """Tensor -> element type, for the float tensors of the main graph that are no mere parameters."""
+    """Tensor -> element type, for the float tensors of the main graph that are no mere settings of an operator."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     types = {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info, *graph.output)}
     types.update((t.name, t.data_type) for t in graph.initializer)
-    parameters = {
-        name for node in _all_nodes(graph) for name in node.input[FIRST_PARAMETER.get(node.op_type, 1 << 30) :]
+    fixed = {  # one ulp off may change a shape or a grid, which no rounding does
+        name
+        for node in _all_nodes(graph)
+        for k, name in enumerate(node.input)
+        if k in settings(full_name(node.op_type, node.domain))
     }
-    return {
-        name: element for name, element in types.items() if name and element in UNIT_ROUNDOFF and name not in parameters
-    }
+    return {name: element for name, element in types.items() if element in UNIT_ROUNDOFF and name not in {"", *fixed}}
 
 
 def _all_nodes(graph: GraphProto) -> Iterator[NodeProto]:

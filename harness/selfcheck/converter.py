@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from driftnet.model.operators import RECURRENT, Trait, having
 from driftnet.selfcheck import mutant
 from driftnet.selfcheck.mutant import Mutant, plant
 from driftnet.selfcheck.site import Site, each, sites
@@ -13,7 +14,7 @@ from onnx import ModelProto, TensorProto, numpy_helper
 
 preload = mutant.preload
 
-CONVOLUTIONS = ("Conv", "ConvTranspose")
+CONVOLUTIONS = sorted(having(Trait.WEIGHTED | Trait.SLIDES))
 
 
 def on(*op_types: str, focus: tuple[str, ...] = (), **options: Any) -> Callable[[Callable[[Site], None]], Mutant]:
@@ -232,7 +233,7 @@ def toggled_linear_before_reset(at: Site) -> None:
     at.put(linear_before_reset=1 - at.get("linear_before_reset", 0))
 
 
-@on("GRU", "LSTM", "RNN")
+@on(*sorted(RECURRENT))
 def other_direction(at: Site) -> None:
     """A recurrent layer runs through its sequence the other way."""
     if (direction := at.get("direction", "forward")) != "bidirectional":
@@ -254,7 +255,7 @@ def lost_peepholes(at: Site) -> None:
     at.drop(7)
 
 
-@on("GRU", "LSTM", "RNN", focus=("GRU", "LSTM", "RNN", "multi-input-gru"))
+@on(*sorted(RECURRENT), focus=(*sorted(RECURRENT), "multi-input-gru"))
 def lost_initial_state(at: Site) -> None:
     """A recurrent layer starts from zero whatever it is given."""
     at.drop(5)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from driftnet.model import operators
 from driftnet.selfcheck import mutant
 from driftnet.selfcheck.mutant import MNN_ONLY, ORT, Mutant, plant
 from driftnet.selfcheck.site import Site, constant, sites
@@ -19,10 +20,11 @@ from onnx import ModelProto, numpy_helper
 
 preload = mutant.preload
 
-WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+WEIGHTED = sorted(operators.WEIGHTED)
+# Of each family that is quantized, those that both quantizers are known to treat.
 QUANTIZED = (*WEIGHTED, "Relu", "MaxPool", "AveragePool", "Clip", "Resize", "Transpose")
+# They all begin with the codes, the scale and the zero point of an activation.
 TAKES_CODES = ("DequantizeLinear", "QLinearAdd", "QLinearConv", "QLinearMatMul", "QGemm")
-"""operators whose first three operands are codes, scale and zero point of an activation"""
 
 
 @dataclass(frozen=True)

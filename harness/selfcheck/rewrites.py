@@ -10,7 +10,9 @@ from onnx import NodeProto, TensorProto
 
 preload = mutant.preload
 
+# Those that networks feed with one number a channel.
 BROADCASTING = ("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub")
+# Those that converters fuse into the layer before.
 ACTIVATIONS = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
 
 

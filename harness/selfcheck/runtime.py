@@ -11,6 +11,7 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+from driftnet.model import operators
 from driftnet.selfcheck import mutant
 from driftnet.selfcheck.mutant import BOTH, ORT, Mutant, Outputs, plant
 from driftnet.selfcheck.site import Site, sites
@@ -19,8 +20,9 @@ from onnx import ModelProto
 
 preload = mutant.preload
 
+# A bug of the whole runtime is looked for where most is computed.
 ANYTHING = ("Conv", "Gemm", "MatMul", "residual-block", "Add", "Relu", "GRU", "Softmax", "Resize")
-WEIGHTED = ("Conv", "ConvTranspose", "Gemm", "MatMul")
+WEIGHTED = sorted(operators.WEIGHTED)
 UNFUSED = {"quantize": "static", "format": "QDQ", "optimization": "off"}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from driftnet.model.constants import stored_tensors
 from driftnet.model.inspect import all_nodes
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 
@@ -139,13 +140,7 @@ def constant(model: ModelProto, name: str) -> np.ndarray | None:
 
 
 def _tensor(model: ModelProto, name: str) -> TensorProto | None:
-    made = [
-        node.attribute[0].t
-        for node in model.graph.node
-        if node.op_type == "Constant" and node.output[0] == name and node.attribute[0].HasField("t")
-    ]
-    held = [tensor for tensor in model.graph.initializer if tensor.name == name]
-    return next(iter((*held, *made)), None)
+    return next((tensor for stored, tensor in stored_tensors(model.graph) if stored == name), None)
 
 
 def each(*op_types: str) -> Callable[[Callable[[Site], None]], Callable[[ModelProto], None]]:

@@ -193,6 +193,17 @@ TABLE = {"table": np.zeros((50, 3), np.float32)}
             0,
             49,
         ),
+        (
+            [
+                helper.make_node("Max", ["ids", "ids"], ["most"]),
+                helper.make_node("ReverseSequence", ["most", "lengths"], ["reversed"]),
+                helper.make_node("GatherND", ["reversed", "places"], ["indices"]),
+                helper.make_node("Gather", ["table", "indices"], ["y"]),
+            ],
+            TABLE,
+            0,
+            49,
+        ),
         ([helper.make_node("GatherElements", ["x", "ids"], ["y"], axis=2)], {}, 0, 3),
         (
             [helper.make_node("OneHot", ["ids", "depth", "values"], ["y"])],

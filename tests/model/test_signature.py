@@ -115,6 +115,15 @@ def test_fine_tells_dtypes_apart_but_not_inputs_from_constants():
     assert fine("c", relu(np.int32)) == fine("c", relu(np.int32))
 
 
+def test_fine_tells_ranks_apart_where_they_make_another_operator():
+    def unpooled(rank: int) -> str:
+        x, indices = np.ones([1] * rank, np.float32), np.zeros([1] * rank, np.int64)
+        node = helper.make_node("MaxUnpool", ["x", "i"], ["y"], kernel_shape=[1] * (rank - 2))
+        return fine("c", tools.make_case([node], {"x": x, "i": indices}, ["y"]))
+
+    assert len({unpooled(rank) for rank in (3, 4, 5)}) == 3
+
+
 def test_the_slug_says_target_stage_kind_and_operators():
     signature = Signature("mnn/execute/wrong-values", fine("mnn/execute/wrong-values", conv_add()))
     assert slug(signature) == "mnn_execute_wrong-values_conv-add"

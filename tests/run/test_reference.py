@@ -119,6 +119,16 @@ def test_noise_leaves_parameters_of_shapes_alone(reference):
     assert {sample[0]["y"].shape for sample in reference.sample(case, 20)} == {(1, 1, 10, 21)}
 
 
+def test_noise_leaves_the_grids_of_codes_alone(reference):
+    x, w = (np.arange(4, dtype=np.uint8).reshape(2, 2) for _ in range(2))
+    operands = ["x", "s", "z", "w", "s", "z", "t", "z"]
+    scales = {"s": np.float32(1), "t": np.float32(2), "z": np.uint8(0), "w": w}  # products at 6.5, 1.5 ... steps
+    node = helper.make_node("QLinearMatMul", operands, ["y"])
+    constants = {name: np.asarray(value) for name, value in scales.items()}
+    case = models.case([node], {"x": x}, constants, outputs=[("y", helper.TensorProto.UINT8, (2, 2))])
+    assert len({sample[0]["y"].tobytes() for sample in reference.sample(case, 20)}) == 1, "codes differ"
+
+
 def test_noise_reaches_subgraphs(reference):
     then = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "then", [], [_float("t", (3,))])
     other = helper.make_graph([helper.make_node("Abs", ["x"], ["e"])], "else", [], [_float("e", (3,))])
