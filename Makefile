@@ -32,7 +32,7 @@ zoo: $(READY)
 # Slower than `make test`: every line of every process is counted, those of the sandbox included.
 coverage: $(READY)
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n auto tests $(ARGS)
+	$(BIN)/coverage run -m pytest -n auto -m 'not network and not zoo and not timing' tests $(ARGS)
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report
 

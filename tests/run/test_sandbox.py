@@ -459,6 +459,7 @@ def test_a_killed_template_is_replaced(zygote: Zygote, worker: Worker) -> None:
     assert_works(other)
 
 
+@pytest.mark.timing
 def test_the_cpu_time_of_workers_is_counted_while_they_run_and_afterwards() -> None:
     def reaped() -> float:
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)

@@ -22,6 +22,7 @@ from driftnet.run.sandbox.inside import children
 from driftnet.targets import interface
 
 LOG_BYTES = 64 * 1024
+MEASURING = "COVERAGE_PROCESS_CONFIG"  # the variable by which coverage.py (`make coverage`) reaches child processes
 _LOG_MOST = 16 * 1024 * 1024
 _TICK_MS = 20.0  # how often a busy worker's memory is looked at: 30 us each
 # What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
@@ -162,6 +163,9 @@ class Worker:
         process, self._process = self._process, None
         if process is not None:
             try:
+                if MEASURING in os.environ:  # what it ran is written when it ends by itself, and lost when it is killed
+                    process.pipe.shutdown(socket.SHUT_RDWR)
+                    process.ended(within=2.0)
                 self._reap(process)
             finally:
                 process.close()

@@ -20,13 +20,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from driftnet.run.sandbox.worker import Exit, Limits, Process, Reply, Worker
+from driftnet.run.sandbox.worker import MEASURING, Exit, Limits, Process, Reply, Worker
 from driftnet.util.errors import UserError
 
 __all__ = ["Limits", "Reply", "Worker", "Zygote"]
 
 # No other variable of ours reaches a system under test: a CI job's environment holds its secrets.
-ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ")
+ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ", MEASURING)
 FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
 ANSWER_SECONDS = 60.0
 BOOT = (
