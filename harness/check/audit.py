@@ -22,10 +22,11 @@ from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import survey
-from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
+from driftnet.oracle.artifact.verified.calibration import Calibration, ranges_of
+from driftnet.oracle.artifact.verified.comparison import Problem
+from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import difference, nodes_as_written, saturates
-from driftnet.oracle.artifact.verified.format import OPAQUE, QUANTISED
-from driftnet.oracle.artifact.verified.ranges import Calibration, ranges_of
+from driftnet.oracle.artifact.verified.operators import OPAQUE, QUANTIZED
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
 from driftnet.oracle.ball_arithmetic.ball import Ball
@@ -177,7 +178,7 @@ def _type(value: onnx.ValueInfoProto) -> str:
 
 def _quantized(model: onnx.ModelProto) -> bool:
     names = {full_name(node.op_type, node.domain) for node in all_nodes(model.graph)}
-    return not names.isdisjoint(QUANTISED | OPAQUE)
+    return not names.isdisjoint(QUANTIZED | OPAQUE)
 
 
 def _optimized(
@@ -256,7 +257,7 @@ def _window(window: Case, engine: Installed, runner: Runner) -> Look:
             if any(isinstance(ball := allowed.get(name), Ball) and is_ill(ball) for name in wrong):
                 excuse = " and ".join(sorted(rules))
             continue
-        if saturates(artifact := read_artifact(graph), Numbers(artifact, strict)):
+        if saturates(Numbers(read_artifact(graph), strict)):
             return Look(rule=saturation.RULE)
         lenient = _differences(graph, evaluate(graph, feed, lenient=True).balls, outputs)
         name, problem = next(((name, lenient[name]) for name in wrong if lenient.get(name)), (next(iter(wrong)), None))

@@ -9,8 +9,9 @@ import onnx
 from driftnet.model import graph as graphs
 from driftnet.model.graph import Values
 from driftnet.model.inspect import Case, Feed
-from driftnet.oracle.artifact.verified.range_outliers import Range, moved_from
-from driftnet.oracle.artifact.verified.ranges import ranges_of, stated_ranges
+from driftnet.oracle.artifact.verified.calibration import Range, ranges_of
+from driftnet.oracle.artifact.verified.range_outliers import moved_from
+from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.run.runner import Runner
 
 SHARES = tuple(2.0**-k for k in range(6))

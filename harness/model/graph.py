@@ -53,6 +53,10 @@ class Graph:
     def producers(self) -> Mapping[str, Node]:
         return {name: node for node in self.nodes for name in node.outputs if name}
 
+    def readers(self, name: str) -> list[Node]:
+        """The nodes that read tensor `name`, in their subgraphs too."""
+        return [node for node in self.nodes if name in (*node.inputs, *captured(node))]
+
     def ancestors(self, *outputs: str) -> list[Node]:
         """The nodes that any of `outputs` depends on, through subgraphs too, in topological order."""
         needed, found = set(outputs), []

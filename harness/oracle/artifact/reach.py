@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from driftnet.model.graph import Graph, Node, captured
-from driftnet.oracle.artifact.verified.format import CONTRIB, QUANTISED
-from driftnet.oracle.artifact.verified.tier import kept_by
+from driftnet.model.operators import CONTRIB
+from driftnet.oracle.artifact.verified.operators import QUANTIZED
+from driftnet.oracle.artifact.verified.reader import kept_by
 from driftnet.oracle.question.question import Question
 
 
@@ -34,4 +35,4 @@ def _quantized(artifact: Graph, model: Graph) -> Iterator[str]:
 
 
 def _quantizes(node: Node) -> bool:
-    return node.op in QUANTISED or node.op.startswith(CONTRIB)
+    return node.op in QUANTIZED or node.op.startswith(CONTRIB)

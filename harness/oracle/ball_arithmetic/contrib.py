@@ -15,7 +15,7 @@ import numpy as np
 from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, format_of, is_float, value, widened
 from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, product_and_sum, products
-from driftnet.oracle.ball_arithmetic.operands import moved, operand
+from driftnet.oracle.ball_arithmetic.operands import array, moved, operand
 from driftnet.oracle.ball_arithmetic.quantized import (
     FLOAT,
     accumulated,
@@ -191,15 +191,25 @@ def matmul_nbits(node: Node, operands: Operands, context: Context) -> Results:
     if attribute(node, "accuracy_level", 0) == 4 or operand(operands, 4) is not None:
         raise Undecided("an operand that is quantized on the way, or blocks in another order")
     n, k, block = (int(node.attributes[name]) for name in ("N", "K", "block_size"))
-    bits, blocks = int(attribute(node, "bits", 4)), -(-k // block)
-    x, steps, given = operands[0], value(operands[2]).reshape(n, blocks, 1), operand(operands, 3)
-    numbers = _unpacked(value(operands[1]).reshape(n, blocks, -1), bits)[..., :block]
-    zero = np.asarray(2.0 ** (bits - 1))
-    if given is not None:
-        zero = value(given).reshape(n, -1)
-        zero = (_unpacked(zero, bits) if zero.dtype == np.uint8 else zero)[:, :blocks, None]
-    weights = ((numbers - zero.astype(np.float64)) * steps.astype(np.float64)).reshape(n, -1)[:, :k]
-    return [products(np.matmul, x, Ball(weights.T, None, x.dtype), k).plus(operand(operands, 5)).ball(x.dtype)]
+    given = value(operands[1]), value(operands[2]), array(operands, 3)
+    codes_, origin, steps = unpacked_weights(*given, (n, k), int(attribute(node, "bits", 4)), block)
+    weights, x = Ball(((codes_ - origin) * steps).T, None, operands[0].dtype), operands[0]
+    return [products(np.matmul, x, weights, k).plus(operand(operands, 5)).ball(x.dtype)]
+
+
+def unpacked_weights(
+    packed: np.ndarray, scale: np.ndarray, zero: np.ndarray | None, shape: tuple[int, int], bits: int, block: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(codes, zero points, scales) of the weights of a MatMulNBits, each of `shape` (N, K) in float64; zero may be
+    None."""
+    n, k = shape
+    blocks = -(-k // block)
+    codes_ = _unpacked(packed.reshape(n, blocks, -1), bits)[..., :block].reshape(n, -1)[:, :k]
+    origin = np.full((n, blocks), 2.0 ** (bits - 1))
+    if zero is not None:
+        origin = (_unpacked(zero.reshape(n, -1), bits) if zero.dtype == np.uint8 else zero.reshape(n, -1))[:, :blocks]
+    wide = [np.repeat(x.reshape(n, blocks).astype(np.float64), block, axis=1)[:, :k] for x in (origin, scale)]
+    return codes_.astype(np.float64), wide[0], wide[1]
 
 
 @rule("com.microsoft.GatherBlockQuantized")

@@ -7,7 +7,7 @@ Adding a tier is adding a file with such a function and naming it in `judge`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -56,6 +56,13 @@ class Question:
     def records(self) -> tuple[Values, ...]:
         """Every tensor of the main graph, one mapping a feed."""
         return self.reference.record(self.case)
+
+    @cached_property
+    def calibrated(self) -> tuple[Values, ...]:
+        """The same of the feeds that a quantizer calibrates on."""
+        if not self.case.calibration:
+            return self.records
+        return self.reference.record(replace(self.case, feeds=self.case.calibration, calibration=()))
 
     @cached_property
     def places(self) -> list[Place]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from driftnet.model.graph import Values
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.artifact_trace import read
@@ -73,9 +71,6 @@ def vanished(question: Question) -> frozenset[str]:
 
 def _calibrated(question: Question) -> Mapping[str, Sequence[np.ndarray]]:
     """Every float tensor that is computed or fed, in each calibration sample."""
-    case = question.case
-    records: Sequence[Values] = question.records
-    if case.calibration:
-        records = question.reference.record(dataclasses.replace(case, feeds=case.calibration, calibration=()))
-    names = [name for name, x in records[0].items() if x.dtype.kind == "f" and name not in question.graph.constants]
+    records, constants = question.calibrated, question.graph.constants
+    names = [name for name, x in records[0].items() if x.dtype.kind == "f" and name not in constants]
     return {name: [record[name] for record in records if name in record] for name in names}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from driftnet.model import graph as graphs
-from driftnet.oracle.artifact.verified.ranges import Calibration
+from driftnet.oracle.artifact.verified.calibration import Calibration
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.ball import exact
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate

@@ -5,9 +5,9 @@ import pytest
 from driftnet.check.synthetic_inputs import made_to_fit
 from driftnet.model import graph as graphs
 from driftnet.model.graph import Node
+from driftnet.oracle.artifact.verified.calibration import Calibration
 from driftnet.oracle.artifact.verified.format import Format, Rounding
 from driftnet.oracle.artifact.verified.range_outliers import Proportion, outliers
-from driftnet.oracle.artifact.verified.ranges import Calibration
 from driftnet.run.runner import Runner
 from onnx import TensorProto
 

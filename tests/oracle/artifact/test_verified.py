@@ -12,9 +12,9 @@ from driftnet.model.case import Case
 from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.verified import tier as artifact
+from driftnet.oracle.artifact.verified.calibration import Calibration
 from driftnet.oracle.artifact.verified.execution import execution
-from driftnet.oracle.artifact.verified.folding import Folding, fold
-from driftnet.oracle.artifact.verified.ranges import Calibration
+from driftnet.oracle.artifact.verified.folding import fold
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
@@ -418,7 +418,7 @@ def test_a_batch_normalization_may_be_folded_into_weights():
 def test_folding_into_a_grouped_transposed_convolution_goes_by_group():
     weights, gain = RNG.normal(size=(4, 2, 1)), np.float32([1, 2, 3, 4])
     node = Node("ConvTranspose", ("x", "w"), ("h",), {"group": 2})
-    folded = fold(node, {1: weights}, [Folding(Node("Mul", ("h", "g"), ("y",), {}), {"g": gain[:, None]})])
+    folded = fold(node, {1: weights}, [Node("Mul", ("h", "g"), ("y",), {})], {"g": gain[:, None]})
     expected = weights * np.array([[1, 2], [1, 2], [3, 4], [3, 4]])[:, :, None]
     np.testing.assert_allclose(folded[1], expected, err_msg="inputs of the second group make outputs 2 and 3")
 

@@ -9,66 +9,60 @@ moved, they are wrong.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import numpy as np
-from driftnet.model.graph import Graph
 from driftnet.model.operators import WEIGHTED
-from driftnet.oracle.artifact.verified.dequantized import Numbers
+from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
 from driftnet.oracle.artifact.verified.folding import output_axis
-from driftnet.oracle.artifact.verified.format import MOVEMENT, Artifact, Format, Use
-from driftnet.oracle.artifact.verified.match import How, Matching, Pair
+from driftnet.oracle.artifact.verified.format import Artifact, Format, Use
+from driftnet.oracle.artifact.verified.operators import MOVEMENT
 from driftnet.oracle.ball_arithmetic.ball import Undecided
 from driftnet.oracle.tolerances.table import CORRECTED_BIASES
 
 
-def corrected(
-    model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers, wrong: Collection[str]
-) -> frozenset[str]:
+def corrected(c: Comparison, wrong: Collection[str]) -> frozenset[str]:
     """Those of the constants `wrong` that are biases, moved by no more than correction may move them."""
-    biases = dict(_biases(model, constants, matching, numbers))
+    biases = dict(_biases(c))
     moved = biases.keys() & set(wrong)
     if len(moved) < max(2, CORRECTED_BIASES * len(biases)):
         return frozenset()
     return frozenset(name for name in moved if biases[name])
 
 
-def _biases(
-    model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers
-) -> Iterator[tuple[str, bool]]:
+def _biases(c: Comparison) -> Iterator[tuple[str, bool]]:
     """The biases of linear operators by name, and whether correction explains what the artifact has there."""
-    pairs = {name: pair for pair in matching.pairs for name in pair.node.outputs if pair.how is How.SAME}
+    pairs = {name: pair for pair in c.pairs for name in pair.node.outputs if pair.how is How.SAME}
     for pair in pairs.values():
         if pair.node.op in WEIGHTED:
             linear, position = pair, 2
         else:
-            position = next((k for k, name in enumerate(pair.node.inputs) if name in constants), 2)
+            position = next((k for k, name in enumerate(pair.node.inputs) if name in c.constants), 2)
             other = pairs.get(pair.node.input(1 - position)) if pair.node.op == "Add" and position < 2 else None
             if other is None or other.node.op != "MatMul":
                 continue
             linear = other
-        name = pair.node.input(position)
-        use = pair.operands[position] if position < len(pair.operands) else None
-        if name not in constants or linear.node.input(1) not in constants or use is None:
+        name, use = pair.node.input(position), pair.operand(position)
+        if name not in c.constants or linear.node.input(1) not in c.constants or use is None:
             continue
         try:
             with np.errstate(invalid="ignore"):  # of infinity
-                error = np.abs(numbers.real(use).numbers.ravel() - constants[name].astype(np.float64).ravel())
-            yield name, bool((error <= _most(linear, constants, numbers)).all())
+                error = np.abs(c.numbers.real(use).numbers.ravel() - c.constants[name].astype(np.float64).ravel())
+            yield name, bool((error <= _most(c, linear)).all())
         except (Undecided, ValueError):
             yield name, False
 
 
-def _most(linear: Pair, constants: Mapping[str, np.ndarray], numbers: Numbers) -> np.ndarray:
+def _most(c: Comparison, linear: Pair) -> np.ndarray:
     """By how much correction may move the bias behind a linear operator, one number an output channel."""
     x, w = (_present(use) for use in linear.operands[:2])
-    wanted = constants[linear.node.inputs[1]].astype(np.float64)
-    found = numbers.real(w).numbers
+    wanted = c.constants[linear.node.inputs[1]].astype(np.float64)
+    found = c.numbers.real(w).numbers
     channel, _ = output_axis(linear.node, wanted)
     rest = tuple(k for k in range(wanted.ndim) if k != channel)
-    format = _format(numbers.artifact, x.tensor)
-    half = float(np.max(numbers.scale(format))) / 2 if format else 0.0
-    largest = float(np.abs(numbers.real(x).numbers).max(initial=0.0))
+    format = _format(c.artifact, x.tensor)
+    half = float(np.max(c.numbers.scale(format))) / 2 if format else 0.0
+    largest = float(np.abs(c.numbers.real(x).numbers).max(initial=0.0))
     return np.asarray(np.abs(found - wanted).sum(rest) * largest + np.abs(wanted).sum(rest) * half)
 
 
@@ -78,7 +72,7 @@ def _format(artifact: Artifact, tensor: str) -> Format | None:
         maker = artifact.graph.producers.get(tensor)
         if maker is None or maker.op not in MOVEMENT:
             return None
-        tensor = maker.inputs[0]
+        tensor = maker.input(0)
     return artifact.formats[tensor]
 
 

@@ -6,61 +6,59 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from driftnet.model.graph import Node
-from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
-from driftnet.oracle.artifact.verified.format import Format, Use
+from driftnet.oracle.artifact.verified.comparison import Comparison, Problem, problem_of
+from driftnet.oracle.artifact.verified.constants import Held
+from driftnet.oracle.artifact.verified.dequantized import Numbers
+from driftnet.oracle.ball_arithmetic.ball import Undecided
 from driftnet.oracle.ball_arithmetic.quantized import code_range
 from driftnet.oracle.tolerances.table import CODES_USED, LEAST_RANGE, LEAST_SCALE, SEVEN_BITS, UNUSUAL_USE
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The share of the codes that the weights of one scale use; of the constant `name` of `node`, of so many bytes."""
+    """The share of the codes, of so many bytes, that the weights of one scale of a constant use."""
 
     share: float
-    tensor: str
-    name: str
-    node: Node
+    held: Held
     bytes: int
 
 
-def usages(numbers: Numbers, use: Use, name: str, node: Node) -> Iterator[Usage]:
-    """One for each scale of quantized weights; none where they are 0. Raises Undecided where they are not known."""
-    ball = numbers.ball(numbers.artifact.codes_of(use.tensor))
-    if use.format is None or use.format.block or use.format.packed or ball.dtype.kind not in "iu":
-        return
-    codes = ball.numbers - numbers.zero_point(use.format, ball.shape)
-    scale = numbers.spread_scale(use.format, ball.shape)
-    axes = tuple(k for k in range(codes.ndim) if scale.ndim == 0 or scale.shape[k] == 1)
-    low, high = codes.min(axes, initial=0), codes.max(axes, initial=0)
-    least, most = code_range(ball.dtype)
-    span = np.maximum(high - low, 2 * np.maximum(high, -low) if _is_symmetric(numbers, use.format, ball.dtype) else 0)
-    steps = np.broadcast_to(np.ravel(scale), span.size)
-    wide = ((most - least) * steps > LEAST_RANGE) & (steps > LEAST_SCALE * steps.max(initial=0))
-    for x in np.ravel(span)[wide]:
-        if x > 0:
-            yield Usage(float(x) / (most - least), use.tensor, name, node, ball.dtype.itemsize)
-
-
-def wasted(used: Sequence[Usage], span: int | None) -> Iterator[Problem]:
-    """The problems with codes that right weights leave out. span: highest less lowest code, where that is known."""
+def wasted(c: Comparison, constants: Sequence[Held]) -> Iterator[Problem]:
+    """The problems with codes that right constants leave out, of those whose scales come from their own range."""
+    used = [usage for held in constants for usage in _usages(c.numbers, held)]
     usual = float(np.median([usage.share for usage in used] or [0]))
     said: set[str] = set()
     for usage in used:
-        share, node = usage.share, usage.node
-        least = UNUSUAL_USE * usual if span is None else CODES_USED * span / 255
-        if span is None and abs(share - SEVEN_BITS) < 1 / 255:
+        share, held = usage.share, usage.held
+        least = UNUSUAL_USE * usual if c.span is None else CODES_USED * c.span / 255
+        if c.span is None and abs(share - SEVEN_BITS) < 1 / 255:
             continue
-        if share < least and usage.tensor not in said and usage.bytes == 1:
-            said.add(usage.tensor)
+        if share < least and held.use.tensor not in said and usage.bytes == 1:
+            said.add(held.use.tensor)
             message = (
-                f"{usage.name!r} of {node.op} uses {share:.0%} of its codes where {max(usual, least):.0%} are usual: "
-                "its scale is too big"
+                f"{held.name!r} of {held.node.op} uses {share:.0%} of its codes where {max(usual, least):.0%} are "
+                "usual: its scale is too big"
             )
-            yield Problem("parameter", usage.name, share, least, message, (node.name or node.outputs[0], node.op))
+            yield problem_of(held.node, "parameter", share, least, message, where=held.name)
 
 
-def _is_symmetric(numbers: Numbers, format: Format, dtype: np.dtype) -> bool:
-    zero = numbers.zero_point(format, (1, 1))
-    midpoint = 0 if np.iinfo(dtype).min < 0 else 128
-    return bool((zero == midpoint).all())
+def _usages(numbers: Numbers, held: Held) -> list[Usage]:
+    """One for each scale of a quantized constant; none where it is 0, or its codes are not known."""
+    format = held.use.format
+    try:
+        ball = numbers.ball(numbers.artifact.codes_of(held.use.tensor))
+        if format is None or format.block or format.packed or ball.dtype.kind not in "iu":
+            return []
+        zero, scale = numbers.zero_point(format, ball.shape), numbers.spread_scale(format, ball.shape)
+        symmetric = (numbers.zero_point(format, (1, 1)) == (0 if np.iinfo(ball.dtype).min < 0 else 128)).all()
+    except Undecided:
+        return []
+    codes = ball.numbers - zero
+    axes = tuple(k for k in range(codes.ndim) if scale.ndim == 0 or scale.shape[k] == 1)
+    low, high = codes.min(axes, initial=0), codes.max(axes, initial=0)
+    least, most = code_range(ball.dtype)
+    span = np.maximum(high - low, 2 * np.maximum(high, -low) if symmetric else 0)
+    steps = np.broadcast_to(np.ravel(scale), span.size)
+    wide = ((most - least) * steps > LEAST_RANGE) & (steps > LEAST_SCALE * steps.max(initial=0))
+    shares = np.ravel(span)[wide] / (most - least)
+    return [Usage(float(share), held, ball.dtype.itemsize) for share in shares if share > 0]

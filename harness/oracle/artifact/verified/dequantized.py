@@ -1,48 +1,23 @@
-"""The real numbers that tensors of a quantized model stand for, and how a problem with them is told."""
+"""The real numbers that tensors of a quantized model stand for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.artifact.verified.format import MOVEMENT, Artifact, Format, Use, spread
+from driftnet.oracle.artifact.verified.format import Artifact, Format, Use
+from driftnet.oracle.artifact.verified.names import spellings
+from driftnet.oracle.artifact.verified.operators import MOVEMENT, QUANTIZE
 from driftnet.oracle.ball_arithmetic.ball import NARROW, Ball, Undecided, exact, format_of, is_float, value, widened
+from driftnet.oracle.ball_arithmetic.contrib import unpacked_weights
+from driftnet.oracle.ball_arithmetic.evaluate import UNFORESEEN
 from driftnet.oracle.ball_arithmetic.operands import moved
-from driftnet.oracle.ball_arithmetic.quantized import code_range
+from driftnet.oracle.ball_arithmetic.quantized import FLOAT, along, code_range
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
-
-COPY = "/duplicated"
-PREFIXES = ("", "InsertedPrecisionFreeCast_")
-SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
-"""what quantizers, and optimizers before them, add to the name of a tensor"""
-FLOAT = np.dtype(np.float32)
-
-
-def spellings(name: str) -> Iterator[str]:
-    """What tensor `name` of a float model may be called in an artifact, the likeliest first."""
-    return (start + name + end for start in PREFIXES for end in SUFFIXES)
-
-
-@dataclass(frozen=True)
-class Problem:
-    """Something wrong with an artifact.
-
-    question  "execution", "topology" or "parameter";   where  the tensor, node or parameter
-    error, bound   how far off, and what was allowed, in the unit of the message
-    culprit   (name, operator) of the node it belongs to;   mild  within one quantization step
-    """
-
-    question: str
-    where: str
-    error: float
-    bound: float
-    message: str
-    culprit: tuple[str, str] = ("", "")
-    mild: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,13 +57,13 @@ class Numbers:
 
     def spread_scale(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
         """The scales in a shape that broadcasts to that of the integers."""
-        return spread(self.scale(format), format, shape)
+        return _spread(self.scale(format), format, shape)
 
     def zero_point(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
         """The zero points, in a shape that broadcasts to that of the integers."""
         if not format.zero_point:
             return np.zeros(())
-        return spread(self.ball(format.zero_point).numbers, format, shape)
+        return _spread(self.ball(format.zero_point).numbers, format, shape)
 
     def unpacked(self, use: Use) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """(codes, zero points, scales) of the weights of a MatMulNBits, each [K, N]."""
@@ -96,17 +71,12 @@ class Numbers:
         if format is None or format.packed is None:
             raise Undecided(f"{use.tensor!r} is not packed")
         bits, rows, columns = format.packed
-        blocks = -(-rows // format.block)
-        scale = value(self.ball(format.scale)).astype(np.float64).reshape(columns, blocks)
-        zero = np.full((columns, blocks), 2.0 ** (bits - 1))
-        if format.zero_point:
-            stored = value(self.ball(format.zero_point))
-            zero = _bits(stored.reshape(columns, -1), bits)[:, :blocks] if stored.dtype == np.uint8 else stored
-        codes = _bits(value(self.ball(use.tensor)).reshape(columns, -1), bits)
-        wide = [np.repeat(x.reshape(columns, blocks), format.block, axis=1)[:, :rows].T for x in (zero, scale)]
-        return codes[:, :rows].T, wide[0], wide[1]
+        packed, scale = (value(self.ball(name)) for name in (use.tensor, format.scale))
+        zero = value(self.ball(format.zero_point)) if format.zero_point else None
+        codes, zero, scale = unpacked_weights(packed, scale, zero, (columns, rows), bits, format.block)
+        return codes.T, zero.T, scale.T
 
-    def limits(self, format: Format) -> tuple[np.ndarray, np.ndarray]:
+    def limits(self, format: Format) -> tuple[float, float]:
         """The ends of a range, of one scale for the whole tensor."""
         dtype = self.ball(format.zero_point).dtype if format.zero_point else np.dtype(np.uint8)
         scale, zero = self.scale(format), self.zero_point(format, (1,))
@@ -114,7 +84,7 @@ class Numbers:
             raise Undecided("a range for each channel")
         low, high = code_range(dtype)
         with np.errstate(invalid="ignore"):  # a scale may be infinite
-            return np.ravel((low - zero) * scale), np.ravel((high - zero) * scale)
+            return float(np.ravel((low - zero) * scale)[0]), float(np.ravel((high - zero) * scale)[0])
 
     def step(self, tensor: str) -> np.ndarray | None:
         """The distance of neighbouring values for each element of a constant, summed where it is rounded several times;
@@ -130,13 +100,13 @@ class Numbers:
             ball = self.ball(written)
             steps = _spacing(ball, format.block > 0) * np.abs(self.spread_scale(format, ball.shape))
             maker = self.artifact.graph.producers.get(written)
-            if maker and maker.op == "QuantizeLinear" and (before := self.step(maker.inputs[0])) is not None:
+            if maker and maker.op in QUANTIZE and (before := self.step(maker.inputs[0])) is not None:
                 steps = steps + before  # what an optimizer rounded, and the quantizer again
             return _flip(steps) if format.flipped else steps
         node = self.artifact.graph.producers.get(tensor)
         if node is None or node.op not in MOVEMENT or node.op == "MaxPool":
             return None
-        step = self.step(node.inputs[0])
+        step = self.step(node.input(0))
         if step is None:
             return None
         rest = [self.ball(name) if name else None for name in node.inputs[1:]]
@@ -188,10 +158,13 @@ def _flip(x: np.ndarray) -> np.ndarray:
     return x.swapaxes(-1, -2)
 
 
-def _bits(packed: np.ndarray, bits: int) -> np.ndarray:
-    """[n, bytes] -> [n, 8 / bits codes a byte], the low bits first, in float64."""
-    parts = [(packed >> shift) & (2**bits - 1) for shift in range(0, 8, bits)]
-    return np.stack(parts, axis=-1).reshape(len(packed), -1).astype(np.float64)
+def _spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:
+    """Scales or zero points in a shape that broadcasts to that of the integers, [] to [1, C, 1, 1] or blocks."""
+    if (
+        values.size > 1 and values.ndim > 1 and not format.block
+    ):  # [directions, rows] of recurrent weights [directions, columns, rows]
+        return values[:, None, :] if len(shape) == 3 else values
+    return along(exact(values), tuple(shape), format.axis, format.block if values.size > 1 else 0).midpoint
 
 
 def apply(node: Node, operands: list[Ball | None], opset: int) -> list[Any]:
@@ -202,7 +175,7 @@ def apply(node: Node, operands: list[Ball | None], opset: int) -> list[Any]:
     try:
         with np.errstate(all="ignore"):
             results = list(rule(node, operands, Context(opset, False, _no_subgraph)))
-    except (ValueError, IndexError) as e:  # the operands that the artifact has there do not fit the float model's node
+    except UNFORESEEN as e:  # the operands that the artifact has there do not fit the float model's node
         raise Undecided(f"{node.op}: {e}") from None
     if not results or not isinstance(results[0], Ball):
         raise Undecided(f"{node.op} has no answer")

@@ -16,26 +16,22 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from driftnet.model.graph import Graph, Node, captured
 from driftnet.model.operators import WEIGHTED
-from driftnet.oracle.artifact.verified.dequantized import Numbers, apply
+from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
+from driftnet.oracle.artifact.verified.constants import Held
+from driftnet.oracle.artifact.verified.dequantized import apply
 from driftnet.oracle.artifact.verified.folding import output_axis
-from driftnet.oracle.artifact.verified.format import MOVEMENT, SHAPES, Artifact, Use
-from driftnet.oracle.artifact.verified.match import How, Matching, Pair
+from driftnet.oracle.artifact.verified.format import Artifact, Use
 from driftnet.oracle.artifact.verified.names import named
+from driftnet.oracle.artifact.verified.operators import (
+    ARITHMETIC,
+    CARRYING,
+    MEASURING,
+    NORMS,
+    PASSING,
+    POOLING,
+    SLIDING,
+)
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
-
-NORMS = frozenset({"BatchNormalization", "InstanceNormalization", "LayerNormalization", "RMSNormalization"})
-POOLS = frozenset({"AveragePool", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "Resize"})
-HOMOGENEOUS = frozenset({"Cast", "Dropout", "Identity", "LeakyRelu", "PRelu", "Relu"})
-CARRYING = (MOVEMENT | {"Concat"}) - POOLS - {"Pad"}
-
-
-@dataclass(frozen=True)
-class Held:
-    """A constant as the artifact has it, as it should be, and by how much it may be off, arrays of one shape."""
-
-    found: np.ndarray
-    wanted: np.ndarray
-    bound: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -110,22 +106,15 @@ def inserted(model: Graph, artifact: Artifact) -> Graph:
     return replace(model, nodes=tuple(nodes), constants=constants)
 
 
-def equivalent(
-    model: Graph,
-    constants: Mapping[str, np.ndarray],
-    matching: Matching,
-    numbers: Numbers,
-    held: Mapping[tuple[Use, str], Held],
-    wrong: Collection[str],
-) -> Scaling:
+def equivalent(c: Comparison, held: Mapping[tuple[Use, str], Held], wrong: Collection[str]) -> Scaling:
     """What of the constants called `wrong` is right but for factors that cancel.
 
     held   the float constants of the artifact's operators, by use and name in the float model
     """
-    walk = _Walk(model, constants, matching, numbers, held, wrong)
-    for pair in matching.pairs:
+    walk = _Walk(c, held, wrong)
+    for pair in c.pairs:
         walk.step(pair)
-    for name in model.outputs:
+    for name in c.model.outputs:
         walk.guilty |= walk.factor(name).origins
     right = {name for name, origins in walk.explained.items() if not origins & walk.guilty}
     multiples = {name for name, factor in walk.factors.items() if not factor.origins & walk.guilty}
@@ -134,10 +123,7 @@ def equivalent(
 
 @dataclass
 class _Walk:
-    model: Graph
-    constants: Mapping[str, np.ndarray]
-    matching: Matching
-    numbers: Numbers
+    c: Comparison
     held: Mapping[tuple[Use, str], Held]
     wrong: Collection[str]
     factors: dict[str, Factor] = field(default_factory=dict)
@@ -150,7 +136,7 @@ class _Walk:
         node = pair.node
         read = [self.factors[name] for name in (*node.inputs, *captured(node)) if name in self.factors]
         wrong = {name for name in node.inputs if name in self.wrong}
-        if node.op in SHAPES or not (read or wrong):
+        if node.op in MEASURING or not (read or wrong):
             return
         origins = frozenset[str]().union(*(factor.origins for factor in read))
         try:
@@ -174,28 +160,28 @@ class _Walk:
     def results(self, pair: Pair) -> tuple[list[Factor], tuple[int, ...]]:
         """(the factor of each result, positions of the constants that were judged). Raises Undecided, ValueError."""
         node, first, second = pair.node, self.factor(pair.node.input(0)), self.factor(pair.node.input(1))
-        constant = next((k for k in (1, 0) if node.input(k) in self.constants), None)
+        constant = next((k for k in (1, 0) if node.input(k) in self.c.constants), None)
         op = "" if pair.how is How.ABSORBED and node.op != "Clip" else node.op
         if op in WEIGHTED and constant == 1:
             return self.linear(pair, first)
         if op in NORMS and first is ONE:
             return [self.norm(pair)], (1, 2)
-        if op in ("Add", "Div", "Mul", "Sub"):
+        if op in ARITHMETIC:
             if constant is not None:
                 first, second = [self.ratio(pair, k) if k == constant else self.factor(node.inputs[k]) for k in (0, 1)]
             result = first.times(second) if op == "Mul" else first.by(second) if op == "Div" else first.met(second)
             return [result], () if constant is None else (constant,)
-        if op in POOLS:
-            _vector(first.low, len(self.shape(node.inputs[0])) - 1)
-        elif op in CARRYING:
+        if op in CARRYING:
             return self.carried(node), ()
-        elif op and op not in HOMOGENEOUS:
+        if op in POOLING:
+            _vector(first.low, len(self.shape(node.inputs[0])) - 1)
+        if op and (op not in POOLING | PASSING or not second.is_one):
             raise Undecided(f"{op} of a multiple is no multiple")
         return [first], ()
 
     def ratio(self, pair: Pair, k: int) -> Factor:
         """What the artifact may have multiplied a constant by, for each element."""
-        use = pair.operands[k] if k < len(pair.operands) else None
+        use = pair.operand(k)
         held = self.held.get((use, pair.node.input(k))) if use else None
         if held is None:
             raise Undecided("nothing is known of the constant")
@@ -207,8 +193,8 @@ class _Walk:
 
     def linear(self, pair: Pair, given: Factor) -> tuple[list[Factor], tuple[int, ...]]:
         """The results of a linear operator: found W = wanted W times the factor of the output, by that of the input."""
-        node, wanted = pair.node, self.constants[pair.node.inputs[1]]
-        spatial = wanted.ndim - 2 if node.op in ("Conv", "ConvTranspose") else 0
+        node, wanted = pair.node, self.c.constants[pair.node.inputs[1]]
+        spatial = wanted.ndim - 2 if node.op in SLIDING else 0
         if any(name in self.factors for name in node.inputs[1:]) or (node.op == "Gemm" and "transA" in node.attributes):
             raise Undecided("another operand is a multiple too")
         made = self.ratio(pair, 1).times(given.changed(lambda x: _along_inputs(node, _vector(x, spatial + 1), wanted)))
@@ -227,7 +213,7 @@ class _Walk:
         return made.changed(lambda x: x.reshape(x.shape + (1,) * trailing))
 
     def shape(self, name: str) -> tuple[int, ...]:
-        return self.numbers.ball(self.matching.at.get(name, name)).shape
+        return self.c.numbers.ball(self.c.at.get(name, name)).shape
 
     def carried(self, node: Node) -> list[Factor]:
         """The factors that data movement makes of those of its operands."""
@@ -238,9 +224,9 @@ class _Walk:
                 if k == 0 or node.op == "Concat":
                     operands.append(exact(np.broadcast_to(getattr(self.factor(name), end), self.shape(name))))
                 else:
-                    known = self.constants.get(name)
-                    operands.append(exact(known) if known is not None else self.numbers.balls.get(name))
-            ends.append([_narrowed(ball.midpoint) for ball in apply(node, operands, self.model.opset)])
+                    known = self.c.constants.get(name)
+                    operands.append(exact(known) if known is not None else self.c.numbers.balls.get(name))
+            ends.append([_narrowed(ball.midpoint) for ball in apply(node, operands, self.c.model.opset)])
         return [Factor(low, high) for low, high in zip(*ends)]
 
 

@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.graph import Graph, Values, captured
-from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
-from driftnet.oracle.artifact.verified.format import DEQUANTIZE, Artifact, Piece, Use
+from driftnet.oracle.artifact.verified.comparison import Problem
+from driftnet.oracle.artifact.verified.dequantized import Numbers
+from driftnet.oracle.artifact.verified.format import Piece, Use
+from driftnet.oracle.artifact.verified.operators import DEQUANTIZE, SATURATING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, format_of, outside
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.exemptions import saturation
-
-SATURATING = frozenset({"Conv", "Gemm", "MatMul"})
 
 
 @dataclass(frozen=True)
@@ -123,9 +123,9 @@ def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray
     return Problem("execution", name, worst, bound, message)
 
 
-def saturates(artifact: Artifact, numbers: Numbers) -> bool:
+def saturates(numbers: Numbers) -> bool:
     """Whether the machine may cut a pair of products of u8 activations and s8 weights."""
-    return any(_saturates(piece, numbers) for piece in artifact.pieces if piece.node.op in SATURATING)
+    return any(_saturates(piece, numbers) for piece in numbers.artifact.pieces if piece.node.op in SATURATING)
 
 
 def _saturates(piece: Piece, numbers: Numbers) -> bool:

@@ -6,52 +6,18 @@ y = g (W x + b) + h, with g and h one number an output channel, is a linear oper
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from driftnet.model.graph import Node
+from driftnet.model.graph import Node, Values
+from driftnet.oracle.artifact.verified.operators import SLIDING
+from driftnet.oracle.ball_arithmetic.ball import Undecided
 
 
-class UnfoldableError(Exception):
-    """An operator is no affine map a channel."""
-
-
-@dataclass(frozen=True)
-class Folding:
-    """An affine operator behind a linear one, with the constants of its graph."""
-
-    node: Node
-    constants: Mapping[str, np.ndarray]
-
-    def gain_and_shift(self, channels: int, trailing: int) -> tuple[np.ndarray, np.ndarray]:
-        """(g, h) in float64, one number a channel. trailing: axes behind that of the channels in the result.
-
-        Raises UnfoldableError where the operator is no such map.
-        """
-        node = self.node
-        if node.op == "BatchNormalization":
-            gamma, beta, mean, variance = (self.constants[name].astype(np.float64) for name in node.inputs[1:5])
-            gain = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
-            return gain, beta - gain * mean
-        name = next(name for name in node.inputs if name in self.constants)
-        operand = _by_channel(self.constants[name].astype(np.float64), channels, trailing)
-        one, zero = np.ones(channels), np.zeros(channels)
-        match node.op:
-            case "Add":
-                return one, operand
-            case "Mul":
-                return operand, zero
-            case "Sub" if name == node.inputs[1]:
-                return one, -operand
-            case "Sub":
-                return -one, operand
-            case "Div" if name == node.inputs[1]:
-                return 1 / operand, zero
-        raise UnfoldableError(node.op)
-
-
-def fold(node: Node, operands: Mapping[int, np.ndarray], foldings: Sequence[Folding]) -> dict[int, np.ndarray]:
-    """Weights (1) and bias (2) of the linear `node` with `foldings` multiplied in; empty where they cannot be.
+def fold(
+    node: Node, operands: Mapping[int, np.ndarray], foldings: Sequence[Node], constants: Values
+) -> dict[int, np.ndarray]:
+    """Weights (1) and bias (2) of the linear `node` with affine `foldings`, which stand behind it and read `constants`,
+    multiplied in; empty where they cannot be.
 
     Of a bias that is no constant nothing is said.
     """
@@ -59,17 +25,43 @@ def fold(node: Node, operands: Mapping[int, np.ndarray], foldings: Sequence[Fold
     if weights is None:
         return {}
     axis, channels = output_axis(node, weights)
-    trailing = weights.ndim - 2 if node.op in ("Conv", "ConvTranspose") else 0
+    trailing = weights.ndim - 2 if node.op in SLIDING else 0
     result = weights.astype(np.float64)
     bias = np.zeros(channels) + operands.get(2, np.zeros(())).astype(np.float64)
     try:
         for folding in foldings:
-            gain, shift = folding.gain_and_shift(channels, trailing)
+            gain, shift = _gain_and_shift(folding, constants, channels, trailing)
             result, bias = _scaled(node, result, gain, axis), bias * gain + shift
-    except (UnfoldableError, ValueError):
+    except (Undecided, ValueError):
         return {}
     computed = 2 not in operands and bool(node.input(2))
     return {**operands, 1: result} | ({} if computed else {2: bias})
+
+
+def _gain_and_shift(node: Node, constants: Values, channels: int, trailing: int) -> tuple[np.ndarray, np.ndarray]:
+    """(g, h) in float64, one number a channel. trailing: axes behind that of the channels in the result.
+
+    Raises Undecided where the affine `node` is no such map.
+    """
+    if node.op == "BatchNormalization":
+        gamma, beta, mean, variance = (constants[name].astype(np.float64) for name in node.inputs[1:5])
+        gain = gamma / np.sqrt(variance + node.attributes.get("epsilon", 1e-5))
+        return gain, beta - gain * mean
+    name = next(name for name in node.inputs if name in constants)
+    operand = _by_channel(constants[name].astype(np.float64), channels, trailing)
+    one, zero = np.ones(channels), np.zeros(channels)
+    match node.op:
+        case "Add":
+            return one, operand
+        case "Mul":
+            return operand, zero
+        case "Sub" if name == node.inputs[1]:
+            return one, -operand
+        case "Sub":
+            return -one, operand
+        case "Div" if name == node.inputs[1]:
+            return 1 / operand, zero
+    raise Undecided(f"{node.op} is no affine map")
 
 
 def output_axis(node: Node, weights: np.ndarray) -> tuple[int, int]:
@@ -95,5 +87,5 @@ def _by_channel(x: np.ndarray, channels: int, trailing: int) -> np.ndarray:
         return np.full(channels, x.reshape(()))
     shape = x.shape[: x.ndim - trailing] if trailing else x.shape
     if shape[-1:] != (channels,) or x.size != channels or x.ndim < trailing + 1:
-        raise UnfoldableError("it is no number a channel")
+        raise Undecided("it is no number a channel")
     return x.ravel()

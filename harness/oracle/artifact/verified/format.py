@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 from driftnet.model.graph import Graph, Node
-from onnx import TensorProto
-
-CONTRIB = "com.microsoft."
-QUANTIZE = frozenset({"QuantizeLinear", CONTRIB + "QuantizeLinear"})
-DEQUANTIZE = frozenset({"DequantizeLinear", CONTRIB + "DequantizeLinear"})
-INTEGER_PRODUCTS = frozenset({"ConvInteger", "MatMulInteger"})
-OPAQUE = frozenset(
-    CONTRIB + name
-    for name in (
-        *("DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "GatherBlockQuantized", "MatMulBnb4", "MatMulNBits"),
-        *("QAttention", "QEmbedLayerNormalization", "QMoE"),
-    )
-)
-"""operators that quantize what they compute with inside, or unpack it"""
-FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
-MOVEMENT = frozenset(
-    {"DepthToSpace", "Expand", "Flatten", "Gather", "GatherElements", "GatherND", "Identity", "MaxPool", "Pad"}
-    | {"Reshape", "Resize", "Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze"}
-)
-"""operators that act on integers as on the reals they stand for, and keep scale and zero point"""
-SHAPES = frozenset({"Shape", "Size"})
-"""operators that read no values"""
+from driftnet.model.operators import CONTRIB
 
 
 @dataclass(frozen=True)
@@ -130,19 +108,20 @@ class Artifact:
 
 @dataclass(frozen=True)
 class Layout:
-    """Which inputs of a quantized operator are what: (value, scale, zero point) triples by position.
+    """Which inputs of a quantized operator are what, by position.
 
-    scale or zero point -1: none there.
-    bias      position of an int32 bias whose scale is the product of the first two operands' scales
-    result    positions of the result's scale and zero point; None: the result is a float
-    plain     positions of inputs that the float operator takes as they are, before the operands
+    op        the float operator that it stands for
+    operands  of that: (value, scale, zero point) of integers, or the one input that is taken as it is
+    result    the result's scale and zero point; None: it is a float
+    bias      an int32 bias whose scale is the product of the first two operands' scales
+    added     a float bias, as of an Add behind the operator
     """
 
     op: str
-    operands: tuple[tuple[int, int, int], ...]
-    result: tuple[int, int] | None
+    operands: tuple[int | tuple[int, int, int], ...]
+    result: tuple[int, int] | None = None
     bias: int = -1
-    plain: tuple[int, ...] = ()
+    added: int = -1
 
 
 _ONE = (((0, 1, 2),), (3, 4))
@@ -159,26 +138,41 @@ LAYOUTS = {
     CONTRIB + "QLinearAveragePool": Layout("AveragePool", *_ONE),
     CONTRIB + "QLinearGlobalAveragePool": Layout("GlobalAveragePool", *_ONE),
     CONTRIB + "QLinearReduceMean": Layout("ReduceMean", *_ONE),
-    CONTRIB + "QLinearWhere": Layout("Where", ((1, 2, 3), (4, 5, 6)), (7, 8), plain=(0,)),
-    CONTRIB + "MatMulIntegerToFloat": Layout("MatMul", ((0, 2, 4), (1, 3, 5)), None),
+    CONTRIB + "QLinearWhere": Layout("Where", (0, (1, 2, 3), (4, 5, 6)), (7, 8)),
+    CONTRIB + "MatMulIntegerToFloat": Layout("MatMul", ((0, 2, 4), (1, 3, 5)), added=6),
+    CONTRIB + "DynamicQuantizeMatMul": Layout("MatMul", (0, (1, 2, 3)), added=4),
+    CONTRIB + "DynamicQuantizeLSTM": Layout("LSTM", (0, (1, 8, 9), (2, 10, 11), 3, 4, 5, 6, 7)),
+    CONTRIB + "MatMulNBits": Layout("MatMul", (0, (1, 2, 3)), added=5),
 }
-"""operators with fixed positions; of the attributes, those in OWN_ATTRIBUTES are not the float operator's"""
-
-QUANTISED = (
-    QUANTIZE | DEQUANTIZE | LAYOUTS.keys() | INTEGER_PRODUCTS | {"DynamicQuantizeLinear", CONTRIB + "QLinearConcat"}
-)
-"""operators that a float model has only where it is quantized already"""
-
-OWN_ATTRIBUTES = frozenset({"channels_last", "opset"})
+"""Quantized operators whose inputs have fixed positions."""
+OWN_ATTRIBUTES = frozenset({"channels_last", "opset", "bits", "K", "N", "block_size", "accuracy_level"})
+"""those of quantized operators that the float operators do not have"""
 
 
-def spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:
-    """Scales or zero points in a shape that broadcasts to that of the integers, [] to [1, C, 1, 1] or blocks."""
-    if values.size == 1:
-        return values.reshape(())
-    if format.block:
-        whole = np.repeat(values, format.block, axis=format.axis)
-        return np.take(whole, np.arange(shape[format.axis]), axis=format.axis)
-    if values.ndim > 1:  # [directions, rows] of recurrent weights [directions, columns, rows]
-        return values[:, None, :] if len(shape) == 3 else values
-    return values.reshape([-1 if k == format.axis % len(shape) else 1 for k in range(len(shape))])
+def layout_of(node: Node) -> Layout | None:
+    """Which inputs of a quantized operator are what; None for any other."""
+    if node.op == CONTRIB + "QLinearConcat":
+        return Layout("Concat", tuple((k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)), (0, 1))
+    regrouped = node.op == CONTRIB + "MatMulNBits" and node.input(4)
+    return None if regrouped else LAYOUTS.get(node.op)
+
+
+def operand_format(node: Node, position: int, scale: str, zero: str) -> Format:
+    """The format of an operand of a quantized operator, given the names of its scale and zero point."""
+    given = node.attributes
+    match node.op.removeprefix(CONTRIB):
+        case "MatMulNBits":
+            return Format(scale, zero, block=given["block_size"], packed=(given["bits"], given["K"], given["N"]))
+        case "DynamicQuantizeLSTM":
+            return Format(scale, zero, axis=0, flipped=True)
+        case "QLinearConv" | "ConvInteger":
+            return Format(scale, zero, axis=0)
+        case "QGemm":
+            return Format(scale, zero, axis=0 if position and given.get("transB", 0) else 1)
+    # A row scale for the first operand of a product, a column scale for the second.
+    return Format(scale, zero, axis=-1 if position else -2)
+
+
+def linear_format(node: Node) -> Format:
+    """The format of what a QuantizeLinear makes, or a DequantizeLinear reads."""
+    return Format(node.input(1), node.input(2), node.attributes.get("axis", 1), node.attributes.get("block_size", 0))

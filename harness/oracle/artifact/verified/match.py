@@ -3,7 +3,7 @@
 Node by node in topological order. A piece of the artifact is a node's counterpart when it is the same operator on the
 counterparts of its operands; where several are (parallel branches), names and then weights decide. What has none may be
 found by the name of its result (several nodes were fused, or one split), or may have been absorbed by the node before
-it: a Relu into a quantized range, an Identity by nothing, a BatchNormalization into weights. All else stands alone: its
+it: a Relu into a quantized range, an Identity by nothing, a BatchNormalization into weights. All else is unmatched: its
 value is computed where it is needed.
 """
 
@@ -12,78 +12,26 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
 from driftnet.model.operators import AFFINE, WEIGHTED
+from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.format import Piece, Use
 from driftnet.oracle.artifact.verified.names import content, equal, first_result, is_in_order, named, same_attributes
+from driftnet.oracle.artifact.verified.operators import CLIPPING, COMMUTATIVE, COPYING, RESHAPING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, is_float
 
-COMMUTATIVE = frozenset({"Add", "Mul", "Max", "Min", "Sum", "And", "Or", "Xor", "Equal"})
-RANGES = frozenset({"Clip", "Relu"})
-RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Transpose", "Unsqueeze"})
-"""operators of which several in a row may become one"""
-IDENTITIES = frozenset({"Cast", "Dropout", "Identity"})
 
-
-class How(StrEnum):
-    """In which way a node of the float model is found in an artifact."""
-
-    SAME = "same"  # the same operator
-    NAMED = "named"  # only its first result, by name
-    ABSORBED = "absorbed"  # by the node that makes its first operand
-    ALONE = "alone"
-
-
-@dataclass(frozen=True)
-class Pair:
-    """A float node and what became of it.
-
-    piece    its counterpart, for SAME; what it was absorbed into, for ABSORBED, if that is a float operation
-    operands the counterpart of each operand of the node, by position: the piece's use of it
-    bias     an Add behind the piece, where that adds the node's bias; for ABSORBED, where folding made that bias, which
-             is then the only operand
-    guessed  neither a name nor every operand says that it is the counterpart
-    """
-
-    node: Node
-    how: How
-    piece: Piece | None = None
-    operands: tuple[Use | None, ...] = ()
-    bias: Piece | None = None
-    guessed: bool = False
-
-    @property
-    def first(self) -> str:
-        """The node's first result that is read."""
-        return first_result(self.node)
-
-    @property
-    def transposed(self) -> bool:
-        """Whether a Gemm has become a MatMul, with its weights the other way round."""
-        became = self.how is How.SAME and self.node.op == "Gemm" and self.piece and self.piece.node.op == "MatMul"
-        return bool(became) and bool(self.node.attributes.get("transB", 0))
-
-
-@dataclass(frozen=True)
-class Matching:
-    """pairs in the order of the float graph; at: float tensor -> the real tensor of the artifact that it is."""
-
-    pairs: tuple[Pair, ...]
-    at: Mapping[str, str]
-
-
-def match(model: Graph, constants: Mapping[str, np.ndarray], numbers: Numbers) -> Matching:
-    """Pair the nodes of `model`, those that depend on its inputs, with the pieces of an artifact.
+def match(model: Graph, constants: Mapping[str, np.ndarray], numbers: Numbers) -> Comparison:
+    """The nodes of `model`, those that depend on its inputs, with what became of them in the artifact of `numbers`.
 
     constants  of the float model, those computed from constants included
     """
     matcher = _Matcher(model, constants, numbers)
     pairs = [matcher.pair(node) for node in model.nodes if not all(n in constants for n in node.outputs if n)]
-    return Matching(tuple(pairs), matcher.at)
+    return Comparison(model, constants, numbers, tuple(pairs), matcher.at)
 
 
 @dataclass
@@ -124,7 +72,7 @@ class _Matcher:
                 if name and (real := named(self.numbers.artifact, self.names, name)):
                     called[name] = real
                     maker = self.makers.get(real)
-                    same = maker is None or maker.node.op == node.op or node.op in RANGES | AFFINE | IDENTITIES
+                    same = maker is None or maker.node.op == node.op or node.op in CLIPPING | AFFINE | COPYING
                     right, wrong = right + same, wrong + (not same)
         return called if right >= 2 * wrong else {name: called[name] for name in self.model.outputs if name in called}
 
@@ -134,20 +82,17 @@ class _Matcher:
             pieces = [*pieces, *self.by_operator["MatMul"]]
         if node.op == "MatMul" and node.input(1) in self.constants:
             pieces = [*pieces, *filter(self.adds_a_row, self.by_operator["Gemm"])]
-        fits = [(self.fit(node, piece), piece) for piece in pieces]
-        best = max((score for score, _ in fits if score is not None), default=None)
-        if best is not None:
-            piece = next(piece for score, piece in fits if score == best)
-            self.taken.add(id(piece))
-            guessed = self.is_guess(node, piece)
-            self.at.update((name, use.real) for name, use in zip(node.outputs, piece.results) if name and use)
+        fits = [(score, piece) for piece in pieces if (score := self.fit(node, piece)) is not None]
+        if fits:
+            _, piece = max(fits, key=lambda fit: fit[0])
+            guessed, uses = self.is_guess(node, piece), self.aligned(node, piece)
             self.guesses.update(node.outputs if guessed else ())
-            pair = Pair(node, How.SAME, piece, self.aligned(node, piece) or piece.uses, guessed=guessed)
-            return self.remembered(self.with_bias(pair))
+            pair = self.with_bias(replace(self.claimed(node, piece), operands=uses or piece.uses, guessed=guessed))
+            self.twins[self.form(node)] = pair
+            return pair
         if twin := self.twins.get(self.form(node)):  # common subexpressions have become one
-            self.at.update(
-                (name, self.at[other]) for name, other in zip(node.outputs, twin.node.outputs) if other in self.at
-            )
+            others = zip(node.outputs, twin.node.outputs)
+            self.at.update((name, self.at[other]) for name, other in others if other in self.at)
             return replace(twin, node=node)
         first = first_result(node)
         before = next((self.at[name] for name in node.inputs if name in self.at), "")
@@ -161,15 +106,19 @@ class _Matcher:
             if maker and maker.node.op == node.op and id(maker) not in self.taken:  # its operands are others
                 self.taken.add(id(maker))
                 return Pair(node, How.SAME, maker, maker.uses)
-            return Pair(node, How.NAMED, maker)
+            return Pair(node, How.BY_NAME, maker)
         if not real and (other := self.miswired(node)):
-            self.taken.add(id(other))
-            self.at.update((name, use.real) for name, use in zip(node.outputs, other.results) if name and use)
-            return Pair(node, How.SAME, other, other.uses)
+            return self.claimed(node, other)
         if before and self.absorbable(node, before):
             self.at[first] = before
             return Pair(node, How.ABSORBED, self.maker(before))
-        return Pair(node, How.ALONE)
+        return Pair(node, How.UNMATCHED)
+
+    def claimed(self, node: Node, piece: Piece) -> Pair:
+        """`piece` is the counterpart of `node`, and of no other."""
+        self.taken.add(id(piece))
+        self.at.update((name, use.real) for name, use in zip(node.outputs, piece.results) if name and use)
+        return Pair(node, How.SAME, piece, piece.uses)
 
     def adds_a_row(self, piece: Piece) -> bool:
         """Whether a Gemm is a MatMul with something affine behind it, as optimizers write that."""
@@ -183,25 +132,29 @@ class _Matcher:
         operands = [self.at.get(name) or content(self.constants.get(name), name) for name in node.inputs]
         return (node.op, *operands, str(sorted(node.attributes.items(), key=lambda item: item[0])))
 
-    def remembered(self, pair: Pair) -> Pair:
-        """`pair`, to be found again by nodes of the same form."""
-        self.twins[self.form(pair.node)] = pair
-        return pair
-
     def operands_of(self, piece: Piece) -> list[str]:
         """The real tensors that a piece reads, constants left out."""
-        constant = self.numbers.artifact.constant
-        return [use.real for use in piece.uses if use and use.tensor not in constant]
+        return [use.real for use in piece.uses if use and not self.is_constant(use)]
+
+    def varying(self, node: Node) -> list[str]:
+        """The operands of a node that are no constants."""
+        return [name for name in node.inputs if name and name not in self.constants]
 
     def operands_at(self, node: Node) -> list[str]:
-        """The real tensors that the operands of a node are, constants left out; "" where that is not known."""
-        return [self.at.get(name, "") for name in node.inputs if name and name not in self.constants]
+        """The real tensors that these are; "" where that is not known."""
+        return [self.at.get(name, "") for name in self.varying(node)]
+
+    def is_constant(self, use: Use) -> bool:
+        return use.tensor in self.numbers.artifact.constant
+
+    def constant_of(self, piece: Piece) -> Use | None:
+        """The first constant that a piece reads."""
+        return next((use for use in piece.uses if use and self.is_constant(use)), None)
 
     def is_guess(self, node: Node, piece: Piece) -> bool:
         """Whether an operand is unknown or a guess, what the piece reads is too, and no name tells of the result."""
         known = {name: real for name, real in self.at.items() if name not in self.guesses}
-        operands = [known.get(name) for name in node.inputs if name and name not in self.constants]
-        if self.called.get(first_result(node), "") in piece.node.outputs or all(operands):
+        if self.called.get(first_result(node), "") in piece.node.outputs or all(map(known.get, self.varying(node))):
             return False
         return not set(self.operands_of(piece)) <= set(known.values())
 
@@ -219,47 +172,35 @@ class _Matcher:
 
     def with_bias(self, pair: Pair) -> Pair:
         """The pair with the Add behind it, where the node has a bias that the piece has not."""
-        if (
-            pair.piece is None
-            or pair.node.op not in WEIGHTED
-            or pair.node.input(2) not in self.constants
-            or pair.operands[2]
-        ):
+        node = pair.node
+        if not pair.piece or node.op not in WEIGHTED or node.input(2) not in self.constants or pair.operands[2]:
             return pair
+        made = node.outputs[0]
         for piece in self.by_operator["Add"]:
-            constant = next((u for u in piece.uses if u and u.tensor in self.numbers.artifact.constant), None)
-            if (
-                constant
-                and self.same_size(pair.node.inputs[2], constant)
-                and self.at[pair.node.outputs[0]] in piece.node.inputs
-            ):
+            constant = self.constant_of(piece)
+            if constant and self.same_size(node.inputs[2], constant) and self.at[made] in piece.node.inputs:
                 self.taken.add(id(piece))
-                self.at[pair.node.outputs[0]] = piece.node.outputs[0]
+                self.at[made] = piece.node.outputs[0]
                 self.owner[piece.node.outputs[0]] = pair.piece
                 return replace(pair, operands=(*pair.operands[:2], constant), bias=piece)
         return pair
 
     def bias_behind(self, node: Node, maker: Piece, before: str) -> Use | None:
         """What `maker` adds to a linear operation, where that is the bias that folding the affine `node` gave it."""
-        constant = next((u for u in maker.uses if u and u.tensor in self.numbers.artifact.constant), None)
         added = maker.node.op == "Add" != node.op and before in maker.node.inputs and self.absorbable(node, before)
-        return constant if added and node.op in AFFINE else None
+        return self.constant_of(maker) if added and node.op in AFFINE else None
 
     def maker(self, real: str) -> Piece | None:
         """The operation that makes a real tensor, its bias added."""
         return self.owner.get(real) or self.makers.get(real)
 
     def absorbable(self, node: Node, real: str) -> bool:
+        """Whether a node may vanish behind what makes `real`: one that is affine, into constants that this reads."""
         maker = self.maker(real)
-        if node.op in AFFINE:
-            varying = [name for name in node.inputs if name and name not in self.constants]
-            return maker is not None and self.has_weights(maker) and len(varying) == 1
-        return node.op in RANGES | IDENTITIES or is_in_order(node)
-
-    def has_weights(self, piece: Piece) -> bool:
-        """Whether a factor or a term behind the piece could be folded into constants that it reads."""
-        constant = self.numbers.artifact.constant
-        return piece.node.op in WEIGHTED and any(use and use.tensor in constant for use in piece.uses[:2])
+        if node.op not in AFFINE:
+            return node.op in CLIPPING | COPYING or is_in_order(node)
+        read = maker.uses[:2] if maker and maker.node.op in WEIGHTED else ()
+        return any(use and self.is_constant(use) for use in read) and len(self.varying(node)) == 1
 
     def fit(self, node: Node, piece: Piece) -> float | None:
         """How well `piece` is the counterpart of `node`; None when it is not."""
@@ -275,13 +216,14 @@ class _Matcher:
             return None
         score = 0.0 if not called else 4.0 if called in results else -4.0
         if called not in results:
-            known = [self.at.get(name) for name in node.inputs if name and name not in self.constants]
+            known = self.operands_at(node)
             if (known and not any(known)) or (node.op in RESHAPING and not self.same_form(node, piece, uses)):
                 return None
             if node.op == "Shape" and not same_attributes(node, piece.node):
                 return None  # most are known before anything runs, and gone; what is taken apart has some of its own
         score += 1.0 * same_attributes(node, piece.node)
-        return score + sum(self.closeness(name, use) for name, use in zip(node.inputs, uses) if name and use)
+        held = [(name, use) for name, use in zip(node.inputs, uses) if use and name in self.constants]
+        return score + sum(self.closeness(name, use) for name, use in held)
 
     def same_form(self, node: Node, piece: Piece, uses: Sequence[Use | None]) -> bool:
         """Whether the attributes that both give are equal, and constant shapes and axes are."""
@@ -307,7 +249,7 @@ class _Matcher:
         return None
 
     def agrees(self, name: str, use: Use | None) -> bool:
-        constant = use is not None and use.tensor in self.numbers.artifact.constant
+        constant = use is not None and self.is_constant(use)
         if not name or name in self.constants:
             return use is None or (constant and (not name or self.same_size(name, use)))
         return use is not None and not constant and self.at.get(name, use.real) == use.real
@@ -321,14 +263,12 @@ class _Matcher:
         return bool(own.size == (packed[1] * packed[2] if packed else ball.midpoint.size))
 
     def closeness(self, name: str, use: Use) -> float:
-        """Between 0 and 1 for a constant operand, 1 where the values are the same; 0 for others."""
-        if name not in self.constants or len(self.by_operator) == 0:
-            return 0.0
+        """Between 0 and 1 for a constant, 1 where the values are the same."""
+        wanted = self.constants[name]
         try:
             found = self.numbers.real(use)
         except Undecided:
             return 0.0
-        wanted = self.constants[name]
         if found.shape != wanted.shape or wanted.dtype.kind not in "fiu":
             return 0.0
         finite = np.isfinite(found.numbers) & np.isfinite(wanted)  # a mask of attention holds -inf

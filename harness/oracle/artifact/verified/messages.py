@@ -6,27 +6,24 @@ from dataclasses import replace
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.artifact.verified.dequantized import Problem
-from driftnet.oracle.artifact.verified.match import How, Pair
+from driftnet.oracle.artifact.verified.comparison import How, Pair, Problem, label, problem_of
 from driftnet.oracle.ball_arithmetic.ball import Ball
 from onnx import GraphProto
 
 
 def blaming(node: Node, what: str, problem: Problem) -> Problem:
     """`problem`, of which `node` is the cause."""
-    where = node.name or node.outputs[0]
-    message = f"{node.op} {where!r} {what}: {problem.message}"
-    return replace(problem, where=where, culprit=(where, node.op), message=message)
+    message = f"{node.op} {label(node)!r} {what}: {problem.message}"
+    return replace(problem, where=label(node), culprit=(label(node), node.op), message=message)
 
 
 def disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float) -> Problem | None:
     """The problem where the balls that the float model and the artifact make of tensor `name` have no point in common,
     with where they are farthest apart; slack: by how much besides they may be."""
-    node = pair.node
-    where, culprit = node.name or name, (node.name or name, node.op)
+    node, where = pair.node, pair.node.name or name
     if wanted.shape != found.shape:
         message = f"{node.op} makes {name!r} of shape {list(found.shape)}, the float model of {list(wanted.shape)}"
-        return Problem("topology", where, np.inf, 0.0, message + differences(pair), culprit)
+        return problem_of(node, "topology", np.inf, 0.0, message + differences(pair), where=where)
     with np.errstate(invalid="ignore"):
         error = np.abs(wanted.numbers - found.numbers)
     bound = np.broadcast_to(wanted.error + found.error + slack, error.shape)
@@ -36,16 +33,15 @@ def disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float)
         return None
     worst = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, nan=np.inf), -1))), error.shape)
     have, should = found.numbers[worst], wanted.numbers[worst]
-    if pair.how is How.ABSORBED:
-        said = (
-            f"{node.op} is gone, and no range does what it did: {name!r} holds {have:.6g}, {node.op} makes {should:.6g}"
-        )
-    elif pair.how is How.SAME:
-        said = f"{node.op} is not the float model's{differences(pair)}: {name!r} is {have:.6g}, should be {should:.6g}"
-    else:
-        said = f"{name!r} is {have:.6g}, the float model's {node.op} on the same operands makes {should:.6g}"
-    message = f"{said}; {int(wrong.sum())} of {wrong.size} elements"
-    return Problem("topology", where, float(error[worst]), float(bound[worst]), message, culprit)
+    said = {
+        How.SAME: f"{node.op} is not the float model's{differences(pair)}: {name!r} is {have:.6g}, should be "
+        f"{should:.6g}",
+        How.ABSORBED: f"{node.op} is gone, and no range does what it did: {name!r} holds {have:.6g}, {node.op} makes "
+        f"{should:.6g}",
+    }
+    otherwise = f"{name!r} is {have:.6g}, the float model's {node.op} on the same operands makes {should:.6g}"
+    message = f"{said.get(pair.how, otherwise)}; {int(wrong.sum())} of {wrong.size} elements"
+    return problem_of(node, "topology", error[worst], bound[worst], message, where=where)
 
 
 def differences(pair: Pair) -> str:

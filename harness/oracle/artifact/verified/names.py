@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 import numpy as np
 import onnx
 from driftnet.model.graph import Node
-from driftnet.oracle.artifact.verified.dequantized import spellings
 from driftnet.oracle.artifact.verified.format import Artifact
 
+COPY = "/duplicated"
+PREFIXES = ("", "InsertedPrecisionFreeCast_")
+SUFFIXES = ("", "_quantized", "_QuantizeLinear_Input", "_DequantizeLinear_Output", "_QuantizeLinear_Output", COPY)
+"""what quantizers, and optimizers before them, add to the name of a tensor"""
 SMALL = 16
 """elements of a constant that exporters write again for each use"""
+
+
+def spellings(name: str) -> Iterator[str]:
+    """What tensor `name` of a float model may be called in an artifact, the likeliest first."""
+    return (start + name + end for start in PREFIXES for end in SUFFIXES)
 
 
 def is_in_order(node: Node) -> bool:

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 from driftnet.model.graph import Graph, Values
-from driftnet.oracle.artifact.verified.format import MOVEMENT, Rounding
+from driftnet.oracle.artifact.verified.calibration import Range
+from driftnet.oracle.artifact.verified.format import Rounding
+from driftnet.oracle.artifact.verified.operators import MOVEMENT
 from driftnet.oracle.tolerances.table import (
     ABSURD_RANGE,
     ALIKE,
@@ -26,7 +28,6 @@ from driftnet.oracle.tolerances.table import (
     PROMINENT_DEVIATIONS,
 )
 
-Range = tuple[float, float]
 MANY = 4
 """tensors, of which one may stand out"""
 LARGE = 64
@@ -107,5 +108,5 @@ def bounds(model: Graph, name: str) -> Range | None:
 def moved_from(model: Graph, name: str) -> str:
     """The tensor of which data movement makes the one called `name`; itself where it is no result of that."""
     while (node := model.producers.get(name)) and node.op in MOVEMENT:
-        name = node.inputs[0]
+        name = node.input(0)
     return name

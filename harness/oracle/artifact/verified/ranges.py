@@ -6,18 +6,20 @@ of another one that shares its scale (data movement), or of the Relu or Clip tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from driftnet.model.graph import Graph, Node, Values, captured
-from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
-from driftnet.oracle.artifact.verified.format import MOVEMENT, SHAPES, Format, Rounding
-from driftnet.oracle.artifact.verified.match import RANGES, Matching
+from driftnet.model.graph import Graph, Node
+from driftnet.oracle.artifact.verified.calibration import Calibration, Range
+from driftnet.oracle.artifact.verified.comparison import Comparison, Problem, problem_of
+from driftnet.oracle.artifact.verified.constants import CODES
+from driftnet.oracle.artifact.verified.dequantized import Numbers
+from driftnet.oracle.artifact.verified.format import Format, Rounding
+from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, MOVEMENT, SHARING
 from driftnet.oracle.artifact.verified.range_outliers import (
     BOUNDS,
     Proportion,
-    Range,
     bounds,
     moved_from,
     outliers,
@@ -25,41 +27,6 @@ from driftnet.oracle.artifact.verified.range_outliers import (
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.ball_arithmetic.ball import Undecided, exact, format_of
 from driftnet.oracle.tolerances.table import ABSURD_RANGE, COVERED, ROOMY_RANGE
-
-CODES = 255
-WITHIN = MOVEMENT | RANGES | {"AveragePool", "TopK"}
-"""operators that give nothing beyond what they read; onnxruntime's quantizer gives their results the scale of that"""
-
-
-@dataclass(frozen=True)
-class Calibration:
-    """What is known of how ranges were chosen.
-
-    ranges    [min, max] of each float tensor
-    clips     calibration may choose a narrower range
-    errors    how far these tensors may be off by what is rounded to float16 before
-    sampled   these are not the data of calibration: only an absurd range is wrong
-    records   the float tensors, where sampled: an outlier is wrong too
-    alike     these inputs are like those of calibration; of others an outlier has to be ABSURD_RANGE
-    """
-
-    ranges: Mapping[str, Range]
-    clips: bool = False
-    errors: Mapping[str, float] = field(default_factory=dict)
-    sampled: bool = False
-    records: Sequence[Values] = ()
-    alike: bool = False
-
-
-def ranges_of(records: Sequence[Values]) -> dict[str, tuple[float, float]]:
-    """[min, max] of each float tensor over several feeds; an empty tensor has none."""
-    ranges: dict[str, tuple[float, float]] = {}
-    for record in records:
-        for name, x in record.items():
-            if x.dtype.kind == "f" and x.size:
-                low, high = ranges.get(name, (np.inf, -np.inf))
-                ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
-    return ranges
 
 
 def stated_ranges(graph: Graph) -> dict[str, Range]:
@@ -69,7 +36,7 @@ def stated_ranges(graph: Graph) -> dict[str, Range]:
     ranges: dict[str, Range] = {}
     for rounding in artifact.roundings:
         try:
-            low, high = (float(end[0]) for end in numbers.limits(rounding.format))
+            low, high = numbers.limits(rounding.format)
         except Undecided:
             continue
         if np.isfinite([low, high]).all() and low < high:
@@ -77,18 +44,16 @@ def stated_ranges(graph: Graph) -> dict[str, Range]:
     return ranges | {name: ranges[real] for name, real in artifact.real.items() if real in ranges}
 
 
-def check_ranges(model: Graph, matching: Matching, numbers: Numbers, calibration: Calibration) -> tuple[Problem, ...]:
+def wrong_ranges(c: Comparison, calibration: Calibration) -> list[Problem]:
     """The problems with ranges, given what is known of their data."""
-    checker = _Checker(model, matching, numbers, calibration)
+    checker = _Checker(c, calibration)
     checker.judge()
-    return tuple(checker.problems)
+    return checker.problems
 
 
 @dataclass
 class _Checker:
-    model: Graph
-    matching: Matching
-    numbers: Numbers
+    c: Comparison
     calibration: Calibration
     problems: list[Problem] = field(default_factory=list)
     proportions: list[Proportion] = field(default_factory=list)
@@ -96,16 +61,16 @@ class _Checker:
     def judge(self) -> None:
         """Every static rounding of a tensor that the float model has."""
         tensors: dict[str, list[str]] = {}
-        for name, real in self.matching.at.items():
+        for name, real in self.c.at.items():
             tensors.setdefault(real, []).append(name)
         shared: dict[tuple[object, ...], list[str]] = {}
         judged = []
         unknown = set()  # formats of tensors that the float model has not, of weights, or that stand in the float model
-        formats = self.numbers.artifact.formats
-        own = {formats[name].scale for name in self.numbers.artifact.constant if name in formats}
-        own |= self.model.constants.keys()  # an optimizer moved a pair of the float model
-        for rounding in self.numbers.artifact.roundings:
-            if rounding.dynamic or rounding.tensor in self.numbers.artifact.constant:
+        formats = self.c.artifact.formats
+        own = {formats[name].scale for name in self.c.artifact.constant if name in formats}
+        own |= self.c.model.constants.keys()  # an optimizer moved a pair of the float model
+        for rounding in self.c.artifact.roundings:
+            if rounding.dynamic or rounding.tensor in self.c.artifact.constant:
                 continue
             try:
                 key = self.key(rounding.format)
@@ -121,14 +86,13 @@ class _Checker:
                 continue
             self.range(rounding, shared[key], tensors[rounding.real])
         records, alike = self.calibration.records, self.calibration.alike
-        for proportion, log2, least in outliers(self.model, self.proportions, records, alike):
+        for proportion, log2, least in outliers(self.c.model, self.proportions, records, alike):
             said = self.told(proportion.rounding, proportion.found, proportion.seen)
             message = f"{said}: {2**log2:.3g} times the proportion of the other tensors"
             self.add(proportion.rounding, proportion.rounding.node, 2 ** abs(log2), 2**least, message)
 
     def add(self, rounding: Rounding, node: Node, error: float, bound: float, message: str) -> None:
-        culprit = (node.name or node.outputs[0], node.op)
-        self.problems.append(Problem("parameter", rounding.format.scale, error, bound, message, culprit))
+        self.problems.append(problem_of(node, "parameter", error, bound, message, where=rounding.format.scale))
 
     def told(self, rounding: Rounding, found: Range, data: Range) -> str:
         seen = "on these inputs it is in" if self.calibration.sampled else "calibration saw"
@@ -137,15 +101,15 @@ class _Checker:
     def key(self, format: Format) -> tuple[object, ...]:
         """What tensors that are rounded alike have in common; a quantizer of which nothing is known may write that
         anew for each."""
-        values = (*self.numbers.scale(format).ravel(), *self.numbers.zero_point(format, (1,)).ravel())
+        values = (*self.c.numbers.scale(format).ravel(), *self.c.numbers.zero_point(format, (1,)).ravel())
         return values if self.calibration.sampled else (format.scale, format.zero_point)
 
     def range(self, rounding: Rounding, shared: Sequence[str], own: Sequence[str]) -> None:
         try:
-            low, high = (float(end[0]) for end in self.numbers.limits(rounding.format))
+            low, high = self.c.numbers.limits(rounding.format)
         except Undecided:
             return
-        scale = self.numbers.scale(rounding.format).item()
+        scale = self.c.numbers.scale(rounding.format).item()
         if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
             return
         if self.calibration.sampled and (most := self.beyond(own, (low, high))):
@@ -160,7 +124,7 @@ class _Checker:
         known_as = [*_candidates(known), *self.by_definition(names)]
         sizes = [np.log2(max(-low, high) / max(-a, b)) for a, b in known_as if b > a] if high > low else []
         vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
-        unit = format_of(self.numbers.ball(rounding.format.scale).dtype).unit  # the scale is rounded to it
+        unit = format_of(self.c.numbers.ball(rounding.format.scale).dtype).unit  # the scale is rounded to it
         vague += unit * max(-low, high)
 
         def fits(candidates: Iterable[Range]) -> bool:
@@ -185,11 +149,11 @@ class _Checker:
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
         """Whether data are so small that their scale would be no normal number: quantizers then take 1."""
-        dtype = self.numbers.ball(rounding.format.scale).dtype
+        dtype = self.c.numbers.ball(rounding.format.scale).dtype
         largest = min(max(-low, high) for low, high in known)
         return (
             dtype.kind == "f"
-            and self.numbers.scale(rounding.format).item() == 1
+            and self.c.numbers.scale(rounding.format).item() == 1
             and largest < 2 * CODES * float(np.finfo(dtype).tiny)
         )
 
@@ -204,25 +168,25 @@ class _Checker:
     def by_definition(self, names: Iterable[str]) -> Iterator[Range]:
         """The ranges that the results of an operator may be given, whatever the data."""
         for name in names:
-            if (node := self.model.producers.get(name)) and node.op in BOUNDS:
+            if (node := self.c.model.producers.get(name)) and node.op in BOUNDS:
                 yield from ((0.0, 1.0), (-1.0, 1.0))
-            elif known := bounds(self.model, name):
+            elif known := bounds(self.c.model, name):
                 yield known
 
     def beyond(self, names: Iterable[str], found: Range) -> Range | None:
         """What one of `names` may hold by definition, where `found` goes far beyond that."""
-        known = [bounds(self.model, moved_from(self.model, name)) for name in names]
+        known = [bounds(self.c.model, moved_from(self.c.model, name)) for name in names]
         largest = max(-found[0], found[1])
         return next((x for x in known if x and largest > ROOMY_RANGE * COVERED * max(-x[0], x[1]) > 0), None)
 
     def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
         """Those of `shared` that nodes link with `near`: quantizers give no others one scale, and the one that is known
-        to have written it gives it only to what its operators of WITHIN read and make."""
+        to have written it gives it only to what its operators of SHARING read and make."""
         reached, waiting = set(near), set(shared) - set(near)
         while found := {
             name
-            for node in self.model.nodes
-            if self.calibration.sampled or node.op in WITHIN
+            for node in self.c.model.nodes
+            if self.calibration.sampled or node.op in SHARING
             if not reached.isdisjoint(ends := {*node.inputs, *node.outputs})
             for name in ends & waiting
         }:
@@ -234,26 +198,25 @@ class _Checker:
         """Tensors whose range the one called `own` may have, through data movement and of a Relu or Clip; and those
         whose range it may not have, because the Relu or Clip is not all that reads it."""
         reached, lent = set(own), dict[str, Node]()
-        for node in self.model.nodes:  # forward
+        for node in self.c.model.nodes:  # forward
             name = node.input(0)
-            if name in lent and node.op in MOVEMENT | RANGES:
+            if name in lent and node.op in MOVEMENT | CLIPPING:
                 lent.update(dict.fromkeys(node.outputs, lent[name]))
-            elif name in reached and node.op in RANGES and not self.sees_all(node):
+            elif name in reached and node.op in CLIPPING and not self.sees_all(node):
                 lent[node.outputs[0]] = node
-            elif name in reached and node.op in MOVEMENT | RANGES:
+            elif name in reached and node.op in MOVEMENT | CLIPPING:
                 reached.update(node.outputs)
-        for node in reversed(self.model.nodes):
+        for node in reversed(self.c.model.nodes):
             if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):
-                reached.add(node.inputs[0])
+                reached.add(node.input(0))
         return reached, lent
 
     def sees_all(self, node: Node) -> bool:
         """Whether nothing of the operand of a Relu or Clip is read but what this, or another one like it, passes on."""
         name, found = node.inputs[0], self.calibration.ranges.get(node.outputs[0])
-        readers = [other for other in self.model.nodes if name in (*other.inputs, *captured(other))]
-        return name not in self.model.outputs and all(
-            other.op in SHAPES or (other.op in RANGES and self.calibration.ranges.get(other.outputs[0]) == found)
-            for other in readers
+        return name not in self.c.model.outputs and all(
+            other.op in MEASURING or (other.op in CLIPPING and self.calibration.ranges.get(other.outputs[0]) == found)
+            for other in self.c.model.readers(name)
         )
 
 

@@ -12,26 +12,31 @@ real tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
 from driftnet.oracle.artifact.verified.format import (
-    CONTRIB,
-    DEQUANTIZE,
-    FLOATS,
-    INTEGER_PRODUCTS,
-    LAYOUTS,
-    MOVEMENT,
     OWN_ATTRIBUTES,
-    QUANTIZE,
     Artifact,
     Format,
     Layout,
     Piece,
     Rounding,
     Use,
+    layout_of,
+    linear_format,
+    operand_format,
+)
+from driftnet.oracle.artifact.verified.names import COPY, PREFIXES
+from driftnet.oracle.artifact.verified.operators import (
+    DEQUANTIZE,
+    FLOATS,
+    INTEGER_PRODUCTS,
+    MOVEMENT,
+    QUANTIZE,
+    QUANTIZED,
 )
 from driftnet.oracle.artifact.verified.unfuse import unfused
 from driftnet.oracle.scheme.precomputed import is_constant
@@ -40,10 +45,10 @@ from driftnet.oracle.scheme.precomputed import is_constant
 def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: False) -> Artifact:
     """Lift `graph`. kept: whether a node that quantizes or acts on integers stands in the float model too."""
     reader = _Reader(graph, kept)
-    for k, node in enumerate(graph.nodes):
+    for node in graph.nodes:
         if is_constant(node, reader.constant):
             reader.constant.update(name for name in node.outputs if name)
-        if k not in reader.done:
+        if id(node) not in reader.done:
             reader.read(node)
     return Artifact(
         graph,
@@ -55,6 +60,20 @@ def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: Fals
         frozenset(reader.constant),
         frozenset(reader.integers),
     )
+
+
+def kept_by(model: Graph) -> Callable[[Node], bool]:
+    """Whether a node that quantizes, casts or acts on integers stood in the float model already."""
+    own = QUANTIZED | {"Cast"}
+    makers: dict[str, str] = {}
+    for node in model.nodes:
+        # An optimizer that takes movement away, two Transposes say, gives its result's name to what that reads. What
+        # a quantizer adds has the name of what it rounds too, where it dequantizes.
+        passed = makers.get(node.input(0)) if node.op in MOVEMENT else None
+        op = node.op if node.op in own else passed if passed != "DequantizeLinear" else None
+        makers.update({name: op for name in node.outputs if name and op})
+    kept = {(start + name, op) for name, op in makers.items() for start in PREFIXES}
+    return lambda node: any((name.split(COPY)[0], node.op) in kept for name in node.outputs)
 
 
 class _Reader:
@@ -77,39 +96,22 @@ class _Reader:
         if self.kept(node):
             self.once(node)
         elif node.op in QUANTIZE:
-            self.round(node, node.outputs[0], _format(node))
+            self.round(node, node.outputs[0], linear_format(node))
         elif node.op in DEQUANTIZE:
-            self.integer(node, node.inputs[0], _format(node))
+            self.integer(node, node.inputs[0], linear_format(node))
             self.join(node.outputs[0], node.inputs[0])
-            self.formats[node.outputs[0]] = _format(node)
+            self.formats[node.outputs[0]] = linear_format(node)
         elif node.op == "DynamicQuantizeLinear":
             self.round(node, node.outputs[0], Format(node.outputs[1], node.outputs[2]), dynamic=True)
-        elif node.op in INTEGER_PRODUCTS:
-            self.integer_product(node)
-        elif node.op == CONTRIB + "MatMulIntegerToFloat":
-            operands = LAYOUTS[node.op].operands
-            self.product(node, [self.operand(node, *where) for where in operands], node.input(6))
-        elif layout := _layout(node):
+        elif node.op in INTEGER_PRODUCTS and (scaled := self.scaled(node)):
+            self.integer_product(node, *scaled)
+        elif layout := layout_of(node):
             self.quantized(node, layout)
-        elif node.op == CONTRIB + "MatMulNBits" and not node.input(4):
-            bits, rows, columns, block = (node.attributes[name] for name in ("bits", "K", "N", "block_size"))
-            format = Format(node.input(2), node.input(3), block=block, packed=(bits, rows, columns))
-            self.integer(node, node.inputs[1], format)
-            self.product(node, [self.use(name) for name in node.inputs[:2]], node.input(5))
-        elif node.op == CONTRIB + "DynamicQuantizeMatMul":
-            self.integer(node, node.inputs[1], Format(node.inputs[2], node.input(3), axis=-1))
-            self.product(node, [self.use(name) for name in node.inputs[:2]], node.input(4))
-        elif node.op == CONTRIB + "DynamicQuantizeLSTM":
-            for k, scale in ((1, 8), (2, 10)):
-                format = Format(node.input(scale), node.input(scale + 1), axis=0, flipped=True)
-                self.integer(node, node.inputs[k], format)
-            uses = [self.use(name) for name in node.inputs[:8]]
-            self.piece(node, "LSTM", uses, [self.use(name) for name in node.outputs])
         elif node.op == "Cast" and node.attributes["to"] in FLOATS:
             self.join(node.outputs[0], node.inputs[0])
             if node.inputs[0] in self.formats:
                 self.formats[node.outputs[0]] = self.formats[node.inputs[0]]
-        elif node.op in MOVEMENT and node.inputs[0] in self.integers:
+        elif node.op in MOVEMENT and node.input(0) in self.integers:
             self.movement(node)
         else:
             for part in unfused(node) or (node,):
@@ -130,22 +132,23 @@ class _Reader:
 
     def look_ahead(self) -> None:
         """The formats of integer constants that are moved (a Gather from an embedding) before they are dequantized."""
+        formats = self.formats
         for node in reversed(self.graph.nodes):
             if self.kept(node):
                 continue
-            if layout := _layout(node):
-                for value, steps, zero in layout.operands:
-                    format = Format(node.input(steps), node.input(zero), axis=_channel_axis(node, value))
-                    self.formats.setdefault(node.input(value), format)
+            if layout := layout_of(node):
+                for where in layout.operands:
+                    if not isinstance(where, int):
+                        value, *rest = (node.input(k) for k in where)
+                        formats.setdefault(value, operand_format(node, where[0], *rest))
             elif node.op in INTEGER_PRODUCTS and (scaled := self.scaled(node)):
                 for k, scale in enumerate(scaled[1]):
-                    format = Format(scale, node.input(k + 2), axis=_channel_axis(node, k))
-                    self.formats.setdefault(node.inputs[k], format)
+                    formats.setdefault(node.inputs[k], operand_format(node, k, scale, node.input(k + 2)))
             elif node.op in DEQUANTIZE:
-                self.formats.setdefault(node.inputs[0], _format(node))
-            elif node.op in MOVEMENT and node.outputs[0] in self.formats and node.inputs[0] not in self.formats:
-                self.formats[node.inputs[0]] = self.formats[node.outputs[0]]
-        self.formats = {name: format for name, format in self.formats.items() if name in self.constant}
+                formats.setdefault(node.inputs[0], linear_format(node))
+            elif node.op in MOVEMENT and node.outputs[0] in formats and node.input(0) not in formats:
+                formats[node.input(0)] = formats[node.outputs[0]]
+        self.formats = {name: format for name, format in formats.items() if name in self.constant}
         self.integers.update(self.formats)
 
     def use(self, name: str, format: Format | None = None) -> Use | None:
@@ -192,101 +195,65 @@ class _Reader:
         node = Node(op, inputs, outputs, source.attributes if attributes is None else attributes, source.name)
         self.pieces.append(Piece(node, tuple(uses), tuple(results), source))
 
-    def product(self, node: Node, uses: Sequence[Use | None], bias: str) -> None:
-        """A MatMul of `uses`, with the Add of a bias that the operator has taken in."""
-        product = self.use(f"{node.outputs[0]}/product" if bias else node.outputs[0])
-        self.piece(node, "MatMul", uses, [product], {})
-        if bias:
-            self.piece(node, "Add", [product, self.use(bias)], [self.use(node.outputs[0])], {})
-
     def quantized(self, node: Node, layout: Layout) -> None:
-        uses = [self.use(node.input(k)) for k in layout.plain]
-        uses += [self.operand(node, *where) for where in layout.operands]
+        uses = [self.operand(node, where) for where in layout.operands]
         if name := node.input(layout.bias) if layout.bias >= 0 else "":
             a, b = (use.format for use in uses if use)
             factor = node.attributes.get("alpha", 1.0)  # of a QGemm, whose kernel multiplies the bias by it too
             format = Format("", unit=(a.scale, b.scale), factor=factor) if a and b else None
             self.integer(node, name, format or Format(""))
             uses.append(self.use(name, format))
-        self.written(node, node.outputs[0], layout.result)
-        attributes = {k: v for k, v in node.attributes.items() if k not in OWN_ATTRIBUTES}
-        self.piece(node, layout.op, uses, [self.use(node.outputs[0])], attributes)
+        if layout.result and node.input(layout.result[0]):
+            written, (scale, zero) = node.outputs[0], layout.result
+            self.integer(node, written, Format(node.input(scale), node.input(zero)))
+            self.roundings.append(Rounding(written, self.formats[written], node, written))
+        added = node.input(layout.added) if layout.added >= 0 else ""
+        results = [self.use(name) for name in ([f"{node.outputs[0]}/product"] if added else node.outputs)]
+        self.piece(
+            node, layout.op, uses, results, {k: v for k, v in node.attributes.items() if k not in OWN_ATTRIBUTES}
+        )
+        if added:
+            self.piece(node, "Add", [*results, self.use(added)], [self.use(node.outputs[0])], {})
 
-    def operand(self, node: Node, value: int, scale: int, zero: int) -> Use | None:
-        name = node.input(value)
-        format = Format(node.input(scale), node.input(zero), axis=_channel_axis(node, value))
-        self.integer(node, name, format)
-        return self.use(name, format)
-
-    def written(self, node: Node, name: str, where: tuple[int, int] | None) -> None:
-        if where and node.input(where[0]):
-            self.integer(node, name, Format(node.input(where[0]), node.input(where[1])))
-            self.roundings.append(Rounding(name, self.formats[name], node, name))
+    def operand(self, node: Node, where: int | tuple[int, int, int]) -> Use | None:
+        """What a quantized operator reads."""
+        if isinstance(where, int):
+            return self.use(node.input(where))
+        value, scale, zero = where
+        format = operand_format(node, value, node.input(scale), node.input(zero))
+        self.integer(node, node.input(value), format)
+        return self.use(node.input(value), format)
 
     def movement(self, node: Node) -> None:
         format = self.formats[node.inputs[0]]
         values = [name for k, name in enumerate(node.inputs) if k == 2 and node.op == "Pad" and name]
-        for name in values:
-            self.integer(node, name, format)
-        for name in node.outputs[: None if node.op == "Split" else 1]:
+        for name in (*values, *node.outputs[: None if node.op == "Split" else 1]):
             self.integer(node, name, format)
         self.plain(node)
 
-    def integer_product(self, node: Node) -> None:
+    def integer_product(self, node: Node, output: str, scales: Sequence[str], nodes: Sequence[Node]) -> None:
         """MatMulInteger or ConvInteger, with the Cast and the Mul by both scales behind it, as one float operation."""
-        scaled = self.scaled(node)
-        if scaled is None:
-            self.plain(node)
-            return
-        output, scales, nodes = scaled
-        self.done.update(nodes)
-        formats = [Format(scale, node.input(k + 2), axis=_channel_axis(node, k)) for k, scale in enumerate(scales)]
+        self.done.update(map(id, nodes))
+        formats = [operand_format(node, k, scale, node.input(k + 2)) for k, scale in enumerate(scales)]
         for name, format in zip(node.inputs, formats):
             self.integer(node, name, format)
         uses = [self.use(name, format) for name, format in zip(node.inputs, formats)]
         self.piece(node, node.op.removesuffix("Integer"), uses, [self.use(output)])
 
-    def scaled(self, node: Node) -> tuple[str, list[str], list[int]] | None:
-        """(the real result, the scales of both operands, indices of the nodes that scale the integers)"""
+    def scaled(self, node: Node) -> tuple[str, Sequence[str], Sequence[Node]] | None:
+        """(the real result, the scales of both operands, the nodes that scale the integers)"""
         cast = self.only_reader(node.outputs[0], "Cast")
-        scale = self.only_reader(cast[1].outputs[0], "Mul") if cast else None
+        scale = self.only_reader(cast.outputs[0], "Mul") if cast else None
         if cast is None or scale is None:
             return None
-        factor = next((name for name in scale[1].inputs if name != cast[1].outputs[0]), "")
+        factor = next((name for name in scale.inputs if name != cast.outputs[0]), "")
         product = self.graph.producers.get(factor)
         if product is None or product.op != "Mul":
             return None
         given = self.formats.get(node.inputs[0])
         swapped = given is not None and given.scale == product.inputs[1]
-        scales = [*product.inputs[::-1]] if swapped else [*product.inputs]
-        return scale[1].outputs[0], scales, [cast[0], scale[0], *self.indices(product)]
+        return scale.outputs[0], product.inputs[:: -1 if swapped else 1], (cast, scale, product)
 
-    def only_reader(self, name: str, op: str) -> tuple[int, Node] | None:
-        found = [(k, node) for k, node in enumerate(self.graph.nodes) if name in node.inputs]
-        return found[0] if len(found) == 1 and found[0][1].op == op and name not in self.graph.outputs else None
-
-    def indices(self, wanted: Node) -> Iterator[int]:
-        return (k for k, node in enumerate(self.graph.nodes) if node is wanted)
-
-
-def _layout(node: Node) -> Layout | None:
-    """Which inputs of a quantized operator are what; None for any other."""
-    if node.op == CONTRIB + "QLinearConcat":
-        return Layout("Concat", tuple((k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)), (0, 1))
-    return LAYOUTS.get(node.op)
-
-
-def _format(node: Node) -> Format:
-    """That of a QuantizeLinear or DequantizeLinear."""
-    axis, block = node.attributes.get("axis", 1), node.attributes.get("block_size", 0)
-    return Format(node.input(1), node.input(2), axis, block)
-
-
-def _channel_axis(node: Node, position: int) -> int:
-    """Along which axis of a quantized operator's operand scales differ, where there are several."""
-    if node.op in ("QLinearConv", "ConvInteger"):
-        return 0
-    if node.op == CONTRIB + "QGemm":
-        return 0 if position and node.attributes.get("transB", 0) else 1
-    # A row scale for the first operand of a product, a column scale for the second.
-    return -1 if position else -2
+    def only_reader(self, name: str, op: str) -> Node | None:
+        found = [node for node in self.graph.nodes if name in node.inputs]
+        return found[0] if len(found) == 1 and found[0].op == op and name not in self.graph.outputs else None

@@ -12,25 +12,23 @@ from dataclasses import replace
 import numpy as np
 import onnx
 from driftnet.model.graph import Graph, Values, captured, read_graph
-from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem
-from driftnet.oracle.artifact.verified.match import How, Matching, Pair
+from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem
+from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.ball_arithmetic.ball import Undecided
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 
-Compare = Callable[[Graph, Graph, Sequence[Mapping[str, object]]], tuple[tuple[Problem, ...], bool]]
+Compare = Callable[[Graph, Graph, Sequence[Mapping[str, object]]], tuple[Sequence[Problem], bool]]
 """the problems of an artifact against its float model, and whether all of it could be compared"""
 
 
-def compare_bodies(
-    pair: Pair, model: Graph, matching: Matching, numbers: Numbers, compare: Compare
-) -> tuple[list[Problem], bool]:
-    """The problems of the bodies of a node of `model`, and whether all of these could be compared."""
+def compare_bodies(pair: Pair, comparison: Comparison, compare: Compare) -> tuple[list[Problem], bool]:
+    """The problems of the bodies of a node of the float model, and whether all of these could be compared."""
     problems: list[Problem] = []
     certain = True
     for ours, theirs in _bodies(pair):
         try:
-            floating = _floating(read_graph(ours, model.opset), model.constants, matching)
-            body, feed = _artifact(theirs, floating, pair, matching, numbers)
+            floating = _floating(ours, comparison)
+            body, feed = _artifact(theirs, floating, pair, comparison)
             found, all_of_it = compare(floating, body, [evaluate(body, feed).balls])
         except Undecided:
             certain = False
@@ -54,25 +52,24 @@ def _from_outside(body: Graph) -> list[str]:
     return [name for name in dict.fromkeys([*read, *body.outputs]) if name not in own]
 
 
-def _floating(body: Graph, constants: Values, matching: Matching) -> Graph:
+def _floating(proto: onnx.GraphProto, comparison: Comparison) -> Graph:
     """A body of the float model as a model of its own."""
+    body, constants = read_graph(proto, comparison.model.opset), comparison.model.constants
     outside = _from_outside(body)
     known = {name: constants[name] for name in outside if name in constants}
-    varying = [name for name in outside if name in matching.at]
+    varying = [name for name in outside if name in comparison.at]
     return replace(body, constants={**known, **body.constants}, inputs=(*body.inputs, *varying))
 
 
-def _artifact(
-    proto: onnx.GraphProto, floating: Graph, pair: Pair, matching: Matching, numbers: Numbers
-) -> tuple[Graph, Values]:
+def _artifact(proto: onnx.GraphProto, floating: Graph, pair: Pair, comparison: Comparison) -> tuple[Graph, Values]:
     """The counterpart of `floating`, with its names for what comes from outside and goes there, and values for the
     former. Raises Undecided where it reads what the float model's does not, or what is quantized outside."""
-    artifact, constants, given = numbers.artifact, dict[str, np.ndarray](), _first_round(pair, numbers)
-    body = read_graph(proto, artifact.graph.opset)
+    artifact, numbers, constants = comparison.artifact, comparison.numbers, dict[str, np.ndarray]()
+    body, given = read_graph(proto, artifact.graph.opset), _first_round(pair, numbers)
     formal = floating.inputs[: len(body.inputs)]
     names = dict(zip((*body.inputs, *body.outputs), (*formal, *floating.outputs)))
     feed = dict(zip(formal, given))
-    called = {matching.at[name]: name for name in floating.inputs[len(body.inputs) :]}
+    called = {comparison.at[name]: name for name in floating.inputs[len(body.inputs) :]}
     for name in _from_outside(body):
         if name in artifact.graph.constants:
             constants[name] = artifact.graph.constants[name]

@@ -9,72 +9,58 @@ step at its bounds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from driftnet.model.graph import Graph, Node, captured
+from driftnet.model.graph import Node
 from driftnet.model.operators import AFFINE
-from driftnet.oracle.artifact.verified.dequantized import Numbers, Problem, apply
-from driftnet.oracle.artifact.verified.format import SHAPES, Use
-from driftnet.oracle.artifact.verified.match import RANGES, RESHAPING, How, Matching, Pair
+from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, problem_of
+from driftnet.oracle.artifact.verified.dequantized import apply
+from driftnet.oracle.artifact.verified.format import Use
 from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
 from driftnet.oracle.artifact.verified.names import same_attributes, without_bodies
-from driftnet.oracle.artifact.verified.view import Sight
+from driftnet.oracle.artifact.verified.operand_values import OperandValues
+from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, REDEFINED, RESHAPING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
 from driftnet.oracle.ball_arithmetic.operands import moved
 from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
 from onnx import GraphProto
 
-REDEFINED = frozenset({"Hardmax", "LogSoftmax", "Softmax"})
-"""operators whose attributes mean something else in another opset"""
 
-
-@dataclass(frozen=True)
-class Topology:
-    """problems, and nodes of the float model of which it cannot be told that they are right, of so many."""
-
-    problems: tuple[Problem, ...]
-    doubtful: tuple[Node, ...]
-    nodes: int
-
-
-def compare(model: Graph, constants: Mapping[str, np.ndarray], matching: Matching, numbers: Numbers) -> Topology:
-    """Whether each node of `model` is in the artifact, on the values that `numbers` has."""
-    walk = _Walk(model, constants, matching, numbers)
-    doubtful = [pair.node for pair in matching.pairs if not walk.step(pair)]
+def differing_nodes(comparison: Comparison) -> tuple[list[Problem], list[Node]]:
+    """The problems with nodes of the float model, and the nodes of which it cannot be told that they are right."""
+    walk = _Walk(comparison)
+    doubtful = [pair.node for pair in comparison.pairs if not walk.step(pair)]
     walk.ends()
-    return Topology(tuple(walk.problems), tuple(doubtful), len(matching.pairs))
+    return walk.problems, doubtful
 
 
-def differing_attributes(matching: Matching) -> Iterator[Problem]:
+def differing_attributes(comparison: Comparison) -> Iterator[Problem]:
     """Nodes whose attributes are given other values, for an artifact that cannot be evaluated."""
-    for pair in matching.pairs:
+    for pair in comparison.pairs:
         if pair.how is How.SAME and pair.piece:
             theirs = pair.piece.node.attributes
             stated = {k: x for k, x in pair.node.attributes.items() if k in theirs and not isinstance(x, GraphProto)}
             if any(str(theirs[k]) != str(x) for k, x in stated.items()):
-                where = pair.node.name or pair.first
                 message = f"{pair.node.op} is not the float model's{differences(pair)}"
-                yield Problem("topology", where, 1.0, 0.0, message, (where, pair.node.op))
+                yield problem_of(pair.node, "topology", 1.0, 0.0, message)
 
 
 @dataclass
 class _Walk:
-    model: Graph
-    constants: Mapping[str, np.ndarray]
-    matching: Matching
-    numbers: Numbers
+    comparison: Comparison
     problems: list[Problem] = field(default_factory=list)
-    alone: list[Node] = field(default_factory=list)
+    unmatched: list[Node] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        anchored = {real for name, real in self.matching.at.items() if name not in self.model.producers}
-        self.sight = Sight(self.constants, self.matching, self.numbers, anchored)
-        absorbed = [pair for pair in self.matching.pairs if pair.how is How.ABSORBED and pair.node.op in AFFINE]
+        c = self.comparison
+        self.model, self.constants, self.pairs, self.numbers = c.model, c.constants, c.pairs, c.numbers
+        self.values = OperandValues(c, {real for name, real in c.at.items() if name not in c.model.producers})
+        absorbed = [pair for pair in c.pairs if pair.how is How.ABSORBED and pair.node.op in AFFINE]
         self.folded = {id(pair.piece) for pair in absorbed if pair.piece}
-        self.opset = self.numbers.artifact.graph.opset
+        self.opset = c.artifact.graph.opset
         self.sources: dict[str, frozenset[str]] = {}
         self.turns: dict[str, tuple[int, ...]] = {}
 
@@ -84,32 +70,32 @@ class _Walk:
             match pair.how:
                 case How.SAME:
                     return self.is_identical(pair) or self.compared(pair)
-                case How.NAMED:
+                case How.BY_NAME:
                     return self.compared(pair)
                 case How.ABSORBED if not self.is_clipped_later(pair.node):
                     return self.absorbed(pair)
-            self.carry(pair.node, apply(pair.node, self.sight.operands(pair), self.model.opset))
+            self.carry(pair.node, apply(pair.node, self.values.operands(pair), self.model.opset))
         except Undecided:
             return False
         finally:
-            self.sight.anchored.update(self.sight.at[name] for name in pair.node.outputs if name in self.sight.at)
-            self.sight.lifted.clear()
+            self.values.anchored.update(self.values.at[name] for name in pair.node.outputs if name in self.values.at)
+            self.values.lifted.clear()
         return True
 
     def carry(self, node: Node, results: Sequence[Any]) -> None:
         """Go on with what the float model makes, where the artifact has no counterpart."""
-        self.alone.append(node)
-        self.sight.carried.update(zip(node.outputs, results))
+        self.unmatched.append(node)
+        self.values.carried.update(zip(node.outputs, results))
         self.sources.update(dict.fromkeys(node.outputs, self.sources_of(node)))
         for name in node.outputs:
-            self.sight.at.pop(name, None)
+            self.values.at.pop(name, None)
         turn = self.turn(node)
         if turn and isinstance(results[0], Ball) and len(results[0].shape) == len(turn):
             self.turns.update(dict.fromkeys(node.outputs, turn))
 
     def sources_of(self, node: Node) -> frozenset[str]:
         """The tensors of the artifact that the operands of a node are, or that these are computed from."""
-        known = [self.sources.get(name, frozenset((self.sight.at.get(name, ""),))) for name in node.inputs]
+        known = [self.sources.get(name, frozenset((self.values.at.get(name, ""),))) for name in node.inputs]
         return frozenset[str]().union(*known)
 
     def turn(self, node: Node) -> tuple[int, ...]:
@@ -118,13 +104,13 @@ class _Walk:
         before = next((self.turns[name] for name in node.inputs if name in self.turns), ())
         if node.op != "Transpose":
             return before
-        ball = self.sight.carried.get(node.outputs[0])
+        ball = self.values.carried.get(node.outputs[0])
         own = node.attributes.get("perm") or range(len(ball.shape) if isinstance(ball, Ball) else 0)[::-1]
         return tuple(before[k] for k in own) if before else tuple(own)
 
     def is_identical(self, pair: Pair) -> bool:
         """Whether the counterpart is the same operation by its form."""
-        artifact, node = self.numbers.artifact, pair.node
+        artifact, node = self.comparison.artifact, pair.node
         if pair.piece is None or pair.piece.node.op != node.op:
             return False
         if not same_attributes(without_bodies(node), without_bodies(pair.piece.node)):
@@ -140,29 +126,28 @@ class _Walk:
         if not name or use is None:
             return not name and use is None
         if name not in self.constants:
-            return self.sight.at.get(name) == use.real
-        if use.tensor not in self.numbers.artifact.constant:
+            return self.values.at.get(name) == use.real
+        if use.tensor not in self.comparison.artifact.constant:
             return False
         constant = self.constants[name]
         return is_float(constant.dtype) or np.array_equal(constant, self.numbers.ball(use.tensor).midpoint)
 
     def compared(self, pair: Pair) -> bool:
         """Compute the node on the artifact's values, and hold it against what the artifact has."""
-        node, real = self.neutral(pair), self.sight.at[pair.first]
-        self.sight.apart = pair.how is How.NAMED or not self.sight.carried.keys().isdisjoint(node.inputs)
-        operands = self.sight.operands(pair)
-        if pair.how is How.NAMED and any(self.is_behind(self.sight.at.get(name, real), real) for name in node.inputs):
+        node, real = self.neutral(pair), self.values.at[pair.first]
+        self.values.unfused = pair.how is How.BY_NAME or not self.values.carried.keys().isdisjoint(node.inputs)
+        operands = self.values.operands(pair)
+        read = [self.values.at.get(name, real) for name in node.inputs]
+        if pair.how is How.BY_NAME and any(self.is_behind(tensor, real) for tensor in read):
             self.carry(pair.node, apply(node, operands, self.model.opset))  # `ends` allows for the rounding in between
             return True
-        if id(pair.piece) in self.folded and len(pair.operands) > 2 and pair.operands[2]:
-            bias = self.numbers.real(pair.operands[2])
-            operands = [*operands[:2], moved(bias, np.ravel)]
+        if id(pair.piece) in self.folded and (bias := pair.operand(2)):
+            operands = [*operands[:2], moved(self.numbers.real(bias), np.ravel)]
         wanted = apply(node, operands, self.model.opset)
-        returned = pair.how is How.NAMED and real in self.sources_of(node)  # Transposes that cancel, say
-        found = [self.sight.shown(real)] if returned else self.found(pair, real)
-        both = [
-            x for x in zip(node.outputs, wanted, found) if x[0] and isinstance(x[1], Ball) and isinstance(x[2], Ball)
-        ]
+        returned = pair.how is How.BY_NAME and real in self.sources_of(node)  # Transposes that cancel, say
+        found = [self.values.as_read(real)] if returned else self.found(pair, real)
+        results = zip(node.outputs, wanted, found)
+        both = [(name, a, b) for name, a, b in results if name and isinstance(a, Ball) and isinstance(b, Ball)]
         if both and all(np.isinf(b.error).all() for _, _, b in both):
             return False
         if pair.guessed and any(disagreement(pair, *x, 0.0) for x in both):
@@ -171,10 +156,10 @@ class _Walk:
         for name, a, b in both:
             if self.is_turned(pair, name, a, b):
                 continue
-            if pair.how is How.NAMED and disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
+            if pair.how is How.BY_NAME and disagreement(pair, name, a, b, 0.0) and self.passes(pair, name, b, 0.0):
                 return self.step(replace(pair, how=How.ABSORBED))
-            self.hold(pair, name, a, b, self.sight.of_constant(real))
-        self.sight.carried.update((name, ball) for name, ball in zip(node.outputs, wanted) if name not in self.sight.at)
+            self.hold(pair, name, a, b, self.values.of_constant(real))
+        self.values.carried |= {name: x for name, x in zip(node.outputs, wanted) if name not in self.values.at}
         return True
 
     def is_turned(self, pair: Pair, name: str, wanted: Ball, found: Ball) -> bool:
@@ -184,7 +169,7 @@ class _Walk:
             return False
         if disagreement(pair, name, wanted, moved(found, lambda x: x.transpose(turn)), 0.0):
             return False
-        self.sight.carried[name] = moved(self.sight.shown(self.sight.at.pop(name)), lambda x: x.transpose(turn))
+        self.values.carried[name] = moved(self.values.as_read(self.values.at.pop(name)), lambda x: x.transpose(turn))
         self.turns[name] = turn
         return True
 
@@ -192,7 +177,7 @@ class _Walk:
         """Whether the artifact makes `later` of `real`: of two Transposes that cancel, the operand of its result."""
         names, seen = [later], {real}
         while names:
-            piece = self.sight.makers.get(names.pop())
+            piece = self.values.makers.get(names.pop())
             read = {use.real for use in piece.uses if use} if piece else set()
             if real in read:
                 return True
@@ -216,24 +201,24 @@ class _Walk:
     def found(self, pair: Pair, real: str) -> list[Any]:
         """What the artifact has for each result."""
         if pair.piece is not None and pair.how is How.SAME and pair.bias is None:
-            read = self.sight.lent if self.sight.apart else self.sight.seen
+            read = self.values.of_unfused if self.values.unfused else self.values.of_piece
             return apply(pair.piece.node, [read(use) if use else None for use in pair.piece.uses], self.opset)
-        if real in self.sight.makers:
-            return [self.sight.unrounded(real)]
-        return [self.sight.shown(real)]
+        if real in self.values.makers:
+            return [self.values.unrounded(real)]
+        return [self.values.as_read(real)]
 
     def absorbed(self, pair: Pair) -> bool:
         """Whether nothing is missing without the node: for a range, what its readers see passes through unchanged."""
         node = pair.node
-        if node.op not in RANGES or self.is_only_measured(node):
+        if node.op not in CLIPPING or self.is_only_measured(node):
             return True
-        real = self.sight.at[pair.first]
+        real = self.values.at[pair.first]
         rest = [self.bound(name) if name else None for name in node.inputs[1:]]
         found = []
-        for use in {use.tensor: use for use in self.sight.views.get(real, [])}.values() or [self.sight.view(real)]:
+        for use in {use.tensor: use for use in self.values.uses.get(real, [])}.values() or [self.values.use(real)]:
             seen = self.numbers.real(use)
             wanted = apply(node, [seen, *rest], self.model.opset)[0]
-            found.append(disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.sight.step_of(use)))
+            found.append(disagreement(pair, pair.first, wanted, seen, MOVED_BOUND * self.values.step_of(use)))
         # Others may rightly read the tensor as it was before the Relu.
         if all(found):
             self.problems += [problem for problem in found[:1] if problem]
@@ -242,47 +227,46 @@ class _Walk:
     def is_only_measured(self, node: Node) -> bool:
         """Whether of the result of a node nothing is read but its shape."""
         name = node.outputs[0]
-        readers = [other for other in self.model.nodes if name in (*other.inputs, *captured(other))]
-        return name not in self.model.outputs and all(other.op in SHAPES for other in readers)
+        return name not in self.model.outputs and all(other.op in MEASURING for other in self.model.readers(name))
 
     def bound(self, name: str) -> Ball:
         """A bound of a Clip that is gone, which the artifact need not have."""
         given = self.numbers.balls.get(name) if name in self.model.inputs else None
-        return exact(self.constants[name]) if name in self.constants else given or self.sight.value(name)
+        return exact(self.constants[name]) if name in self.constants else given or self.values.value(name)
 
     def is_clipped_later(self, node: Node) -> bool:
         """Whether a Relu has become part of each Clip that reads it: none of them passes on what is below zero."""
-        readers = [pair for pair in self.matching.pairs if node.outputs[0] in pair.node.inputs]
-        bounds = [pair.operands[1] for pair in readers if pair.node.op == "Clip" and len(pair.operands) > 1]
-        if node.op != "Relu" or node.outputs[0] in self.model.outputs or not readers or len(bounds) < len(readers):
+        readers = [pair for pair in self.pairs if node.outputs[0] in pair.node.inputs]
+        bounds = [pair.operand(1) if pair.node.op == "Clip" else None for pair in readers]
+        if node.op != "Relu" or node.outputs[0] in self.model.outputs or not readers or None in bounds:
             return False
-        return all(bound is not None and self.numbers.real(bound).numbers.min(initial=0) >= 0 for bound in bounds)
+        return all(self.numbers.real(bound).numbers.min(initial=0) >= 0 for bound in bounds if bound)
 
     def ends(self) -> None:
         """Whether each graph output of the artifact is the counterpart of the float model's."""
         for name in self.model.outputs:
-            real, at = self.numbers.artifact.stands_for(name), self.sight.at.get(name, "")
+            real, at = self.comparison.artifact.stands_for(name), self.values.at.get(name, "")
             if at == real or name not in self.model.producers:
                 continue
-            if name in self.constants and real not in self.numbers.artifact.constant:
+            if name in self.constants and real not in self.comparison.artifact.constant:
                 continue  # the artifact computes it, with roundings on the way
             try:
-                wanted = self.sight.value(name)
-                inside = name in self.sight.carried and real not in self.sight.anchored
-                found = self.sight.unrounded(real) if inside else self.sight.shown(real)
-                slack = sum(self.sight.step_of(self.sight.view(r)) for r in (at, real) if r)
+                wanted = self.values.value(name)
+                inside = name in self.values.carried and real not in self.values.anchored
+                found = self.values.unrounded(real) if inside else self.values.as_read(real)
+                slack = sum(self.values.step_of(self.values.use(r)) for r in (at, real) if r)
             except Undecided:
                 continue
             if name in self.constants:
                 slack += FOLDING_ERROR * float(np.abs(wanted.numbers).max(initial=1.0))
-            self.hold(Pair(self.model.producers[name], How.NAMED), name, wanted, found, slack)
+            self.hold(Pair(self.model.producers[name], How.BY_NAME), name, wanted, found, slack)
 
     def passes(self, pair: Pair, name: str, found: Ball, slack: float) -> bool:
         """Whether a Relu or Clip passes on what it reads."""
+        if pair.node.op not in CLIPPING:
+            return False
         try:
-            return pair.node.op in RANGES and not disagreement(
-                pair, name, self.sight.value(pair.node.inputs[0]), found, slack
-            )
+            return not disagreement(pair, name, self.values.value(pair.node.inputs[0]), found, slack)
         except Undecided:
             return False
 
@@ -295,17 +279,16 @@ class _Walk:
         if problem is None:
             return
         if self.passes(pair, name, found, slack):
-            problem = disagreement(replace(pair, how=How.ABSORBED), name, wanted, found, slack) or problem
-            self.problems.append(problem)
+            self.problems.append(disagreement(replace(pair, how=How.ABSORBED), name, wanted, found, slack) or problem)
             return
         read, missing = set(pair.node.inputs), None
-        for node in reversed(self.alone):
+        for node in reversed(self.unmatched):
             if not read.isdisjoint(node.outputs):
                 # Optimizers move and merge what only reshapes: that one of these is gone says little.
                 missing = missing if missing and node.op in RESHAPING else node
                 read.update(node.inputs)
         if missing:
-            problem = blaming(missing, "has no counterpart, and is missed", problem)
+            problem = blaming(missing, "could not be matched to the quantized graph, and is missed", problem)
         elif extra := self.stranger(pair):
             problem = blaming(extra, "is no operation of the float model", problem)
         self.problems.append(problem)
@@ -313,6 +296,7 @@ class _Walk:
     def stranger(self, pair: Pair) -> Node | None:
         """What makes an operand of the counterpart, and is nobody's counterpart."""
         uses = pair.piece.uses if pair.piece and pair.how is How.SAME else ()
-        makers = [self.sight.makers.get(use.real) for use in uses if use and use.real not in {*self.sight.at.values()}]
-        matched = {id(piece) for p in self.matching.pairs for piece in (p.piece, p.bias) if piece}
+        known = set(self.values.at.values())
+        makers = [self.values.makers.get(use.real) for use in uses if use and use.real not in known]
+        matched = {id(piece) for p in self.pairs for piece in (p.piece, p.bias) if piece}
         return next((maker.node for maker in makers if maker and id(maker) not in matched), None)

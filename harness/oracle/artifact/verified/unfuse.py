@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from driftnet.model.graph import Node
-from driftnet.oracle.artifact.verified.format import CONTRIB
+from driftnet.model.operators import CONTRIB
 
 PARAMETERS = {"HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",), "Relu": (), "Sigmoid": (), "Tanh": ()}
 """What the numbers are that a fused activation is given; those of a Clip are operands, of which there is no tensor."""

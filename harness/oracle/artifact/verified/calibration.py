@@ -1,0 +1,71 @@
+"""What is known of how the ranges of activations were chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from driftnet.model.graph import Values
+from driftnet.oracle.ball_arithmetic.ball import Ball
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.question.question import Question
+
+Range = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What is known of how ranges were chosen.
+
+    ranges    [min, max] of each float tensor
+    clips     calibration may choose a narrower range
+    errors    how far these tensors may be off by what is rounded to float16 before
+    sampled   these are not the data of calibration: only an absurd range is wrong
+    records   the float tensors, where sampled: an outlier is wrong too
+    alike     these inputs are like those of calibration; of others an outlier has to be ABSURD_RANGE
+    """
+
+    ranges: Mapping[str, Range]
+    clips: bool = False
+    errors: Mapping[str, float] = field(default_factory=dict)
+    sampled: bool = False
+    records: Sequence[Values] = ()
+    alike: bool = False
+
+
+def ranges_of(records: Sequence[Values]) -> dict[str, Range]:
+    """[min, max] of each float tensor over several feeds; an empty tensor has none."""
+    ranges: dict[str, Range] = {}
+    for record in records:
+        for name, x in record.items():
+            if x.dtype.kind == "f" and x.size:
+                low, high = ranges.get(name, (np.inf, -np.inf))
+                ranges[name] = (min(low, float(x.min())), max(high, float(x.max())))
+    return ranges
+
+
+def calibration_of(question: Question) -> Calibration | None:
+    """What calibration saw of the float model; None where the target's scheme is not known."""
+    scheme = question.scheme
+    if scheme is None or scheme.activation_codes is None:
+        return None
+    records = question.calibrated
+    chance = {node.outputs[0] for node in question.graph.nodes if is_random(node, question.graph)}
+    for node in question.graph.nodes:  # behind these, another run sees other data
+        if not chance.isdisjoint(node.inputs) or not chance.isdisjoint(node.outputs):
+            chance.update(node.outputs)
+    known = {name: found for name, found in ranges_of(records).items() if name not in chance}
+    has_halves = any(x.dtype == np.float16 for record in records for x in record.values())
+    return Calibration(known, scheme.clips, _errors(question, known) if has_halves else {})
+
+
+def _errors(question: Question, names: Mapping[str, Range]) -> dict[str, float]:
+    """How far each tensor may be off in calibration, which may compute what the model rounds to float16 in float32."""
+    runs = [evaluate(question.graph, feed).balls for feed in question.case.calibration or question.case.feeds]
+    balls = {name: [run.get(name) for run in runs] for name in names}
+    return {
+        name: max(float(np.max(ball.error, initial=0.0)) if isinstance(ball, Ball) else np.inf for ball in found)
+        for name, found in balls.items()
+    }
