@@ -1,14 +1,17 @@
 """What the command line and a notebook both call: one function a command, returning what `--json` prints."""
 
+from driftnet.campaign.shard import Plan
 from driftnet.commands.fuzzing import Listener, fuzz, generate
 from driftnet.commands.itself import bench, selfcheck, selfcheck_status, targets
-from driftnet.commands.models import audit, check, check_status, reduce
+from driftnet.commands.models import CheckSettings, audit, check, check_status, reduce
 from driftnet.commands.saved import behaves, replay, replay_one, replay_status, report, triage
 from driftnet.targets.environments import DEFAULT_TARGETS
 
 __all__ = [
     "DEFAULT_TARGETS",
+    "CheckSettings",
     "Listener",
+    "Plan",
     "audit",
     "behaves",
     "bench",

@@ -1,7 +1,6 @@
 """Campaign: many cases under a time budget, examined by shards (processes) and told as a stream of events.
 
-The coordinator hands out case indices in order and forwards what the shards report to its listener; progress bars,
-summaries and reports are listeners and nothing more.
+The coordinator hands out case indices in order and forwards what the shards report to its listener.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 
-from driftnet.campaign.shard import Event, Plan, begin, examine_index
+from driftnet.campaign.events import Ended, Event, Failed, Tick
+from driftnet.campaign.shard import Plan, begin, examine_index
 from driftnet.util.errors import UserError
 
 Listener = Callable[[Event], None]
@@ -28,30 +27,20 @@ GRACE_SECONDS = 15.0  # after the deadline, for the reductions under way
 TICK_SECONDS = 0.25
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """When a campaign ends: after `seconds` of wall time or after `cases` cases, whichever comes first."""
-
-    seconds: float = math.inf
-    cases: float = math.inf
-
-
-def run(plan: Plan, bounds: Bounds, *, workers: int, listener: Listener, first_index: int = 0) -> None:
+def run(plan: Plan, listener: Listener, *, first_index: int = 0) -> None:
     """Run a campaign.
 
-    The listener is told every event of driftnet.campaign.shard, {"event": "tick", "elapsed", "left"} a few times a
-    second, and at the end, however it comes, {"event": "end", "elapsed", "cpu"}: wall seconds, and the CPU seconds of
-    this process and all it has started. SIGINT and SIGTERM end it in order: what is under way stops at its next oracle
-    call, and all that was found is kept. Raises UserError when nothing further could be saved, and when a shard dies.
+    SIGINT and SIGTERM end it in order: what is under way stops at its next oracle call, and all that was found is kept.
+    Raises UserError when nothing further could be saved, and when a shard dies.
     """
     started, cpu_before = time.monotonic(), cpu_seconds()
     try:
-        _run(plan, bounds, workers, listener, first_index)
+        _run(plan, listener, first_index)
     finally:
-        listener({"event": "end", "elapsed": time.monotonic() - started, "cpu": cpu_seconds() - cpu_before})
+        listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before))
 
 
-def _run(plan: Plan, bounds: Bounds, workers: int, listener: Listener, first_index: int) -> None:
+def _run(plan: Plan, listener: Listener, first_index: int) -> None:
     started = time.monotonic()
     context = multiprocessing.get_context("spawn")
     stop = context.Event()
@@ -59,28 +48,28 @@ def _run(plan: Plan, bounds: Bounds, workers: int, listener: Listener, first_ind
     def elapsed() -> float:
         return time.monotonic() - started
 
-    with _signals_noted() as noted, ProcessPoolExecutor(workers, context, begin, (plan, stop)) as pool:
+    with _signals_noted() as noted, ProcessPoolExecutor(plan.workers, context, begin, (plan, stop)) as pool:
         pending: set[Future[list[Event]]] = set()
-        work = _work(plan, bounds, first_index)
+        work = _work(plan, first_index)
         try:
             while True:
                 if noted:
                     stop.set()
-                over = stop.is_set() or elapsed() >= bounds.seconds
+                over = stop.is_set() or elapsed() >= plan.seconds
                 with _signals_held():  # this may start a shard
-                    for index, most in itertools.islice(work, 0 if over else workers * AHEAD - len(pending)):
+                    for index, most in itertools.islice(work, 0 if over else plan.workers * AHEAD - len(pending)):
                         pending.add(pool.submit(examine_index, index, most))
                 if over:
                     pending -= {future for future in pending if future.cancel()}
                 if not pending:
                     break
-                if elapsed() >= bounds.seconds + GRACE_SECONDS:
+                if elapsed() >= plan.seconds + GRACE_SECONDS:
                     stop.set()
                 done, pending = wait(pending, TICK_SECONDS, FIRST_COMPLETED)
                 for event in itertools.chain.from_iterable(future.result() for future in done):
                     listener(event)
                     _raise_if_hopeless(event)
-                listener({"event": "tick", "elapsed": elapsed(), "left": bounds.seconds - elapsed()})
+                listener(Tick(elapsed(), plan.seconds - elapsed()))
         except BrokenProcessPool as e:
             raise UserError(
                 "a process of driftnet itself died; everything found so far is saved",
@@ -99,9 +88,9 @@ def cpu_seconds() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def _work(plan: Plan, bounds: Bounds, first_index: int) -> Iterator[tuple[int, int]]:
-    """(index, how many of its cases), in order, until `bounds.cases` are handed out."""
-    left = bounds.cases
+def _work(plan: Plan, first_index: int) -> Iterator[tuple[int, int]]:
+    """(index, how many of its cases), in order, until `plan.cases` are handed out."""
+    left = math.inf if plan.cases is None else plan.cases
     for index in itertools.count(first_index):
         if left <= 0:
             return
@@ -111,8 +100,8 @@ def _work(plan: Plan, bounds: Bounds, first_index: int) -> Iterator[tuple[int, i
 
 
 def _raise_if_hopeless(event: Event) -> None:
-    if event["event"] == "error" and "kind" in event:
-        raise UserError(event["message"], hint=event["hint"], kind=event["kind"])
+    if isinstance(event, Failed) and event.kind is not None:
+        raise UserError(event.message, hint=event.hint or "", kind=event.kind)
 
 
 @contextlib.contextmanager

@@ -5,10 +5,11 @@ What other shards have found is read from the run's folder of cases, which is th
 
 from __future__ import annotations
 
+import math
 import random
 import signal
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from multiprocessing import util
 from multiprocessing.synchronize import Event as SharedEvent
@@ -16,18 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from driftnet.campaign import seeds as neighbours
+from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issue_of
-from driftnet.findings.pipeline import Effort, Examination, examine
+from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
 from driftnet.model.inspect import Case
 from driftnet.on_grid.construct import construct
-from driftnet.run.runner import Runner
+from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
 from driftnet.targets import recipe
-from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
 from driftnet.util.errors import UserError
 
 RECIPES_PER_MODEL = 4
@@ -35,32 +37,51 @@ LOSSLESS_SHARE = 0.5
 STEERED_WEIGHT = 0.25
 REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
 NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
-Event = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a campaign examines.
+    """What a campaign examines, and when it ends.
 
-    targets   target words ("mnn", "mnn==3.4.1", ...);  focus  names the generator is restricted to
+    targets   target words ("mnn", "mnn==3.4.1", ...)
+    minutes, cases   of wall time, or cases (model x target x recipe), whichever is over first; two minutes by default
+    focus     names the generator is restricted to
+    seeds     models (ONNX files, saved cases, folders of them) whose neighbours take the place of generated graphs
     steer     make what open cases already blame rarer (then the cases depend on what was found before)
-    corpus    folder of known cases;   cases   folder into which new ones are written
-    seeds     models whose neighbours are examined, in the place of generated graphs
+    corpus    folder of known cases;   save   bring new ones into it
+    report    folder of the run: new cases are written below its cases/ as they are found
+    resume    go on with the case indices after those of the summary.json in `report`
     python    the interpreter that holds the targets; None: this one, or one made for a release
     timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
     """
 
-    targets: tuple[str, ...]
-    seed: int
-    corpus: Path
-    cases: Path
-    focus: tuple[str, ...] = ()
+    report: Path
+    targets: Sequence[str] = DEFAULT_TARGETS
+    minutes: float | None = None
+    cases: int | None = None
+    seed: int = 0
+    workers: int = 1
+    focus: Sequence[str] = ()
+    seeds: Sequence[Path] = ()
     steer: bool = True
-    seeds: tuple[Path, ...] = ()
+    corpus: Path = Path("corpus")
+    save: bool = False
+    resume: bool = False
     python: str | None = None
-    timeout: float = 3.0
-    memory_gib: float = 4.0
+    timeout: float = GENERATED_SECONDS
+    memory_gib: float = MEMORY_GIB
     reduce_seconds: float = 10.0
+
+    @property
+    def found(self) -> Path:
+        """The folder into which new cases are written."""
+        return self.report / "cases"
+
+    @property
+    def seconds(self) -> float:
+        """Of wall time, after which it ends."""
+        minutes = 2.0 if self.minutes is None and self.cases is None else self.minutes
+        return math.inf if minutes is None else 60 * minutes
 
     @property
     def cases_per_model(self) -> int:
@@ -98,8 +119,8 @@ class Shard:
         """Examine the first `most` cases that `index` stands for, as events."""
         if not (self.warned or self.runner.network_isolated):
             self.warned = True
-            yield {"event": "warning", "message": NO_NETWORK_NAMESPACE}
-        self.learn(self.plan.cases)
+            yield Warned(NO_NETWORK_NAMESPACE)
+        self.learn(self.plan.found)
         favoured = self.installed[index % len(self.installed)].target.name
         case = self._case(index, favoured)
         drafts = [
@@ -115,19 +136,27 @@ class Shard:
             result = examine(trial, list(self.known_issues.values()), effort=effort)
             if result.known:  # what explained this one is likely to explain the next: ask it first
                 self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
-            operators = sorted({node.op_type for node in trial.case.proto.graph.node})
-            event = self._examined(index, trial, result)
-            yield event | {"operators": operators, "insensitive": is_insensitive}
+            yield Examined(
+                index,
+                trial.target.name,
+                trial.installed.release,
+                dict(trial.recipe),
+                result.verdict,
+                known=str(self.paths[result.known]) if result.known else "",
+                confirmed=result.confirmed,
+                operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
+                insensitive=is_insensitive,
+            )
             if result.finding and not result.known:
-                path = corpus.save(result.finding.to_save(), self.plan.cases)
+                path = corpus.save(result.finding.to_save(), self.plan.found)
                 handover.write(path, trial.installed, self.runner)
-                self.learn(self.plan.cases)
-                yield {"event": "found", "index": index, "path": str(path), "release": trial.installed.release}
+                self.learn(self.plan.found)
+                yield Found(index, path, trial.installed.release)
 
     def _case(self, index: int, favoured: str) -> Case:
         if self.seeds:
             return neighbours.neighbour(self.seeds, self.plan.seed, index, self.runner.reference)
-        return bulk.case(self.plan.seed, index, focus=self.plan.focus, weights=self._weights(favoured))
+        return bulk.case(self.plan.seed, index, focus=tuple(self.plan.focus), weights=self._weights(favoured))
 
     def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""
@@ -135,18 +164,6 @@ class Shard:
             return trial, False
         other = revived(trial.case, self.runner.reference, self.plan.seed)
         return replace(trial, case=other or trial.case), other is None
-
-    def _examined(self, index: int, trial: Trial, result: Examination) -> dict[str, Any]:
-        return {
-            "event": "examined",
-            "index": index,
-            "target": trial.target.name,
-            "release": trial.installed.release,
-            "recipe": dict(trial.recipe),
-            "verdict": result.verdict.as_json(),
-            "known": str(self.paths[result.known]) if result.known else "",
-            "confirmed": result.confirmed,
-        }
 
     def _weights(self, target: str) -> dict[str, float]:
         if not self.plan.steer:
@@ -210,8 +227,8 @@ def examine_index(index: int, most: int) -> list[Event]:
             raise _shard
         events.extend(_shard.run(index, most))
     except UserError as e:  # a full disk, an unwritable folder: nothing the next case would mend
-        events.append({"event": "error", "index": index, "message": e.message, "hint": e.hint, "kind": e.kind})
+        events.append(Failed(index, e.message, e.hint, e.kind))
     except Exception as e:
         trace = "".join(traceback.format_exception(e))
-        events.append({"event": "error", "index": index, "message": f"{type(e).__name__}: {e}", "trace": trace})
-    return [*events, {"event": "done", "index": index}]
+        events.append(Failed(index, f"{type(e).__name__}: {e}", trace=trace))
+    return [*events, Done(index)]

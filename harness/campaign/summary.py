@@ -1,88 +1,74 @@
-"""Summary: a listener that counts what a campaign reports, and is what `driftnet fuzz --json` prints."""
+"""Summary: what a campaign counted, which is what `driftnet fuzz --json` prints, and the listener that counts it."""
 
 from __future__ import annotations
 
-import math
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from driftnet.campaign.shard import Event
+import msgspec
+from driftnet.campaign.events import Done, Ended, Event, Examined, Failed, Found, Tick
 from driftnet.findings import corpus
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Word
+from msgspec import Meta, Struct, structs
 
-Types = Mapping[str, type | tuple[type, ...]]
-_RESULT: Types = {
-    **dict.fromkeys(("cases", "models", "seed", "next_index", "unconfirmed", "insensitive"), int),
-    **dict.fromkeys(("wall_seconds", "cpu_seconds"), (int, float)),
-    **dict.fromkeys(("verdicts", "abstained", "operators", "rules"), dict),
-    **dict.fromkeys(("findings", "errors"), list),
-}
-_FINDING: Types = {
-    **dict.fromkeys(("id", "target", "release", "stage", "kind", "signature", "status", "message", "path"), str),
-    **dict.fromkeys(("nodes", "elements", "times"), int),
-}
-_ERROR: Types = {"index": int, "message": str}
+Count = Annotated[int, Meta(ge=0)]
+Seconds = Annotated[float, Meta(ge=0)]
+Counts = dict[str, Count]
 
 
-@dataclass
-class Summary:
-    """Counts so far.
+class Entry(Struct, kw_only=True, omit_defaults=True):
+    """What JSON says of a finding. times: how often a campaign met it."""
 
-    run_cases   the folder of this run's own cases: what stands elsewhere was known before
+    id: str
+    target: str
+    release: str
+    stage: str
+    kind: str
+    signature: str
+    status: str
+    nodes: Count
+    elements: Count
+    unfinished: bool
+    message: str
+    path: str
+    times: Count = 0
+
+
+class Summary(Struct, kw_only=True):
+    """What was counted so far.
+
     verdicts, rules   verdict words and documented rules -> cases
     abstained   operator type -> cases that no tier could decide because of it
+    abstention_rates   the same as a share of the cases that hold it
     operators   operator type -> cases that hold it, of those that the target did not refuse
     insensitive     cases in which no damage could have shown, examined as they were: no other numbers helped
-    findings    id -> what the JSON says of a new or known finding; `times` says how often it was met
-    unconfirmed  failures that fresh workers did not show again;   errors   of driftnet itself
-    wall_before, cpu_before   seconds that the runs before this one took, where it goes on with one
+    unconfirmed  failures that fresh workers did not show again
+    errors      of driftnet itself
     """
 
-    run_cases: Path
-    seed: int = 0
-    cases: int = 0
-    models: int = 0
-    verdicts: Counter[str] = field(default_factory=Counter)
-    rules: Counter[str] = field(default_factory=Counter)
-    abstained: Counter[str] = field(default_factory=Counter)
-    operators: Counter[str] = field(default_factory=Counter)
-    insensitive: int = 0
-    findings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    unconfirmed: int = 0
-    errors: list[dict[str, Any]] = field(default_factory=list)
-    wall_seconds: float = 0.0
-    cpu_seconds: float = 0.0
-    wall_before: float = 0.0
-    cpu_before: float = 0.0
-    left: float = math.inf
-    next_index: int = 0
-
-    def __call__(self, event: Event) -> None:
-        """Take one event of a campaign into account."""
-        match event["event"]:
-            case "examined":
-                self._examined(event)
-            case "found":
-                self._count(Path(event["path"]), event["release"], "new")
-            case "done":
-                self.models += 1
-                self.next_index = max(self.next_index, event["index"] + 1)
-            case "error":
-                self.errors.append(dict(event))
-            case "tick":
-                self.wall_seconds, self.left = self.wall_before + event["elapsed"], event["left"]
-            case "end":
-                self.wall_seconds = self.wall_before + event["elapsed"]
-                self.cpu_seconds = self.cpu_before + event["cpu"]
+    cases: Count
+    models: Count
+    seed: int
+    next_index: Count
+    wall_seconds: Seconds = 0.0
+    cpu_seconds: Seconds = 0.0
+    verdicts: Counts = {}
+    abstained: Counts = {}
+    abstention_rates: dict[str, float] = {}
+    operators: Counts = {}
+    insensitive: Count = 0
+    rules: Counts = {}
+    unconfirmed: Count = 0
+    findings: list[Entry] = []
+    errors: list[Failed] = []
 
     @property
-    def new(self) -> list[dict[str, Any]]:
+    def new(self) -> list[Entry]:
         """The findings that no saved case explained."""
-        return [finding for finding in self.findings.values() if finding["status"] == "new"]
+        return [finding for finding in self.findings if finding.status == "new"]
 
     @property
     def exit_status(self) -> int:
@@ -91,92 +77,92 @@ class Summary:
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `driftnet fuzz --json`."""
-        return {
-            "cases": self.cases,
-            "models": self.models,
-            "seed": self.seed,
-            "next_index": self.next_index,
-            "wall_seconds": round(self.wall_seconds, 1),
-            "cpu_seconds": round(self.cpu_seconds, 1),
-            "verdicts": dict(self.verdicts.most_common()),
-            "abstained": dict(self.abstained.most_common()),
-            "abstention_rates": self._abstention_rates(),
-            "operators": dict(self.operators.most_common()),
-            "insensitive": self.insensitive,
-            "rules": dict(self.rules.most_common()),
-            "unconfirmed": self.unconfirmed,
-            "findings": list(self.findings.values()),
-            "errors": self.errors,
-        }
-
-    def _abstention_rates(self) -> dict[str, float]:
-        """Operator type -> of the cases that hold it, the share that no tier could decide because of it."""
-        return {op: round(n / max(n, self.operators[op]), 3) for op, n in self.abstained.most_common()}
-
-    def restore(self, result: Mapping[str, Any]) -> None:
-        """Go on from an earlier `as_json`. Raises ValueError for another seed, KeyError or TypeError for other JSON."""
-        _check_types(result, _RESULT)
-        if result["seed"] != self.seed:
-            raise ValueError(f"that run has seed {result['seed']}, not {self.seed}")
-        for name in ("cases", "models", "next_index", "unconfirmed", "insensitive"):
-            setattr(self, name, result[name])
-        for name in ("verdicts", "abstained", "operators", "rules"):
-            _check_types(result[name], dict.fromkeys(result[name], int))
-            getattr(self, name).update(result[name])
-        for record, types in [(f, _FINDING) for f in result["findings"]] + [(e, _ERROR) for e in result["errors"]]:
-            _check_types(record, types)
-        self.findings = {finding["id"]: finding for finding in result["findings"]}
-        self.errors = result["errors"]
-        self.wall_before = self.wall_seconds = result["wall_seconds"]
-        self.cpu_before = self.cpu_seconds = result["cpu_seconds"]
-
-    def _examined(self, event: Event) -> None:
-        verdict = event["verdict"]
-        self.cases += 1
-        self.verdicts[verdict["word"]] += 1
-        self.abstained.update(verdict.get("abstained", ()))
-        if verdict["word"] != Word.REJECTS:
-            self.operators.update(event["operators"])
-        self.insensitive += event["insensitive"]
-        if rule := verdict.get("rule"):
-            self.rules[rule] += 1
-        self.unconfirmed += not event["confirmed"]
-        if event["known"]:
-            path = Path(event["known"])
-            status = "new" if path.is_relative_to(self.run_cases) else "known"
-            self._count(path, event["release"], status)
-
-    def _count(self, path: Path, release: str, status: str) -> None:
-        if path.name not in self.findings:
-            self.findings[path.name] = described(corpus.load(path), release, status) | {"times": 0}
-        self.findings[path.name]["times"] += 1
+        sorted_ = {name: commonest(getattr(self, name)) for name in ("verdicts", "abstained", "operators", "rules")}
+        rates = {op: round(n / max(n, self.operators.get(op, 0)), 3) for op, n in sorted_["abstained"].items()}
+        rounded = {name: round(getattr(self, name), 1) for name in ("wall_seconds", "cpu_seconds")}
+        said: dict[str, Any] = msgspec.to_builtins(structs.replace(self, **sorted_, **rounded, abstention_rates=rates))
+        return said
 
 
-def _check_types(record: Any, types: Types) -> None:
-    """Raise KeyError or TypeError unless `record` maps every name in `types` to a value of its type, numbers >= 0."""
-    if not isinstance(record, dict):
-        raise TypeError(f"{record!r} is no JSON object")
-    for name, wanted in types.items():
-        value = record[name]
-        if not isinstance(value, wanted) or isinstance(value, bool):
-            raise TypeError(f"{name} is {value!r}")
-        if isinstance(value, int | float) and value < 0 and name != "seed":
-            raise TypeError(f"{name} is negative: {value}")
+@dataclass
+class Tally:
+    """A listener that counts, from what runs before this one have counted.
+
+    run_cases   the folder of this run's own cases: what stands elsewhere was known before
+    """
+
+    run_cases: Path
+    summary: Summary
+    wall_before: float = field(init=False)
+    cpu_before: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.wall_before, self.cpu_before = self.summary.wall_seconds, self.summary.cpu_seconds
+
+    def __call__(self, event: Event) -> None:
+        """Take one event of a campaign into account."""
+        summary = self.summary
+        match event:
+            case Examined():
+                self._examined(event)
+            case Found():
+                self._met(event.path, event.release, "new")
+            case Done():
+                summary.models += 1
+                summary.next_index = max(summary.next_index, event.index + 1)
+            case Failed():
+                summary.errors.append(event)
+            case Tick():
+                summary.wall_seconds = self.wall_before + event.elapsed
+            case Ended():
+                summary.wall_seconds = self.wall_before + event.elapsed
+                summary.cpu_seconds = self.cpu_before + event.cpu
+
+    def _examined(self, event: Examined) -> None:
+        summary, verdict = self.summary, event.verdict
+        summary.cases += 1
+        _count(summary.verdicts, [verdict.word])
+        _count(summary.abstained, verdict.abstained)
+        _count(summary.rules, [verdict.rule] if verdict.rule else [])
+        if verdict.word is not Word.REJECTS:
+            _count(summary.operators, event.operators)
+        summary.insensitive += event.insensitive
+        summary.unconfirmed += not event.confirmed
+        if event.known:
+            path = Path(event.known)
+            self._met(path, event.release, "new" if path.is_relative_to(self.run_cases) else "known")
+
+    def _met(self, path: Path, release: str, status: Literal["new", "known"]) -> None:
+        findings = self.summary.findings
+        entry = next((finding for finding in findings if finding.id == path.name), None)
+        if entry is None:
+            findings.append(entry := described(corpus.load(path), release, status))
+        entry.times += 1
 
 
-def described(saved: corpus.SavedCase, release: str, status: str) -> dict[str, Any]:
+def described(saved: corpus.SavedCase, release: str, status: str) -> Entry:
     """What a finding's entry in JSON says of `saved`."""
-    return {
-        "id": saved.id,
-        "target": saved.target,
-        "release": release,
-        "stage": saved.stage,
-        "kind": saved.kind,
-        "signature": saved.coarse,
-        "status": status,
-        "nodes": nodes(saved.case),
-        "elements": elements(saved.case),
-        "unfinished": saved.unfinished,
-        "message": saved.verdict.message,
-        "path": str(saved.path),
-    }
+    return Entry(
+        id=saved.id,
+        target=saved.target,
+        release=release,
+        stage=saved.stage,
+        kind=saved.kind,
+        signature=saved.coarse,
+        status=status,
+        nodes=nodes(saved.case),
+        elements=elements(saved.case),
+        unfinished=saved.unfinished,
+        message=saved.verdict.message,
+        path=str(saved.path),
+    )
+
+
+def _count(counts: Counts, names: Iterable[str]) -> None:
+    for name in names:
+        counts[name] = counts.get(name, 0) + 1
+
+
+def commonest(counts: Counts) -> Counts:
+    """The same, the largest count first."""
+    return dict(sorted(counts.items(), key=lambda item: -item[1]))

@@ -21,6 +21,7 @@ from driftnet.campaign.shard import NO_NETWORK_NAMESPACE
 from driftnet.cli import defaults
 from driftnet.cli.report import pages, progress, tables, writers
 from driftnet.findings import corpus as corpora
+from driftnet.run.runner import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_text
@@ -43,7 +44,13 @@ class _Amount(click.FloatRange):
         return number if math.isfinite(number) else self.fail(f"{value} is no finite number.", param, ctx)
 
 
-_target = click.option("--target", "targets", multiple=True, help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
+_target = click.option(
+    "--target",
+    "targets",
+    multiple=True,
+    callback=lambda context, option, words: words or api.DEFAULT_TARGETS,
+    help="mnn, mnn==3.4.1, onnxruntime-quant, ...",
+)
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
 
 
@@ -65,8 +72,9 @@ def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | N
 
 _memory = click.option(
     "--memory",
+    "memory_gib",
     type=_Amount(min=0.1, max=1024),
-    default=4.0,
+    default=MEMORY_GIB,
     show_default=True,
     metavar="GB",
     help="Memory one worker may use.",
@@ -95,6 +103,53 @@ def _timeout(seconds: float) -> Callable[[Any], Any]:
     )
 
 
+def _workers(default: str) -> Callable[[Any], Any]:
+    def count(context: click.Context, option: click.Parameter, text: str) -> int:
+        if text == "auto":
+            return machine.available_cores()
+        if WHOLE.fullmatch(text) and int(text) > 0:
+            return int(text)
+        raise UserError(f"--workers is a positive number or auto, not {text!r}", hint="driftnet fuzz --help")
+
+    return click.option(
+        "--workers", default=default, metavar="N|auto", callback=count, help="Processes; auto is one a core."
+    )
+
+
+def _pairs(
+    name: str, parameter: str, form: str, value: Callable[[str, str], Any] = lambda key, text: text, *, help: str
+) -> Callable[[Any], Any]:
+    """An option that may be given several times, as a dict."""
+
+    def parsed(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
+        pairs = {}
+        for text in texts:
+            key, separator, given = text.partition("=")
+            if not separator or not key:
+                what = f"{text!r} is not of the form {name} {form}"
+                raise UserError(what, hint=f"{context.command_path} --help", kind="option")
+            pairs[key] = value(key, given)
+        return pairs
+
+    return click.option(name, parameter, multiple=True, metavar=form, callback=parsed, help=help)
+
+
+def _size(name: str, text: str) -> int:
+    if not WHOLE.fullmatch(text):
+        raise UserError(f"--dim {name} takes a whole number, not {text!r}", hint="driftnet check --help", kind="option")
+    return int(text)
+
+
+def _recipe(context: click.Context, option: click.Parameter, text: str | None) -> Mapping[str, Any] | None:
+    try:
+        value = None if text is None else json.loads(text)
+    except ValueError as e:
+        raise UserError(f"--recipe is not JSON: {e}", hint="driftnet check --help", kind="option") from e
+    if value is not None and not isinstance(value, dict):
+        raise UserError("--recipe is not a JSON object", hint="driftnet check --help", kind="option")
+    return value
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
 @click.version_option(package_name="driftnet")
 def driftnet() -> None:
@@ -109,7 +164,7 @@ def driftnet() -> None:
 @click.option("--minutes", type=_Amount(min=0, max=MONTH / 60), metavar="M", help="Stop after M minutes.  [default: 2]")
 @click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
 @click.option("--seed", type=int, default=0, help="Same seed, one worker, --no-steer: same cases in the same order.")
-@click.option("--workers", default="auto", metavar="N|auto", help="Processes; auto is one a core.")
+@_workers("auto")
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
 @_seeds
 @_corpus(_there)
@@ -118,35 +173,19 @@ def driftnet() -> None:
 @click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
 @click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
 @_python
-@_timeout(3.0)
+@_timeout(api.Plan.timeout)
 @_memory
 @_json
-def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool, as_json: bool, **given: Any) -> int:
+def fuzz(report: Path | None, no_steer: bool, as_json: bool, **given: Any) -> int:
     """Generate graphs, push them through the targets, save what diverges."""
-    if resume and report is None:
+    if given["resume"] and report is None:
         raise UserError(
             "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
         )
     folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
+    plan = api.Plan(report=folder, steer=not no_steer, **given)
     with progress.shown(ERR, quiet=as_json) as show:
-        summary = api.fuzz(
-            targets=targets or api.DEFAULT_TARGETS,
-            minutes=given["minutes"],
-            cases=given["cases"],
-            seed=given["seed"],
-            workers=_workers(workers),
-            focus=given["focus"],
-            corpus_folder=given["corpus"],
-            save=given["save"],
-            report=folder,
-            steer=not given["no_steer"],
-            timeout=given["timeout"],
-            memory_gib=given["memory"],
-            resume=resume,
-            seeds=given["seeds"],
-            python=given["python"],
-            listeners=[writers.periodically(folder), show],
-        )
+        summary = api.fuzz(plan, listeners=[writers.periodically(folder), show])
     _print(summary.as_json(), as_json, lambda result: tables.fuzz(OUT, result, folder))
     return summary.exit_status
 
@@ -156,14 +195,14 @@ def fuzz(targets: Sequence[str], workers: str, report: Path | None, resume: bool
 @click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
 @_python
-@_timeout(20.0)
+@_timeout(SAVED_SECONDS)
 @_json
-def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, timeout: float, as_json: bool) -> int:
+def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
     Exit status: 3 when an open case reproduced, 0 when all behave and none did, 1 when one does not behave.
     """
-    result = api.replay(paths or (Path("corpus"),), target=target, runs=runs, python=python, timeout=timeout)
+    result = api.replay(paths or (Path("corpus"),), **given)
     _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.replay(OUT, result))
     return api.replay_status(result)
@@ -174,11 +213,11 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
 @_target
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
 @click.option("--calibration", type=_PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
-@click.option("--recipe", "recipe_json", metavar="JSON", help="The whole recipe, e.g. '{\"optimize_level\": 0}'.")
+@click.option("--recipe", metavar="JSON", callback=_recipe, help="The whole recipe, e.g. '{\"optimize_level\": 0}'.")
 @click.option("--quantize", metavar="Q", help="The target's quantization method; short for --option quantize=Q.")
-@click.option("--option", "options", multiple=True, metavar="K=V", help="One option of the target.")
+@_pairs("--option", "options", "K=V", help="One option of the target.")
 @click.option("--sweep", is_flag=True, help="Every value of every option in turn.")
-@click.option("--dim", "dims", multiple=True, metavar="NAME=N", help="Size of a symbolic dim of made-up inputs.")
+@_pairs("--dim", "dims", "NAME=N", _size, help="Size of a symbolic dim of made-up inputs.")
 @click.option(
     "--budget",
     type=_Amount(min=0, max=MONTH),
@@ -192,48 +231,31 @@ def replay(paths: Sequence[Path], target: str, runs: int, python: str | None, ti
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus(_there)
 @_python
-@_timeout(60.0)
+@_timeout(api.CheckSettings.timeout)
 @_memory
 @_json
-def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> int:
+def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int:
     """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
 
     Exit status: 0 agrees; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid, abstains, or a
     mistake in what was given.
     """
-    if sum([given["sweep"], bool(given["recipe_json"]), bool(given["quantize"] or given["options"])]) > 1:
+    options = given["options"] | ({"quantize": quantize} if quantize else {})
+    settings = api.CheckSettings(**given | {"options": options})
+    if sum([settings.sweep, settings.recipe is not None, bool(options)]) > 1:
         raise UserError("--recipe, --sweep and --quantize/--option exclude each other", hint="driftnet check --help")
-    if given["anonymize"] and not given["out"]:
+    if settings.anonymize and not settings.out:
         raise UserError("--anonymize says how to write a reduced case, not where", hint="give --out DIR too")
-    options = dict(_pair(text, "--option K=V") for text in given["options"])
-    if given["quantize"]:
-        options["quantize"] = given["quantize"]
     with progress.told(ERR, f"checking {model}") as tell:
-        result = api.check(
-            model,
-            targets=targets or api.DEFAULT_TARGETS,
-            inputs=given["inputs"],
-            calibration=given["calibration"],
-            recipe_json=_recipe(given["recipe_json"]),
-            options=options,
-            sweep=given["sweep"],
-            dims=dict(_dim(text) for text in given["dims"]),
-            corpus_folder=given["corpus"],
-            out=given["out"],
-            python=given["python"],
-            timeout=given["timeout"],
-            memory_gib=given["memory"],
-            budget=given["budget"],
-            tell=tell,
-            anonymous=given["anonymize"],
-        )
+        result = api.check(model, settings, tell=tell)
     _warn_of_the_network(result)
-    if given["out"] and given["anonymize"]:
-        result["page"] = str(pages.write_check(pages.nameless(result), Path("model.onnx"), given["out"]))
-    elif given["out"]:
-        fed = [word for name in ("inputs", "calibration") if given[name] for word in (f"--{name}", str(given[name]))]
-        fed += [word for text in given["dims"] for word in ("--dim", text)]
-        result["page"] = str(pages.write_check(result, model, given["out"], given=fed))
+    if settings.out and settings.anonymize:
+        result["page"] = str(pages.write_check(pages.nameless(result), Path("model.onnx"), settings.out))
+    elif settings.out:
+        fed = [("--inputs", settings.inputs), ("--calibration", settings.calibration)]
+        words = [str(word) for name, path in fed if path for word in (name, path)]
+        words += [word for name, size in settings.dims.items() for word in ("--dim", f"{name}={size}")]
+        result["page"] = str(pages.write_check(result, model, settings.out, given=words))
     _print(result, as_json, lambda result: tables.check(OUT, result))
     return api.check_status(result)
 
@@ -242,7 +264,7 @@ def check(model: Path, targets: Sequence[str], as_json: bool, **given: Any) -> i
 @click.argument("model", type=_PATH, metavar="FLOAT.onnx")
 @click.argument("quantized", type=_PATH, metavar="QUANTIZED.onnx")
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
-@_timeout(60.0)
+@_timeout(REAL_SECONDS)
 @_memory
 @_json
 def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
@@ -251,9 +273,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
     Exit status: 0 yes; 1 no, and what is wrong; 2 a mistake in what was given.
     """
     with ERR.status(f"auditing {quantized}"):
-        result = api.audit(
-            model, quantized, inputs=given["inputs"], timeout=given["timeout"], memory_gib=given["memory"]
-        )
+        result = api.audit(model, quantized, **given)
     _warn_of_the_network(result)
     _print(result, as_json, lambda result: tables.audit(OUT, result))
     return 1 if result["problems"] else 0
@@ -265,7 +285,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
 @_python
-@_timeout(20.0)
+@_timeout(SAVED_SECONDS)
 @_json
 def reduce(path: Path, as_json: bool, **given: Any) -> int:
     """Make a failing case or model as small as its failure allows."""
@@ -281,18 +301,15 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
 @click.option("--status", required=True, metavar="S", help="open, fixed, flaky or expected.")
 @click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
 @click.option("--note", default="", metavar="TEXT", help="One line for the next reader; for expected, the rule.")
-@click.option("--remedy", "remedies", multiple=True, metavar="K=V", help="An option under which the bug is gone.")
+@_pairs("--remedy", "remedy", "K=V", help="An option under which the bug is gone.")
 @_corpus(None)
 @_json
-def triage(
-    path: Path, status: str, upstream: str, note: str, remedies: Sequence[str], corpus: Path, as_json: bool
-) -> int:
+def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
     """Set the status of a saved case; one that stands in a report is brought into the corpus.
 
     With --remedy, failures that go away under the same option are from then on taken for this case.
     """
-    remedy = dict(_pair(text, "--remedy K=V") for text in remedies)
-    result = api.triage(path, status=status, upstream=upstream, note=note, remedy=remedy, root=corpus)
+    result = api.triage(path, root=corpus, **given)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
     return 0
 
@@ -316,9 +333,9 @@ def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
 @_seeds
 @click.option("--out", type=_PATH, required=True, metavar="DIR")
 @_json
-def generate(cases: int, seed: int, focus: Sequence[str], seeds: Sequence[Path], out: Path, as_json: bool) -> int:
+def generate(as_json: bool, **given: Any) -> int:
     """Write just the graphs, as ONNX backend-test folders DIR/test_<index>."""
-    result = api.generate(cases=cases, seed=seed, focus=focus, seeds=seeds, out=out)
+    result = api.generate(**given)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
     return 0
 
@@ -337,10 +354,10 @@ def targets(prune: bool, as_json: bool) -> int:
 @click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
-@click.option("--workers", default="1", metavar="N|auto", help="Processes; auto is one a core.")
+@_workers("1")
 @_corpus(_there)
 @_json
-def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: str, corpus: Path, as_json: bool) -> int:
+def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: int, corpus: Path, as_json: bool) -> int:
     """Prove that the oracle bites: plant bugs into real targets, and count which are detected.
 
     Exit status: 0; 1 when less than 80 % of a kind or 97 % of all are detected, a clean target is blamed, the oracle
@@ -350,7 +367,7 @@ def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: str, corpus:
         cases=cases,
         seed=seed,
         kinds=kinds,
-        workers=_workers(workers),
+        workers=workers,
         corpus_folder=corpus,
         listener=lambda kind, count: ERR.print(f"{kind}: {count.detected} of {count.effective}", markup=False),
     )
@@ -438,40 +455,6 @@ def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str
         click.echo(json_text(result))
     else:
         show(result)
-
-
-def _workers(text: str) -> int:
-    if text == "auto":
-        return machine.available_cores()
-    if WHOLE.fullmatch(text) and int(text) > 0:
-        return int(text)
-    raise UserError(f"--workers is a positive number or auto, not {text!r}", hint="driftnet fuzz --help")
-
-
-def _pair(text: str, form: str) -> tuple[str, str]:
-    name, separator, value = text.partition("=")
-    if not separator or not name:
-        raise UserError(f"{text!r} is not of the form {form}", hint="driftnet check --help", kind="option")
-    return name, value
-
-
-def _dim(text: str) -> tuple[str, int]:
-    name, size = _pair(text, "--dim NAME=N")
-    if not WHOLE.fullmatch(size):
-        raise UserError(f"--dim {name} takes a whole number, not {size!r}", hint="driftnet check --help", kind="option")
-    return name, int(size)
-
-
-def _recipe(text: str | None) -> Mapping[str, Any] | None:
-    if text is None:
-        return None
-    try:
-        value = json.loads(text)
-    except ValueError as e:
-        raise UserError(f"--recipe is not JSON: {e}", hint="driftnet check --help", kind="option") from e
-    if not isinstance(value, dict):
-        raise UserError("--recipe is not a JSON object", hint="driftnet check --help", kind="option")
-    return value
 
 
 if __name__ == "__main__":

@@ -29,9 +29,11 @@ from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import effective
+from driftnet.util import records
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 from hypothesis import Phase, given, settings
+from msgspec import Struct
 
 MODELS = 200
 
@@ -178,27 +180,28 @@ BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {
 }
 
 
-def run(name: str) -> dict[str, Any]:
-    """The measures of benchmark `name`, and the machine they were taken on. Raises UserError for an unknown name."""
+class Result(Struct, omit_defaults=True):
+    """The measures of one benchmark, and the machine they were taken on; `before`, those of another result."""
+
+    name: str
+    measures: dict[str, float]
+    machine: dict[str, Any]
+    before: dict[str, float] | None = None
+
+
+def run(name: str) -> Result:
+    """The result of benchmark `name`. Raises UserError for an unknown name."""
     if name not in BENCHMARKS:
         raise UserError(f"no benchmark is called {name!r}", hint=f"there is {', '.join(BENCHMARKS)}", kind="option")
-    machine = description() | {"python": platform.python_version()}
-    return {"name": name, "measures": BENCHMARKS[name](), "machine": machine}
+    return Result(name, BENCHMARKS[name](), description() | {"python": platform.python_version()})
 
 
-def read(path: Path) -> dict[str, Any]:
+def read(path: Path) -> Result:
     """A result that was written before. Raises UserError when it is none."""
     try:
-        result: dict[str, Any] = json.loads(path.read_text())
-        name, measures, machine = result["name"], result["measures"], result["machine"]
-        if not isinstance(name, str) or not isinstance(machine, dict):
-            raise TypeError("its name is no text, or its machine no object")
-        if not all(isinstance(value, int | float) for value in measures.values()):
-            raise TypeError("not every measure is a number")
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
-        what = f"lacks {e}" if isinstance(e, KeyError) else str(e)
-        raise UserError(f"{path} is no benchmark result: {what}", hint="driftnet bench --out FILE writes one") from e
-    return {"name": name, "measures": measures, "machine": machine}
+        return records.read(json.loads(path.read_text()), Result, "the result")
+    except (OSError, ValueError) as e:
+        raise UserError(f"{path} is no benchmark result: {e}", hint="driftnet bench --out FILE writes one") from e
 
 
 @contextlib.contextmanager

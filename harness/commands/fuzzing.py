@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -12,90 +11,64 @@ from typing import Any
 
 from driftnet.campaign import coordinator
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.shard import Event, Plan, case_folders
-from driftnet.campaign.summary import Summary
+from driftnet.campaign.events import Event, Found
+from driftnet.campaign.shard import Plan, case_folders
+from driftnet.campaign.summary import Summary, Tally
 from driftnet.findings import corpus
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case
-from driftnet.run.runner import MEMORY_GIB, Runner
-from driftnet.targets.environments import DEFAULT_TARGETS, resolve
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
+from driftnet.util.records import read
 
 NEAREST = 5
 Listener = Callable[[Summary, Event], None]
 
 
-def fuzz(
-    *,
-    targets: Sequence[str] = DEFAULT_TARGETS,
-    minutes: float | None = None,
-    cases: int | None = None,
-    seed: int = 0,
-    workers: int = 1,
-    focus: Sequence[str] = (),
-    corpus_folder: Path = Path("corpus"),
-    save: bool = False,
-    report: Path,
-    steer: bool = True,
-    resume: bool = False,
-    seeds: Sequence[Path] = (),
-    python: str | None = None,
-    timeout: float = 3.0,
-    memory_gib: float = MEMORY_GIB,
-    listeners: Sequence[Listener] = (),
-) -> Summary:
-    """Fuzz until `minutes` are over or `cases` (model x target x recipe) are examined; by default for two minutes.
-
-    New cases are written below `report`/cases as they are found and, when `save`, into `corpus_folder` too. `resume`
-    goes on with the case indices after those of the summary.json in `report`. With `seeds` (ONNX files, saved cases,
-    folders of them) the cases are neighbours of these. `python` is the interpreter that holds
-    the targets (None: this one, or one made for the release that a target names). Listeners are called with the summary
-    so far and each event.
+def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
+    """Run a campaign. Listeners are called with the summary so far and each event.
 
     Raises UserError for an unknown target or focus, for seeds that cannot be used, for folders that cannot be written,
     for saved cases that are not whole, and when there is nothing to resume.
     """
-    for word in targets:
-        resolve(word, python=python)
-    _check_focus(focus)
-    if seeds:
-        with Runner(memory_gib=memory_gib) as runner:
-            neighbours.check(seeds, runner.reference)
-    plan = Plan(
-        targets=tuple(targets),
-        seed=seed,
-        corpus=corpus_folder,
-        cases=report / "cases",
-        focus=tuple(focus),
-        steer=steer,
-        seeds=tuple(seeds),
-        python=python,
-        timeout=timeout,
-        memory_gib=memory_gib,
-    )
-    make_folder(plan.cases)
-    if save:
-        make_folder(corpus_folder)
-    for folder in (*case_folders(plan.corpus), *case_folders(plan.cases)):
+    for word in plan.targets:
+        resolve(word, python=plan.python)
+    _check_focus(plan.focus)
+    if plan.seeds:
+        with Runner(memory_gib=plan.memory_gib) as runner:
+            neighbours.check(plan.seeds, runner.reference)
+    for folder in (plan.found, *([plan.corpus] if plan.save else [])):
+        make_folder(folder)
+    for folder in (*case_folders(plan.corpus), *case_folders(plan.found)):
         corpus.load(folder)  # one that is not whole is said now: a shard could only die of it
-    summary = Summary(run_cases=plan.cases, seed=seed)
-    if resume:
-        _restore(summary, report / "summary.json")
-    if minutes is None and cases is None:
-        minutes = 2.0
-    bounds = coordinator.Bounds(
-        seconds=math.inf if minutes is None else minutes * 60, cases=math.inf if cases is None else cases
-    )
+    summary = _resumed(plan) if plan.resume else Summary(seed=plan.seed, cases=0, models=0, next_index=0)
+    tally = Tally(plan.found, summary)
 
     def hear(event: Event) -> None:
-        summary(event)
-        if save and event["event"] == "found":
-            corpus.save(corpus.load(Path(event["path"])), corpus_folder)
+        tally(event)
+        if plan.save and isinstance(event, Found):
+            corpus.save(corpus.load(event.path), plan.corpus)
         for listener in listeners:
             listener(summary, event)
 
-    coordinator.run(plan, bounds, workers=workers, listener=hear, first_index=summary.next_index)
+    coordinator.run(plan, hear, first_index=summary.next_index)
+    return summary
+
+
+def _resumed(plan: Plan) -> Summary:
+    path = plan.report / "summary.json"
+    try:
+        summary = read(json.loads(path.read_text()), Summary, "summary")
+        if summary.seed != plan.seed:
+            raise ValueError(f"that run has seed {summary.seed}, not {plan.seed}")
+    except (OSError, ValueError) as e:
+        raise UserError(
+            f"cannot go on with the run of {path}: {e}",
+            hint="give --report DIR of a run that wrote a summary.json, and the same --seed",
+            kind="report",
+        ) from e
     return summary
 
 
@@ -130,17 +103,6 @@ def _generate_neighbours(cases: int, seed: int, out: Path, paths: Sequence[Path]
 def _write_case(case: Case, out: Path, index: int) -> None:
     with corpus.whole(out / f"test_{index:06d}", replace=True) as folder:
         corpus.write_model(case, (), folder)
-
-
-def _restore(summary: Summary, path: Path) -> None:
-    try:
-        summary.restore(json.loads(path.read_text()))
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise UserError(
-            f"cannot go on with the run of {path}: {e}",
-            hint="give --report DIR of a run that wrote a summary.json, and the same --seed",
-            kind="report",
-        ) from e
 
 
 def _check_focus(focus: Iterable[str]) -> None:

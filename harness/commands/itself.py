@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from driftnet.commands import bench as benchmarks
 from driftnet.run.sandbox.zygote import Zygote
 from driftnet.selfcheck import selfcheck as selfchecks
@@ -50,10 +51,11 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
         if out.is_dir():
             raise UserError(f"cannot write {out}: it is a folder", hint="name a file in it", kind="disk")
     if compare:
-        before, result = (benchmarks.read(path) for path in compare)
-        result["before"] = before["measures"]
+        before, measured = (benchmarks.read(path) for path in compare)
+        measured.before = before.measures
     else:
-        result = benchmarks.run(name)
+        measured = benchmarks.run(name)
+    result: dict[str, Any] = msgspec.to_builtins(measured)
     if out:
         replace_text(out, json_text(result, indent=1) + "\n")
     return result

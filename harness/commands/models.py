@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,10 @@ from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import MEMORY_GIB, Runner
+from driftnet.run.runner import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS, Runner
 from driftnet.targets import recipe
-from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
+from driftnet.targets.environments import DEFAULT_TARGETS, resolve
+from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
@@ -42,53 +43,61 @@ SECONDS_A_GIB = 60.0
 """What a stage may take for the weights of a large model: quantizing them takes a third of that on a core to itself."""
 
 
-def check(
-    model: Path,
-    *,
-    targets: Sequence[str] = DEFAULT_TARGETS,
-    inputs: Path | None = None,
-    calibration: Path | None = None,
-    recipe_json: Recipe | None = None,
-    options: Mapping[str, str] | None = None,
-    sweep: bool = False,
-    dims: Mapping[str, int] | None = None,
-    corpus_folder: Path = Path("corpus"),
-    out: Path | None = None,
-    python: str | None = None,
-    timeout: float = 60.0,
-    memory_gib: float = MEMORY_GIB,
-    budget: float = 300.0,
-    tell: Callable[[str], None] = lambda text: None,
-    anonymous: bool = False,
-) -> dict[str, Any]:
-    """Examine one real model on `targets`, and reduce what fails; reduced cases are written below `out`.
+@dataclass(frozen=True, kw_only=True)
+class CheckSettings:
+    """How a model is checked.
 
-    recipe_json, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
-    dims   sizes for symbolic dims of inputs that are made up
-    python   the interpreter that holds the targets; None: this one, or one made for the release that a target names
+    inputs, calibration   files or folders of feeds; else feeds are made up, with these `dims` for symbolic ones
+    recipe, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
+    corpus    folder of known cases;   out   where reduced cases are written
+    python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
-    budget   seconds for each target and recipe after which nothing new is begun, and what was found so far is told
+    budget    seconds for each target and recipe after which nothing new is begun, and what was found so far is told
+    anonymize   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
+    """
+
+    targets: Sequence[str] = DEFAULT_TARGETS
+    inputs: Path | None = None
+    calibration: Path | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    recipe: Recipe | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    sweep: bool = False
+    corpus: Path = Path("corpus")
+    out: Path | None = None
+    python: str | None = None
+    timeout: float = REAL_SECONDS
+    memory_gib: float = MEMORY_GIB
+    budget: float = 300.0
+    anonymize: bool = False
+
+
+def check(
+    model: Path, settings: CheckSettings | None = None, *, tell: Callable[[str], None] = lambda text: None
+) -> dict[str, Any]:
+    """Examine one real model on its targets, and reduce what fails.
+
     tell     hears what is being done, for people; KeyboardInterrupt ends the check, and what was found so far is kept
-    anonymous   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
 
     Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
     dims, and when `out` cannot be written.
     """
+    settings = settings or CheckSettings()
     proto = corpus.read_onnx(model, entire=False)
-    _check_dims(proto, dims or {})
-    if out:
-        make_folder(out)
-    feeds = read_feeds(inputs, proto, "inputs") if inputs else (made_up(proto, dims or {}),)
-    samples = read_feeds(calibration, proto, "calibration") if calibration else ()
+    _check_dims(proto, settings.dims)
+    if settings.out:
+        make_folder(settings.out)
+    feeds = read_feeds(settings.inputs, proto, "inputs") if settings.inputs else (made_up(proto, settings.dims),)
+    samples = read_feeds(settings.calibration, proto, "calibration") if settings.calibration else ()
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
-    held = [resolve(word, python=python) for word in targets]
-    runs = [(one, chosen) for one in held for chosen in _recipes(one, recipe_json, options or {}, sweep)]
-    known = {saved.id: saved for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"}
-    with _laboratory(case, timeout, memory_gib) as runner:
+    held = [resolve(word, python=settings.python) for word in settings.targets]
+    runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
+    known = {saved.id: saved for saved in corpus.load_all(settings.corpus) if saved.status != "fixed"}
+    with _runner(case, settings.timeout, settings.memory_gib) as runner:
         results: list[dict[str, Any]] = []
         for one, chosen in runs:
             try:
-                results.append(_check_one(case, one, chosen, runner, known, out, budget, tell, anonymous))
+                results.append(_check_one(Trial(case, one, chosen, runner), settings, known, tell))
             except KeyboardInterrupt:
                 if not results:
                     raise
@@ -106,7 +115,7 @@ def check_status(result: Mapping[str, Any]) -> int:
     return 0 if all(r["verdict"] == Word.AGREES for r in result["targets"]) else 2
 
 
-def _laboratory(case: Case, timeout: float, memory_gib: float) -> Runner:
+def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
     """Workers that may use what is said, or more where `case` is a large model."""
     gib = external_data.outside(case.proto) / 2**30
     return Runner(timeout=max(timeout, SECONDS_A_GIB * gib), memory_gib=max(memory_gib, HELD * gib))
@@ -127,52 +136,41 @@ def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
             )
 
 
-def _recipes(
-    installed: Installed, whole: Recipe | None, options: Mapping[str, str], sweep: bool
-) -> list[dict[str, Any]]:
-    target = installed.target
-    if sweep:
+def _recipes(target: Target, settings: CheckSettings) -> list[dict[str, Any]]:
+    if settings.sweep:
         return recipe.swept(target)
-    chosen = dict(whole or {}) | {name: recipe.parsed(target, name, text) for name, text in options.items()}
-    return [recipe.validated(target, chosen)]
+    parsed = {name: recipe.parsed(target, name, text) for name, text in settings.options.items()}
+    return [recipe.validated(target, {**(settings.recipe or {}), **parsed})]
 
 
 def _check_one(
-    case: Case,
-    installed: Installed,
-    chosen: Recipe,
-    runner: Runner,
-    known: Mapping[str, corpus.SavedCase],
-    out: Path | None,
-    seconds: float,
-    tell: Callable[[str], None],
-    anonymous: bool,
+    trial: Trial, settings: CheckSettings, known: Mapping[str, corpus.SavedCase], tell: Callable[[str], None]
 ) -> dict[str, Any]:
+    runner, name, out = trial.runner, trial.target.name, settings.out
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
-    named, known_issues = f"{installed.target.name}: ", [issue_of(saved) for saved in known.values()]
-    trial = Trial(case, installed, chosen, runner)
-    checked = checks.check(trial, known_issues, seconds=seconds, tell=lambda text: tell(named + text))
+    known_issues = [issue_of(saved) for saved in known.values()]
+    checked = checks.check(trial, known_issues, seconds=settings.budget, tell=lambda text: tell(f"{name}: {text}"))
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding
-        if finding and anonymous:
+        if finding and settings.anonymize:
             finding, fault["reduced"]["remained"] = anonymized(finding, runner)
         cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
-            handover.write(folder, installed, runner, remedies=cures)
+            handover.write(folder, trial.installed, runner, remedies=cures)
             fault["reduced"]["path"] = str(folder)
         elif out and (saved := known.get(fault["known"])) and not saved.rule:
             folder = corpus.save(saved, out)
-            handover.write(folder, installed, runner, remedies=cures)
+            handover.write(folder, trial.installed, runner, remedies=cures)
             fault["known_path"] = str(folder)
     faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
     return {
-        "target": installed.target.name,
-        "release": installed.release,
-        "recipe": dict(chosen),
+        "target": name,
+        "release": trial.installed.release,
+        "recipe": dict(trial.recipe),
         **result,
-        "blame": _blame(checked.verdict, installed),
+        "blame": _blame(checked.verdict, name),
         "goes_away_with": faults[0]["goes_away_with"] if faults else [],
         "reduced": next((fault["reduced"] for fault in faults if fault["reduced"]), None),
         "target_runs": runner.target_runs - runs_before,
@@ -180,9 +178,9 @@ def _check_one(
     }
 
 
-def _blame(verdict: Verdict, installed: Installed) -> str:
+def _blame(verdict: Verdict, target: str) -> str:
     if verdict.failed:
-        return installed.target.name
+        return target
     if verdict.word is Word.INVALID:
         return "model"
     broke = verdict.word is Word.ABSTAINS and verdict.message.startswith("the reference")
@@ -190,7 +188,12 @@ def _blame(verdict: Verdict, installed: Installed) -> str:
 
 
 def audit(
-    model: Path, quantized: Path, *, inputs: Path | None = None, timeout: float = 60.0, memory_gib: float = MEMORY_GIB
+    model: Path,
+    quantized: Path,
+    *,
+    inputs: Path | None = None,
+    timeout: float = REAL_SECONDS,
+    memory_gib: float = MEMORY_GIB,
 ) -> dict[str, Any]:
     """Whether the ONNX model in `quantized` is a right quantization of that in `model`, and executed as written.
 
@@ -248,7 +251,7 @@ def reduce(
     budget: float = 60.0,
     out: Path,
     python: str | None = None,
-    timeout: float = 20.0,
+    timeout: float = SAVED_SECONDS,
 ) -> dict[str, Any]:
     """Reduce a saved case, or a model with made-up inputs, and write the result below `out`, ready to be handed over.
 
@@ -262,7 +265,7 @@ def reduce(
         case, chosen, word = external_data.case(proto, path, [made_up(proto, {})]), {}, target or DEFAULT_TARGETS[0]
     installed = resolve(word, python=python)
     make_folder(out)
-    with _laboratory(case, timeout, MEMORY_GIB) as runner:
+    with _runner(case, timeout, MEMORY_GIB) as runner:
         trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
         if before:
             examined = examine(trial, effort=Effort(seconds=budget))
@@ -307,4 +310,4 @@ def _with_what_is_known(before: corpus.SavedCase, found: corpus.SavedCase) -> co
     if before.fine != found.fine:
         return found
     known = {name: getattr(before, name) or getattr(found, name) for name in ("note", "upstream", "not_seen")}
-    return dataclasses.replace(found, seen=tuple(dict.fromkeys((*before.seen, *found.seen))), **known)
+    return replace(found, seen=tuple(dict.fromkeys((*before.seen, *found.seen))), **known)

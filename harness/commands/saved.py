@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from driftnet.campaign.summary import Summary, described
 from driftnet.findings import corpus
 from driftnet.findings.corpus import Status
@@ -15,12 +16,13 @@ from driftnet.findings.pipeline import is_gone, reproduces
 from driftnet.findings.trial import Trial, look, watch
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Kind, Word
-from driftnet.run.runner import Runner
+from driftnet.run.runner import SAVED_SECONDS, Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
 from driftnet.util.machine import cpu_features
+from driftnet.util.records import read
 
 HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still runs after this time, it still hangs
 
@@ -31,7 +33,7 @@ def replay(
     target: str = "",
     runs: int = 5,
     python: str | None = None,
-    timeout: float = 20.0,
+    timeout: float = SAVED_SECONDS,
 ) -> dict[str, Any]:
     """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
 
@@ -183,7 +185,7 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
     return {
         "runs": [_run(path / "summary.json") for path in paths if (path / "summary.json").exists()],
         "cases": [
-            described(saved, saved.seen[-1] if saved.seen else "", saved.status)
+            msgspec.to_builtins(described(saved, saved.seen[-1] if saved.seen else "", saved.status))
             | {"what": saved.note or saved.verdict.message or saved.id}
             for saved in {saved.id: saved for saved in found}.values()
         ],
@@ -191,20 +193,17 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
 
 
 def _run(path: Path) -> dict[str, Any]:
-    summary = Summary(run_cases=path.parent / "cases")
     try:
-        result = json.loads(path.read_text())
-        summary.seed = result["seed"]
-        summary.restore(result)
-    except (OSError, ValueError, KeyError, TypeError) as e:
+        summary = read(json.loads(path.read_text()), Summary, "summary")
+    except (OSError, ValueError) as e:
         raise UserError(
             f"{path} is no summary of a run: {e}", hint="name the folder of a driftnet fuzz run", kind="report"
         ) from e
-    new = len(summary.new)
-    counted = {"new": new, "known": len(summary.findings) - new, "cpu_seconds": summary.cpu_before}
     return {
         "path": str(path.parent),
         "cases": summary.cases,
-        "verdicts": dict(summary.verdicts.most_common()),
-        **counted,
+        "verdicts": summary.verdicts,
+        "new": len(summary.new),
+        "known": len(summary.findings) - len(summary.new),
+        "cpu_seconds": summary.cpu_seconds,
     }

@@ -29,6 +29,9 @@ from driftnet.targets.recipe import Recipe, effective
 from driftnet.util.records import read
 
 MEMORY_GIB = 4.0  # a worker's share, unless something else is said
+GENERATED_SECONDS, SAVED_SECONDS, REAL_SECONDS = 3.0, 20.0, 60.0
+"""The time limit of one stage, unless something else is said: of generated cases, of saved ones, of real models."""
+
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
 REFERENCE = "driftnet.run.reference_worker"
@@ -46,7 +49,7 @@ class Runner:
     def __init__(
         self,
         *,
-        timeout: float = 20.0,
+        timeout: float = SAVED_SECONDS,
         memory_gib: float = MEMORY_GIB,
         small_models: bool = False,
         hold_crashes: bool = False,

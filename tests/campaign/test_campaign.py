@@ -14,34 +14,36 @@ from types import SimpleNamespace
 import pytest
 from driftnet import api
 from driftnet.campaign import coordinator, shard
+from driftnet.campaign.events import Done, Ended, Examined, Failed, Tick, Warned
 from driftnet.campaign.shard import Plan, Shard
-from driftnet.campaign.summary import Summary
+from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress, writers
 from driftnet.findings import corpus
 from driftnet.util.errors import UserError
+from driftnet.util.records import read
+from msgspec import structs
 from rich.console import Console
 
 from tests.findings.test_corpus import saved_relu
+
+EMPTY = Summary(cases=0, models=0, seed=0, next_index=0)
+ENTRY = described(saved_relu(), "1", "new")
 
 
 def fuzz(tmp_path, **options):
     """A campaign on the real targets, with its events."""
     events = []
-    summary = api.fuzz(
-        report=tmp_path / "report",
-        corpus_folder=tmp_path / "corpus",
-        listeners=[lambda summary, event: events.append(event)],
-        **options,
-    )
+    plan = Plan(report=tmp_path / "report", corpus=tmp_path / "corpus", **options)
+    summary = api.fuzz(plan, listeners=[lambda summary, event: events.append(event)])
     return summary, events
 
 
 def examined(events):
     """What was examined in which order; and the verdict, where the target is deterministic (MNN may read its heap)."""
     return [
-        (e["index"], e["target"], e["recipe"], e["verdict"] if e["target"] == "onnxruntime-quant" else None)
+        (e.index, e.target, e.recipe, e.verdict if e.target == "onnxruntime-quant" else None)
         for e in events
-        if e["event"] == "examined"
+        if isinstance(e, Examined)
     ]
 
 
@@ -60,9 +62,9 @@ def test_what_is_found_is_saved_and_then_known(tmp_path):
     assert first.new, "this seed is known to find something"
     assert first.exit_status == 1
     saved = corpus.load_all(tmp_path / "corpus")
-    assert {case.id for case in saved} == set(first.findings)
+    assert {case.id for case in saved} == {finding.id for finding in first.findings}
     again, _ = fuzz(tmp_path, **options)
-    assert not again.new, [finding["id"] for finding in again.new]
+    assert not again.new, [finding.id for finding in again.new]
     assert again.exit_status == 3
 
 
@@ -125,28 +127,24 @@ def shards_of(pid):
 
 @pytest.mark.parametrize(
     ("errors", "statuses", "status"),
-    [([], [], 0), ([], ["known"], 3), ([], ["known", "new"], 1), ([{}], ["new"], 2)],
+    [([], [], 0), ([], ["known"], 3), ([], ["known", "new"], 1), ([Failed(0, "a slip")], ["new"], 2)],
 )
-def test_exit_statuses(tmp_path, errors, statuses, status):
-    summary = Summary(run_cases=tmp_path)
-    summary.errors = errors
-    summary.findings = {str(k): {"status": s} for k, s in enumerate(statuses)}
-    assert summary.exit_status == status
+def test_exit_statuses(errors, statuses, status):
+    findings = [structs.replace(ENTRY, status=s) for s in statuses]
+    assert structs.replace(EMPTY, errors=errors, findings=findings).exit_status == status
 
 
 def test_a_run_that_goes_on_adds_time_and_keeps_errors(tmp_path):
-    summary = Summary(run_cases=tmp_path)
-    before = summary.as_json() | {
-        "wall_seconds": 10.0,
-        "cpu_seconds": 20,
-        "errors": [{"event": "error", "index": 3, "message": "a slip"}],
-    }
-    summary.restore(before)
-    summary({"event": "tick", "elapsed": 1.0, "left": 5.0})
+    errors = [{"event": "error", "index": 3, "message": "a slip"}]
+    before = EMPTY.as_json() | {"wall_seconds": 10.0, "cpu_seconds": 20, "errors": errors}
+    summary = read(before, Summary, "summary")
+    assert summary.as_json() == before
+    tally = Tally(tmp_path, summary)
+    tally(Tick(1.0, 5.0))
     assert summary.wall_seconds == 11.0
-    summary({"event": "end", "elapsed": 2.0, "cpu": 3.0})
+    tally(Ended(2.0, 3.0))
     assert (summary.wall_seconds, summary.cpu_seconds) == (12.0, 23.0)
-    assert [error["message"] for error in summary.errors] == ["a slip"]
+    assert [error.message for error in summary.errors] == ["a slip"]
     assert summary.exit_status == 2
 
 
@@ -166,7 +164,7 @@ def test_a_run_that_goes_on_adds_time_and_keeps_errors(tmp_path):
 )
 def test_a_summary_of_the_wrong_form_is_not_gone_on_with(tmp_path, damage):
     (tmp_path / "report").mkdir()
-    (tmp_path / "report" / "summary.json").write_text(json.dumps(Summary(run_cases=tmp_path).as_json() | damage))
+    (tmp_path / "report" / "summary.json").write_text(json.dumps(EMPTY.as_json() | damage))
     with pytest.raises(UserError, match="cannot go on with the run of"):
         fuzz(tmp_path, cases=1, resume=True)
 
@@ -188,7 +186,7 @@ def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_p
     monkeypatch.setattr(coordinator, "begin", die)
     report = tmp_path / "report"
     with pytest.raises(UserError, match="a process of driftnet itself died") as error:
-        api.fuzz(cases=1, report=report, corpus_folder=tmp_path, listeners=[writers.periodically(report)])
+        api.fuzz(Plan(cases=1, report=report, corpus=tmp_path), listeners=[writers.periodically(report)])
     assert error.value.kind == "internal"
     assert json.loads((report / "summary.json").read_text())["wall_seconds"] > 0
 
@@ -207,11 +205,11 @@ def test_what_keeps_a_shard_from_starting_is_told_with_the_first_index(monkeypat
     monkeypatch.setattr(shard, "Runner", fail)
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(shard, "_shard", None, raising=False)
-    shard.begin(Plan(("mnn",), 0, Path("corpus"), Path("cases")), multiprocessing.Event())
+    shard.begin(Plan(targets=("mnn",), report=Path("report")), multiprocessing.Event())
     error, done = shard.examine_index(3, 1)
-    assert (error["event"], error["kind"], error["message"]) == ("error", kind, says)
-    assert error["hint"] == "" if kind == "disk" else "error of driftnet itself" in error["hint"]
-    assert done == {"event": "done", "index": 3}
+    assert (error.kind, error.message) == (kind, says)
+    assert error.hint == "" if kind == "disk" else "error of driftnet itself" in error.hint
+    assert done == Done(3)
 
 
 def test_signals_are_only_noted():
@@ -224,10 +222,10 @@ def test_signals_are_only_noted():
 
 
 def test_a_shard_warns_once_where_the_network_cannot_be_cut_off(tmp_path):
-    plan = Plan(("mnn",), seed=0, corpus=tmp_path / "corpus", cases=tmp_path / "cases")
+    plan = Plan(targets=("mnn",), corpus=tmp_path / "corpus", report=tmp_path)
     shard = Shard(plan, SimpleNamespace(network_isolated=False), stopping=lambda: True)
     events = [event for index in range(2) for event in shard.run(index, 1)]
-    assert [event["event"] for event in events] == ["warning"]
+    assert [type(event) for event in events] == [Warned]
     shard = Shard(plan, SimpleNamespace(network_isolated=True), stopping=lambda: True)
     assert list(shard.run(0, 1)) == []
 
@@ -237,5 +235,5 @@ def test_the_warnings_of_all_shards_are_shown_once(tmp_path, quiet, terminal):
     said = io.StringIO()
     with progress.shown(Console(file=said, force_terminal=terminal, width=100), quiet=quiet) as show:
         for _ in range(3):
-            show(Summary(run_cases=tmp_path), {"event": "warning", "message": "mind the gap"})
+            show(EMPTY, Warned("mind the gap"))
     assert said.getvalue().count("warning: mind the gap") == 1

@@ -142,7 +142,7 @@ def test_a_finding_says_when_its_reduction_was_cut_short(runner, tmp_path, effor
     assert (saved.unfinished, saved.note) == (unfinished, ""), "the note is for the cause"
     loaded = corpus.load(corpus.save(saved, tmp_path))
     assert loaded.unfinished == unfinished
-    assert described(loaded, "1", "new")["unfinished"] == unfinished
+    assert described(loaded, "1", "new").unfinished == unfinished
 
 
 def test_what_is_documented_is_no_failure(runner):
@@ -218,15 +218,14 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     model = tmp_path / "transformer.onnx"
     model.write_bytes(production.SMALL["transformer"]().model)
     said = []
-    result = api.check(
-        model,
+    settings = api.CheckSettings(
         targets=["tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"],
         options={"quantize": "none"},
         dims={"T": 6},
-        corpus_folder=tmp_path / "corpus",
+        corpus=tmp_path / "corpus",
         out=tmp_path / "out",
-        tell=said.append,
     )
+    result = api.check(model, settings, tell=said.append)
     (one,) = json.loads(json.dumps(result))["targets"]
     assert {c["op_type"] for c in one["culprits"]} == {"Erf"}
     assert one["faults"][0]["nodes"] == [c for c in one["culprits"] if c in one["faults"][0]["nodes"]]
@@ -244,14 +243,14 @@ def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
     (source,) = CORPUS.glob("*/*off-by-one-step_softmax_9804cf0d")
     known = corpus.load(source)
     corpus.save(known, tmp_path / "corpus")
-    result = api.check(
-        source / "model.onnx",
+    settings = api.CheckSettings(
         inputs=source / "test_data_set_0",
         targets=[known.target],
-        recipe_json=known.recipe,
-        corpus_folder=tmp_path / "corpus",
+        recipe=known.recipe,
+        corpus=tmp_path / "corpus",
         out=tmp_path / "out",
     )
+    result = api.check(source / "model.onnx", settings)
     (fault,) = result["targets"][0]["faults"]
     assert (fault["known"], api.check_status(result)) == (known.id, 0), "off by a step it is no failure of the model"
     assert fault["goes_away_with"]

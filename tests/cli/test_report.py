@@ -9,10 +9,12 @@ import numpy as np
 import onnx
 import pytest
 from driftnet import api
-from driftnet.campaign.summary import Summary
+from driftnet.campaign.events import Examined, Found
+from driftnet.campaign.summary import Summary, Tally
 from driftnet.cli import main as cli
 from driftnet.cli.report import pages, tables, writers
 from driftnet.findings import corpus
+from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 from rich.console import Console
 
@@ -114,7 +116,7 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
 
 def test_the_page_of_a_check_of_several_targets_starts_with_a_table_of_them(tmp_path):
     onnx.save(field_models.dual_path_with_unregistered_norm(), tmp_path / "norm.onnx")
-    result = api.check(tmp_path / "norm.onnx", corpus_folder=tmp_path / "none")
+    result = api.check(tmp_path / "norm.onnx", api.CheckSettings(corpus=tmp_path / "none"))
     page = assert_whole(pages.write_check(result, tmp_path / "norm.onnx", tmp_path))
     assert {a["href"] for a in page.all("a")} == {"#t1", "#t2"}
     assert page.text.count("rejects") == 4, "in the table, and over each section"
@@ -146,9 +148,8 @@ def test_nothing_in_a_case_is_markup(tmp_path):
 
 
 def test_a_run_is_counted_on_the_index(tmp_path):
-    summary = Summary(run_cases=tmp_path / "cases", seed=3)
-    said = {"verdict": {"word": "agrees"}, "known": "", "release": "1", "confirmed": True}
-    summary({"event": "examined", **said, "operators": ["Add"], "insensitive": False})
+    summary = Summary(seed=3, cases=0, models=0, next_index=0)
+    Tally(tmp_path / "cases", summary)(Examined(0, "mnn", "1", {}, Verdict(Word.AGREES), operators=("Add",)))
     writers.write_summary(summary.as_json(), tmp_path)
     result = api.report([tmp_path], out=tmp_path / "html")
     assert result["runs"] == [
@@ -162,8 +163,8 @@ def test_a_run_is_counted_on_the_index(tmp_path):
 def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_goes_on(tmp_path, capsys):
     saved = corpus.load(min(CORPUS.glob("mnn/*gemm*")))
     path = corpus.save(dataclasses.replace(saved, unfinished=True), tmp_path)
-    summary = Summary(run_cases=tmp_path)
-    summary({"event": "found", "path": str(path), "release": "1"})
+    summary = Summary(seed=0, cases=0, models=0, next_index=0)
+    Tally(tmp_path, summary)(Found(0, path, "1"))
     command = f"driftnet reduce {path} --out DIR"
     tables.fuzz(Console(width=80), summary.as_json(), tmp_path)
     assert command in capsys.readouterr().out

@@ -145,7 +145,7 @@ def test_data_outside_the_folder_are_refused_of_large_models_too(large, tmp_path
         tensor.external_data[0].value = location
     path.write_bytes(model.SerializeToString())
     with pytest.raises(UserError, match="points outside its folder"):
-        api.check(path, targets=["onnxruntime-quant"])
+        api.check(path, api.CheckSettings(targets=["onnxruntime-quant"]))
 
 
 def test_data_that_are_too_short_are_told_before_anything_runs(large, tmp_path):
@@ -153,7 +153,7 @@ def test_data_that_are_too_short_are_told_before_anything_runs(large, tmp_path):
     with open(tmp_path / "weights.bin", "r+b") as file:
         file.truncate(4 * WIDTH * WIDTH)
     with pytest.raises(UserError, match=r"weights\.bin is too short for tensor 'w1'"):
-        api.check(path, targets=["onnxruntime-quant"])
+        api.check(path, api.CheckSettings(targets=["onnxruntime-quant"]))
 
 
 def test_a_weight_that_stays_outside_shrinks(runner, tmp_path, monkeypatch):

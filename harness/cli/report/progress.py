@@ -6,11 +6,10 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from driftnet.api import Listener
-from driftnet.campaign.shard import Event
-from driftnet.campaign.summary import Summary
+from driftnet.campaign.events import Event, Failed, Found, Tick, Warned
+from driftnet.campaign.summary import Summary, commonest
 from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
@@ -20,16 +19,16 @@ PLAIN_SECONDS = 10.0
 SHOWN_FINDINGS = 8
 
 
-def line(summary: Summary) -> str:
-    """Where a campaign stands, in one line."""
+def line(summary: Summary, left: float) -> str:
+    """Where a campaign stands, in one line; `left` seconds before its end."""
     rate = summary.cases / summary.wall_seconds if summary.wall_seconds else 0.0
-    counts = ", ".join(f"{n} {word}" for word, n in summary.verdicts.most_common()) or "starting"
+    counts = ", ".join(f"{n} {word}" for word, n in commonest(summary.verdicts).items()) or "starting"
     errors = f", {len(summary.errors)} errors of driftnet" if summary.errors else ""
-    left = f", {max(0.0, summary.left):.0f} s left" if math.isfinite(summary.left) else ""
+    until = f", {max(0.0, left):.0f} s left" if math.isfinite(left) else ""
     known = len(summary.findings) - len(summary.new)
     return (
         f"{summary.wall_seconds:.0f} s: {summary.cases} cases, {rate:.1f}/s ({counts}); "
-        f"{len(summary.new)} new and {known} known findings{errors}{left}"
+        f"{len(summary.new)} new and {known} known findings{errors}{until}"
     )
 
 
@@ -59,7 +58,9 @@ def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
         yield _warning(console, lambda summary, event: None)
     elif console.is_terminal:
         with Live(console=console, refresh_per_second=4, transient=True) as live:
-            yield _warning(console, lambda summary, event: live.update(_panel(summary)))
+            yield _warning(
+                console, lambda s, event: live.update(_panel(s, event.left)) if isinstance(event, Tick) else None
+            )
     else:
         yield _warning(console, _plain(console))
 
@@ -70,18 +71,18 @@ def _warning(console: Console, show: Listener) -> Listener:
 
     def update(summary: Summary, event: Event) -> None:
         show(summary, event)
-        if event["event"] == "warning" and event["message"] not in said:
-            said.add(event["message"])
-            console.print(f"warning: {event['message']}", markup=False)
+        if isinstance(event, Warned) and event not in said:
+            said.add(event)
+            console.print(f"warning: {event.message}", markup=False)
 
     return update
 
 
-def _panel(summary: Summary) -> Table:
+def _panel(summary: Summary, left: float) -> Table:
     panel = Table.grid(padding=(0, 2))
-    panel.add_row("[bold]driftnet fuzz[/]", line(summary))
+    panel.add_row("[bold]driftnet fuzz[/]", line(summary, left))
     for finding in summary.new[-SHOWN_FINDINGS:]:
-        panel.add_row("[red]found[/]", finding["id"])
+        panel.add_row("[red]found[/]", finding.id)
     return panel
 
 
@@ -90,12 +91,13 @@ def _plain(console: Console) -> Listener:
 
     def update(summary: Summary, event: Event) -> None:
         nonlocal due
-        if event["event"] == "found":
-            console.print(f"found {Path(event['path']).name}", markup=False)
-        if event["event"] == "error":
-            console.print(f"error of driftnet in case {event['index']}: {event['message']}", markup=False)
-        if event["event"] == "tick" and event["elapsed"] >= due:
-            due += PLAIN_SECONDS
-            console.print(line(summary), markup=False)
+        match event:
+            case Found():
+                console.print(f"found {event.path.name}", markup=False)
+            case Failed():
+                console.print(f"error of driftnet in case {event.index}: {event.message}", markup=False)
+            case Tick() if event.elapsed >= due:
+                due += PLAIN_SECONDS
+                console.print(line(summary, event.left), markup=False)
 
     return update

@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 from driftnet.api import Listener
-from driftnet.campaign.shard import Event
+from driftnet.campaign.events import Ended, Event, Tick
 from driftnet.campaign.summary import Summary
 from driftnet.util.files import json_text, replace_text
 
@@ -22,8 +22,8 @@ def periodically(folder: Path) -> Listener:
 
     def update(summary: Summary, event: Event) -> None:
         nonlocal due
-        if event["event"] == "end" or (event["event"] == "tick" and event["elapsed"] >= due):
-            due = event["elapsed"] + EVERY_SECONDS
+        if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= due):
+            due = event.elapsed + EVERY_SECONDS
             write_summary(summary.as_json(), folder)
 
     return update
