@@ -1,14 +1,17 @@
 """The import rules of docs/architecture.md hold, and no module enters a room through the window."""
 
 import ast
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from tests.support.paths import ROOT
 from tests.support.rules import assert_each
 
+Node = TypeVar("Node", Path, str)
 MODULES = sorted(p for room in ("generators", "harness") for p in (ROOT / room).rglob("*.py"))
 SYSTEM_FOLDERS = ("harness/targets/mnn/", "harness/targets/onnxruntime_quant/")
 WORKER_SIDE = (
@@ -19,6 +22,7 @@ WORKER_SIDE = (
     "harness/model/operators.py",
 )
 SYSTEMS = {"onnxruntime", "MNN", "_tools"}
+MOST_ENTRIES, MOST_FILES = 20, 30
 NAMES_OF_TARGETS = ("mnn", "onnxruntime-quant", "onnxruntime_quant")
 
 
@@ -43,6 +47,72 @@ def imported(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
 
 def modules_in(*rooms: str) -> list[Path]:
     return [p for p in MODULES if named(p).startswith(rooms)]
+
+
+def folder_of(path: Path) -> str:
+    return path.parent.relative_to(ROOT).as_posix()
+
+
+def arrows() -> dict[Path, set[Path]]:
+    """The files that each file imports."""
+    places = {"driftnet": ROOT / "harness", "driftnet.generators": ROOT / "generators"}
+
+    def module(dotted: str) -> Path | None:
+        """The file of a module, or of the module that has something of this name."""
+        top = "driftnet.generators" if dotted.startswith("driftnet.generators.") else "driftnet"
+        parts = dotted.removeprefix(top).strip(".").split(".")
+        found = (places[top].joinpath(*parts[:k]).with_suffix(".py") for k in range(len(parts), 0, -1))
+        return next((path for path in found if path.exists()), None)
+
+    return {
+        path: {found for name in imported(path) if name.startswith("driftnet.") and (found := module(name))} - {path}
+        for path in MODULES
+    }
+
+
+def circles(graph: Mapping[Node, Iterable[Node]]) -> list[Node]:
+    """What is on a circle, or between two: what is left when whatever nobody imports, or imports nobody, is gone."""
+    left = set(graph)
+    while gone := {n for n in left if not left & set(graph[n]) or not any(n in graph[other] for other in left)}:
+        left -= gone
+    return sorted(left)
+
+
+def test_neither_files_nor_folders_import_each_other_in_a_circle():
+    files = arrows()
+    assert circles(files) == [], "files on a circle of imports"
+    folders: dict[str, set[str]] = {}
+    for path, others in files.items():
+        folders.setdefault(folder_of(path), set()).update(map(folder_of, others - {path}))
+    assert circles({name: others - {name} for name, others in folders.items()}) == [], "folders on a circle of imports"
+
+
+def test_no_folder_is_a_heap():
+    folders = {path.parent for path in MODULES}
+    files = {named(folder): len([*folder.glob("*.py")]) - 1 for folder in folders}  # but for the empty __init__.py
+    assert {name: count for name, count in files.items() if count > MOST_FILES} == {}, f"more than {MOST_FILES} files"
+    entries = [path.name for path in (ROOT / "harness").iterdir() if path.name != "__pycache__"]
+    assert len(entries) <= MOST_ENTRIES, f"{sorted(entries)} stand directly in harness/"
+
+
+def test_rooms_import_downwards_in_the_list_of_the_architecture():
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    listed = re.findall(r"^    (\w+) +\w", text[text.index("## The rooms") : text.index("Inside the oracle")], re.M)
+
+    def room(path: Path) -> str:
+        return (
+            path.relative_to(ROOT / "harness").parts[0].removesuffix(".py") if "harness" in path.parts else "generators"
+        )
+
+    rooms = {room(path) for path in MODULES if path.name != "__init__.py"}
+    assert sorted(rooms) == sorted(listed), "rooms, and those of the list in docs/architecture.md"
+
+    def rule(path: Path) -> None:
+        up = sorted({room(to) for to in arrows_of[path] if listed.index(room(to)) < listed.index(room(path))})
+        assert up == [], f"imports from {up}, above its own room {room(path)} in the list of docs/architecture.md"
+
+    arrows_of = arrows()
+    assert_each([path for path in MODULES if path.name != "__init__.py"], rule, named)
 
 
 def test_every_import_says_the_whole_name():

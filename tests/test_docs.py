@@ -20,7 +20,7 @@ PAPERS += sorted((ROOT / "docs").glob("*.md"))
 SPAN = re.compile(r"`([^`\n]+)`")
 FILE = re.compile(r"(?:harness|generators|tests|docs|corpus|reports)/[\w./-]*[\w/]")
 MODULE = re.compile(r"driftnet(?:\.\w+)+")
-IN_CODE = re.compile(r"^(?: {4,}|\t)\$? ?driftnet (.*)$", re.M)
+IN_CODE = re.compile(r"^(?: {4,}|\t)\$? ?driftnet ([a-z].*)$", re.M)
 
 
 def named(path: Path) -> str:

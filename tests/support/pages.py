@@ -1,6 +1,8 @@
 """The pages of docs/ that are made from the code. `make docs` writes them; a test says when one is stale."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 
 import click
 from driftnet.cli import main
@@ -8,8 +10,21 @@ from driftnet.commands import rulebook
 from driftnet.generators.ops import catalogue
 
 from tests.support.paths import ROOT
+from tests.support.worked_examples import one_artifact, one_case
 
 WIDTH = 100
+BLOCK = re.compile(r"(<!-- made: (\w+) -->\n).*?(<!-- end -->)", re.S)
+"""In a page that is written by hand: what a worked example says at one of its steps."""
+
+
+def filled(name: str, example: Callable[[], Mapping[str, str]]) -> str:
+    """The page `name` as it is, but for what the example says in its blocks."""
+
+    def made(block: re.Match[str]) -> str:
+        lines = (f"    {line}".rstrip() for line in example()[block[2]].splitlines())
+        return "\n".join([block[1], *lines, "", block[3]])
+
+    return BLOCK.sub(made, (ROOT / "docs" / name).read_text())
 
 
 def commands() -> str:
@@ -26,7 +41,13 @@ def _helped(words: str, command: click.Command) -> Iterator[str]:
         yield from _helped(f"{words} {name}", part)
 
 
-PAGES = {"commands.md": commands, "judgement.md": rulebook.page, "operators.md": catalogue.page}
+PAGES: Mapping[str, Callable[[], str]] = {
+    "architecture.md": partial(filled, "architecture.md", one_case),
+    "artifact-tier.md": partial(filled, "artifact-tier.md", one_artifact),
+    "commands.md": commands,
+    "judgement.md": rulebook.page,
+    "operators.md": catalogue.page,
+}
 
 
 if __name__ == "__main__":
