@@ -25,6 +25,7 @@ or with those words, that goes away under the same options is the same one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from typing import Any
@@ -36,7 +37,6 @@ from driftnet.model.inspect import Case, computing, graph_inputs
 from driftnet.model.signature import operand_class
 from driftnet.model.submodel import Record, Recording, UnrecordedError, reads, recording, submodel
 from driftnet.model.verdict import Kind
-from driftnet.reduce.passes import copied
 from onnx import helper, numpy_helper
 
 TELLING = 5
@@ -265,7 +265,7 @@ def _fed(part: Case) -> list[Case]:
     first = next((name for node in graph.node for name in node.input if name in constants), "")
     if graph_inputs(part.proto) or not first:
         return []
-    model, fed = copied(part), constants[first]
+    model, fed = deepcopy(part.proto), constants[first]
     model.graph.initializer.remove(fed)
     del model.graph.input[:]
     model.graph.input.append(helper.make_tensor_value_info(fed.name, fed.data_type, fed.dims))

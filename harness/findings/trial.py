@@ -81,7 +81,7 @@ def _refused(trial: Trial) -> Verdict | None:
         message = f"operator {op} (node {node!r}) is {what}: its shape is unknown"
         return Verdict(Word.REJECTS, message=message, stage="convert", rule="custom-operator", culprits=tuple(custom))
     try:
-        for feed in (*case.feeds, *case.calibration):
+        for feed in case.runs:
             validate_feed(case.proto, feed, "a feed")
     except UserError as e:  # onnxruntime itself lets one symbolic dim have two sizes
         return Verdict(Word.INVALID, message=e.message)

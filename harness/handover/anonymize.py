@@ -7,6 +7,7 @@ Each change is tried on the target, and taken back when the failure goes away wi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -20,7 +21,6 @@ from driftnet.model.signature import Signature, coarse, fine
 from driftnet.model.submodel import bodies, rebuilt
 from driftnet.reduce.attributes import plainly_named
 from driftnet.reduce.data import Place, array_at, changed, places
-from driftnet.reduce.passes import copied
 from driftnet.reduce.problem import PALETTE, shrink
 from driftnet.run.runner import Runner
 from onnx import inliner
@@ -94,7 +94,7 @@ def anonymized(finding: Finding, runner: Runner) -> tuple[Finding | None, tuple[
 
 def _inlined(case: Case) -> Case:
     """Without functions of its own, and without texts for people."""
-    model = inliner.inline_local_functions(case.proto) if case.proto.functions else copied(case)
+    model = inliner.inline_local_functions(case.proto) if case.proto.functions else deepcopy(case.proto)
     return rebuilt(case, model)
 
 
@@ -119,7 +119,7 @@ def _names(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def _without_dim_names(case: Case) -> Case:
-    model = copied(case)
+    model = deepcopy(case.proto)
     graphs = [model.graph, *(body for node in all_nodes(model.graph) for body in bodies(node))]
     dims = [d for g in graphs for v in (*g.input, *g.output) for d in v.type.tensor_type.shape.dim if d.dim_param]
     names = {name: f"n{i}" for i, name in enumerate(dict.fromkeys(d.dim_param for d in dims))}

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,15 @@ class Case:
     calibration: tuple[Feed, ...] = ()
     origin: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
+
+    @property
+    def runs(self) -> tuple[Feed, ...]:
+        """All that the model is fed: feeds, then calibration feeds."""
+        return self.feeds + self.calibration
+
+    def fed(self, runs: Sequence[Feed]) -> Case:
+        """The case with other `runs`, as many."""
+        return replace(self, feeds=tuple(runs[: len(self.feeds)]), calibration=tuple(runs[len(self.feeds) :]))
 
     @cached_property
     def proto(self) -> onnx.ModelProto:

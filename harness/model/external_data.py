@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -88,8 +89,7 @@ def loaded(case: Case) -> Case:
     """`case` with its model whole, where what it keeps outside is at most MOST_LOADED bytes; else as it is."""
     if case.file is None or outside(case.proto) > MOST_LOADED:
         return case
-    model = onnx.ModelProto()
-    model.CopyFrom(case.proto)
+    model = deepcopy(case.proto)
     _load(tensors_outside(model), case.file)
     return dataclasses.replace(case, model=model.SerializeToString(deterministic=True), file=None)
 
@@ -100,10 +100,9 @@ def array(tensor: TensorProto, file: Path | None) -> np.ndarray:
         return numpy_helper.to_array(tensor)
     dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
     if dtype.isbuiltin != 1:  # packed: two int4 in a byte
-        copy = TensorProto()
-        copy.CopyFrom(tensor)
-        _load([copy], file)
-        return numpy_helper.to_array(copy)
+        whole = deepcopy(tensor)
+        _load([whole], file)
+        return numpy_helper.to_array(whole)
     info = ExternalDataInfo(tensor)
     return np.asarray(np.memmap(file.parent / info.location, dtype, "r", info.offset or 0, tuple(tensor.dims)))
 
@@ -113,8 +112,7 @@ def write(case: Case, path: Path) -> None:
     if case.file is None:
         path.write_bytes(case.model)
         return
-    model = onnx.ModelProto()
-    model.CopyFrom(case.proto)
+    model = deepcopy(case.proto)
     with open(path.with_name(f"{path.name}.data"), "wb") as data:
         for tensor in tensors_outside(model):
             _move(tensor, case.file, data)

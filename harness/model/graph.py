@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -134,8 +135,7 @@ def in_order(graph: Graph) -> Graph:
 
 def with_values(model: onnx.ModelProto, values: Values) -> onnx.ModelProto:
     """`model` with other values in the initializers, and as results of the Constant nodes, that `values` names."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = deepcopy(model)
     for tensor in changed.graph.initializer:
         if tensor.name in values:
             tensor.CopyFrom(numpy_helper.from_array(values[tensor.name], tensor.name))

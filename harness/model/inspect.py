@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ __all__ = [
     "has_any",
     "input_dtype",
     "nodes",
+    "refill",
     "validate_feed",
 ]
 
@@ -76,6 +77,13 @@ def has_any(node: onnx.NodeProto, traits: Trait) -> bool:
     return bool(traits_of(full_name(node.op_type, node.domain)) & traits)
 
 
+def refill(field: Any, items: Iterable[Any]) -> None:
+    """Let a repeated field of a protobuf message hold `items`, some of which it may hold already."""
+    kept = list(items)
+    del field[:]
+    field.extend(kept)
+
+
 def nodes(case: Case) -> int:
     """Number of nodes without Constant, subgraphs included."""
     return sum(node.op_type != "Constant" for node in all_nodes(case.proto.graph))
@@ -95,7 +103,7 @@ def digest(case: Case) -> str:
     """A stable hexadecimal name for the model and everything it is fed."""
     h = hashlib.sha256(case.model)
     h.update(str(case.file or "").encode())
-    for feed in (*case.feeds, *case.calibration):
+    for feed in case.runs:
         for name in sorted(feed):
             x = np.asarray(feed[name])
             h.update(f"{name}:{x.dtype.str}:{x.shape}".encode())

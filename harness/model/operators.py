@@ -277,11 +277,13 @@ _SETTINGS: Mapping[str, tuple[int, ...]] = {
     "BlackmanWindow ConstantOfShape HammingWindow HannWindow": (0,),
     "MelWeightMatrix": (0, 1, 2, 3, 4),
     "Range": (0, 1, 2),
-    "STFT": (1, 3),
+    "Pad STFT": (1, 3),
     # places
     "Compress Gather GatherElements GatherND ReverseSequence": (1,),
     "Scatter ScatterElements ScatterND SequenceAt SequenceErase Upsample": (1,),
-    "SequenceInsert TensorScatter": (2,),
+    "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss": (1,),
+    "RoiAlign SequenceInsert TensorScatter": (2,),
+    "RotaryEmbedding": (3,),
     "OneHot": (0, 1),
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
@@ -295,10 +297,11 @@ _SETTINGS: Mapping[str, tuple[int, ...]] = {
 _GIVEN: Mapping[str, tuple[int, ...]] = {
     "Clip GroupNormalization InstanceNormalization LayerNormalization": (1, 2),
     "BatchNormalization": (1, 2, 3, 4),
-    "GridSample MaxRoiPool PRelu RMSNormalization": (1,),
-    "NegativeLogLikelihoodLoss RoiAlign SoftmaxCrossEntropyLoss": (1, 2),
+    "GridSample MaxRoiPool PRelu RMSNormalization RoiAlign": (1,),
+    "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss": (2,),
     "DeformConv": (2, 4),
-    "Pad RotaryEmbedding": (1, 2, 3),
+    "Pad": (2,),
+    "RotaryEmbedding": (1, 2),
 }
 
 
@@ -339,7 +342,7 @@ def settings(op: str) -> tuple[int, ...]:
 def parameters(op: str) -> tuple[int, ...]:
     """Positions of the operands that say how: the settings, and given numbers such as bounds, slopes, statistics. The
     others are its data."""
-    return settings(op) + _POSITIONS[1].get(op, ())
+    return tuple(sorted(settings(op) + _POSITIONS[1].get(op, ())))
 
 
 def full_name(op_type: str, domain: str) -> str:

@@ -10,13 +10,14 @@ nodes, 186 kB), and `onnx_ir.convenience.extract` takes what lies between given 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.constants import Tensors
-from driftnet.model.inspect import Case, Feed, computing, graph_inputs, has_any
+from driftnet.model.inspect import Case, computing, graph_inputs, has_any
 from driftnet.model.operators import Trait
 from onnx import helper, numpy_helper
 
@@ -91,13 +92,15 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
     known = {v.name: v for v in (*graph.value_info, *graph.output)}
     model.graph.output.extend(known[name] if name in known else declare(name) for name in outputs)
 
-    def feed(given: Feed, run: Tensors) -> Feed:
-        return {**given, **{name: run[name] for name in fed}}
+    runs = [{**given, **{name: run[name] for name in fed}} for given, run in zip(case.runs, recorded.runs)]
+    return rebuilt(case.fed(runs), model)
 
-    feeds = tuple(map(feed, case.feeds, recorded.feeds))
-    return rebuilt(
-        replace(case, feeds=feeds, calibration=tuple(map(feed, case.calibration, recorded.calibration))), model
-    )
+
+def edited(case: Case, change: Callable[..., object], *args: object) -> Case:
+    """`case` rebuilt with a copy of its model, after change(model, *args)."""
+    model = deepcopy(case.proto)
+    change(model, *args)
+    return rebuilt(case, model)
 
 
 def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
@@ -122,11 +125,8 @@ def rebuilt(case: Case, model: onnx.ModelProto) -> Case:
     slim = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import, graph=body)
     slim.functions.extend(model.functions)
     names = [v.name for v in graph_inputs(slim)]
-    feeds, calibration = (
-        tuple({name: feed[name] for name in names} for feed in given) for given in (case.feeds, case.calibration)
-    )
-    part = replace(case, model=slim.SerializeToString(deterministic=True), feeds=feeds, calibration=calibration)
-    return external_data.loaded(part)
+    part = replace(case, model=slim.SerializeToString(deterministic=True))
+    return external_data.loaded(part.fed([{name: feed[name] for name in names} for feed in case.runs]))
 
 
 def reads(node: onnx.NodeProto) -> list[str]:
@@ -231,8 +231,7 @@ def _element_type(x: np.ndarray) -> int:
 
 
 def _bare(node: onnx.NodeProto) -> onnx.NodeProto:
-    bare = onnx.NodeProto()
-    bare.CopyFrom(node)
+    bare = deepcopy(node)
     bare.ClearField("doc_string")
     bare.ClearField("metadata_props")
     return bare

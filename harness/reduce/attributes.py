@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import replace
+from copy import deepcopy
 from itertools import count
 from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.model.inspect import Case, Feed, graph_inputs
+from driftnet.model.inspect import Case, computing, graph_inputs, refill
 from driftnet.model.signature import is_ranked
-from driftnet.model.submodel import bodies, rebuilt
-from driftnet.reduce.passes import alike, copied, drop_attribute
+from driftnet.model.submodel import bodies, edited
+from driftnet.reduce.passes import alike, at_nodes, drop_attribute, put_attribute
 from driftnet.reduce.problem import PLAIN, Problem, shrink
 from onnx import defs, helper
 
@@ -23,17 +23,7 @@ VARIADIC = defs.OpSchema.FormalParameterOption.Variadic
 def plain_operators(problem: Problem) -> None:
     """A plain operator in place of whatever keeps dtype and shape. Where it does not matter which operator stands
     there (an offline quantizer that crashes on any graph without a convolution, say) cases come out the same."""
-    index = len(problem.case.proto.graph.node)
-    while index > 0:
-        # With an operand that is not read any more its makers go, so there may be fewer nodes than before.
-        index = min(index, len(problem.case.proto.graph.node)) - 1
-        node = problem.case.proto.graph.node[index]
-        sources = [name for name in alike(problem, node) if problem.recording().runs[0][name].dtype.kind == "f"]
-        for op_type in PLAIN if sources and len(node.output) == 1 else ():
-            model = copied(problem.case)
-            model.graph.node[index].CopyFrom(helper.make_node(op_type, sources[:1], node.output))
-            if problem.attempt(rebuilt(problem.case, model)):
-                break
+    at_nodes(problem, _plainer)
 
 
 def fewer_axes(problem: Problem) -> None:
@@ -46,25 +36,13 @@ def fewer_axes(problem: Problem) -> None:
 
 def fewer_declarations(problem: Problem) -> None:
     """Drop the declared types of initializers, which say nothing that these do not."""
-    model = copied(problem.case)
-    if model.graph.value_info:
-        del model.graph.value_info[:]
-        problem.attempt(rebuilt(problem.case, model))
+    if problem.case.proto.graph.value_info:
+        problem.attempt(edited(problem.case, lambda model: refill(model.graph.value_info, [])))
 
 
 def fewer_operands(problem: Problem) -> None:
     """Drop optional inputs, and all but one of variadic ones."""
-    index = 0
-    while index < len(problem.case.proto.graph.node):
-        before = len(problem.case.proto.graph.node)
-        for slot in reversed(range(len(problem.case.proto.graph.node[index].input))):
-            case = problem.case
-            candidate = _without_operand(case, index, slot)
-            taken = candidate is not None and problem.attempt(candidate, at_length=case)
-            if taken and len(problem.case.proto.graph.node) < before:
-                index = -1  # its maker went with it, so the indices have moved
-                break
-        index += 1
+    at_nodes(problem, _without_operand, at_length=True)
 
 
 def fewer_attributes(problem: Problem) -> None:
@@ -73,21 +51,21 @@ def fewer_attributes(problem: Problem) -> None:
     case = problem.case
     named = [
         (index, attribute.name)
-        for index, node in enumerate(case.proto.graph.node)
-        for attribute in node.attribute
-        if _is_optional(case, node, attribute.name)
+        for index in computing(case.proto.graph)
+        for attribute in case.proto.graph.node[index].attribute
+        if _is_optional(case, case.proto.graph.node[index], attribute.name)
     ]
 
     def without(dropped: set[tuple[int, str]], *, at_length: bool) -> Case:
-        model = copied(case)
-        for index, name in dropped:
-            node = model.graph.node[index]
-            default = _default(case, node, name)
-            if default or not at_length:
-                drop_attribute(node, name)
-            if default and at_length:
-                node.attribute.append(default)
-        return rebuilt(case, model)
+        def drop(model: onnx.ModelProto) -> None:
+            for node, name in ((model.graph.node[index], name) for index, name in dropped):
+                default = _default(case, node, name)
+                if default or not at_length:
+                    drop_attribute(node, name)
+                if default and at_length:
+                    node.attribute.append(default)
+
+        return edited(case, drop)
 
     def test(remaining: list[tuple[int, str]]) -> bool:
         dropped = set(named) - set(remaining)
@@ -98,16 +76,13 @@ def fewer_attributes(problem: Problem) -> None:
 
 def simpler_attributes(problem: Problem) -> None:
     """Bring the numbers of the remaining attributes towards 0 and 1."""
-    for index, node in enumerate(problem.case.proto.graph.node):
-        for attribute in node.attribute:
+    for index in computing(problem.case.proto.graph):
+        for attribute in problem.case.proto.graph.node[index].attribute:
             before = helper.get_attribute_value(attribute)
-            if node.op_type == "Constant" or not isinstance(before, int | float | list):
-                continue
-            for value in _simpler_numbers(before):
-                model = copied(problem.case)
-                drop_attribute(model.graph.node[index], attribute.name)
-                model.graph.node[index].attribute.append(helper.make_attribute(attribute.name, value))
-                if problem.attempt(rebuilt(problem.case, model)):
+            for value in _simpler_numbers(before) if isinstance(before, int | float | list) else ():
+                node = deepcopy(problem.case.proto.graph.node[index])
+                put_attribute(node, attribute.name, value)
+                if problem.attempt(edited(problem.case, _put_node, index, node)):
                     break
 
 
@@ -118,58 +93,62 @@ def readable_names(problem: Problem) -> None:
 
 def plainly_named(case: Case, keep: Collection[str] = ()) -> Case:
     """x… for inputs, w… for initializers, y… for outputs, t… between; values in `keep` are called what they are."""
-    model = copied(case)
-    graph = model.graph
+    graph = case.proto.graph
     inputs = [v.name for v in graph_inputs(case.proto)]
     outputs = [v.name for v in graph.output if v.name not in inputs]
     weights = [t.name for t in graph.initializer if t.name not in outputs]
     names = {**_numbered("x", inputs), **_numbered("y", outputs), **_numbered("w", weights)}
     names.update((name, name) for name in keep)
-    _rename(graph, names, count())
-    feeds, calibration = _renamed(case.feeds, names), _renamed(case.calibration, names)
-    return rebuilt(replace(case, feeds=feeds, calibration=calibration), model)
+    renamed = case.fed([{names.get(name, name): x for name, x in feed.items()} for feed in case.runs])
+    return edited(renamed, lambda model: _rename(model.graph, names, count()))
+
+
+def _plainer(problem: Problem, index: int) -> Iterator[Case]:
+    node = problem.case.proto.graph.node[index]
+    sources = [name for name in alike(problem, node) if problem.recording().runs[0][name].dtype.kind == "f"]
+    for op_type in PLAIN if sources and len(node.output) == 1 else ():
+        plain = helper.make_node(op_type, sources[:1], node.output)
+        yield edited(problem.case, _put_node, index, plain)
+
+
+def _put_node(model: onnx.ModelProto, index: int, node: onnx.NodeProto) -> None:
+    model.graph.node[index].CopyFrom(node)
 
 
 def _without_first_axis(case: Case) -> Case | None:
     graph = case.proto.graph
     shapes = [(t.name, tuple(t.dims)) for t in graph.initializer]
-    shapes += [(name, np.shape(x)) for feed in (*case.feeds, *case.calibration) for name, x in feed.items()]
+    shapes += [(name, np.shape(x)) for feed in case.runs for name, x in feed.items()]
     rank = max((len(shape) for _, shape in shapes), default=0)
     highest = {name for name, shape in shapes if len(shape) == rank}
     ranked = any(is_ranked(node) for node in graph.node)
     if rank < 2 or ranked or any(shape[0] != 1 for name, shape in shapes if name in highest):
         return None
-    model = copied(case)
-    for tensor in model.graph.initializer:
-        if tensor.name in highest:
-            del tensor.dims[0]
-    for value in (*model.graph.input, *model.graph.output):
-        dims = value.type.tensor_type.shape.dim
-        if value.name in highest or len(dims) == rank:
-            del dims[0]
 
-    def fed(feed: Feed) -> Feed:
-        return {name: np.reshape(x, np.shape(x)[1:]) if name in highest else x for name, x in feed.items()}
+    def drop(model: onnx.ModelProto) -> None:
+        for tensor in model.graph.initializer:
+            if tensor.name in highest:
+                del tensor.dims[0]
+        for value in (*model.graph.input, *model.graph.output):
+            dims = value.type.tensor_type.shape.dim
+            if value.name in highest or len(dims) == rank:
+                del dims[0]
 
-    feeds, calibration = (tuple(map(fed, given)) for given in (case.feeds, case.calibration))
-    return rebuilt(replace(case, feeds=feeds, calibration=calibration), model)
+    runs = [{name: x[0] if name in highest else x for name, x in feed.items()} for feed in case.runs]
+    return edited(case.fed(runs), drop)
 
 
-def _without_operand(case: Case, index: int, slot: int) -> Case | None:
-    model = copied(case)
-    node = model.graph.node[index]
-    if slot >= len(node.input) or not node.input[slot] or node.op_type == "Loop":  # without its count it may not end
-        return None
-    option = _option(case, node, slot)
-    if option == VARIADIC and slot > 0:
-        del node.input[slot]
-    elif option == OPTIONAL:
-        node.input[slot] = ""
-        while node.input and not node.input[-1]:
-            del node.input[-1]
-    else:
-        return None
-    return rebuilt(case, model)
+def _without_operand(problem: Problem, index: int) -> Iterator[Case]:
+    case, node = problem.case, problem.case.proto.graph.node[index]
+    for slot in reversed(range(len(node.input) if node.op_type != "Loop" else 0)):  # without its count it may not end
+        option = _option(case, node, slot)
+        left = [*node.input[:slot], *([] if option == VARIADIC else [""]), *node.input[slot + 1 :]]
+        while left and not left[-1]:
+            left.pop()
+        if node.input[slot] and (option == OPTIONAL or (option == VARIADIC and slot > 0)):
+            plain = deepcopy(node)
+            refill(plain.input, left)
+            yield edited(case, _put_node, index, plain)
 
 
 def _schema(case: Case, node: onnx.NodeProto) -> Any:
@@ -188,8 +167,6 @@ def _option(case: Case, node: onnx.NodeProto, slot: int) -> Any:
 
 def _is_optional(case: Case, node: onnx.NodeProto, name: str) -> bool:
     schema = _schema(case, node)
-    if node.op_type == "Constant":
-        return False
     return schema is None or name not in schema.attributes or not schema.attributes[name].required
 
 
@@ -234,7 +211,3 @@ def _rename(graph: onnx.GraphProto, outer: Mapping[str, str], numbers: Iterator[
         for body in bodies(node):
             hidden = {v.name for v in body.input} | {name for n in body.node for name in n.output}
             _rename(body, {k: v for k, v in names.items() if k not in hidden}, numbers)
-
-
-def _renamed(feeds: tuple[Feed, ...], names: Mapping[str, str]) -> tuple[Feed, ...]:
-    return tuple({names.get(name, name): x for name, x in feed.items()} for feed in feeds)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+import onnx
 from driftnet.model.constants import stored_tensors
 from driftnet.model.inspect import Case, Feed, graph_inputs
-from driftnet.model.submodel import rebuilt
-from driftnet.reduce.passes import copied
+from driftnet.model.submodel import edited
 from driftnet.reduce.problem import PALETTE, Problem, shrink
 from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
@@ -43,31 +43,29 @@ def simpler_values(problem: Problem) -> None:
 
 def places(case: Case) -> list[Place]:
     """Every array of the case, initializers first; those that the model keeps outside itself are left alone."""
-    runs = range(len(case.feeds) + len(case.calibration))
-    fed = [Place(v.name, run) for v in graph_inputs(case.proto) for run in runs]
+    fed = [Place(v.name, run) for v in graph_inputs(case.proto) for run in range(len(case.runs))]
     return [Place(name) for name, t in stored_tensors(case.proto.graph) if not uses_external_data(t)] + fed
 
 
 def array_at(case: Case, place: Place) -> np.ndarray:
     """The array that stands there."""
     if place.run is not None:
-        return np.asarray((*case.feeds, *case.calibration)[place.run][place.name])
+        return np.asarray(case.runs[place.run][place.name])
     return next(numpy_helper.to_array(t) for name, t in stored_tensors(case.proto.graph) if name == place.name)
 
 
 def changed(case: Case, at: Collection[Place], change: Change) -> Case:
     """`case` with `change` applied to the arrays at these places; it keeps their shapes and dtypes."""
-    model = copied(case)
-    for name, tensor in stored_tensors(model.graph):
-        if Place(name) in at:
-            tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
+
+    def store(model: onnx.ModelProto) -> None:
+        for name, tensor in stored_tensors(model.graph):
+            if Place(name) in at:
+                tensor.CopyFrom(numpy_helper.from_array(change(numpy_helper.to_array(tensor)), tensor.name))
 
     def fed(run: int, feed: Feed) -> Feed:
         return {name: change(np.asarray(x)) if Place(name, run) in at else x for name, x in feed.items()}
 
-    runs = tuple(fed(run, feed) for run, feed in enumerate((*case.feeds, *case.calibration)))
-    count = len(case.feeds)
-    return rebuilt(replace(case, feeds=runs[:count], calibration=runs[count:]), model)
+    return edited(case.fed([fed(run, feed) for run, feed in enumerate(case.runs)]), store)
 
 
 def _constant(problem: Problem, place: Place) -> bool:

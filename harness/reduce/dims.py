@@ -1,31 +1,31 @@
 """The pass that shrinks dimensions.
 
-Sizes that are tied, directly or through others, form one group, which shrinks as a whole: u units of it, where u is the
-greatest common divisor of its sizes, become t < u.
+Sizes that constrain each other, directly or through others, form one group, which shrinks as a whole: u units of it,
+where u is the greatest common divisor of its sizes, become t < u.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.constants import Tensors, stored_tensors, with_constants
 from driftnet.model.inspect import Case, graph_inputs
-from driftnet.model.submodel import rebuilt
-from driftnet.reduce.passes import copied, drop_attribute
+from driftnet.model.submodel import edited
+from driftnet.reduce.passes import drop_attribute, put_attribute
 from driftnet.reduce.problem import Problem
-from driftnet.reduce.size_constraints import Operands, Size, first_output, ties
+from driftnet.reduce.size_constraints import Operands, Size, constraints, first_output
 from onnx import helper, numpy_helper
 
 LADDER = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 
 
 def smaller_dims(problem: Problem) -> None:
-    """Shrink each group of tied sizes as far as it goes, once with group counts kept and once with them tied too."""
+    """Shrink each group of sizes as far as it goes, once with the groups of convolutions kept, once with them in it."""
     for by_group in (False, True):
         tried: set[tuple[Size, ...]] = set()
         # A size that has shrunk may have taken others with it (a Squeeze, an attribute), so the groups are made anew.
@@ -43,7 +43,7 @@ def groups(case: Case, tensors: Tensors, *, by_group: bool) -> list[tuple[Size, 
     """The sizes of `case` in groups that can only change together, as far as inputs or initializers have part in them.
 
     tensors    arrays of the main graph, initializers included
-    by_group   tie the `group` of a convolution to its channels, instead of keeping the number of groups
+    by_group   as in Operands
     """
     parent: dict[Size, Size] = {}
 
@@ -53,9 +53,9 @@ def groups(case: Case, tensors: Tensors, *, by_group: bool) -> list[tuple[Size, 
         return size
 
     for node in case.proto.graph.node:
-        for tie in ties(Operands(node, tensors), by_group=by_group):
-            for size in tie[1:]:
-                parent[root(size)] = root(tie[0])
+        for together in constraints(Operands(node, tensors, by_group)):
+            for size in together[1:]:
+                parent[root(size)] = root(together[0])
     members: dict[Size, list[Size]] = {}
     leaves = _leaf_shapes(case)
     for name, shape in leaves.items():
@@ -78,21 +78,15 @@ def resized(
     new = [_scaled(case, group, run, units, most) for run in runs]
     if all(_number(case, run, size) == n for run, sizes in zip(runs, new) for size, n in sizes.items()):
         return None
-    feeds = tuple(
-        {name: _cut(np.asarray(x), name, sizes, last) for name, x in feed.items()}
-        for feed, sizes in zip((*case.feeds, *case.calibration), new)
-    )
-    count = len(case.feeds)
-    model = _resized_model(case, _following_shapes(case, runs[0], new[0]), last)
-    return rebuilt(replace(case, feeds=feeds[:count], calibration=feeds[count:]), model)
+    fed = [{name: _cut(x, name, sizes, last) for name, x in feed.items()} for feed, sizes in zip(case.runs, new)]
+    return edited(case.fed(fed), _resize, _following_shapes(case, runs[0], new[0]), last, case.file)
 
 
-def _resized_model(case: Case, sizes: Mapping[Size, int], last: bool) -> onnx.ModelProto:
-    model = copied(case)
+def _resize(model: onnx.ModelProto, sizes: Mapping[Size, int], last: bool, file: Path | None) -> None:
     for name, tensor in stored_tensors(model.graph):
         if not any(size.owner == name for size in sizes):
             continue
-        x = np.array(_cut(external_data.array(tensor, case.file), name, sizes, last))
+        x = np.array(_cut(external_data.array(tensor, file), name, sizes, last))
         for size, n in sizes.items():
             if size.what == "entry" and size.owner == name:
                 x[size.at] = n
@@ -108,7 +102,6 @@ def _resized_model(case: Case, sizes: Mapping[Size, int], last: bool) -> onnx.Mo
     for size, n in sizes.items():
         if size.what not in ("dim", "entry"):
             _set_number(makers[size.owner], size, n)
-    return model
 
 
 def _following_shapes(case: Case, run: Tensors, sizes: dict[Size, int]) -> dict[Size, int]:
@@ -169,14 +162,14 @@ def _number(case: Case, run: Tensors, size: Size) -> int:
 
 
 def _set_number(node: onnx.NodeProto, size: Size, n: int) -> None:
-    value = next(helper.get_attribute_value(a) for a in node.attribute if a.name == size.what)
-    drop_attribute(node, size.what)
     if size.what == "direction":
-        return  # one direction is the default
-    new = [*value[: size.at], n, *value[size.at + 1 :]] if isinstance(value, list) else n
-    node.attribute.append(helper.make_attribute(size.what, new))
+        drop_attribute(node, size.what)  # one direction is the default
+        return
+    value = next(helper.get_attribute_value(a) for a in node.attribute if a.name == size.what)
+    put_attribute(node, size.what, [*value[: size.at], n, *value[size.at + 1 :]] if isinstance(value, list) else n)
 
 
 def _cut(x: np.ndarray, name: str, sizes: Mapping[Size, int], last: bool) -> np.ndarray:
+    x = np.asarray(x)
     new = [sizes.get(Size("dim", name, axis), n) for axis, n in enumerate(x.shape)]
     return x[tuple(slice(have - n, None) if last else slice(0, n) for have, n in zip(x.shape, new))]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import onnx
-from driftnet.model.inspect import all_nodes
-from driftnet.model.submodel import rebuilt
-from driftnet.reduce.passes import copied
+from driftnet.model.inspect import all_nodes, refill
+from driftnet.model.submodel import edited
 from driftnet.reduce.problem import Problem
 from onnx import defs, helper
 
@@ -23,19 +22,18 @@ DEFAULT = ("", "ai.onnx")
 
 def older_versions(problem: Problem) -> None:
     """The oldest default operator set and IR version that define the model, and no set that it does not use."""
-    case = problem.case
-    model = copied(case)
-    if model.functions:  # they import operator sets of their own
-        return
+    if not problem.case.proto.functions:  # they import operator sets of their own
+        problem.attempt(edited(problem.case, _lower), at_length=problem.case)
+
+
+def _lower(model: onnx.ModelProto) -> None:
     nodes = list(all_nodes(model.graph))
     used = {*DEFAULT, *(node.domain for node in nodes)}
-    sets = [o for o in case.proto.opset_import if o.domain in used]
-    del model.opset_import[:]
-    model.opset_import.extend(helper.make_opsetid(o.domain, _oldest(o, nodes)) for o in sets)
+    sets = [helper.make_opsetid(o.domain, _oldest(o, nodes)) for o in model.opset_import if o.domain in used]
+    refill(model.opset_import, sets)
     # An initializer that is no graph input needs IR version 4.
-    needed = max(4, helper.find_min_ir_version_for(model.opset_import, ignore_unknown=True))
+    needed = max(4, helper.find_min_ir_version_for(sets, ignore_unknown=True))
     model.ir_version = min(model.ir_version, needed)
-    problem.attempt(rebuilt(case, model), at_length=case)
 
 
 def _oldest(imported: onnx.OperatorSetIdProto, nodes: Sequence[onnx.NodeProto]) -> int:

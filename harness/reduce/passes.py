@@ -5,17 +5,20 @@ Each pass takes the Problem, attempts candidates, and leaves the best behind.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 from driftnet.model.constants import Tensors, constant
-from driftnet.model.inspect import Case, computing, graph_inputs
-from driftnet.model.submodel import Recording, UnrecordedError, bodies, rebuilt, submodel
+from driftnet.model.inspect import Case, computing, graph_inputs, refill
+from driftnet.model.submodel import UnrecordedError, bodies, edited, submodel
 from driftnet.reduce.problem import Problem, shrink
 from driftnet.targets.recipe import simpler as simpler_recipes
-from onnx import numpy_helper
+from onnx import helper, numpy_helper
+
+T = TypeVar("T")
 
 
 def window(problem: Problem) -> None:
@@ -34,22 +37,18 @@ def window(problem: Problem) -> None:
 
 def fewer_nodes(problem: Problem) -> None:
     """ddmin over the nodes; whatever is dropped leaves its recorded outputs behind."""
-    if len(computing(problem.case.proto.graph)) > 1:
-        shrink(computing(problem.case.proto.graph), _attempt_nodes(problem), least=1)
+    nodes = computing(problem.case.proto.graph)
+    if len(nodes) > 1:
+        shrink(nodes, _attempt_nodes(problem), least=1)
 
 
 def fewer_outputs(problem: Problem) -> None:
     """ddmin over the graph outputs, and over the nodes that only a dropped output needs."""
-    case = problem.case
 
-    def test(names: list[str]) -> bool:
-        model = copied(case)
-        outputs = [v for v in model.graph.output if v.name in names]
-        del model.graph.output[:]
-        model.graph.output.extend(outputs)
-        return problem.attempt(rebuilt(case, model))
+    def keep(model: onnx.ModelProto, names: list[str]) -> None:
+        refill(model.graph.output, [v for v in model.graph.output if v.name in names])
 
-    shrink([v.name for v in case.proto.graph.output], test, least=1)
+    shrink_model(problem, [v.name for v in problem.case.proto.graph.output], keep, least=1)
 
 
 def fewer_feeds(problem: Problem) -> None:
@@ -63,74 +62,51 @@ def fewer_feeds(problem: Problem) -> None:
 
 def bypass(problem: Problem) -> None:
     """Let the readers of a node's output read one of its inputs of the same dtype and shape instead."""
-    for index in reversed(computing(problem.case.proto.graph)):
-        for candidate in _bypassed(problem, index):
-            if problem.attempt(candidate):
-                bypass(problem)  # what went with the node stood before it, so the indices have moved
-                return
+    at_nodes(problem, _bypassed)
 
 
 def inputs_to_initializers(problem: Problem) -> None:
     """Inputs that are equal in all feeds become initializers. One stays: a model without any is folded, not run."""
     case = problem.case
     names = [v.name for v in graph_inputs(case.proto)]
-    free = [n for n in names if any(not np.array_equal(f[n], case.feeds[0][n]) for f in case.feeds)]
+    equal = [n for n in names if all(np.array_equal(f[n], case.feeds[0][n]) for f in case.feeds)]
 
-    def test(inputs: list[str]) -> bool:
-        fixed = {name for name in names if name not in inputs}
-        if not fixed.isdisjoint(free):
-            return False
-        model = copied(case)
-        kept = [v for v in model.graph.input if v.name not in fixed]
-        del model.graph.input[:]
-        model.graph.input.extend(kept)
-        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(case.feeds[0][n]), n) for n in sorted(fixed))
-        return problem.attempt(rebuilt(case, model))
+    def keep(model: onnx.ModelProto, inputs: list[str]) -> None:
+        fixed = sorted(set(equal).difference(inputs))
+        refill(model.graph.input, [v for v in model.graph.input if v.name not in fixed])
+        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(case.feeds[0][n]), n) for n in fixed)
 
     # The first input is the one kept by preference: it is the data more often than the last.
-    shrink(names[::-1], test, least=1)
+    shrink_model(problem, equal[::-1], keep, least=1 if len(equal) == len(names) else 0)
 
 
 def constants_to_initializers(problem: Problem) -> None:
     """Constant nodes become initializers, all at once or one by one."""
-    case = problem.case
-    constants = [node.output[0] for node in case.proto.graph.node if constant(node) is not None]
 
-    def test(remaining: list[str]) -> bool:
-        model = copied(case)
-        kept = []
-        for node in model.graph.node:
-            value = constant(node)
-            if value is None or node.output[0] in remaining:
-                kept.append(node)
-            else:
-                model.graph.initializer.append(numpy_helper.from_array(value, node.output[0]))
-        del model.graph.node[:]
-        model.graph.node.extend(kept)
-        return problem.attempt(rebuilt(case, model))
+    def keep(model: onnx.ModelProto, remaining: list[str]) -> None:
+        values = {node.output[0]: x for node in model.graph.node if (x := constant(node)) is not None}
+        stored = [name for name in values if name not in remaining]
+        model.graph.initializer.extend(numpy_helper.from_array(values[name], name) for name in stored)
+        refill(model.graph.node, [node for node in model.graph.node if node.output[0] not in stored])
 
-    if constants and not test([]):
-        shrink(constants, test)
+    constants = [node.output[0] for node in problem.case.proto.graph.node if constant(node) is not None]
+    shrink_model(problem, constants, keep, at_once=True)
 
 
 def static_dims(problem: Problem) -> None:
     """Symbolic dims become the sizes they have, where all feeds agree on them; outputs state their dims again."""
     case = problem.case
     if any(not d.WhichOneof("value") for v in case.proto.graph.output for d in v.type.tensor_type.shape.dim):
-        problem.attempt(_stated(case, problem.recording()))
-    case = problem.case
-    sizes = _symbol_sizes(case)
+        problem.attempt(_stated(case, problem.recording().runs))
+    sizes = _symbol_sizes(problem.case)
 
-    def test(symbols: list[str]) -> bool:
-        model = copied(case)
+    def keep(model: onnx.ModelProto, symbols: list[str]) -> None:
         for value in (*model.graph.input, *model.graph.output):
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param in sizes and dim.dim_param not in symbols:
                     dim.dim_value = sizes[dim.dim_param]
-        return problem.attempt(rebuilt(case, model))
 
-    if sizes and not test([]):
-        shrink(list(sizes), test)
+    shrink_model(problem, list(sizes), keep, at_once=True)
 
 
 def simpler_recipe(problem: Problem) -> None:
@@ -140,18 +116,48 @@ def simpler_recipe(problem: Problem) -> None:
         tried = any(problem.attempt(problem.case, r) for r in simpler_recipes(problem.target, problem.recipe))
 
 
-def copied(case: Case) -> onnx.ModelProto:
-    """A copy of the model, to be changed."""
-    model = onnx.ModelProto()
-    model.CopyFrom(case.proto)
-    return model
+def shrink_model(
+    problem: Problem,
+    items: Sequence[T],
+    keep: Callable[[onnx.ModelProto, list[T]], None],
+    *,
+    least: int = 0,
+    at_once: bool = False,
+) -> None:
+    """ddmin over `items` of the model. keep(model, those left) takes the others from it; at_once: all of them first."""
+    case = problem.case
+
+    def test(left: list[T]) -> bool:
+        return problem.attempt(edited(case, keep, left))
+
+    if items and not (at_once and test([])):
+        shrink(items, test, least=least)
+
+
+def at_nodes(
+    problem: Problem, candidates: Callable[[Problem, int], Iterator[Case]], *, at_length: bool = False
+) -> None:
+    """Attempt the candidates at each node, from the last to the first: again at the same one as long as one is taken.
+
+    With what a node does not read any more its makers go, so there may be fewer nodes than before.
+    """
+    index = len(problem.case.proto.graph.node)
+    while index > 0:
+        index = min(index, len(problem.case.proto.graph.node)) - 1
+        before = problem.case if at_length else None
+        if any(problem.attempt(candidate, at_length=before) for candidate in candidates(problem, index)):
+            index += 1
 
 
 def drop_attribute(node: onnx.NodeProto, name: str) -> None:
     """Remove the attribute `name`."""
-    kept = [a for a in node.attribute if a.name != name]
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    refill(node.attribute, [a for a in node.attribute if a.name != name])
+
+
+def put_attribute(node: onnx.NodeProto, name: str, value: Any) -> None:
+    """Give the attribute `name` another value."""
+    drop_attribute(node, name)
+    node.attribute.append(helper.make_attribute(name, value))
 
 
 def rename_reads(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:
@@ -198,19 +204,20 @@ def _attempt_nodes(problem: Problem) -> Callable[[list[int]], bool]:
 
 
 def _bypassed(problem: Problem, index: int) -> Iterator[Case]:
-    case = problem.case
-    node = case.proto.graph.node[index]
-    final = node.output[0] in {v.name for v in case.proto.graph.output}
-    made = {name for other in case.proto.graph.node for name in other.output}
+    graph = problem.case.proto.graph
+    node = graph.node[index]
+    final = node.output[0] in {v.name for v in graph.output}
+    made = {name for other in graph.node for name in other.output}
     for source in alike(problem, node):
-        if final and source not in made:
-            continue  # a graph input would become an output
-        model = copied(case)
-        rename_reads(model.graph, {node.output[0]: source})
-        for value in model.graph.output:
-            if value.name == node.output[0]:
-                value.name = source
-        yield rebuilt(case, model)
+        if not final or source in made:  # else a graph input would become an output
+            yield edited(problem.case, lambda model, *names: read_instead(model.graph, *names), node.output[0], source)
+
+
+def read_instead(graph: onnx.GraphProto, name: str, source: str) -> None:
+    """Let every reader of `name`, the graph's outputs too, read `source` instead."""
+    rename_reads(graph, {name: source})
+    for value in graph.output:
+        value.name = source if value.name == name else value.name
 
 
 def _symbol_sizes(case: Case) -> dict[str, int]:
@@ -218,16 +225,16 @@ def _symbol_sizes(case: Case) -> dict[str, int]:
     for value in graph_inputs(case.proto):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
             if dim.dim_param:
-                runs = (*case.feeds, *case.calibration)
-                sizes.setdefault(dim.dim_param, set()).update(np.shape(run[value.name])[axis] for run in runs)
+                sizes.setdefault(dim.dim_param, set()).update(np.shape(run[value.name])[axis] for run in case.runs)
     return {name: found.pop() for name, found in sizes.items() if len(found) == 1}
 
 
-def _stated(case: Case, recorded: Recording) -> Case:
-    model = copied(case)
-    for value in model.graph.output:
-        arrays = [run[value.name] for run in recorded.runs if value.name in run]
-        for dim, sizes in zip(value.type.tensor_type.shape.dim, zip(*(x.shape for x in arrays))):
-            if not dim.WhichOneof("value") and len(set(sizes)) == 1:
-                dim.dim_value = sizes[0]
-    return rebuilt(case, model)
+def _stated(case: Case, runs: Sequence[Tensors]) -> Case:
+    def state(model: onnx.ModelProto) -> None:
+        for value in model.graph.output:
+            arrays = [run[value.name] for run in runs if value.name in run]
+            for dim, sizes in zip(value.type.tensor_type.shape.dim, zip(*(x.shape for x in arrays))):
+                if not dim.WhichOneof("value") and len(set(sizes)) == 1:
+                    dim.dim_value = sizes[0]
+
+    return edited(case, state)

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, TypeVar
 
 import numpy as np
-import onnx
 from driftnet.model.inspect import Case, all_nodes, digest, graph_inputs, nodes
 from driftnet.model.submodel import Record, Recording, reads, recording
 from driftnet.run.reference import ReferenceError
@@ -99,7 +99,7 @@ class Problem:
 
     def outline(self) -> tuple[Any, ...]:
         """The measures of the best case that say how large it is."""
-        return tuple(measure(self.case, self.recipe) for measure in MEASURES[: MEASURES.index(_ranks) + 1])
+        return tuple(islice(measures(self.case, self.recipe), OUTLINE))
 
     def recording(self) -> Recording:
         """Every tensor of the best case."""
@@ -129,12 +129,9 @@ def shrink(items: Sequence[T], test: Callable[[list[T]], bool], *, least: int = 
 
 
 def simpler(case: Case, recipe: Recipe, than: Case, than_recipe: Recipe) -> bool:
-    """Strictly lower in the first of the MEASURES that differs; later ones are not computed."""
-    for measure in MEASURES:
-        ours, theirs = measure(case, recipe), measure(than, than_recipe)
-        if ours != theirs:
-            return bool(ours < theirs)
-    return False
+    """Strictly lower in the first of the measures that differs."""
+    pairs = zip(measures(case, recipe), measures(than, than_recipe))
+    return next((ours < theirs for ours, theirs in pairs if ours != theirs), False)
 
 
 def array_complexity(x: np.ndarray) -> float:
@@ -155,81 +152,35 @@ def array_complexity(x: np.ndarray) -> float:
 PALETTE = {0.0: 0.0, 1.0: 1.0, -1.0: 2.0, 2.0: 3.0, 0.5: 4.0}
 """Readable values and their complexity, simplest first."""
 
+# Of the operators that keep dtype and shape, one of each kind.
 PLAIN = {"Relu": 0, "Neg": 1, "Floor": 2}
 """Operators that stand for any other, in this order: one that quantizers treat, one they compute, one they leave."""
 
 
-def _interface(case: Case, recipe: Recipe) -> int:
-    runs = len(case.feeds) + len(case.calibration)
-    return len(graph_inputs(case.proto)) + len(case.proto.graph.output) + runs
+OUTLINE = 6
+"""How many of the measures say how large a case is, its values aside."""
 
 
-def _operators(case: Case, recipe: Recipe) -> int:
-    return sum(PLAIN.get(node.op_type, len(PLAIN)) for node in all_nodes(case.proto.graph))
-
-
-def _ranks(case: Case, recipe: Recipe) -> int:
-    fed = sum(np.ndim(x) for feed in case.feeds for x in feed.values())
-    return fed + sum(len(t.dims) for t in case.proto.graph.initializer)
-
-
-def _edges(case: Case, recipe: Recipe) -> int:
-    return sum(len(reads(node)) for node in all_nodes(case.proto.graph))
-
-
-def _size(case: Case, recipe: Recipe) -> int:
-    fed = sum(int(np.size(x)) for feed in (*case.feeds, *case.calibration) for x in feed.values())
-    return fed + sum(int(math.prod(t.dims)) for t in _tensors(case.proto.graph))
-
-
-def _attributes(case: Case, recipe: Recipe) -> int:
-    return sum(len(node.attribute) for node in all_nodes(case.proto.graph))
-
-
-def _complexity(case: Case, recipe: Recipe) -> float:
-    arrays = [x for feed in (*case.feeds, *case.calibration) for x in feed.values()]
-    arrays += [numpy_helper.to_array(t) for t in _tensors(case.proto.graph) if not uses_external_data(t)]
-    for node in all_nodes(case.proto.graph):
-        arrays += [np.array([a.f, a.i, *a.floats, *a.ints], np.float64) for a in node.attribute]
-    return sum(map(array_complexity, arrays))
-
-
-def _unusual(case: Case, recipe: Recipe) -> int:
-    graph = case.proto.graph
-    dims = [d for v in (*graph.input, *graph.output) for d in v.type.tensor_type.shape.dim]
+def measures(case: Case, recipe: Recipe) -> Iterator[float]:
+    """What is simpler, most important first: each is computed when those before it are equal."""
+    graph, everywhere = case.proto.graph, list(all_nodes(case.proto.graph))
+    values = (*graph.input, *graph.output)
+    tensors = [*graph.initializer, *(a.t for node in everywhere for a in node.attribute if a.HasField("t"))]
+    fed = [x for feed in case.runs for x in feed.values()]
+    yield nodes(case)
+    yield len(graph_inputs(case.proto)) + len(graph.output) + len(case.runs)
+    yield sum(len(reads(node)) for node in everywhere)
+    yield sum(PLAIN.get(node.op_type, len(PLAIN)) for node in everywhere)
+    yield sum(int(np.size(x)) for x in fed) + sum(math.prod(t.dims) for t in tensors)
+    yield sum(np.ndim(x) for feed in case.feeds for x in feed.values()) + sum(len(t.dims) for t in graph.initializer)
+    dims = [d for v in values for d in v.type.tensor_type.shape.dim]
     unstated = sum(not d.HasField("dim_value") and not d.dim_param for d in dims)
-    constants = sum(node.op_type == "Constant" for node in all_nodes(graph))
-    return len({d.dim_param for d in dims if d.dim_param}) + unstated + constants
-
-
-def _options(case: Case, recipe: Recipe) -> int:
-    return len(recipe)
-
-
-def _versions(case: Case, recipe: Recipe) -> int:
-    return int(case.proto.ir_version + sum(o.version for o in case.proto.opset_import))
-
-
-def _length(case: Case, recipe: Recipe) -> int:
-    return len(case.model)  # all else equal: names
-
-
-def _tensors(graph: onnx.GraphProto) -> list[onnx.TensorProto]:
-    return [*graph.initializer, *(a.t for n in all_nodes(graph) for a in n.attribute if a.HasField("t"))]
-
-
-MEASURES: tuple[Callable[[Case, Recipe], Any], ...] = (
-    lambda case, recipe: nodes(case),
-    _interface,
-    _edges,
-    _operators,
-    _size,
-    _ranks,
-    _unusual,
-    _attributes,
-    _options,
-    _complexity,
-    _versions,
-    _length,
-)
-"""What is simpler, most important first."""
+    constants = len(everywhere) - nodes(case)
+    yield len({d.dim_param for d in dims if d.dim_param}) + unstated + constants
+    yield sum(len(node.attribute) for node in everywhere)
+    yield len(recipe)
+    stored = [numpy_helper.to_array(t) for t in tensors if not uses_external_data(t)]
+    numbers = [np.array([a.f, a.i, *a.floats, *a.ints], np.float64) for node in everywhere for a in node.attribute]
+    yield sum(map(array_complexity, [*fed, *stored, *numbers]))
+    yield case.proto.ir_version + sum(o.version for o in case.proto.opset_import)
+    yield len(case.model)  # all else equal: names

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 import onnx
 from driftnet.model.constants import with_constants
-from driftnet.model.inspect import Case
+from driftnet.model.inspect import Case, refill
 from driftnet.model.submodel import ancestors, rebuilt
 from driftnet.model.submodel import bodies as bodies_of
-from driftnet.reduce.passes import copied, rename_reads
+from driftnet.reduce.passes import read_instead, rename_reads
 from driftnet.reduce.problem import Problem
 from onnx import helper, numpy_helper
 
@@ -68,7 +69,7 @@ def _in_place(
 
     What a Loop or a Scan would stack comes out unstacked; a Loop's first result, whether to go on, is nobody's.
     """
-    model = copied(case)
+    model = deepcopy(case.proto)
     graph, node = model.graph, model.graph.node[index]
     body = next(a.g for a in node.attribute if a.name == attribute)
     inner = [t.name for t in body.initializer] + [name for n in body.node for name in n.output if name]
@@ -91,25 +92,17 @@ def _in_place(
             del value.type.tensor_type.shape.dim[:1]
     graph.initializer.extend(body.initializer)
     graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in (constants or {}).items())
-    nodes = [*graph.node[:index], *before, *body.node, *results, *graph.node[index + 1 :]]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    refill(graph.node, [*graph.node[:index], *before, *body.node, *results, *graph.node[index + 1 :]])
     return rebuilt(case, model)
 
 
 def _bypassed(case: Case) -> Iterator[Case]:
     for place, (held, index) in enumerate(_held(case.proto.graph)):
         for source in dict.fromkeys(name for name in held.node[index].input if name):
-            model = copied(case)
+            model = deepcopy(case.proto)
             body, _ = list(_held(model.graph))[place]
-            made = body.node[index].output[0]
-            rename_reads(body, {made: source})
-            for value in body.output:
-                value.name = source if value.name == made else value.name
-            live = sorted(ancestors(body, [v.name for v in body.output]))
-            kept = [body.node[i] for i in live]
-            del body.node[:]
-            body.node.extend(kept)
+            read_instead(body, body.node[index].output[0], source)
+            refill(body.node, [body.node[i] for i in sorted(ancestors(body, [v.name for v in body.output]))])
             yield rebuilt(case, model)
 
 
