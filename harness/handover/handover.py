@@ -22,6 +22,8 @@ import numpy as np
 import onnx
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.handover import script as reproduction
+from driftnet.handover.standalone import EntangledError, Script, joined
 from driftnet.model import svg
 from driftnet.model.arrays import distance
 from driftnet.model.inspect import Feed, all_nodes, elements, nodes
@@ -30,6 +32,7 @@ from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
 from driftnet.oracle.second_opinion import Blame
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
+from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
 
@@ -39,6 +42,16 @@ SURE = 0.999
 
 DAMAGE_TRIES = 20
 """A damaged heap ends a process or not by how it is laid out: of the first case met, half of all layouts did."""
+
+RUN_TARGET = '''\
+def run_target(model, feeds, calibration, outputs):
+    """Convert, quantize and run the ONNX file `model`, in the current folder. outputs: {{name: dtype}}."""
+    folder = os.getcwd()
+    artifact = {convert}(model, folder, OPTIONS)
+    artifact = {quantize}(artifact, calibration or feeds, folder, OPTIONS)
+    {inspect}return {execute}(artifact, feeds, outputs, OPTIONS)'''
+INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, OPTIONS)["model"])
+    """
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, TITLE = 20, 64, 120
@@ -63,7 +76,8 @@ OPINIONS: Mapping[str, str] = {
 
 
 def write(folder: Path, installed: Installed, runner: Runner, *, remedies: Sequence[str] = ()) -> None:
-    """Write ISSUE.md and, where the target declares a snippet, reproduce.py into the saved case `folder`.
+    """Write ISSUE.md and, where the text of the target's functions stands by itself, reproduce.py into the saved case
+    `folder`.
 
     The target is run once more, to show what it does, unless it hangs. remedies: what makes the failure go away, in
     words. Raises UserError when the case is not whole or the folder cannot be written.
@@ -75,27 +89,43 @@ def write(folder: Path, installed: Installed, runner: Runner, *, remedies: Seque
     if (written := observation.artifact.model) is not None and as_written(saved, observation):
         quantized = replace(saved.case, model=written)
         saved = replace(saved, expected=runner.reference.run(quantized).outputs)
-    if installed.target.snippet:
-        replace_text(folder / "reproduce.py", script(saved, installed, observation))
     replace_text(folder / "ISSUE.md", issue(saved, installed, observation, remedies))
+    try:
+        replace_text(folder / "reproduce.py", script(saved, installed, observation))
+    except EntangledError:
+        (folder / "reproduce.py").unlink(missing_ok=True)  # of an earlier target
 
 
 def script(saved: SavedCase, installed: Installed, observation: Observation) -> str:
-    """The text of reproduce.py. Nothing of the case's own text is in it but as Python literals."""
+    """The text of reproduce.py. Nothing of the case's own text is in it but as Python literals.
+
+    Raises EntangledError where the functions of the target cannot be put into it.
+    """
     tries = DAMAGE_TRIES if saved.kind in DAMAGE else 1
     if saved.status == "flaky":
         rate = max(saved.reproduced, 1) / max(saved.runs, 1)
         tries = max(tries, math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE))))
+    calls, code, used = _calls(saved, installed, observation)
+    ending = Script("")
+    ending.add(reproduction.give_up)
+    imports = sorted({*used, *ending.imports, "import os", "import sys", "from pathlib import Path"})
+    standard = [line for line in imports if line.split()[1].partition(".")[0] in sys.stdlib_module_names]
     return _rendered(
         "reproduce.py.jinja",
         {
             "distribution": installed.target.distribution,
             "packages": _packages(installed),
-            "snippet": _snippet(saved, installed),
+            "standard": standard,
+            "imports": [line for line in imports if line not in standard],
+            "give_up": joined(ending.parts),
+            "calls": calls,
+            "code": code,
             "what": _first_line(saved),
             "seen": ", ".join(saved.seen),
             "tolerance": tolerance(saved, observation),
             "of_values": saved.kind in OF_VALUES,
+            "ended": saved.kind,
+            "said": saved.verdict.message,
             "as_written": as_written(saved, observation),
             "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS,
             "tries": tries,
@@ -109,7 +139,11 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
     """The text of ISSUE.md."""
     proto, printed = saved.case.proto, len(saved.case.model) <= MOST_PRINTED
     text, drawn = onnx.printer.to_text(proto) if printed else "", svg.picture(proto)
-    last = observation.last
+    last, calls, why = observation.last, "", ""
+    try:
+        calls, *_ = _calls(saved, installed, observation)
+    except EntangledError as e:
+        why = str(e)
     return _rendered(
         "ISSUE.md.jinja",
         {
@@ -128,7 +162,8 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "elements": elements(saved.case),
             "text": text,
             "mermaid": svg.mermaid(drawn) if drawn else "",
-            "calls": _snippet(saved, installed) if installed.target.snippet else "",
+            "calls": calls,
+            "why": why,
             "inputs": [_values(feed) for feed in saved.case.feeds],
             "expected": [_values(outputs) for outputs in saved.expected],
             "actual": [_values(outputs) for outputs in observation.outputs],
@@ -171,9 +206,20 @@ def _packages(installed: Installed) -> str:
     return " ".join([*(name for name in NEEDED if name != held), f"{held}=={installed.release}"])
 
 
-def _snippet(saved: SavedCase, installed: Installed) -> str:
-    options = effective(installed.target, validated(installed.target, saved.recipe))
-    return _template(installed.target.snippet).render(options)
+def _calls(saved: SavedCase, installed: Installed, observation: Observation) -> tuple[str, str, set[str]]:
+    """The text of the target's own functions and of how they are called under the recipe of the case; that of all else
+    that reproduce.py does; and what both import."""
+    target = installed.target
+    options = effective(target, validated(target, saved.recipe))
+    calls = Script(target.distribution, dict.fromkeys((*reproduction.FILLED_IN, "OPTIONS"), reproduction.__name__))
+    names = {stage: calls.add(getattr(target, stage), options) for stage in STAGES}
+    inspected = target.inspect and as_written(saved, observation)
+    names["inspect"] = INSPECTED.format(calls.add(target.inspect, options)) if target.inspect and inspected else ""
+    calls.parts.insert(0, "".join(["OPTIONS = {\n", *(f"    {k!r}: {v!r},\n" for k, v in options.items()), "}"]))
+    calls.parts.append(RUN_TARGET.format(**names))
+    count = len(calls.parts)
+    calls.add(reproduction.main)
+    return joined(calls.parts[:count]), joined(calls.parts[count:]), calls.imports
 
 
 def _first_line(saved: SavedCase) -> str:

@@ -20,6 +20,7 @@ __all__ = [
     "computing",
     "custom_operators",
     "digest",
+    "dtype_name",
     "elements",
     "graph_inputs",
     "has_any",
@@ -28,6 +29,9 @@ __all__ = [
     "refill",
     "validate_feed",
 ]
+
+
+NUMBERED = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 
 
 def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
@@ -54,6 +58,12 @@ def input_dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
         hint="give the model inputs of a type that numpy has, with a Cast behind each where it needs another",
         kind="feed",
     )
+
+
+def dtype_name(value: onnx.ValueInfoProto) -> str:
+    """numpy's name of the element type that `value` is declared to have, "" where it is declared to have none."""
+    number = value.type.tensor_type.elem_type
+    return str(helper.tensor_dtype_to_np_dtype(number).name) if number in NUMBERED else ""
 
 
 def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data, graph
 from driftnet.model.artifact import UNTOLD, Artifact
-from driftnet.model.inspect import Case
+from driftnet.model.inspect import Case, dtype_name
 from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run.reference import Reference
 from driftnet.run.sandbox.worker import make_empty
@@ -161,7 +161,7 @@ def _run_stages(
     timeout: float,
 ) -> Observation:
     inspects = target.inspect is not None and target.scheme(options) is not None
-    outputs = [v.name for v in case.proto.graph.output]
+    outputs = {v.name: dtype_name(v) for v in case.proto.graph.output}
     calibration = list(case.calibration or case.feeds)
     # what each stage is given beside the result of the one before
     given: dict[str, tuple[Any, ...]] = {

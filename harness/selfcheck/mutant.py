@@ -114,7 +114,7 @@ def calibrating(target: Target, damage: Callable[[Sequence[Feed]], Sequence[Feed
 def loading(target: Target, damage: Callable[[ModelProto], None]) -> Target:
     """`target`, which executes ONNX, with `damage` done to the model as its kernels are chosen."""
 
-    def execute(artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options) -> Outputs:
+    def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Outputs:
         return target.execute(_damaged(artifact, os.path.dirname(artifact), damage), feeds, outputs, options)
 
     return replace(target, execute=execute)
@@ -123,7 +123,7 @@ def loading(target: Target, damage: Callable[[ModelProto], None]) -> Target:
 def executing(target: Target, damage: Callable[[Outputs], Outputs]) -> Target:
     """`target` with `damage` done to the results of all feeds."""
 
-    def execute(artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options) -> Outputs:
+    def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Outputs:
         return damage(target.execute(artifact, feeds, outputs, options))
 
     return replace(target, execute=execute)
@@ -132,7 +132,7 @@ def executing(target: Target, damage: Callable[[Outputs], Outputs]) -> Target:
 def feeding(target: Target, damage: Callable[[Sequence[Feed]], Sequence[Feed]]) -> Target:
     """`target` which executes on what `damage` makes of the feeds."""
 
-    def execute(artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options) -> Outputs:
+    def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Outputs:
         return target.execute(artifact, damage(feeds), outputs, options)
 
     return replace(target, execute=execute)

@@ -101,7 +101,8 @@ class Target:
 
     convert(model, folder, options) -> artifact          paths; `options` are those of all stages
     quantize(artifact, calibration, folder, options) -> artifact
-    execute(artifact, feeds, outputs, options) -> one {output name: array} a feed, all run in one session
+    execute(artifact, feeds, outputs, options) -> one {output name: array} a feed, all run in one session; outputs:
+        {output name: numpy's name of the type that it is declared to have, "" for none}
     inspect(artifact, options) -> what the oracle wants to know of a quantized artifact: the data of a
         driftnet.model.artifact.Artifact; may be missing
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
@@ -117,18 +118,15 @@ class Target:
     complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
     exceptions    documented numerical behaviour that the oracle must not report
-    snippet       Jinja template, over the options in effect, of Python source for people without driftnet: a function
-                  run(model, feeds, calibration, {output: dtype}) -> one {output: array} a feed, that does what the
-                  three functions do. It may use os, np (numpy) and the system's own package, and works in the current
-                  folder, where it leaves an ONNX model that it quantizes as quantized.onnx; a system that fails raises
-                  any exception
+
+    Where the functions are plain ones of a module, their text goes into the script that maintainers get beside a case.
     """
 
     name: str
     distribution: str
     convert: Callable[[str, str, Options], str]
     quantize: Callable[[str, Sequence[Feed], str, Options], str]
-    execute: Callable[[str, Sequence[Feed], Sequence[str], Options], list[dict[str, np.ndarray]]]
+    execute: Callable[[str, Sequence[Feed], Mapping[str, str], Options], list[dict[str, np.ndarray]]]
     options: tuple[Option, ...] = ()
     scheme: Callable[[Options], Scheme | None] = _no_scheme
     complaint: str = ""
@@ -137,7 +135,6 @@ class Target:
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    snippet: str = ""
 
 
 class WireError(ValueError):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -129,6 +131,9 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
     assert "goes away with" in (out / "check.html").read_text(), "the page of an anonymous check is empty"
     written = [path for path in out.rglob("*") if path.is_file()]
     assert {"model.onnx", "ISSUE.md", "reproduce.py", "case.json"} <= {path.name for path in written}
+    (script,) = out.rglob("reproduce.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, env={})
+    assert done.returncode == 1, f"the script does not show the bug of the target's own converter: {done.stdout}"
     leaks = [path.name for path in written for word in SECRETS if word.lower() in path.read_bytes().lower()]
     assert not leaks
     assert corpus.load(corpus.folders([out])[0]).verdict.word == "diverges"

@@ -16,14 +16,12 @@ from driftnet.handover import handover
 from driftnet.model.inspect import digest
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.targets.environments import resolve
-from driftnet.targets.recipe import effective, swept
 from onnx import TensorProto, helper
 
 from tests.support import models
 from tests.support.paths import CORPUS
 
 RAN = Observation((StageRun("execute", Outcome.OK),), ({"y": np.ones((1, 4), np.float32)},))
-TARGETS = ("mnn", "onnxruntime-quant")
 
 
 def saved_relu(**changes):
@@ -43,10 +41,10 @@ def handed_over(runner, tmp_path, name):
     return folder
 
 
-def run(folder):
+def run(folder, **variables):
     """The script in an interpreter that sees neither this checkout nor the environment's variables."""
     command = [sys.executable, "-I", str(folder / "reproduce.py")]
-    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, env={})
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False, env=variables)
 
 
 @pytest.mark.parametrize(
@@ -62,12 +60,6 @@ def test_the_script_reproduces_a_saved_case_by_itself(runner, tmp_path, name, sa
     assert result.returncode == 1, result.stdout + result.stderr
     assert said in result.stdout
     assert "REPRODUCED" in result.stdout
-    imports = [
-        node for node in ast.walk(ast.parse((folder / "reproduce.py").read_text())) if isinstance(node, ast.Import)
-    ]
-    assert not [
-        alias.name for node in imports for alias in node.names if alias.name.startswith(("harness", "MNN.tools"))
-    ]
 
 
 def test_the_script_says_no_where_nothing_is_wrong(runner, tmp_path):
@@ -99,6 +91,7 @@ def test_the_issue_says_what_a_maintainer_asks_for(runner, tmp_path):
         "actual y: float32",
         "5 of 5 runs in fresh processes failed",
         "_tools.mnnconvert(arguments)",
+        "'quantize': 'none'",
     ):
         assert part in text, f"{part!r} is missing in:\n{text}"
 
@@ -120,43 +113,6 @@ def test_the_issue_says_what_makes_it_go_away():
     assert "* --optimizeLevel 0" in cure
     assert "mnn 3.0.0" in cure
     assert "optimize_level = 2" in text
-
-
-@pytest.mark.parametrize("name", TARGETS)
-def test_the_snippet_is_python_under_every_recipe(name):
-    installed = resolve(name)
-    scripts = [
-        handover.script(saved_relu(recipe=recipe, target=name), installed, RAN) for recipe in swept(installed.target)
-    ]
-    for text in scripts:
-        functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-        assert functions[0] == "run", "the calls of the target come first"
-    assert len({*scripts}) > len(scripts) // 2, "options change the script"
-
-
-def test_a_target_without_a_snippet_is_replayed_by_driftnet(runner, tmp_path):
-    installed = resolve("mnn")
-    folder = corpus.save(saved_relu(), tmp_path)
-    handover.write(
-        folder, dataclasses.replace(installed, target=dataclasses.replace(installed.target, snippet="")), runner
-    )
-    assert not (folder / "reproduce.py").exists()
-    assert "driftnet replay ." in (folder / "ISSUE.md").read_text()
-
-
-def test_the_flags_of_the_recipe_stand_in_the_script():
-    saved = saved_relu(recipe={"quantize": "weight-only", "weight_bits": 4, "optimize_level": 2})
-    text = handover.script(saved, resolve("mnn"), RAN)
-    assert '"--optimizeLevel", "2"' in text
-    assert '"--weightQuantBits", "4", "--weightQuantAsymmetric=1"' in text
-    assert effective(resolve("mnn").target, saved.recipe)["weight_bits"] == 4
-
-
-def test_the_optimizers_that_a_recipe_does_without_stand_in_the_script():
-    recipe = {"quantize": "none", "disabled_optimizers": ["ConvBNFusion"]}
-    text = handover.script(saved_relu(recipe=recipe, target="onnxruntime-quant"), resolve("onnxruntime-quant"), RAN)
-    assert "without = ['ConvBNFusion']" in text
-    assert "quantize_static" not in text
 
 
 def test_the_text_of_a_case_cannot_become_code():
@@ -212,8 +168,7 @@ def test_a_damaged_heap_is_laid_out_anew_in_each_of_many_tries():
     crash = dataclasses.replace(saved, verdict=Verdict(Word.CRASHES, stage="execute", kind="SIGABRT"))
     text = handover.script(crash, resolve("mnn"), RAN)
     assert "TRIES = 20" in text
-    assert "stirred(" in text
-    assert "stirred(" not in handover.script(saved, resolve("mnn"), RAN)
+    assert "TRIES = 1\n" in handover.script(saved, resolve("mnn"), RAN)
 
 
 def test_an_issue_of_a_case_whose_reduction_was_cut_short_claims_no_minimality_and_names_the_command_that_goes_on():

@@ -9,8 +9,11 @@ import time
 from dataclasses import replace
 
 import numpy as np
+import onnx
 from driftnet.selfcheck import converter, mutant, quantizer, rewrites, runtime
 from driftnet.selfcheck.mutant import Outputs
+from driftnet.targets.interface import Options
+from driftnet.targets.mnn import target as mnn
 from driftnet.targets.mnn.target import MNN
 
 preload = mutant.preload
@@ -35,7 +38,20 @@ def hang(results: Outputs) -> Outputs:
 
 
 FOLDS_NORM_IGNORING_GROUPS = converter.folded_norm_ignoring_groups.mnn
-LOSES_BIAS = converter.lost_bias.mnn
+
+
+def convert_without_bias(model: str, folder: str, options: Options) -> str:
+    """A plain function, so that its findings get a script."""
+    proto = onnx.load(model)
+    for node in proto.graph.node:
+        if node.op_type == "Conv":
+            del node.input[2:]
+    damaged = os.path.join(folder, "damaged.onnx")
+    onnx.save(proto, damaged)
+    return mnn.convert(damaged, folder, options)
+
+
+LOSES_BIAS = replace(MNN, name="lost-bias", convert=convert_without_bias)
 SWAPS_PADS = converter.swapped_pads.mnn
 BROADCASTS_ON_THE_WRONG_AXIS = rewrites.wrong_broadcast_axis.mnn
 TRUNCATES_WEIGHTS = quantizer.weights_without_lowest_bit.onnxruntime_quant

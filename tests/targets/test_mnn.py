@@ -201,12 +201,6 @@ def test_a_crash_of_the_quantizer_is_an_observation(runner):
     assert observation.last.signal == "SIGSEGV"
 
 
-def test_output_types_are_read_without_the_onnx_package():
-    model = onnx.ModelProto.FromString(one("Cast", np.ones((2, 3), np.int64), output=FLOAT, to=FLOAT).model)
-    model.graph.output.add(name="z").type.tensor_type.elem_type = TensorProto.BOOL
-    assert mnn._output_types(model.SerializeToString()) == {"y": "float32", "z": "bool"}
-
-
 def test_images_keep_the_range_of_calibration(tmp_path):
     feeds = [{"x": np.linspace(-2, 6, 3 * 4 * 5, dtype=np.float32).reshape(1, 3, 4, 5)}]
     config = mnn._write_images(feeds, str(tmp_path))

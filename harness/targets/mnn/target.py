@@ -14,7 +14,6 @@ import struct
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,22 +22,6 @@ from driftnet.targets.mnn import artifact as mnn_artifact
 
 # A model without operators has 132 bytes, one of a single Identity 372.
 STUB_BYTES = 256
-OUTPUT_TYPES = "output_types.json"
-# ONNX TensorProto.DataType -> numpy name, for the types that numpy has.
-ELEMENT_TYPES = {
-    1: "float32",
-    2: "uint8",
-    3: "int8",
-    4: "uint16",
-    5: "int16",
-    6: "int32",
-    7: "int64",
-    9: "bool",
-    10: "float16",
-    11: "float64",
-    12: "uint32",
-    13: "uint64",
-}
 # What MNN computes a type in. An output comes back in it, and is given the declared type again.
 COMPUTED_IN = {
     "float32": "float32",
@@ -59,19 +42,15 @@ def preload() -> None:
 
 
 def convert(model: str, folder: str, options: Options) -> str:
-    """Convert an ONNX file to `folder`/model.mnn; beside it, the types that its outputs are declared to have."""
+    """Convert an ONNX file to `folder`/model.mnn."""
     import _tools
 
-    with open(model, "rb") as file:
-        types = _output_types(file.read())
     artifact = os.path.join(folder, "model.mnn")
     arguments = ["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", artifact, "--bizCode", "driftnet"]
     # Without "=1" the flag means false, and inputs want NC4HW4.
     arguments += ["--keepInputFormat=1", *_flags(options)]
     _tools.mnnconvert(arguments)
     _check_written(artifact)
-    with open(os.path.join(folder, OUTPUT_TYPES), "w") as file:
-        json.dump(types, file)
     return artifact
 
 
@@ -104,13 +83,11 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
 
 
 def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
 ) -> list[dict[str, np.ndarray]]:
     """Run all feeds in one Module on the CPU, in float32."""
     import MNN.nn
 
-    with open(os.path.join(os.path.dirname(artifact), OUTPUT_TYPES)) as file:
-        declared = json.load(file)
     # On x86 "normal" and "low" precision gave the same bits on all ten operators tried; elsewhere they allow float16.
     settings = {"backend": "CPU", "numThread": options["threads"], "memory": options["memory"], "precision": "high"}
     names = sorted(feeds[0])
@@ -118,7 +95,7 @@ def execute(
     module = MNN.nn.load_module_from_file(artifact, names, list(outputs), runtime_manager=runtime)
     if module is None:
         raise StageError("the model does not load")
-    return [_forward(module, [feed[name] for name in names], outputs, declared) for feed in feeds]
+    return [_forward(module, [feed[name] for name in names], outputs) for feed in feeds]
 
 
 def inspect(artifact: str, options: Options) -> dict[str, Any]:
@@ -198,13 +175,11 @@ def _run_apart(call: Callable[[], None]) -> None:
         os.kill(os.getpid(), os.WTERMSIG(status))
 
 
-def _forward(
-    module: Any, arrays: Sequence[np.ndarray], names: Sequence[str], declared: Mapping[str, str]
-) -> dict[str, np.ndarray]:
+def _forward(module: Any, arrays: Sequence[np.ndarray], outputs: Mapping[str, str]) -> dict[str, np.ndarray]:
     results = module.forward([_variable(x) for x in arrays])
-    if len(results) != len(names):
-        raise StageError(f"forward gave {len(results)} of {len(names)} outputs")
-    return {name: _array(result, declared[name]) for name, result in zip(names, results)}
+    if len(results) != len(outputs):
+        raise StageError(f"forward gave {len(results)} of {len(outputs)} outputs")
+    return {name: _array(result, outputs[name]) for name, result in zip(outputs, results)}
 
 
 def _variable(x: np.ndarray) -> Any:
@@ -297,46 +272,6 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
     return {"input_type": "sequence", "inputs": inputs}
 
 
-def _output_types(model: bytes) -> dict[str, str]:
-    """{output name: numpy type} of a serialized ModelProto, read without the onnx package.
-
-    ModelProto.graph is field 7; GraphProto.output 12; ValueInfoProto has name 1 and type 2; TypeProto.tensor_type is 1,
-    its elem_type 1 (onnx.proto).
-    """
-    graph = next(value for field, value in _fields(memoryview(model)) if field == 7)
-    types = {}
-    for info in [dict(_fields(value)) for field, value in _fields(graph) if field == 12]:
-        element = dict(_fields(dict(_fields(info[2]))[1]))[1]
-        types[bytes(info[1]).decode()] = ELEMENT_TYPES.get(element, str(element))
-    return types
-
-
-def _fields(message: memoryview) -> Iterator[tuple[int, Any]]:
-    """(field number, integer or bytes) of each field of a protobuf message."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = _varint(message, at)
-            yield key >> 3, value
-            continue
-        size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
-        yield key >> 3, message[at : at + size]
-        at += size
-
-
-def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = message[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return value, at
-
-
 _CONVERTER = "https://github.com/alibaba/MNN/blob/master/tools/converter/source/onnx"
 _CONVERT_DOCS = "https://github.com/alibaba/MNN/blob/master/docs/tools/convert.md"
 _OFFLINE = {"quantize": ("offline",)}
@@ -376,7 +311,6 @@ MNN = Target(
         Option("memory", "execute", ("normal", "low"), "low keeps quantized weights quantized in memory"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
-    snippet=Path(__file__).with_name("reproduce.py.jinja").read_text(encoding="utf-8"),
     exceptions=(
         # convertDataType: "For compability, use int32 instead of int64"
         Rule("int64-in-int32", "execute", "", f"{_CONVERTER}/onnxOpConverter.cpp"),

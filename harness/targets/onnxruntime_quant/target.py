@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -98,7 +97,7 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
 
 
 def execute(
-    artifact: str, feeds: Sequence[Feed], outputs: Sequence[str], options: Options
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
 ) -> list[dict[str, np.ndarray]]:
     """Run all feeds in one session of the CPU provider."""
     import onnxruntime as ort
@@ -170,7 +169,7 @@ def _types(options: Options) -> tuple[str, str]:
     return both[:2], both[2:]
 
 
-_STATIC, _QUANTISED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
+_STATIC, _QUANTIZED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
 _OPTIMIZED = {"optimization": ("all",)}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
 _SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
@@ -195,11 +194,11 @@ ONNXRUNTIME_QUANT = Target(
             "quantize",
             ("s8s8", "u8s8", "u8u8"),
             "types of activations and weights; dynamic quantization has u8 activations whatever is said here",
-            _QUANTISED,
+            _QUANTIZED,
         ),
         # With u8 weights the zero points of channels would differ, which QLinearConv does not take.
         Option("per_channel", "quantize", (False, True), "one weight scale a channel", {"types": ("s8s8", "u8s8")}),
-        Option("reduce_range", "quantize", (False, True), "weights in 7 bits", _QUANTISED),
+        Option("reduce_range", "quantize", (False, True), "weights in 7 bits", _QUANTIZED),
         Option(
             "symmetric_activations",
             "quantize",
@@ -219,7 +218,6 @@ ONNXRUNTIME_QUANT = Target(
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     switches={"disabled_optimizers": OPTIMIZERS},
-    snippet=Path(__file__).with_name("reproduce.py.jinja").read_text(encoding="utf-8"),
     refusals=(
         Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
         Rule(

@@ -1,0 +1,189 @@
+"""reproduce.py runs what the target ran, works in its own folder, and blames the target for nothing of its own."""
+
+import ast
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from driftnet.findings import corpus
+from driftnet.handover import handover
+from driftnet.model.verdict import Verdict, Word
+from driftnet.targets.environments import registered, resolve
+from driftnet.targets.recipe import canonical, effective, swept
+
+from tests.handover.test_handover import RAN, run, saved_relu
+from tests.support import models
+from tests.support.paths import ROOT
+from tests.targets.test_mnn import conv_net
+
+TOYS = "tests.support.toy_target"
+
+
+def calibrated():
+    case = conv_net()
+    return replace(case, calibration=tuple({"x": 2 * feed["x"]} for feed in case.feeds[:2]))
+
+
+def written(saved, word, folder):
+    """reproduce.py in the folder of the case."""
+    corpus.write_model(saved.case, saved.expected, folder)
+    (folder / "reproduce.py").write_text(handover.script(saved, resolve(word), RAN))
+    return folder
+
+
+def imported(text):
+    """The top-level packages that a script imports, wherever in it."""
+    nodes = list(ast.walk(ast.parse(text, feature_version=(3, 8))))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.split(".")[0] for name in names} - sys.stdlib_module_names
+
+
+@pytest.mark.parametrize("name", registered())
+def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of_every_option(name, tmp_path):
+    target, case = resolve(name).target, calibrated()
+    recipes = swept(target) + [{part: list(parts[:2])} for part, parts in target.switches.items()]
+    saved = saved_relu(case=case, target=name, expected=tuple({"y": feed["x"]} for feed in case.feeds))
+    for k, recipe in enumerate(recipes):
+        folder = tmp_path / f"{k:03}"
+        folder.mkdir()
+        text = (written(replace(saved, recipe=recipe), name, folder) / "reproduce.py").read_text()
+        assert imported(text) <= {"numpy", "onnx", "onnxruntime", "MNN", "_tools"}, f"{recipe}: {imported(text)}"
+        asked = {"target": name, "options": effective(target, recipe)}
+        (folder / "asked.json").write_text(json.dumps(asked))
+    command = [sys.executable, "-m", "tests.support.native_calls", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, f"{name}: the last recipes were not run\n{done.stderr[-2000:]}"
+    told = [json.loads((tmp_path / f"{k:03}" / "told.json").read_text()) for k in range(len(recipes))]
+    for recipe, both in zip(recipes, told):
+        assert both["script"] == both["target"], f"{name} under {recipe}: the script does something else"
+        assert both["target"]["calls"], f"{name} under {recipe}: no native call was recorded"
+        assert isinstance(both["target"]["results"], list), f"{name} under {recipe}: {both['target']['results']}"
+    lesser = [
+        (k, recipes.index(less), option)
+        for k, recipe in enumerate(recipes)
+        for option in recipe
+        if (less := canonical(target, {o: v for o, v in recipe.items() if o != option})) in recipes
+    ]
+    assert len(lesser) >= len(recipes) - 1, "each recipe but the empty one sets an option that another lacks"
+    for k, less, option in lesser:
+        asked = [(told[i]["script"]["calls"], told[i]["script"]["files"]) for i in (k, less)]
+        assert asked[0] != asked[1], f"{name} under {recipes[k]}: {option} changes nothing"
+
+
+def test_what_these_options_never_reach_is_left_out():
+    whole = handover.script(saved_relu(recipe={"quantize": "offline"}), resolve("mnn"), RAN)
+    short = handover.script(saved_relu(), resolve("mnn"), RAN)
+    assert "_write_sequences" in whole
+    assert "_write_sequences" not in short
+    assert "# what follows is for other options" in short
+
+
+@pytest.mark.parametrize("name", ["../../../outside", "/outside", "a/../../../../outside"])
+def test_a_name_of_an_input_leads_to_no_file_outside(name, tmp_path):
+    if name.startswith("/"):
+        name = f"{tmp_path}{name}"
+    case = conv_net()
+    model = onnx.ModelProto.FromString(case.model)
+    model.graph.input[0].name = model.graph.node[0].input[0] = name
+    case = models.Case(model.SerializeToString(), tuple({name: feed["x"]} for feed in case.feeds))
+    saved = saved_relu(
+        case=case, expected=tuple({"y": feed[name]} for feed in case.feeds), recipe={"quantize": "offline"}
+    )
+    folder = tmp_path / "deep" / "er" / "case"
+    folder.mkdir(parents=True)
+    written(saved, "mnn", folder)
+    before = sorted(tmp_path.rglob("*"))
+    result = run(folder, TMPDIR=str(tmp_path / "deep"))
+    assert result.returncode == 2, result.stdout + result.stderr
+    assert "would be a file outside its folder" in result.stdout
+    assert sorted(tmp_path.rglob("*")) == before, "the script left something behind, or wrote beside itself"
+
+
+def test_a_target_in_several_modules_of_its_package_gets_a_script(tmp_path):
+    saved = saved_relu(recipe={"offset": "one"}, target="toy")
+    folder = written(saved, f"{TOYS}:TOY", tmp_path)
+    text = (folder / "reproduce.py").read_text()
+    assert imported(text) == {"numpy", "onnx", "onnxruntime"}, "what others have not is in the script itself"
+    result = run(folder)
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert "4 of 4 elements are wrong, the worst by 1" in result.stdout
+    assert run(written(replace(saved, recipe={}), f"{TOYS}:TOY", tmp_path)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("CLOSURE", "made.<locals>.convert is made while its module runs"),
+        ("PARTIAL", "functools.partial"),
+        ("ELSEWHERE", "uses __file__, which is something else in a script"),
+        ("NAMED_ALIKE", "main is one thing in"),
+        ("MODULE_AS_A_VALUE", "what tests.support.toy_target takes from tests.support.toy_arrays cannot be told"),
+    ],
+)
+def test_a_target_whose_text_does_not_stand_by_itself_gets_a_reason_instead(runner, tmp_path, name, why):
+    folder = corpus.save(saved_relu(target="toy"), tmp_path)
+    (folder / "reproduce.py").write_text("of an earlier release")
+    handover.write(folder, resolve(f"{TOYS}:{name}"), runner)
+    assert not (folder / "reproduce.py").exists()
+    text = (folder / "ISSUE.md").read_text()
+    assert "driftnet replay ." in text
+    assert why in text
+
+
+def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_reproduce_nothing(tmp_path):
+    folder = written(saved_relu(target="toy"), f"{TOYS}:LACKS_ITS_SYSTEM", tmp_path)
+    result = run(folder)
+    assert (result.returncode, "REPRODUCED" in result.stdout) == (2, False), result.stdout
+    assert "No module named 'no_such_system'" in result.stdout
+    said = "failed in convert: ModuleNotFoundError: No module named 'no_such_system'"
+    seen = saved_relu(target="toy", verdict=Verdict(Word.FAILS, stage="convert", kind="error", message=said))
+    assert run(written(seen, f"{TOYS}:LACKS_ITS_SYSTEM", tmp_path)).returncode == 1, "here that is what was seen"
+    written(saved_relu(target="toy"), f"{TOYS}:TOY", tmp_path)
+    (folder / "test_data_set_0" / "input_0.pb").write_bytes(b"no tensor")
+    result = run(folder)
+    assert (result.returncode, "REPRODUCED" in result.stdout) == (2, False), result.stdout + result.stderr
+    (folder / "model.onnx").unlink()
+    assert run(folder).returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "deed", "status", "said"),
+    [
+        ("wrong-values", "raise ValueError('other')", 2, "which is not what was seen"),
+        ("error", "raise ValueError('that')", 1, "actual: ValueError: that"),
+        ("error", "raise NameError('no name of the script')", 2, "could not be tried"),
+        ("wrong-values", "os.kill(os.getpid(), signal.SIGKILL)", 2, "could not be tried"),
+        ("wrong-values", "os.kill(os.getpid(), signal.SIGSEGV)", 1, "actual: ended by SIGSEGV"),
+        ("exit-7", "os._exit(7)", 1, "actual: ended itself with status 7"),
+        ("wrong-values", "os._exit(7)", 2, "could not be tried"),
+        ("hang", "(os.fork(), signal.pause())", 1, "actual: did not come back in 5 s"),
+        ("no-output", "results.clear()", 1, "it is missing"),
+        ("wrong-values", "None", 0, "not reproduced"),
+    ],
+)
+def test_only_the_failure_that_was_seen_is_one(tmp_path, kind, deed, status, said):
+    saved = saved_relu(target="toy", verdict=Verdict(Word.FAILS, stage="execute", kind=kind, message="that"))
+    folder = written(saved, f"{TOYS}:TOY", tmp_path)
+    text = (folder / "reproduce.py").read_text()
+    damaged = text.replace("    return results\n", f"    {deed}\n    return results\n")
+    assert damaged != text
+    (folder / "reproduce.py").write_text(damaged)
+    result = run(folder)
+    assert (result.returncode, said in result.stdout) == (status, True), result.stdout + result.stderr
+    assert ("\nREPRODUCED" in result.stdout) == (status == 1)
+
+
+def test_values_of_kinds_that_numpy_compares_in_its_own_way():
+    from driftnet.handover.script import compared
+
+    nan = np.float32([1, np.nan])
+    assert compared(nan, nan) == ""
+    assert compared(nan, np.float32([1, 2])).startswith("1 of 2")
+    assert compared(np.array(["a"]), np.array(["b"])) == "other values"
+    assert compared(np.ones(2), np.ones(2, np.float32)).startswith("dtype")
+    assert compared(np.ones(2), np.ones((1, 2))) == "shape [1, 2] instead of [2]"

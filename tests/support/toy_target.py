@@ -1,0 +1,93 @@
+"""Small targets as others may write them: functions in several modules, made by closures, methods of an object."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from driftnet.targets import interface
+from driftnet.targets.interface import Feed, Option, Options, StageError, Target
+
+from tests.support import toy_arrays as arrays
+from tests.support.toy_arrays import shifted as moved
+
+LIMIT: int = 100
+
+
+def check(x: np.ndarray) -> np.ndarray:
+    if x.size > LIMIT:
+        raise StageError(f"more than {LIMIT} elements")
+    return x
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """A copy."""
+    return shutil.copy(model, Path(folder, "copy.onnx").as_posix())
+
+
+def keep(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    return artifact
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Relu, or what it takes for that."""
+    from tests.support.toy_arrays import OFFSETS as known
+
+    results: list[dict[str, np.ndarray]] = []
+    for feed in feeds:
+        (x,) = feed.values()
+        y: np.ndarray = np.maximum(check(x), 0)
+        assert arrays.OFFSETS is known
+        results.append(dict.fromkeys(outputs, moved(y, options["offset"])))
+    return results
+
+
+OPTIONS_OF_TOY = (Option("offset", "execute", ("none", "one"), "what is added"),)
+TOY = Target("toy", "numpy", convert, keep, execute, options=OPTIONS_OF_TOY)
+
+
+def failing(model: str, folder: str, options: Options) -> str:
+    import no_such_system
+
+    return no_such_system.convert(model)
+
+
+LACKS_ITS_SYSTEM = Target("lacks-its-system", "numpy", failing, keep, execute, options=OPTIONS_OF_TOY)
+
+
+def made(suffix: str) -> Any:
+    def convert(model: str, folder: str, options: Options) -> str:
+        return model + suffix
+
+    return convert
+
+
+CLOSURE = Target("closure", "numpy", made(""), keep, execute, options=OPTIONS_OF_TOY)
+PARTIAL = Target("partial", "numpy", convert, partial(keep), execute, options=OPTIONS_OF_TOY)
+
+
+def where(model: str, folder: str, options: Options) -> str:
+    return str(Path(__file__).with_name("model.onnx"))
+
+
+ELSEWHERE = Target("elsewhere", "numpy", where, keep, execute, options=OPTIONS_OF_TOY)
+
+
+def main(artifact: str, calibration: Sequence[Feed], folder: str, options: interface.Options) -> str:
+    return artifact
+
+
+NAMED_ALIKE = Target("named-alike", "numpy", convert, main, execute, options=OPTIONS_OF_TOY)
+
+
+def whole(model: str, folder: str, options: Options) -> str:
+    return str(vars(arrays))
+
+
+MODULE_AS_A_VALUE = Target("module-as-a-value", "numpy", whole, keep, execute, options=OPTIONS_OF_TOY)
