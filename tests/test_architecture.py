@@ -3,10 +3,13 @@
 import ast
 import re
 import sys
+import tokenize
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import TypeVar
+
+from driftnet.model.operators import CONTRIB, OPERATORS
 
 from tests.support.paths import ROOT
 from tests.support.rules import assert_each
@@ -21,6 +24,7 @@ WORKER_SIDE = (
     "harness/run/reference_worker.py",
     "harness/model/operators.py",
 )
+NAMES = {op.removeprefix(CONTRIB) for op in OPERATORS}
 SYSTEMS = {"onnxruntime", "MNN", "_tools"}
 MOST_ENTRIES, MOST_FILES = 20, 30
 NAMES_OF_TARGETS = ("mnn", "onnxruntime-quant", "onnxruntime_quant")
@@ -222,3 +226,48 @@ def test_every_public_function_class_and_module_says_what_it_is():
         assert not silent, f"has no docstring of {', '.join(silent)}"
 
     assert_each([p for p in MODULES if p.name != "__init__.py"], rule, named)
+
+
+def test_a_list_of_operators_stands_in_the_table_of_traits_or_says_why_not():
+    """Outside of model/operators a literal that names two operators or more has a comment on its line or the one above,
+    its own or its statement's. What registers a rule, in a decorator, needs none."""
+
+    def rule(path: Path) -> None:
+        with open(path, "rb") as file:
+            comments = {t.start[0] for t in tokenize.tokenize(file.readline) if t.type == tokenize.COMMENT}
+        silent = [
+            f"line {line}: {', '.join(operators)}"
+            for line, start, operators in _tables(tree_of(path), 0)
+            if comments.isdisjoint({line, line - 1, start, start - 1})
+        ]
+        assert not silent, f"lists operators where traits should be asked, without a reason: {silent}"
+
+    table = ROOT / "harness/model/operators.py"
+    assert_each([p for p in MODULES if p != table and not named(p).startswith(UNCONVERTED)], rule, named)
+
+
+UNCONVERTED = ("generators/", "harness/on_grid/", "harness/oracle/")
+
+
+def _tables(node: ast.AST, start: int) -> Iterator[tuple[int, int, list[str]]]:
+    """(line, first line of the statement, operators) of each literal that names two operators or more."""
+    start = node.lineno if isinstance(node, ast.stmt) else start
+    operators = [word for word in _words(node) if word in NAMES]
+    if len(operators) > 1:
+        yield getattr(node, "lineno", start), start, operators
+    decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+    for child in ast.iter_child_nodes(node):
+        if child not in decorators:
+            yield from _tables(child, start)
+
+
+def _words(node: ast.AST) -> list[object]:
+    """What a set, list, tuple, mapping (its keys), pattern or text of several words names."""
+    match node:
+        case ast.Set(elts=found) | ast.List(elts=found) | ast.Tuple(elts=found) | ast.Dict(keys=found):
+            return [e.value for e in found if isinstance(e, ast.Constant)]
+        case ast.MatchOr(patterns=found):
+            return [p.value.value for p in found if isinstance(p, ast.MatchValue) and isinstance(p.value, ast.Constant)]
+        case ast.Constant(value=str(text)) if NAMES.issuperset(text.split()):
+            return [*text.split()]
+    return []

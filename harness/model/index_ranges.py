@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from driftnet.model.constants import constant
 from driftnet.model.inspect import all_nodes, graph_inputs, has_any
-from driftnet.model.operators import Trait, parameters
+from driftnet.model.operators import RECURRENT, Trait, parameters
 
 PASSING = Trait.MOVES | Trait.SELECTS | Trait.COPIES
 """What gives again the values of its data, or some of them."""
@@ -59,17 +59,18 @@ def _accepted(node: onnx.NodeProto, slot: int, known: Known) -> Iterator[tuple[i
     data, axis = node.input[0], next((a.i for a in node.attribute if a.name == "axis"), 0)
     ends: list[int | None] = []
     match node.op_type, slot:
+        # Indices along an axis.
         case ("Gather" | "GatherElements" | "ScatterElements" | "Scatter", 1):
             ends = [known.dim(data, axis)]
-        case ("GatherND" | "ScatterND", 1):
+        case ("GatherND" | "ScatterND", 1):  # along each axis in turn
             ends = [known.dim(data, k) for k in range(len(known.shapes.get(data, ())))]
         case ("OneHot", 0):
             depth = known.constants.get(node.input[1])
             ends = [None if depth is None else int(depth.reshape(-1)[0])]
-        case ("GRU" | "LSTM" | "RNN", 4):
+        case (op, 4) if op in RECURRENT:
             steps = known.dim(data, 0)
             yield (1, steps + 1) if steps else (1, 2)
-        case ("Div" | "Mod", 1) | ("TopK", 1):
+        case ("Div" | "Mod" | "TopK", 1):  # divisors, and a count
             yield 1, 2
     yield from ((0, end) for end in ends if end)
 

@@ -55,6 +55,7 @@ def dropped_activation(at: Site) -> None:
 def activation_before_addition(at: Site) -> None:
     """The activation moves from behind an addition to its first operand."""
     addition = at.producer(0)
+    # Of two operands or of several.
     if addition is None or addition.node.op_type not in ("Add", "Sum") or addition.consumers() > 1:
         return
     nodes, (first, *rest), inner = at.model.graph.node, list(addition.node.input), addition.node.output[0]
