@@ -167,7 +167,7 @@ def _check_feeds(feeds: Sequence[Feed]) -> None:
         if odd is not None or not any(x.size for x in feed.values()):
             why = "all inputs are empty" if odd is None else f"input {odd!r} holds NaN"
             hint = "give inputs like those that the model is made for"
-            raise UserError(f"{why}: nothing could be told of what comes of it", hint=hint, kind="feed")
+            raise UserError(f"{why}: nothing could be compared", hint=hint, kind="feed")
 
 
 def _type(value: onnx.ValueInfoProto) -> str:

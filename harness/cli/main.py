@@ -49,7 +49,7 @@ _target = click.option(
     "targets",
     multiple=True,
     callback=lambda context, option, words: words or api.DEFAULT_TARGETS,
-    help="mnn, mnn==3.4.1, onnxruntime-quant, ...",
+    help="mnn, mnn==3.4.1, onnxruntime-quant, ...; repeat it for several.  [default: mnn and onnxruntime-quant]",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
 
@@ -66,7 +66,7 @@ def _there(context: click.Context, option: click.Parameter, folder: Path) -> Pat
 
 def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
     default = Path("corpus")
-    text = "Folder of known cases; without one, those that came with driftnet."
+    text = "Folder of saved cases, the known issues; without one, those that came with driftnet."
     return click.option("--corpus", type=_PATH, default=default, show_default=True, callback=callback, help=text)
 
 
@@ -76,7 +76,7 @@ _memory = click.option(
     type=_Amount(min=0.1, max=1024),
     default=MEMORY_GIB,
     show_default=True,
-    metavar="GB",
+    metavar="GIB",
     help="Memory one worker may use.",
 )
 _seeds = click.option(
@@ -85,10 +85,10 @@ _seeds = click.option(
     multiple=True,
     type=_PATH,
     metavar="MODEL|CASE|DIR",
-    help="Neighbours of these models in the place of generated graphs.",
+    help="Mutate these models instead of generating graphs.",
 )
 _python = click.option(
-    "--python", metavar="INTERPRETER", help="The Python that holds the targets.  [default: this one]"
+    "--python", metavar="INTERPRETER", help="The Python that the targets are installed in.  [default: this one]"
 )
 
 
@@ -165,13 +165,15 @@ def driftnet() -> None:
 @click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
 @click.option("--seed", type=int, default=0, help="Same seed, one worker, --no-steer: same cases in the same order.")
 @_workers("auto")
-@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs with this operator, family or motif.")
 @_seeds
 @_corpus(_there)
-@click.option("--save", is_flag=True, is_eager=True, help="Bring new cases into the corpus too.")
-@click.option("--report", type=_PATH, metavar="DIR", help="Where to write what is found.  [default: reports/<run>]")
-@click.option("--no-steer", is_flag=True, help="Do not make what open cases already blame rarer.")
-@click.option("--resume", is_flag=True, help="Go on where the run in --report stopped.")
+@click.option("--save", is_flag=True, is_eager=True, help="Save new findings in the corpus too.")
+@click.option(
+    "--report", type=_PATH, metavar="DIR", help="Where to write findings and summary.  [default: reports/<run>]"
+)
+@click.option("--no-steer", is_flag=True, help="Draw operators of known issues as often as others.")
+@click.option("--resume", is_flag=True, help="Continue the run in --report.")
 @_python
 @_timeout(api.Plan.timeout)
 @_memory
@@ -200,7 +202,7 @@ def fuzz(report: Path | None, no_steer: bool, as_json: bool, **given: Any) -> in
 def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
-    Exit status: 3 when an open case reproduced, 0 when all behave and none did, 1 when one does not behave.
+    Exit status: 0 each case behaves as its status says; 3 so, and an open one reproduced; 1 one does not.
     """
     result = api.replay(paths or (Path("corpus"),), **given)
     _warn_of_the_network(result)
@@ -216,17 +218,20 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
 @click.option("--recipe", metavar="JSON", callback=_recipe, help="The whole recipe, e.g. '{\"optimize_level\": 0}'.")
 @click.option("--quantize", metavar="Q", help="The target's quantization method; short for --option quantize=Q.")
 @_pairs("--option", "options", "K=V", help="One option of the target.")
-@click.option("--sweep", is_flag=True, help="Every value of every option in turn.")
-@_pairs("--dim", "dims", "NAME=N", _size, help="Size of a symbolic dim of made-up inputs.")
+@click.option("--sweep", is_flag=True, help="Try each value of each option, one at a time.")
+@_pairs("--dim", "dims", "NAME=N", _size, help="Size of a symbolic dim where inputs are generated.")
 @click.option(
     "--budget",
     type=_Amount(min=0, max=MONTH),
     default=300.0,
     metavar="SECONDS",
-    help="Of each target and recipe, after which nothing new is begun.",
+    help="After that long on one target and recipe nothing new is started.",
 )
 @click.option(
-    "--anonymize", "--anonymise", is_flag=True, help="Write nothing of the model that the failure does not need."
+    "--anonymize",
+    "--anonymise",
+    is_flag=True,
+    help="Keep out of --out every name, text, weight and input that the failure does not need.",
 )
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus(_there)
@@ -260,7 +265,7 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
     return api.check_status(result)
 
 
-@driftnet.command(short_help="Is this a right quantization of that?")
+@driftnet.command(short_help="A quantized model against its float model.")
 @click.argument("model", type=_PATH, metavar="FLOAT.onnx")
 @click.argument("quantized", type=_PATH, metavar="QUANTIZED.onnx")
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
@@ -268,7 +273,7 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
 @_memory
 @_json
 def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
-    """Is this a right quantization of that, whatever tool made it, and executed as it is written?
+    """Is the quantized model a right quantization of the float model, whatever tool made it, and executed as written?
 
     Exit status: 0 yes; 1 no, and what is wrong; 2 a mistake in what was given.
     """
@@ -282,7 +287,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @driftnet.command(short_help="Make a failing case or model small.")
 @click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
-@click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS")
+@click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS", help="For reduction.")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
 @_python
 @_timeout(SAVED_SECONDS)
@@ -327,14 +332,14 @@ def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
 
 
 @driftnet.command(short_help="Write just the graphs, as ONNX tests.")
-@click.option("--cases", type=click.IntRange(min=1), required=True, metavar="N")
-@click.option("--seed", type=int, default=0)
-@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs around this operator, family or motif.")
+@click.option("--cases", type=click.IntRange(min=1), required=True, metavar="N", help="How many.")
+@click.option("--seed", type=int, default=0, help="Same seed: same cases.")
+@click.option("--focus", multiple=True, metavar="NAME", help="Only graphs with this operator, family or motif.")
 @_seeds
 @click.option("--out", type=_PATH, required=True, metavar="DIR")
 @_json
 def generate(as_json: bool, **given: Any) -> int:
-    """Write just the graphs, as ONNX backend-test folders DIR/test_<index>."""
+    """Write just the graphs, as ONNX backend-test folders DIR/test_000000, DIR/test_000001 ..."""
     result = api.generate(**given)
     _print(result, as_json, lambda result: tables.fields(OUT, result))
     return 0
@@ -350,7 +355,7 @@ def targets(prune: bool, as_json: bool) -> int:
     return 0
 
 
-@driftnet.command(short_help="Mutant bugs: does the oracle see them?")
+@driftnet.command(short_help="Does the oracle see bugs planted into targets?")
 @click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
@@ -358,7 +363,7 @@ def targets(prune: bool, as_json: bool) -> int:
 @_corpus(_there)
 @_json
 def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: int, corpus: Path, as_json: bool) -> int:
-    """Prove that the oracle bites: plant bugs into real targets, and count which are detected.
+    """Plant bugs (mutants) into real targets, and count which of them the oracle detects.
 
     Exit status: 0; 1 when less than 80 % of a kind or 97 % of all are detected, a clean target is blamed, the oracle
     raises an error, or a kind changed an output in none of the cases tried: then it was not tested.
@@ -381,7 +386,7 @@ def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: int, corpus:
 @click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
 @_json
 def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
-    """Measure driftnet itself, in CPU time."""
+    """Measure driftnet itself, in CPU time: cases (the default), check or generators."""
     result = api.bench(name or "cases", compare=compare, out=out)
     _print(result, as_json, lambda result: tables.bench(OUT, result))
     return 0

@@ -110,8 +110,8 @@ def _check_focus(focus: Iterable[str]) -> None:
     for name in focus:
         if name not in known:
             raise UserError(
-                f"nothing to focus on is called {name!r}",
-                hint=f"the nearest operators, families and motifs: {', '.join(_nearest(name, known))}",
+                f"no operator, family or motif is called {name!r}",
+                hint=f"the nearest: {', '.join(_nearest(name, known))}",
                 kind="focus",
             )
 

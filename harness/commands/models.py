@@ -126,7 +126,7 @@ def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
     for name, size in dims.items():
         if size < 1:
             raise UserError(
-                f"--dim {name}={size}: of empty tensors nothing could be told", hint=f"--dim {name}=2", kind="option"
+                f"--dim {name}={size}: an empty tensor cannot show a difference", hint=f"--dim {name}=2", kind="option"
             )
         if name not in symbolic:
             raise UserError(

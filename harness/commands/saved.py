@@ -53,7 +53,9 @@ def replay(
         name, there = resolve(target, python=python).target.name, {saved.target for saved in loaded}
         loaded = [saved for saved in loaded if saved.target == name]
         if not loaded:
-            raise UserError(f"no case is of {name}", hint=f"they are of {', '.join(sorted(there))}", kind="case")
+            raise UserError(
+                f"no saved case is for target {name}", hint=f"they are for {', '.join(sorted(there))}", kind="case"
+            )
     for saved in loaded:
         recipe.validated(resolve(target or saved.target, python=python).target, saved.recipe)
     with Runner(timeout=timeout) as runner:
@@ -139,7 +141,7 @@ def triage(
     remedy under which the case fails as it does without.
     """
     if status not in list(Status):
-        raise UserError(f"a case cannot be {status!r}", hint=f"it is one of {', '.join(Status)}", kind="option")
+        raise UserError(f"there is no status {status!r}", hint=f"it is one of {', '.join(Status)}", kind="option")
     if status == Status.EXPECTED and not note:
         raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
     saved = corpus.load(path)

@@ -110,7 +110,7 @@ def test_an_unknown_target_is_named_with_what_there_is(driftnet, model):
         (["--recipe", "[]"], "--recipe is not a JSON object"),
         (["--recipe", "{}", "--sweep"], "exclude each other"),
         (["--dim", "N=two"], "--dim N takes a whole number"),
-        (["--dim", "N=0"], "of empty tensors nothing could be told"),
+        (["--dim", "N=0"], "an empty tensor cannot show a difference"),
         (["--timeout", "0"], "0.1"),
         (["--timeout", "nan"], "nan is no finite number"),
         (["--timeout", "1e300"], "is not in the range"),
@@ -173,7 +173,7 @@ def test_nothing_to_replay_is_said(driftnet, tmp_path):
 
 def test_cases_of_another_target_and_recipes_that_there_are_not_are_no_cases_to_replay(driftnet, tmp_path):
     folder = corpus.save(saved_relu(), tmp_path)
-    assert_one_clear_message(driftnet("replay", folder, "--target", "onnxruntime-quant"), says="they are of mnn")
+    assert_one_clear_message(driftnet("replay", folder, "--target", "onnxruntime-quant"), says="they are for mnn")
     held = json.loads((folder / "case.json").read_text())
     (folder / "case.json").write_text(json.dumps({**held, "recipe": {"metod": "KL"}}))
     assert_one_clear_message(driftnet("replay", folder), says="target mnn has no option 'metod'")
@@ -197,7 +197,7 @@ def test_an_unknown_command_is_named(driftnet):
 def test_an_expected_case_needs_its_rule(driftnet, tmp_path):
     folder = corpus.save(saved_relu(), tmp_path)
     assert_one_clear_message(driftnet("triage", folder, "--status", "expected"), says="names its rule")
-    assert_one_clear_message(driftnet("triage", folder, "--status", "closed"), says="a case cannot be 'closed'")
+    assert_one_clear_message(driftnet("triage", folder, "--status", "closed"), says="there is no status 'closed'")
 
 
 def test_with_json_an_error_is_one_object_on_stdout(driftnet, tmp_path):

@@ -102,7 +102,7 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
         "head <b>.onnx",
         fault["message"],
         "/head/Conv",
-        "Vouched for",
+        "Verified",
         "error / bound",
         "default recipe",
         "reproduce.py",

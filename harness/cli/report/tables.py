@@ -25,13 +25,13 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
     console.print("verdicts: " + ", ".join(f"{n} {word}" for word, n in result["verdicts"].items()))
     if result["unconfirmed"]:
         console.print(
-            f"not reported, for not coming back in fresh processes: {counted(result['unconfirmed'], 'failure')}"
+            f"not reproducible in fresh processes, so not reported: {counted(result['unconfirmed'], 'failure')}"
         )
     if result["findings"]:
         console.print(_findings(result["findings"]))
     for finding in result["findings"]:
         if finding.get("unfinished"):
-            again = f"not reduced to the end: driftnet reduce {finding['path']} --out DIR"
+            again = f"reduction stopped early; to continue: driftnet reduce {finding['path']} --out DIR"
             console.print(again, markup=False, soft_wrap=True)
     for error in result["errors"]:
         console.print(f"error of driftnet in case {error['index']}: {error['message']}", style="red", markup=False)
@@ -44,14 +44,14 @@ def replay(console: Console, result: Result) -> None:
     """One row a saved case; rows that are not as their status says stand out."""
     table = _table("case", "target", "status", "outcome", "runs", "")
     for c in result["cases"]:
-        mark = "" if c["as_expected"] else "[red]not as its status says[/]"
+        mark = "" if c["as_expected"] else "[red]unexpected[/]"
         if c["as_expected"] and c["status"] == "open" and c["outcome"] != "reproduces":
-            mark = "another CPU or another answer than when it was saved"
+            mark = "not on this CPU, or another answer than when it was saved"
         release = f"{c['target']}=={c['release']}"
         table.add_row(c["id"], release, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
     console.print(table)
     wrong = [c for c in result["cases"] if not c["as_expected"]]
-    console.print(f"{counted(len(result['cases']), 'case')}, {len(wrong)} not as their status says")
+    console.print(f"{counted(len(result['cases']), 'case')}, {len(wrong)} unexpected")
     for c in wrong:
         if c["status"] == "open" and c["outcome"] == "agrees":
             said = f"agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
@@ -68,7 +68,9 @@ def audit(console: Console, result: Result) -> None:
         f"{result['vouched']:.1%} of the float model's nodes were compared"
     )
     for rule, count in result["excused"].items():
-        console.print(f"{count} of the others could not be: {rule} (docs/judgement.md) allows any result", markup=False)
+        console.print(
+            f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result", markup=False
+        )
     if not result["problems"]:
         return
     table = Table("question", "where", "error", "bound", "what", box=None, pad_edge=False)
@@ -100,17 +102,19 @@ def check(console: Console, result: Result) -> None:
                 markup=False,
             )
         for name in r["random"]:
-            console.print(f"  output {name}: random by definition, held only to the range of its numbers", markup=False)
+            console.print(f"  output {name}: random by definition: only its range is checked", markup=False)
         if r["stages"]:
             doubtful = ", ".join(f"{count} {op}" for op, count in r["doubtful"].items())
-            rest = f"; not for {doubtful}" if doubtful else ""
-            console.print(f"  vouched for {r['vouched']:.1%} of the nodes{rest}", markup=False)
+            rest = f"; not verified: {doubtful}" if doubtful else ""
+            console.print(f"  verified: {r['vouched']:.1%} of the nodes{rest}", markup=False)
         if r["culprits"]:
-            console.print("  nodes: " + ", ".join(f"{c['op_type']} {c['node']}" for c in r["culprits"]), markup=False)
+            console.print(
+                "  nodes at fault: " + ", ".join(f"{c['op_type']} {c['node']}" for c in r["culprits"]), markup=False
+            )
         for fault in r["faults"]:
             _fault(console, fault)
         if r["interrupted"]:
-            console.print("  [yellow]interrupted[/]: there may be more to find, and cases may get smaller")
+            console.print("  [yellow]interrupted[/]: there may be more faults, and cases may get smaller")
 
 
 def _fault(console: Console, fault: Mapping[str, Any]) -> None:
@@ -129,10 +133,12 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
         size = f"{counted(reduced['nodes'], 'node')}, {counted(reduced['elements'], 'element')}"
         console.print(f"    reduced: {size}: {path}", markup=False)
         if reduced["unfinished"]:
-            console.print("    not reduced to the end: give it more --budget, or driftnet reduce CASE", markup=False)
+            console.print(
+                "    reduction stopped early; to continue: more --budget, or driftnet reduce CASE", markup=False
+            )
         if "remained" in reduced:
             left = "; ".join(reduced["remained"]) or "nothing but operators, attributes and shapes"
-            console.print(f"    of the original there remained: {left}", markup=False)
+            console.print(f"    left of the original: {left}", markup=False)
 
 
 def report(console: Console, result: Result) -> None:
@@ -177,8 +183,8 @@ def selfcheck(console: Console, result: Result) -> None:
         console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
     clean = result["clean"]
     console.print(
-        f"clean: {counted(clean['cases'], 'case')}; false alarms: {clean['false_alarms']}; "
-        f"failures that the corpus explains: {clean['set_aside']}"
+        f"clean targets: {counted(clean['cases'], 'case')}; false alarms: {clean['false_alarms']}; "
+        f"known failures: {clean['set_aside']}"
     )
     for alarm in clean["alarms"]:
         verdict, around = alarm["verdict"], ", ".join(alarm["origin"].get("focus", ())) or "any operator"
