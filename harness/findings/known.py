@@ -37,6 +37,7 @@ from driftnet.model.inspect import Case, computing, graph_inputs
 from driftnet.model.signature import operand_class
 from driftnet.model.submodel import Record, Recording, UnrecordedError, reads, recording, submodel
 from driftnet.model.verdict import Kind
+from driftnet.util.groups import groups
 from onnx import helper, numpy_helper
 
 TELLING = 5
@@ -218,13 +219,10 @@ def _near(case: Case, failed: Symptom) -> frozenset[int]:
 
 def _inseparable(case: Case, recorded: Recording) -> list[Occurrence]:
     """The nodes of `case` one by one; those together that pass on what cannot be recorded, a sequence for one."""
-    graph, groups = case.proto.graph, list[set[int]]()
-    made = {name: i for i in computing(graph) for name in graph.node[i].output}
-    for i in computing(graph):
-        makers = {made[name] for name in reads(graph.node[i]) if name in made and name not in recorded.runs[0]}
-        joined = [group for group in groups if not group.isdisjoint(makers)]
-        groups = [group for group in groups if group not in joined] + [{i}.union(*joined)]
-    return [tuple(sorted(group)) for group in groups]
+    graph, known = case.proto.graph, recorded.runs[0]
+    made = {name: i for i in computing(graph) for name in graph.node[i].output if name not in known}
+    links = [[i, *(made[name] for name in reads(graph.node[i]) if name in made)] for i in computing(graph)]
+    return [tuple(sorted(group)) for group in groups(links)]
 
 
 def _places(issue: KnownIssue, case: Case, recorded: Recording) -> list[Occurrence]:

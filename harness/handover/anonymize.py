@@ -16,9 +16,9 @@ import onnx
 from driftnet.findings.pipeline import Finding, is_clear
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, look
 from driftnet.model import external_data
-from driftnet.model.inspect import Case, all_nodes
+from driftnet.model.inspect import Case, all_nodes, bodies
 from driftnet.model.signature import Signature, coarse, fine
-from driftnet.model.submodel import bodies, rebuilt
+from driftnet.model.submodel import rebuilt
 from driftnet.reduce.attributes import plainly_named
 from driftnet.reduce.data import Place, array_at, changed, places
 from driftnet.reduce.problem import PALETTE, shrink

@@ -8,22 +8,24 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.inspect import Case
+from driftnet.model.operators import full_name
 from onnx import helper, numpy_helper
 
 Tensors = Mapping[str, np.ndarray]
 
 
 def constant(node: onnx.NodeProto) -> np.ndarray | None:
-    """The value of a Constant node; None for another node, or a Constant of nothing, of strings or a sparse tensor."""
-    if node.op_type != "Constant" or not node.attribute:
+    """The value of a Constant node; None for another node, or a Constant of nothing or of a sparse tensor."""
+    name = node.attribute[0].name if full_name(node.op_type, node.domain) == "Constant" and node.attribute else ""
+    if name in ("", "sparse_value"):
         return None
-    attribute = node.attribute[0]
-    if attribute.name == "value":
-        return numpy_helper.to_array(attribute.t)
-    dtypes = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
-    if attribute.name in dtypes:
-        return np.array(helper.get_attribute_value(attribute), dtypes[attribute.name])
-    return None
+    value = helper.get_attribute_value(node.attribute[0])
+    if name == "value":
+        return numpy_helper.to_array(value)
+    if name.startswith("value_string"):
+        texts = [text.decode(errors="replace") for text in ([value] if isinstance(value, bytes) else value)]
+        return np.array(texts if name == "value_strings" else texts[0], object)
+    return np.array(value, np.float32 if name.startswith("value_float") else np.int64)
 
 
 def stored_tensors(graph: onnx.GraphProto) -> Iterator[tuple[str, onnx.TensorProto]]:

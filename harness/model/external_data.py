@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 import onnx
-from driftnet.model.inspect import Case, Feed
+from driftnet.model.inspect import Case, Feed, bodies
 from driftnet.util.errors import UserError
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
 from onnx.external_data_helper import ExternalDataInfo, uses_external_data
@@ -193,6 +193,6 @@ def _held(nodes: Iterable[onnx.NodeProto]) -> Iterator[TensorProto]:
         for attribute in node.attribute:
             yield from ([attribute.t] if attribute.HasField("t") else [])
             yield from attribute.tensors
-            for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-                yield from body.initializer
-                yield from _held(body.node)
+        for body in bodies(node):
+            yield from body.initializer
+            yield from _held(body.node)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.model import external_data
+from driftnet.model.constants import constant
 from driftnet.model.inspect import all_nodes
 from driftnet.model.operators import full_name
 from onnx import helper, numpy_helper
@@ -96,11 +97,10 @@ def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> 
     constants = {t.name: external_data.array(t, file) for t in graph.initializer}
     nodes = []
     for proto in graph.node:
-        attributes = {a.name: _value(a) for a in proto.attribute}
-        if proto.op_type == "Constant" and proto.domain == "" and "sparse_value" not in attributes:
-            ((name, value),) = attributes.items()
-            constants[proto.output[0]] = _constant(name, value)
+        if (stated := constant(proto)) is not None:
+            constants[proto.output[0]] = stated
         else:
+            attributes = {a.name: _value(a) for a in proto.attribute}
             op = full_name(proto.op_type, proto.domain)
             nodes.append(Node(op, tuple(proto.input), tuple(proto.output), attributes, proto.name))
     return Graph(
@@ -153,11 +153,3 @@ def _value(attribute: onnx.AttributeProto) -> Any:
     if isinstance(value, list) and value and isinstance(value[0], bytes):
         return [item.decode(errors="replace") for item in value]
     return numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
-
-
-def _constant(name: str, value: Any) -> np.ndarray:
-    if name == "value":
-        return np.asarray(value)
-    if name.startswith("value_string"):
-        return np.asarray(value, dtype=object)
-    return np.asarray(value, dtype=np.float32 if name.startswith("value_float") else np.int64)

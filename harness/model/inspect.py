@@ -17,6 +17,7 @@ __all__ = [
     "Case",
     "Feed",
     "all_nodes",
+    "bodies",
     "computing",
     "custom_operators",
     "digest",
@@ -70,11 +71,13 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Every node, those of subgraphs included."""
     for node in graph.node:
         yield node
-        for attribute in node.attribute:
-            if attribute.type == onnx.AttributeProto.GRAPH:
-                yield from all_nodes(attribute.g)
-            for subgraph in attribute.graphs:
-                yield from all_nodes(subgraph)
+        for body in bodies(node):
+            yield from all_nodes(body)
+
+
+def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
+    """The subgraphs a node holds."""
+    return [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
 
 
 def computing(graph: onnx.GraphProto) -> list[int]:
@@ -127,44 +130,34 @@ def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:
     what names the feed for the reader ("calibration feed 2 of DIR"). A symbolic dim takes one size throughout a feed.
     """
     expected = {v.name: v for v in graph_inputs(model)}
-    hint = "each feed needs one array for every graph input, with the declared dtype and shape"
     if missing := [name for name in expected if name not in feed]:
-        raise UserError(
-            f"{what} lacks input {missing[0]!r}; the model's inputs are {', '.join(expected)}", hint=hint, kind="feed"
-        )
+        raise _misfit(f"{what} lacks input {missing[0]!r}; the model's inputs are {', '.join(expected)}")
     if unknown := [name for name in feed if name not in expected]:
-        raise UserError(
-            f"{what} gives {unknown[0]!r}, which is no input of the model; its inputs are {', '.join(expected)}",
-            hint=hint,
-            kind="feed",
-        )
+        inputs = ", ".join(expected)
+        raise _misfit(f"{what} gives {unknown[0]!r}, which is no input of the model; its inputs are {inputs}")
     symbols: dict[str, tuple[int, str]] = {}
     for name, value in expected.items():
-        x, tensor = np.asarray(feed[name]), value.type.tensor_type
-        dtype = input_dtype(value)
-        declared = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in tensor.shape.dim]
-        said = "[" + ", ".join(map(str, declared)) + "]"
+        x, tensor, dtype = np.asarray(feed[name]), value.type.tensor_type, input_dtype(value)
         if x.dtype != dtype:
-            raise UserError(
-                f"{what}: input {name!r} has dtype {x.dtype}, the model expects {dtype}", hint=hint, kind="feed"
-            )
+            raise _misfit(f"{what}: input {name!r} has dtype {x.dtype}, the model expects {dtype}")
         if not tensor.HasField("shape"):
             continue
-        given = "[" + ", ".join(map(str, x.shape)) + "]"
+        declared = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in tensor.shape.dim]
+        said, given = f"[{', '.join(map(str, declared))}]", list(x.shape)
         if len(declared) != x.ndim or any(isinstance(d, int) and d != n for d, n in zip(declared, x.shape)):
-            raise UserError(
-                f"{what}: input {name!r} has shape {given}, the model expects {said}", hint=hint, kind="feed"
-            )
+            raise _misfit(f"{what}: input {name!r} has shape {given}, the model expects {said}")
         for dim, n in zip(declared, x.shape):
-            if isinstance(dim, str) and dim != "?":
-                before = symbols.setdefault(dim, (n, name))
-                if before[0] != n:
-                    raise UserError(
-                        f"{what}: dimension {dim!r} is {before[0]} in input {before[1]!r} but {n} in input {name!r} "
-                        f"(shape {given}, the model expects {said})",
-                        hint=hint,
-                        kind="feed",
-                    )
+            before, other = symbols.setdefault(dim, (n, name)) if isinstance(dim, str) and dim != "?" else (n, name)
+            if before != n:
+                raise _misfit(
+                    f"{what}: dimension {dim!r} is {before} in input {other!r} but {n} in input {name!r} "
+                    f"(shape {given}, the model expects {said})"
+                )
+
+
+def _misfit(said: str) -> UserError:
+    hint = "each feed needs one array for every graph input, with the declared dtype and shape"
+    return UserError(said, hint=hint, kind="feed")
 
 
 def custom_operators(model: onnx.ModelProto) -> list[tuple[str, str]]:

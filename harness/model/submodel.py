@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.constants import Tensors
-from driftnet.model.inspect import Case, computing, graph_inputs, has_any
+from driftnet.model.inspect import Case, bodies, computing, graph_inputs, has_any
 from driftnet.model.operators import Trait
 from onnx import helper, numpy_helper
 
@@ -138,11 +138,6 @@ def reads(node: onnx.NodeProto) -> list[str]:
         names += [name for n in body.node for name in reads(n) if name not in inner]
         names += [v.name for v in body.output if v.name not in inner]
     return names
-
-
-def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:
-    """The subgraphs a node holds."""
-    return [g for a in node.attribute for g in ([a.g] if a.type == onnx.AttributeProto.GRAPH else a.graphs)]
 
 
 def ancestors(graph: onnx.GraphProto, names: Iterable[str]) -> set[int]:

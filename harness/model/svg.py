@@ -11,6 +11,7 @@ from importlib import resources
 
 import jinja2
 import onnx
+from driftnet.model.submodel import reads
 from onnx import TensorProto, helper, numpy_helper
 
 MOST_BOXES = 80
@@ -67,7 +68,7 @@ def picture(model: onnx.ModelProto) -> Picture | None:
     for name, tensor in constants.items():
         add(Box("constant", (name, *_constant(tensor))), (), (name,))
     for node in graph.node:
-        add(Box("node", (node.op_type, *_attributes(node))), [*node.input, *_outer(node)], node.output)
+        add(Box("node", (node.op_type, *_attributes(node))), reads(node), node.output)
     for value in graph.output:
         add(Box("output", (value.name, _type(value))), (value.name,), ())
     return Picture(tuple(boxes), tuple(arrows)) if len(boxes) <= MOST_BOXES else None
@@ -178,14 +179,6 @@ def _attributes(node: onnx.NodeProto) -> Iterator[str]:
         else:
             text = _short(value)
         yield _short(f"{attribute.name} {text}", 40)
-
-
-def _outer(node: onnx.NodeProto) -> Iterator[str]:
-    """What the bodies of `node` read of the graph around them; names of their own are unknown there, and left out."""
-    for attribute in node.attribute:
-        for body in (*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])):
-            for inner in body.node:
-                yield from (name for name in (*inner.input, *_outer(inner)) if name)
 
 
 def _short(value: object, most: int = 24) -> str:

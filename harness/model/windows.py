@@ -16,6 +16,7 @@ from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, UnrecordedError, ancestors, constant_values, reads, submodel
 from driftnet.model.verdict import Verdict, Word
+from driftnet.util.groups import groups
 
 LAYERS, NODES = 3, 8
 """What a window holds at most: three layers that sum products (or hold a body, which may), of which the running-error
@@ -137,19 +138,13 @@ def _units(case: Case, recorded: Recording) -> list[Unit]:
     """
     graph = case.proto.graph
     live = live_nodes(case)
-    unit = {node: node for node in live}
-
-    def root(node: int) -> int:
-        while unit[node] != node:
-            node = unit[node]
-        return node
-
     readers: dict[str, list[int]] = {}
     for node in live:
         for name in reads(graph.node[node]):
             readers.setdefault(name, []).append(node)
     fixed, known = constant_values(graph), recorded.feeds[0]
-    for node in reversed(live):
+    links = []
+    for node in live:
         made = [name for name in graph.node[node].output if name]
         following = [reader for name in made for reader in readers.get(name, ())]
         if has_any(graph.node[node], Trait.QUANTIZES):
@@ -158,12 +153,8 @@ def _units(case: Case, recorded: Recording) -> list[Unit]:
             joined = following[:1] if fixed.issuperset(made) or all(_serves(known[name]) for name in made) else []
         else:
             joined = following
-        for reader in joined:
-            unit[root(node)] = root(reader)
-    units: dict[int, list[int]] = {}
-    for node in live:
-        units.setdefault(root(node), []).append(node)
-    return sorted((tuple(nodes) for nodes in units.values()), key=lambda nodes: nodes[-1])
+        links.append([node, *joined])
+    return sorted((tuple(sorted(unit)) for unit in groups(links)), key=lambda nodes: nodes[-1])
 
 
 def _serves(x: np.ndarray) -> bool:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.model.inspect import Case, computing, graph_inputs, refill
+from driftnet.model.inspect import Case, bodies, computing, graph_inputs, refill
 from driftnet.model.signature import is_ranked
-from driftnet.model.submodel import bodies, edited
+from driftnet.model.submodel import edited
 from driftnet.reduce.passes import alike, at_nodes, drop_attribute, put_attribute
 from driftnet.reduce.problem import PLAIN, Problem, shrink
 from onnx import defs, helper

@@ -19,6 +19,7 @@ from driftnet.model.submodel import edited
 from driftnet.reduce.passes import drop_attribute, put_attribute
 from driftnet.reduce.problem import Problem
 from driftnet.reduce.size_constraints import Operands, Size, constraints, first_output
+from driftnet.util.groups import groups
 from onnx import helper, numpy_helper
 
 LADDER = (1, 2, 3, 4, 6, 8, 16, 32, 64)
@@ -30,7 +31,7 @@ def smaller_dims(problem: Problem) -> None:
         tried: set[tuple[Size, ...]] = set()
         # A size that has shrunk may have taken others with it (a Squeeze, an attribute), so the groups are made anew.
         while group := next(
-            (g for g in groups(problem.case, _known(problem), by_group=by_group) if g not in tried), ()
+            (g for g in resizable(problem.case, _known(problem), by_group=by_group) if g not in tried), ()
         ):
             tried.add(group)
             _shrink(problem, group)
@@ -39,31 +40,16 @@ def smaller_dims(problem: Problem) -> None:
             _shrink(problem, (Size("dim", name, axis),), ladder=(1,))
 
 
-def groups(case: Case, tensors: Tensors, *, by_group: bool) -> list[tuple[Size, ...]]:
+def resizable(case: Case, tensors: Tensors, *, by_group: bool) -> list[tuple[Size, ...]]:
     """The sizes of `case` in groups that can only change together, as far as inputs or initializers have part in them.
 
     tensors    arrays of the main graph, initializers included
     by_group   as in Operands
     """
-    parent: dict[Size, Size] = {}
-
-    def root(size: Size) -> Size:
-        while parent.setdefault(size, size) != size:
-            size = parent[size]
-        return size
-
-    for node in case.proto.graph.node:
-        for together in constraints(Operands(node, tensors, by_group)):
-            for size in together[1:]:
-                parent[root(size)] = root(together[0])
-    members: dict[Size, list[Size]] = {}
-    leaves = _leaf_shapes(case)
-    for name, shape in leaves.items():
-        for axis in range(len(shape)):
-            root(Size("dim", name, axis))
-    for size in sorted(parent):
-        members.setdefault(root(size), []).append(size)
-    return [tuple(g) for g in members.values() if any(s.what == "dim" and s.owner in leaves for s in g)]
+    leaves = [Size("dim", name, axis) for name, shape in _leaf_shapes(case).items() for axis in range(len(shape))]
+    links = [c for node in case.proto.graph.node for c in constraints(Operands(node, tensors, by_group))]
+    found = groups([*links, *([leaf] for leaf in leaves)])
+    return sorted(tuple(sorted(group)) for group in found if not group.isdisjoint(leaves))
 
 
 def resized(

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx
 from driftnet.model.constants import Tensors, constant
-from driftnet.model.inspect import Case, computing, graph_inputs, refill
-from driftnet.model.submodel import UnrecordedError, bodies, edited, submodel
+from driftnet.model.inspect import Case, bodies, computing, graph_inputs, refill
+from driftnet.model.submodel import UnrecordedError, edited, submodel
 from driftnet.reduce.problem import Problem, shrink
 from driftnet.targets.recipe import simpler as simpler_recipes
 from onnx import helper, numpy_helper

@@ -8,9 +8,8 @@ from copy import deepcopy
 import numpy as np
 import onnx
 from driftnet.model.constants import with_constants
-from driftnet.model.inspect import Case, refill
+from driftnet.model.inspect import Case, bodies, refill
 from driftnet.model.submodel import ancestors, rebuilt
-from driftnet.model.submodel import bodies as bodies_of
 from driftnet.reduce.passes import read_instead, rename_reads
 from driftnet.reduce.problem import Problem
 from onnx import helper, numpy_helper
@@ -109,6 +108,6 @@ def _bypassed(case: Case) -> Iterator[Case]:
 def _held(graph: onnx.GraphProto) -> Iterator[tuple[onnx.GraphProto, int]]:
     """(body, index of a node in it) for every node of every body."""
     for node in graph.node:
-        for body in bodies_of(node):
+        for body in bodies(node):
             yield from ((body, index) for index in range(len(body.node)))
             yield from _held(body)
