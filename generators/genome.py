@@ -58,7 +58,7 @@ def decode(genome: Genome, *, profile: Profile | None = None) -> GraphSpec:
     builder = Builder(header, max(header.opset, *[operator.since for operator in operators]), profile)
     for operator, record in zip(operators, records):
         meant = operator if builder.opset <= operator.until else REGISTRY[operator.heir]
-        builder.add(meant.function, partial(Record, record))
+        builder.add(meant.name, meant.function, partial(Record, record))
     return builder.spec(genome.pool)
 
 

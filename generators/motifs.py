@@ -44,7 +44,7 @@ def step(name: str, *, latest: bool = False, **wanted: Any) -> Template:
     Raises ValueError for a choice or an option that the operator does not have.
     """
     operator, encoder = REGISTRY[name], _Encoder(wanted)
-    Builder(Header.read(bytes(HEADER)), max(operator.since, 17)).add(operator.function, lambda: encoder)
+    Builder(Header.read(bytes(HEADER)), max(operator.since, 17)).add(name, operator.function, lambda: encoder)
     if encoder.missing:
         raise ValueError(f"{name} has no choice {', '.join(map(repr, encoder.missing))}")
     data, mask = bytearray(RECORD), bytearray(RECORD)

@@ -13,14 +13,23 @@ from functools import lru_cache
 from math import prod
 from typing import Any, TypeVar
 
+import numpy as np
+import onnx
 from driftnet.generators.building import kernels, values
-from driftnet.generators.building.graph import Attribute, Body, Given, GraphSpec, Node, Value
+from driftnet.generators.building.graph import Attribute, Body, Given, GraphSpec, Node, Stated, Value
 from driftnet.generators.building.header import Header
 from driftnet.generators.building.profile import Profile
 from driftnet.generators.building.record import FLAGS_AT, OFFSET_AT, Chooser, Record
 from driftnet.generators.building.values import ELEMENTS, FLOAT, NUMPY, STORAGE, STRING, Fill, Shape
+from onnx import helper
 
 T = TypeVar("T")
+Shapes = Shape | tuple[Shape, ...] | Value | Callable[[Shape], Shape]
+"""One shape or one for each feed, the tensor that has it, or the rule that makes it from that of the first input."""
+Bounds = tuple[float, float] | Value | float
+"""The least and the largest number, or the tensor that has them, or the largest magnitude."""
+Attributes = Mapping[str, Any]
+"""Name -> Attribute | Stated | None: those that are None are left out, so are most that have their default."""
 
 _BYTES = range(256)
 
@@ -34,9 +43,16 @@ def each(rule: Callable[..., Shape], *operands: Value) -> tuple[Shape, ...]:
     return tuple([rule(*shapes) for shapes in zip(*[operand.shapes for operand in operands])])
 
 
+def hull(*operands: Value | float) -> tuple[float, float]:
+    """Bounds that hold whatever these may be."""
+    ends = [(x.low, x.high) if isinstance(x, Value) else (x, x) for x in operands]
+    return min([low for low, _ in ends], default=0.0), max([high for _, high in ends], default=0.0)
+
+
 class Builder:
     """A graph under construction, and the record that is being decoded.
 
+    op_type     the operator of that record
     values      every tensor so far;  givens: those that no node computes
     candidates  what later records may refer to, the latest last;  empties: likewise, those without elements
     results     outputs of the last node;  extra: what is to be a graph output beside those
@@ -53,14 +69,15 @@ class Builder:
         self.empties: list[Value] = []
         self.extra: list[int] = []
         self.results: list[Value] = []
-        self.record: Chooser = Record(b"")
+        self.op_type, self.record = "", Record(b"")  # type: str, Chooser
         self.isolated = False
         self._offset = 0
 
     # One record
 
-    def add(self, function: Callable[[Builder], None], record: Callable[[], Chooser]) -> None:
-        """Let an operator function add its node, decoding what `record` opens."""
+    def add(self, op_type: str, function: Callable[[Builder], None], record: Callable[[], Chooser]) -> None:
+        """Let an operator's function add its node, decoding what `record` opens."""
+        self.op_type = op_type
         lists: tuple[list[Any], ...] = (self.values, self.nodes, self.givens, self.candidates, self.empties)
         before = [len(made) for made in lists]
         try:
@@ -81,6 +98,10 @@ class Builder:
     def choose(self, name: str, options: Sequence[T]) -> T:
         """One of `options`, the first being the simplest. `name` is how a motif asks for a certain one."""
         return self.record.choose(name, options)
+
+    def attributes(self, **options: Sequence[Any]) -> dict[str, Any]:
+        """One of the options for each name, as attributes are written."""
+        return {name: self.choose(name, values) for name, values in options.items()}
 
     def flag(self, name: str) -> bool:
         """Yes or no, no being the simplest."""
@@ -105,14 +126,29 @@ class Builder:
         """`value`, or None (leave the attribute out) where it is the default and this record is not explicit."""
         return None if value == default and not self.explicit else value
 
-    # Values
+    # The specification
 
-    def types(self, op_type: str, parameter: str = "T", *, inner: bool = False) -> tuple[int, ...]:
-        """The dtypes that `parameter` of `op_type` may have, as this opset and the engine have it.
+    def has(self, attribute: str, op_type: str = "") -> bool:
+        """Whether the operator (by default that of this record) has an attribute in this opset."""
+        return attribute in _defaults(op_type or self.op_type, self.opset)[0]
 
-        inner  whether those that no graph input can have (bfloat16, float8, int4) are among them
+    def types(self, parameter: str = "", *, op_type: str = "", inner: bool = False) -> tuple[int, ...]:
+        """The dtypes that a type parameter of the operator may have, as this opset and the engine have it.
+
+        parameter  by default that of the first input;  op_type  by default the operator of this record
+        inner      whether those that no graph input can have (bfloat16, float8, int4) are among them
         """
-        return _types(op_type, self.opset, parameter, inner)
+        return _types(op_type or self.op_type, self.opset, parameter, inner)
+
+    def floats(self, *, op_type: str = "") -> tuple[int, ...]:
+        """Those of `types` that are no integers."""
+        return tuple([dtype for dtype in self.types(op_type=op_type) if dtype not in values.RANGES])
+
+    def shapes(self, shape: Shape | tuple[Shape, ...]) -> tuple[Shape, ...]:
+        """The shape in each feed, the same for all where only one is given."""
+        return shape if shape and isinstance(shape[0], tuple) else (shape,) * self.header.feeds  # type: ignore[return-value]
+
+    # Values
 
     def next_offset(self) -> int:
         """Where in the pool the next tensor of this record starts."""
@@ -124,13 +160,10 @@ class Builder:
         if not value.container and not math.isinf(value.high):
             (self.empties if value.empty else self.candidates).append(value)
 
-    def given(self, source: str, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
+    def given(self, source: str, dtype: int, shapes: Shape | tuple[Shape, ...], fill: Fill) -> Value:
         """A tensor that no node computes: source is "input", "initializer" or "constant"."""
-        if dtype == STRING:
-            bounds = 0.0, 0.0
-        else:
-            bounds = values.bounds(fill, self.regime, dtype)
-        value = self.value(dtype, shapes, bounds)
+        bounds = (0.0, 0.0) if dtype == STRING else values.bounds(fill, self.regime, dtype)
+        value = self.value(dtype, self.shapes(shapes), bounds)
         self.givens.append(Given(value, source, fill))
         return value
 
@@ -147,53 +180,83 @@ class Builder:
 
     def emit(
         self,
-        op_type: str,
         inputs: Sequence[Value | None],
-        shapes: tuple[Shape, ...],
-        attributes: Mapping[str, Attribute | None] | None = None,
+        shapes: Shapes,
+        attributes: Attributes | None = None,
         *,
+        op_type: str = "",
         dtype: int | None = None,
-        bounds: tuple[float, float] | None = None,
+        bounds: Bounds | None = None,
         container: str = "",
     ) -> Value:
-        """Add a node with one output. Attributes that are None are left out; dtype defaults to that of the first input,
-        bounds to the hull of the inputs' bounds."""
+        """Add a node with one output, by default of this record's operator; dtype defaults to that of the first input,
+        bounds to the hull of the inputs'."""
         first = inputs[0] if inputs else None
         if dtype is None:
             assert first is not None, "a node without a first input says its dtype"
             dtype = first.dtype
-        (value,) = self.emit_all(op_type, inputs, [(dtype, shapes)], attributes, bounds=bounds, container=container)
+        outputs = [(dtype, shapes)]
+        (value,) = self.emit_all(inputs, outputs, attributes, op_type=op_type, bounds=bounds, container=container)
         assert value is not None
         return value
 
     def emit_all(
         self,
-        op_type: str,
         inputs: Sequence[Value | None],
-        outputs: Sequence[tuple[int, tuple[Shape, ...]] | None],
-        attributes: Mapping[str, Attribute | None] | None = None,
+        outputs: Sequence[tuple[int, Shapes] | None],
+        attributes: Attributes | None = None,
         *,
-        bounds: tuple[float, float] | None = None,
+        op_type: str = "",
+        bounds: Bounds | None = None,
         container: str = "",
     ) -> list[Value | None]:
-        """Add a node with several outputs, each (dtype, shape in each feed), or None where it is left out."""
-        if bounds is None:
-            present = [v for v in inputs if v is not None]
-            bounds = (min([v.low for v in present], default=0.0), max([v.high for v in present], default=0.0))
-        made = [None if output is None else self.value(*output, bounds, container) for output in outputs]
+        """Add a node with several outputs, each (dtype, shapes), or None where it is left out."""
+        op_type = op_type or self.op_type
+        if not isinstance(bounds, tuple):
+            if bounds is None:
+                bounds = hull(*[v for v in inputs if v is not None])
+            else:
+                bounds = hull(bounds) if isinstance(bounds, Value) else (-bounds, bounds)
+        made = [
+            None if output is None else self.value(output[0], self._resulting(output[1], inputs), bounds, container)
+            for output in outputs
+        ]
         arguments = [None if v is None else v.index for v in inputs]
-        kept = {k: v for k, v in attributes.items() if v is not None} if attributes else {}
         indices = [None if v is None else v.index for v in made]
-        self.nodes.append(Node(op_type, _trimmed(arguments), _trimmed(indices), kept))
+        written = self._written(op_type, attributes) if attributes else {}
+        self.nodes.append(Node(op_type, _trimmed(arguments), _trimmed(indices), written))
         results = [v for v in made if v is not None]
         for value in results:
             self.offer(value)
         self.results = results
         return made
 
+    def _resulting(self, shapes: Shapes, inputs: Sequence[Value | None]) -> tuple[Shape, ...]:
+        if isinstance(shapes, Value):
+            return shapes.shapes
+        if isinstance(shapes, tuple):
+            return self.shapes(shapes)
+        first = inputs[0] if inputs else None
+        assert first is not None, "a rule for shapes needs a first input"
+        return each(shapes, first)
+
+    def _written(self, op_type: str, attributes: Attributes) -> dict[str, Attribute]:
+        """Those that are given, without what equals its default where this record is not explicit. Of an attribute that
+        only newer opsets have the default is all that can be asked for."""
+        written: dict[str, Attribute] = {}
+        own, newer = _defaults(op_type, self.opset)
+        for name, value in attributes.items():
+            if isinstance(value, Stated):
+                written[name] = value.value
+            elif name in newer:
+                assert value is None or value == newer[name], f"{op_type} has no {name} in opset {self.opset}"
+            elif value is not None and (self.explicit or own[name] is None or value != own[name]):
+                written[name] = value
+        return written
+
     def cast(self, x: Value, dtype: int) -> Value:
         """x in another dtype."""
-        return self.emit("Cast", (x,), x.shapes, {"to": dtype}, dtype=dtype)
+        return self.emit((x,), x, {"to": dtype}, op_type="Cast", dtype=dtype)
 
     def body(self, inputs: Sequence[Value], function: Callable[[], Sequence[Value]]) -> Body:
         """A subgraph with these inputs (see `value`). What `function` emits is in it; it returns the outputs."""
@@ -241,7 +304,27 @@ class Builder:
 @lru_cache(maxsize=8192)
 def _types(op_type: str, opset: int, parameter: str, inner: bool) -> tuple[int, ...]:
     usable = STORAGE if inner else NUMPY
+    parameter = parameter or onnx.defs.get_schema(op_type, opset).inputs[0].type_str
     return tuple([dtype for dtype in kernels.dtypes(op_type, opset, parameter) if dtype in usable])
+
+
+@lru_cache(maxsize=8192)
+def _defaults(op_type: str, opset: int) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Attribute -> default, None where it has none: of the operator in this opset, and what newer ones have beside."""
+    own, newest = (
+        {name: _default(a.default_value) for name, a in onnx.defs.get_schema(op_type, version).attributes.items()}
+        for version in (opset, kernels.OPSETS[-1])
+    )
+    return own, {name: default for name, default in newest.items() if name not in own}
+
+
+def _default(stated: onnx.AttributeProto) -> Any:
+    value = helper.get_attribute_value(stated) if stated.type else None
+    if isinstance(value, float):
+        return float(str(np.float32(value)))  # 1e-05 of float32 is 1e-05
+    if isinstance(value, bytes):
+        return value.decode()
+    return tuple(value) if isinstance(value, list) else value
 
 
 def _trimmed(indices: list[int | None]) -> tuple[int | None, ...]:

@@ -50,6 +50,20 @@ class Value:
         n = self.shapes[0][axis]
         return all(shape[axis] == n for shape in self.shapes)
 
+    def least(self, axis: int) -> int:
+        """The size of this axis in the feed where it is smallest."""
+        return min([shape[axis] for shape in self.shapes])
+
+    def resized(self, axis: int, *sizes: int) -> tuple[Shape, ...]:
+        """The shapes with these sizes in place of that of one axis: another, none or several."""
+        k = axis % self.rank
+        return tuple([(*s[:k], *sizes, *s[k + 1 :]) for s in self.shapes])
+
+    @property
+    def magnitude(self) -> float:
+        """The largest absolute value that an element may have."""
+        return max(-self.low, self.high)
+
     @property
     def empty(self) -> bool:
         """Whether it has no element in some feed."""
@@ -70,6 +84,13 @@ class Body:
 
 
 Attribute = int | float | str | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | np.ndarray | Body | TypeProto
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """An attribute that is written even where it equals its default."""
+
+    value: Attribute
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Kernels: the dtypes that onnxruntime's CPU provider runs each operator with, by opset.
 
 The table beside this module (kernels.json) is what `tests/support/kernel_table.py` read from the release it names:
-operator -> type parameter of
-the specification -> first opset -> dtypes. It is data, not a question to the installed release, so that a case does not
-depend on which one that is.
+operator -> type parameter of the specification -> first opset -> dtypes in shrink order. It is data, not a question to
+the installed release, so that a case does not depend on which one that is.
 """
 
 from __future__ import annotations
@@ -12,25 +11,19 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
-from onnx import TensorProto
+from driftnet.generators.building.values import codes
 
 OPSETS = range(11, 27)
-"""What onnxruntime 1.31.1 loads, from the oldest opset generated."""
+"""The opsets that cases are generated in: up to the newest that onnxruntime 1.31.1 loads."""
 
-SHRINK_ORDER = (
-    *("float", "int64", "int32", "bool", "float16", "double", "uint8", "int8", "uint16", "int16", "uint32", "uint64"),
-    *("bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "int4", "uint4", "string"),
-)
 _FILE = Path(__file__).with_name("kernels.json")
-_CODES = {name: int(getattr(TensorProto, name.upper())) for name in SHRINK_ORDER}
 
 
 @lru_cache(maxsize=8192)
 def dtypes(op_type: str, opset: int, parameter: str = "T") -> tuple[int, ...]:
     """What `parameter` of `op_type` may be in `opset`, in shrink order. Raises KeyError where the table has no such."""
-    versions: dict[str, str] = _table()[op_type][parameter]
-    since = max(int(version) for version in versions if int(version) <= opset)
-    return tuple([_CODES[name] for name in versions[str(since)].split()])
+    versions = _table()[op_type][parameter]
+    return codes(versions[str(max(int(version) for version in versions if int(version) <= opset))])
 
 
 def parameters(op_type: str, opset: int) -> tuple[str, ...]:

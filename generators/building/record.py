@@ -5,20 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
-from driftnet.generators.building.values import (
-    BFLOAT16,
-    BOOL,
-    DOUBLE,
-    FLOAT16,
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
-)
+from driftnet.generators.building.values import codes
 
 T = TypeVar("T")
 
@@ -37,7 +24,7 @@ MODEL, ANY = -2, -1
 WISHES = (
     *[MODEL] * 14,
     *[ANY] * 5,
-    *(FLOAT16, DOUBLE, INT64, INT32, BOOL, UINT8, INT8, UINT16, INT16, UINT32, UINT64, BFLOAT16, FLOAT16, DOUBLE),
+    *codes("float16 double int64 int32 bool uint8 int8 uint16 int16 uint32 uint64 bfloat16 float16 double"),
 )
 """The dtype that one record would have. MODEL: the model's own; ANY: that of the most recent value."""
 RANKS = (None, None, None, None, 4, 3, None, 2, 1, 5, 0, 6, 3, 4, 2, 1, 5, None, 3)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from itertools import zip_longest
 from math import prod
 
 from driftnet.generators.building.header import Header
 from driftnet.generators.building.values import ELEMENTS, Shape
 
-SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
+_SIZES = (1, 2, 3, 4, 5, 6, 8, 4, 7, 3, 9, 10, 12, 2, 16)
 """What each of the four bytes for sizes chooses from."""
 WIDE = (65, 72, 66, 100, 67, 129)
 """Channels of a fresh operand, now and then: more than any vector loop takes at once, and mostly no multiple of it."""
@@ -33,7 +34,7 @@ def fresh_sizes(header: Header, data: bytes, rank: int, *, isolated: bool) -> li
     """
     if isolated:
         return [1] * rank
-    sizes = [SIZES[data[axis % 4] % len(SIZES)] for axis in range(rank)]
+    sizes = [_SIZES[data[axis % 4] % len(_SIZES)] for axis in range(rank)]
     if rank > 1:
         sizes[0] = header.batch
     while prod(sizes) > INPUT_ELEMENTS:
@@ -44,15 +45,26 @@ def fresh_sizes(header: Header, data: bytes, rank: int, *, isolated: bool) -> li
     return sizes
 
 
-def bounded(sizes: list[int], least: Shape, most: Shape, multiple: int) -> list[int]:
-    """`sizes` within bounds given from axis 0 on, the size of axis 1 then rounded up to a multiple of `multiple`."""
-    result = list(sizes)
-    rank = len(sizes)
-    for axis, (low, high) in enumerate(zip_longest(least[:rank], most[:rank])):
-        result[axis] = min(max(sizes[axis], low or 1), high or ELEMENTS)
-    if multiple > 1:
-        result[1] = -(-result[1] // multiple) * multiple
-    return result
+@dataclass(frozen=True)
+class Sizes:
+    """What a fresh operand's sizes have to meet so that nothing needs clamping: a record should not depend on another
+    one to have made room for it.
+
+    least, most  bounds on the sizes from axis 0 on;  multiple  what the size of axis 1 must be a multiple of
+    """
+
+    least: Shape = ()
+    most: Shape = ()
+    multiple: int = 1
+
+    def bounded(self, sizes: list[int]) -> list[int]:
+        """`sizes` within these bounds, that of axis 1 then rounded up to a multiple."""
+        result, rank = list(sizes), len(sizes)
+        for axis, (low, high) in enumerate(zip_longest(self.least[:rank], self.most[:rank])):
+            result[axis] = min(max(sizes[axis], low or 1), high or ELEMENTS)
+        if self.multiple > 1:
+            result[1] = -(-result[1] // self.multiple) * self.multiple
+        return result
 
 
 def per_feed(header: Header, sizes: list[int], held: Collection[int]) -> tuple[Shape, ...]:

@@ -14,36 +14,20 @@ from typing import Any
 import numpy as np
 from onnx import TensorProto, helper
 
-FLOAT, DOUBLE, FLOAT16 = int(TensorProto.FLOAT), int(TensorProto.DOUBLE), int(TensorProto.FLOAT16)
-INT8, UINT8, INT16, UINT16 = (
-    int(t) for t in (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16)
-)
-INT32, INT64, BOOL = int(TensorProto.INT32), int(TensorProto.INT64), int(TensorProto.BOOL)
-UINT32, UINT64, STRING = int(TensorProto.UINT32), int(TensorProto.UINT64), int(TensorProto.STRING)
-BFLOAT16, INT4, UINT4 = int(TensorProto.BFLOAT16), int(TensorProto.INT4), int(TensorProto.UINT4)
-FLOAT8 = tuple(
-    int(t)
-    for t in (
-        TensorProto.FLOAT8E4M3FN,
-        TensorProto.FLOAT8E5M2,
-        TensorProto.FLOAT8E4M3FNUZ,
-        TensorProto.FLOAT8E5M2FNUZ,
-    )
-)
+
+def codes(names: str) -> tuple[int, ...]:
+    """The dtypes that these words name, as ONNX numbers them."""
+    return tuple([int(TensorProto.DataType.Value(name.upper())) for name in names.split()])
+
+
+FLOAT, DOUBLE, FLOAT16, BFLOAT16 = codes("float double float16 bfloat16")
+FLOAT8 = codes("float8e4m3fn float8e5m2 float8e4m3fnuz float8e5m2fnuz")
+INT8, UINT8, INT16, UINT16, INT32, UINT32 = codes("int8 uint8 int16 uint16 int32 uint32")
+INT64, UINT64, INT4, UINT4, BOOL, STRING = codes("int64 uint64 int4 uint4 bool string")
 
 NUMPY: dict[int, np.dtype[Any]] = {
-    FLOAT: np.dtype(np.float32),
-    DOUBLE: np.dtype(np.float64),
-    FLOAT16: np.dtype(np.float16),
-    INT8: np.dtype(np.int8),
-    UINT8: np.dtype(np.uint8),
-    INT16: np.dtype(np.int16),
-    UINT16: np.dtype(np.uint16),
-    INT32: np.dtype(np.int32),
-    INT64: np.dtype(np.int64),
-    UINT32: np.dtype(np.uint32),
-    UINT64: np.dtype(np.uint64),
-    BOOL: np.dtype(np.bool_),
+    code: np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    for code in codes("float double float16 int8 uint8 int16 uint16 int32 int64 uint32 uint64 bool")
 }
 """The dtypes of graph inputs and outputs. All others stay inside a graph."""
 
@@ -115,30 +99,14 @@ class Fill:
     array: np.ndarray | None = None
 
 
-@dataclass(frozen=True)
-class _Tables:
-    """The palettes of one regime as 256 numbers each, indexed by a byte; None where values are continuous."""
-
-    tables: dict[str, np.ndarray | None]
-    bounds: dict[str, tuple[float, float]]
-
-
-def _expanded(palette: tuple[float, ...]) -> np.ndarray | None:
-    return np.resize(np.array(palette, np.float32), 256) if palette else None
-
-
 _NONFINITE = np.array((0.0, 1.0, np.nan, np.inf, -1.0, -np.inf, 0.5, np.nan), np.float32)
-_CONTINUOUS_BOUNDS = {"data": (-4.0, 4.0), "weight": (-1.0, 1.0), "positive": (0.125, 4.125)}
-_BY_REGIME = {
-    r.name: _Tables(
-        {kind: _expanded(getattr(r, kind)) for kind in _CONTINUOUS_BOUNDS},
-        {
-            kind: (min(getattr(r, kind)), max(getattr(r, kind))) if getattr(r, kind) else bounds
-            for kind, bounds in _CONTINUOUS_BOUNDS.items()
-        },
-    )
-    for r in REGIMES
+_CONTINUOUS = {"data": (-4.0, 4.0), "weight": (-1.0, 1.0), "positive": (0.125, 4.125)}
+_PALETTES: dict[tuple[str, str], tuple[float, ...]] = {
+    (r.name, kind): getattr(r, kind) for r in REGIMES for kind in _CONTINUOUS
 }
+_TABLES = {key: np.resize(np.array(palette, np.float32), 256) for key, palette in _PALETTES.items() if palette}
+"""The palettes as 256 numbers each, indexed by a byte."""
+_BOUNDS = {key: (min(palette), max(palette)) if palette else _CONTINUOUS[key[1]] for key, palette in _PALETTES.items()}
 
 
 def limit(dtype: int, most: float) -> float:
@@ -164,7 +132,7 @@ def bounds(fill: Fill, regime: Regime, dtype: int) -> tuple[float, float]:
         return -math.inf, math.inf
     if fill.kind == "unit":
         return -0.875, 0.875
-    low, high = _BY_REGIME[regime.name].bounds[fill.kind]
+    low, high = _BOUNDS[regime.name, fill.kind]
     if dtype in (FLOAT, DOUBLE):
         return low, high
     if dtype in RANGES:
@@ -230,7 +198,7 @@ def _numbers(fill: Fill, raw: np.ndarray, count: int, regime: Regime) -> np.ndar
         return np.take(_NONFINITE, raw[:count] % len(_NONFINITE))
     if fill.kind == "unit":
         return _numbers(Fill("weight"), raw, count, regime) * np.float32(0.125 if regime.weight else 0.875)
-    table = _BY_REGIME[regime.name].tables[fill.kind]
+    table = _TABLES.get((regime.name, fill.kind))
     if table is not None:
         return np.take(table, raw[:count])
     signed: np.ndarray = raw.view("<i2") * np.float32(2.0**-15)

@@ -3,168 +3,106 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from functools import partial
 
-from driftnet.generators.building.builder import Builder
-from driftnet.generators.building.graph import Value
-from driftnet.generators.building.operands import data, scalar, weight
+from driftnet.generators.building.builder import Builder, hull
+from driftnet.generators.building.graph import Stated
+from driftnet.generators.building.operands import NUMBERS, Domain, data, scalar, weight
 from driftnet.generators.building.values import FLOAT16, RANGES
-from driftnet.generators.ops.elementwise import UNIT
-from driftnet.generators.ops.registry import operator
+from driftnet.generators.ops.elementwise import ONE, Ends, unary
+from driftnet.generators.ops.registry import Function, operator
 
-Bounds = Callable[[float, float], tuple[float, float]]
+# In float16 onnxruntime's Softplus and its like overflow to infinity where e ** x does.
+_EXPONENTS = Domain(lambda v: v.dtype != FLOAT16 or v.high <= 36.0)
 
+activation = partial(operator, family="activation")
+_plain = partial(unary, domain=_EXPONENTS)
 
-def _activation(name: str, rule: str, bounds: Bounds, *, since: int = 11, weight: float = 1.0) -> None:
-    @operator(name, since=since, weight=weight, rule=rule)
-    def activation(b: Builder) -> None:
-        # In float16 onnxruntime's Softplus and its like overflow to infinity where e ** x does.
-        x = data(b, dtypes=b.types(name), fits=lambda v: v.dtype != FLOAT16 or v.high <= 36.0)
-        b.emit(name, (x,), x.shapes, bounds=bounds(x.low, x.high))
-
-
-_activation("Relu", "y = max(x, 0)", lambda low, high: (max(low, 0.0), max(high, 0.0)), weight=3)
-_activation("Sigmoid", "y = 1 / (1 + exp(-x))", lambda low, high: (0.0, UNIT), weight=1.5)
-_activation("Tanh", "y = tanh(x)", lambda low, high: (-UNIT, UNIT), weight=1.5)
-_activation("Softplus", "y = ln(exp(x) + 1)", lambda low, high: (0.0, max(high, 0.0) + 1.0))
-_activation("Softsign", "y = x / (1 + |x|)", lambda low, high: (-UNIT, UNIT))
-_activation("HardSwish", "y = x max(0, min(1, x / 6 + 1 / 2))", lambda low, high: (-0.375, max(high, 0.0)), since=14)
-_activation("Mish", "y = x tanh(softplus(x))", lambda low, high: (-0.31, max(high, 0.0)), since=18)
-_activation("Erf", "y = erf(x)", lambda low, high: (-UNIT, UNIT))
+activation("Relu", "y = max(x, 0)", weight=3)(_plain(lambda low, high: (max(low, 0.0), max(high, 0.0))))
+activation("Sigmoid", "y = 1 / (1 + exp(-x))", weight=1.5)(_plain((0.0, ONE)))
+activation("Tanh", "y = tanh(x)", weight=1.5)(_plain((-ONE, ONE)))
+activation("Softplus", "y = ln(exp(x) + 1)")(_plain(lambda low, high: (0.0, max(high, 0.0) + 1.0)))
+activation("Softsign", "y = x / (1 + |x|)")(_plain((-ONE, ONE)))
+activation("HardSwish", "y = x max(0, min(1, x / 6 + 1 / 2))")(_plain(lambda low, high: (-0.375, max(high, 0.0))))
+activation("Mish", "y = x tanh(softplus(x))")(_plain(lambda low, high: (-0.31, max(high, 0.0))))
+activation("Erf", "y = erf(x)")(_plain((-ONE, ONE)))
 
 
-def _alpha(b: Builder, default: float) -> float:
-    """A slope, dyadic where the regime is exact: then a leaky unit keeps every partial sum representable."""
-    return b.choose("alpha", (0.5, 0.25, 2.0, -0.5) if b.regime.exact else (default, 0.1, 1.5, 0.0, -0.3))
+def _slopes(default: float, b: Builder) -> tuple[float, ...]:
+    """Dyadic where the regime is exact: then a leaky unit keeps every partial sum representable."""
+    return (0.5, 0.25, 2.0, -0.5) if b.regime.exact else (default, 0.1, 1.5, 0.0, -0.3)
 
 
-def _stretched(x: Value, slope: float) -> tuple[float, float]:
-    ends = (x.low, x.high, x.low * slope, x.high * slope)
-    return min(ends), max(ends)
+def _leaky(low: float, high: float, slope: float) -> Ends:
+    return hull(low, high, low * slope, high * slope)
 
 
-@operator("LeakyRelu", weight=1.5)
-def leaky_relu(b: Builder) -> None:
-    """y = x where x >= 0, else alpha x"""
-    x = data(b, dtypes=b.types("LeakyRelu"))
-    alpha = _alpha(b, 0.01)
-    b.emit("LeakyRelu", (x,), x.shapes, {"alpha": b.unless(alpha, 0.01)}, bounds=_stretched(x, alpha))
+activation("LeakyRelu", "y = x where x >= 0, else alpha x", weight=1.5)(unary(_leaky, alpha=partial(_slopes, 0.01)))
 
 
 @operator("PRelu")
 def prelu(b: Builder) -> None:
     """y = x where x >= 0, else slope x; slope broadcasts to x (unidirectional)"""
-    x = data(b, dtypes=b.types("PRelu"), ranks=(2, 3, 4, 5), fixed=(1,))
+    x = data(b, ranks=(2, 3, 4, 5), fixed=(1,))
     per_channel = (x.shape[1],) + (1,) * (x.rank - 2)
     shape = b.choose("shape", (per_channel, (1,), per_channel, (1,) * x.rank))
     slope = weight(b, "slope", shape, dtype=x.dtype)
-    b.emit("PRelu", (x, slope), x.shapes, bounds=_stretched(x, max(-slope.low, slope.high)))
+    b.emit((x, slope), x, bounds=_leaky(x.low, x.high, slope.magnitude))
 
 
-@operator("Elu")
-def elu(b: Builder) -> None:
-    """y = x where x >= 0, else alpha (exp(x) - 1)"""
-    x = data(b, dtypes=b.types("Elu"))
-    alpha = _alpha(b, 1.0)
-    b.emit("Elu", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=(-abs(alpha), max(x.high, abs(alpha))))
-
-
-@operator("Celu", since=12)
-def celu(b: Builder) -> None:
-    """y = max(0, x) + min(0, alpha (exp(x / alpha) - 1)), alpha > 0"""
-    x = data(b, dtypes=b.types("Celu"))
-    alpha = b.choose("alpha", (1.0, 0.5, 2.0))
-    b.emit("Celu", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=(-alpha, max(x.high, 0.0)))
-
-
-@operator("Selu")
-def selu(b: Builder) -> None:
-    """y = gamma x where x > 0, else gamma (alpha exp(x) - alpha)"""
-    x = data(b, dtypes=b.types("Selu"))
-    alpha, gamma = b.choose("alpha", (None, 1.0, 2.0)), b.choose("gamma", (None, 1.0, 0.5))
-    b.emit("Selu", (x,), x.shapes, {"alpha": alpha, "gamma": gamma}, bounds=(-2.0, max(1.06 * x.high, 0.0)))
-
-
-@operator("HardSigmoid")
-def hard_sigmoid(b: Builder) -> None:
-    """y = max(0, min(1, alpha x + beta))"""
-    x = data(b, dtypes=b.types("HardSigmoid"))
-    alpha = b.choose("alpha", (None, 0.25, 0.5, 1 / 6))
-    beta = b.choose("beta", (None, 0.5, 0.25))
-    b.emit("HardSigmoid", (x,), x.shapes, {"alpha": alpha, "beta": beta}, bounds=(0.0, 1.0))
-
-
-@operator("ThresholdedRelu")
-def thresholded_relu(b: Builder) -> None:
-    """y = x where x > alpha, else 0"""
-    x = data(b, dtypes=b.types("ThresholdedRelu"))
-    alpha = b.choose("alpha", (1.0, 0.0, 0.5))
-    bounds = (min(0.0, x.low), max(0.0, x.high))
-    b.emit("ThresholdedRelu", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=bounds)
-
-
-@operator("Gelu", since=20)
-def gelu(b: Builder) -> None:
-    """y = x / 2 (1 + erf(x / sqrt 2)), or its tanh approximation"""
-    x = data(b, dtypes=b.types("Gelu"))
-    approximate = b.choose("approximate", ("none", "tanh"))
-    attributes = {"approximate": b.unless(approximate, "none")}
-    b.emit("Gelu", (x,), x.shapes, attributes, bounds=(-0.2, max(x.high, 0.0)))
+activation("Elu", "y = x where x >= 0, else alpha (exp(x) - 1)")(
+    unary(lambda low, high, alpha: (-abs(alpha), max(high, abs(alpha))), alpha=partial(_slopes, 1.0))
+)
+activation("Celu", "y = max(0, x) + min(0, alpha (exp(x / alpha) - 1)), alpha > 0")(
+    unary(lambda low, high, alpha: (-alpha, max(high, 0.0)), alpha=(1.0, 0.5, 2.0))
+)
+activation("Selu", "y = gamma x where x > 0, else gamma (alpha exp(x) - alpha)")(
+    unary(lambda low, high, *_: (-2.0, max(1.06 * high, 0.0)), alpha=(None, 1.0, 2.0), gamma=(None, 1.0, 0.5))
+)
+activation("HardSigmoid", "y = max(0, min(1, alpha x + beta))")(
+    unary((0.0, 1.0), alpha=(None, 0.25, 0.5, 1 / 6), beta=(None, Stated(0.5), 0.25))
+)
+activation("ThresholdedRelu", "y = x where x > alpha, else 0")(
+    unary(lambda low, high, alpha: hull(low, high, 0.0), alpha=(1.0, 0.0, 0.5))
+)
+activation("Gelu", "y = x / 2 (1 + erf(x / sqrt 2)), or its tanh approximation")(
+    unary(lambda low, high, _: (-0.2, max(high, 0.0)), approximate=("none", "tanh"))
+)
 
 
 @operator("Clip", weight=2)
 def clip(b: Builder) -> None:
     """y = min(max(x, low), high), each bound an optional scalar"""
-    x = data(b, dtypes=b.types("Clip"))
+    x = data(b)
     low, high = b.choose("bounds", ((0.0, 6.0), (-1.0, 1.0), (None, 1.0), (0.0, None), (-0.5, 2.5), (None, None)))
-    sources = ("initializer", "constant", "initializer", "input")
     if x.dtype in RANGES:
-        least = RANGES[x.dtype][0]
-        low, high = (None if bound is None else max(math.floor(bound), least) for bound in (low, high))
-    operands = [scalar(b, name, bound, sources, dtype=x.dtype) for name, bound in (("low", low), ("high", high))]
+        low, high = (None if end is None else max(math.floor(end), RANGES[x.dtype][0]) for end in (low, high))
+    operands = [scalar(b, name, end, NUMBERS, dtype=x.dtype) for name, end in (("low", low), ("high", high))]
     floor, ceiling = -math.inf if low is None else low, math.inf if high is None else high
-    bounds = (min(max(x.low, floor), ceiling), min(max(x.high, floor), ceiling))
-    b.emit("Clip", (x, *operands), x.shapes, bounds=bounds)
+    b.emit((x, *operands), x, bounds=(min(max(x.low, floor), ceiling), min(max(x.high, floor), ceiling)))
 
 
-@operator("Softmax", weight=1.5)
-def softmax(b: Builder) -> None:
-    """y = exp(x) / sum exp(x): over `axis`, and before opset 13 over it and all axes after it"""
-    _normalized(b, "Softmax", (0.0, UNIT))
+def _normalized(bounds: Ends) -> Function:
+    def normalized(b: Builder) -> None:
+        x = data(b, ranks=(2, 3, 4, 1, 5))
+        b.emit((x,), x, {"axis": b.axis("axis", x.rank)}, bounds=bounds)
+
+    return normalized
 
 
-@operator("LogSoftmax")
-def log_softmax(b: Builder) -> None:
-    """y = log(softmax(x)), with the axes of Softmax"""
-    _normalized(b, "LogSoftmax", (-200.0, 0.0))
-
-
-@operator("Hardmax")
-def hardmax(b: Builder) -> None:
-    """y = 1 at the first maximum along the axes of Softmax, else 0"""
-    _normalized(b, "Hardmax", (0.0, 1.0))
-
-
-def _normalized(b: Builder, name: str, bounds: tuple[float, float]) -> None:
-    x = data(b, dtypes=b.types(name), ranks=(2, 3, 4, 1, 5))
-    axis = b.axis("axis", x.rank)
-    default = -1 if b.opset >= 13 else 1
-    b.emit(name, (x,), x.shapes, {"axis": b.unless(axis, default)}, bounds=bounds)
+_SOFTMAX = "y = exp(x) / sum exp(x): over `axis`, and before opset 13 over it and all axes after it"
+activation("Softmax", _SOFTMAX, weight=1.5)(_normalized((0.0, ONE)))
+activation("LogSoftmax", "y = log(softmax(x)), with the axes of Softmax")(_normalized((-200.0, 0.0)))
+activation("Hardmax", "y = 1 at the first maximum along the axes of Softmax, else 0")(_normalized((0.0, 1.0)))
 
 
 @operator("Shrink", weight=0.4)
 def shrink(b: Builder) -> None:
     """y = x + bias where x < -lambd, x - bias where x > lambd, else 0"""
-    x = data(b, dtypes=[dtype for dtype in b.types("Shrink") if dtype not in RANGES])
-    lambd, bias = b.choose("lambd", (0.5, 1.0, 0.0)), b.choose("bias", (0.0, 0.5, 1.0))
-    attributes = {"lambd": b.unless(lambd, 0.5), "bias": b.unless(bias, 0.0)}
-    b.emit("Shrink", (x,), x.shapes, attributes, bounds=(min(x.low, 0.0), max(x.high, 0.0)))
+    x = data(b, dtypes=b.floats())
+    b.emit((x,), x, b.attributes(lambd=(0.5, 1.0, 0.0), bias=(0.0, 0.5, 1.0)), bounds=hull(x, 0.0))
 
 
-@operator("Swish", since=24, until=24, heir="Mish", weight=0.7)
-def swish(b: Builder) -> None:
-    """y = x / (1 + exp(-alpha x))"""
-    x = data(b, dtypes=b.types("Swish"))
-    alpha = b.choose("alpha", (1.0, 0.5, 2.0))
-    bounds = (min(x.low, 0.0), max(x.high, 0.0))
-    b.emit("Swish", (x,), x.shapes, {"alpha": b.unless(alpha, 1.0)}, bounds=bounds)
+activation("Swish", "y = x / (1 + exp(-alpha x))", weight=0.7, until=24, heir="Mish")(
+    unary(lambda low, high, _: hull(low, high, 0.0), alpha=(1.0, 0.5, 2.0))
+)

@@ -14,70 +14,56 @@ from driftnet.generators.building.values import (
     FLOAT,
     FLOAT8,
     FLOAT16,
-    INT4,
-    INT8,
-    INT16,
-    INT32,
     INT64,
     NUMPY,
     RANGES,
-    UINT4,
-    UINT8,
-    UINT16,
-    UINT32,
-    UINT64,
+    codes,
 )
-from driftnet.generators.ops.elementwise import magnitude
 from driftnet.generators.ops.registry import operator
 
-SAME_WIDTH = {FLOAT: INT32, DOUBLE: INT64, FLOAT16: INT16, INT32: UINT32, INT64: UINT64, INT16: UINT16, INT8: UINT8}
+SAME_WIDTH = dict(
+    zip(codes("float double float16 int32 int64 int16 int8"), codes("int32 int64 int16 uint32 uint64 uint16 uint8"))
+)
 
 
-@operator("BitCast", since=26, weight=2.0)
+@operator("BitCast", weight=2.0)
 def bit_cast(b: Builder) -> None:
     """The bits of x read as an integer of the same width"""
-    x = data(b, dtypes=[dtype for dtype in b.types("BitCast", "T1") if dtype in SAME_WIDTH])
+    x = data(b, dtypes=[dtype for dtype in b.types() if dtype in SAME_WIDTH])
     to = SAME_WIDTH[x.dtype]
-    b.emit("BitCast", (x,), x.shapes, {"to": to}, dtype=to, bounds=RANGES[to])
+    b.emit((x,), x, {"to": to}, dtype=to, bounds=RANGES[to])
 
 
-@operator("CastLike", since=15, weight=0.4)
+TARGETS = codes("float int64 bool float int32 float16 float double uint8 int8 float int16 uint16 uint32 uint64")
+INNER_TARGETS = codes("bfloat16 float8e4m3fn float8e5m2 int4 bfloat16 float8e4m3fnuz float8e5m2fnuz uint4")
+
+
+@operator("CastLike", weight=0.4)
 def cast_like(b: Builder) -> None:
     """x in the dtype of another tensor"""
-    x = data(b, dtypes=b.types("Cast", "T1"))
-    to = castable(x, b.choose("to", TARGETS), b.types("Cast", "T2"))
+    x = data(b, dtypes=b.types(op_type="Cast"))
+    to = castable(x, b.choose("to", TARGETS), b.types("T2", op_type="Cast"))
     shape = b.choose("shape", ((), (1,), (2, 1)))
     like = weight(b, "like", shape, dtype=to, sources=("initializer", "input", "constant"))
-    bounds = (0.0, 1.0) if to == BOOL else (x.low, x.high)
-    b.emit("CastLike", (x, like), x.shapes, dtype=to, bounds=bounds)
-
-
-TARGETS = (FLOAT, INT64, BOOL, FLOAT, INT32, FLOAT16, FLOAT, DOUBLE, UINT8, INT8, FLOAT, INT16, UINT16, UINT32, UINT64)
-INNER_TARGETS = (BFLOAT16, *FLOAT8[:2], INT4, BFLOAT16, *FLOAT8[2:], UINT4)
+    b.emit((x, like), x, dtype=to, bounds=(0.0, 1.0) if to == BOOL else x)
 
 
 @operator("Cast")
 def cast(b: Builder) -> None:
     """y = x in another dtype; to an integer, only what lies inside its range"""
-    x = data(b, dtypes=b.types("Cast", "T1", inner=True), empty=True)
-    to = castable(x, b.choose("to", (*TARGETS, *INNER_TARGETS)), b.types("Cast", "T2", inner=True))
-    attributes = {"to": to, "saturate": b.unless(1, 1) if b.opset >= 19 and to in FLOAT8 else None}
-    b.emit("Cast", (x,), x.shapes, attributes, dtype=to, bounds=(0.0, 1.0) if to == BOOL else (x.low, x.high))
+    x = data(b, dtypes=b.types(inner=True), empty=True)
+    to = castable(x, b.choose("to", (*TARGETS, *INNER_TARGETS)), b.types("T2", inner=True))
+    attributes = {"to": to, "saturate": 1 if to in FLOAT8 else None}
+    b.emit((x,), x, attributes, dtype=to, bounds=(0.0, 1.0) if to == BOOL else x)
 
 
 def castable(x: Value, to: int, allowed: Sequence[int]) -> int:
     """`to` where x lies in its range, else the nearest dtype that is wide enough. No result is left to the engine."""
-    if to == BOOL:
+    if to in (BOOL, DOUBLE):
         return to
     if to in RANGES:
         least, most = RANGES[to]
         inside = least <= x.low and x.high <= min(most, 2.0**53) and to in allowed
-        return to if inside else INT64 if magnitude(x) < 2.0**53 else x.dtype if x.dtype in NUMPY else FLOAT
-    if to == DOUBLE:
-        return to
-    return to if to in allowed and magnitude(x) < limit_of_float(to) else FLOAT
-
-
-def limit_of_float(dtype: int) -> float:
-    """What a number must stay below to be finite in a dtype of floats."""
-    return {FLOAT16: 6e4, FLOAT: 3e38, BFLOAT16: 3e38}.get(dtype, 240.0)
+        return to if inside else INT64 if x.magnitude < 2.0**53 else x.dtype if x.dtype in NUMPY else FLOAT
+    largest = {FLOAT16: 6e4, FLOAT: 3e38, BFLOAT16: 3e38}.get(to, 240.0)
+    return to if to in allowed and x.magnitude < largest else FLOAT

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from driftnet.generators.building import kernels
-from driftnet.generators.ops.registry import NEWEST_OPSET, Operator
+from driftnet.generators.ops.registry import Operator
 from driftnet.generators.ops.table import OPERATORS, families
 from onnx import TensorProto
 
@@ -43,7 +43,7 @@ def page() -> str:
 
 
 def _row(operator: Operator) -> str:
-    opsets = f"{operator.since}-{min(operator.until, NEWEST_OPSET)}"
+    opsets = f"{operator.since}-{operator.until}"
     rule = " ".join(operator.rule.split("\n\n")[0].split()).replace("|", "\\|")
     return f"| {operator.name} | {opsets} | {operator.weight:g} | {_dtypes(operator)} | {rule} |"
 

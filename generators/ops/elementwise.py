@@ -3,95 +3,53 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from math import prod
+from collections.abc import Callable, Sequence
+from typing import Any
 
-from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.broadcasting import broadcast, broadcasts, ordered, second
+from driftnet.generators.building.builder import Builder, each, hull
 from driftnet.generators.building.graph import Value
-from driftnet.generators.building.operands import data, find, made, scalar
-from driftnet.generators.building.values import DOUBLE, ELEMENTS, FLOAT, FLOAT16, INT64, RANGES, Fill, Shape, limit
-from driftnet.generators.ops.registry import operator
+from driftnet.generators.building.operands import ANYTHING, POSITIVE, UNIT, Domain, data, made, scalar, tame, within
+from driftnet.generators.building.values import DOUBLE, FLOAT, FLOAT16, INT64, RANGES, Fill
+from driftnet.generators.ops.registry import Function, operator, operators
 
-Ends = Callable[[float, float, float, float], tuple[float, float]]
+Ends = tuple[float, float]
 
-UNIT = 1.001
+ONE = 1.001
 """What a result that is 1 at most may be rounded up to: onnxruntime's Tanh was seen to give 1.0000001, of which an arc
 cosine is NaN."""
+
+
+def unary(
+    bounds: Ends | Callable[..., Ends],
+    *,
+    domain: Domain = ANYTHING,
+    empty: bool = False,
+    **attributes: Sequence[Any] | Callable[[Builder], Sequence[Any]],
+) -> Function:
+    """An operator that takes one tensor element by element.
+
+    bounds      of the result, or their rule: (low, high of the operand, each attribute) -> (low, high)
+    attributes  name -> what it is chosen from (None: left out)
+    """
+
+    def function(b: Builder) -> None:
+        x = data(b, domain=domain, empty=empty)
+        chosen = b.attributes(**{name: of(b) if callable(of) else of for name, of in attributes.items()})
+        b.emit((x,), x, chosen, bounds=bounds(x.low, x.high, *chosen.values()) if callable(bounds) else bounds)
+
+    return function
 
 
 @operator("Identity", weight=0.7)
 def identity(b: Builder) -> None:
     """y = x"""
-    x = data(b, dtypes=b.types("Identity", "V" if b.opset >= 14 else "T", inner=True), empty=True)
-    b.emit("Identity", (x,), x.shapes)
+    x = data(b, dtypes=b.types(inner=True), empty=True)
+    b.emit((x,), x)
 
 
 LARGEST = 1e15
 """Products stop here: a chain of them would overflow float32 to infinity, and infinity less itself is NaN."""
-
-
-def broadcast(*shapes: Shape) -> Shape:
-    """The common shape under multidirectional broadcasting. Raises ValueError where there is none."""
-    rank = max(map(len, shapes))
-    padded = [(1,) * (rank - len(shape)) + shape for shape in shapes]
-    result = []
-    for sizes in zip(*padded):
-        size = next((n for n in sizes if n != 1), 1)
-        if any(n not in (1, size) for n in sizes):
-            raise ValueError(f"{shapes} do not broadcast")
-        result.append(size)
-    return tuple(result)
-
-
-def broadcasts(*operands: Value) -> bool:
-    """Whether the operands have a common shape of a legal size in every feed."""
-    try:
-        return all(prod(shape) <= ELEMENTS for shape in each(broadcast, *operands))
-    except ValueError:
-        return False
-
-
-def second(b: Builder, name: str, x: Value, *, dtype: int | None = None, fill: str = "weight") -> Value:
-    """An operand that broadcasts with x: another value, or a constant or input of a shape made from x's.
-
-    A value of x's rank comes before others: that is what a residual or a gate is. The shapes: x's, a scalar, one axis
-    of x alone, some of its axes, and x with an axis more.
-    """
-    dtype = x.dtype if dtype is None else dtype
-    reference = b.choose(name, ("made", "made", "value", "made", "value", "made"))
-    form = b.choose(
-        f"{name}_form", ("scalar", "same", "channel", "last", "trailing", "one", "column", "higher", "mask")
-    )
-    keep = b.choose(f"{name}_mask", range(64))
-    source = b.choose(f"{name}_source", ("initializer", "initializer", "constant", "input", "shared"))
-    if reference == "value":
-
-        def fits(v: Value) -> bool:
-            return v.dtype == dtype and v.index != x.index and broadcasts(x, v)
-
-        found = find(b, lambda v: v.rank == x.rank and fits(v)) or find(b, fits)
-        if found is not None:
-            return found
-    return made(b, source, each(lambda s: _second_shape(form, keep, s), x), dtype, fill)
-
-
-def _second_shape(form: str, keep: int, shape: Shape) -> Shape:
-    rank = len(shape)
-    if form == "scalar" or rank == 0:
-        return ()
-    if form == "one":
-        return (1,) * rank
-    if form == "same":
-        return shape
-    if form == "higher":
-        return (1, *shape)
-    if form == "trailing":
-        return shape[keep % rank :]
-    if form == "mask":
-        return tuple([n if keep >> axis & 1 else 1 for axis, n in enumerate(shape)])
-    axis = {"channel": min(1, rank - 1), "last": rank - 1, "column": max(rank - 2, 0)}[form]
-    return (shape[axis],) + (1,) * (rank - 1 - axis)
-
 
 LITERALS = (*[None] * 24, 1.0, 0.0, 0.5, 2.0, 2**0.5, 1e-5, 0.044715, (2 / math.pi) ** 0.5, -1.0, 3.0, 6.0, 1 / 6)
 """Numbers that hand-written layers hold and optimizers look for."""
@@ -100,71 +58,42 @@ LITERALS = (*[None] * 24, 1.0, 0.0, 0.5, 2.0, 2**0.5, 1e-5, 0.044715, (2 / math.
 def literal(b: Builder, x: Value) -> Value | None:
     """One of `LITERALS`, now and then."""
     number = b.choose("literal", LITERALS)
-    wanted = number is not None and x.dtype not in RANGES
-    return scalar(b, "literal_source", number if wanted else None, dtype=x.dtype)
+    return scalar(b, "literal_source", None if x.dtype in RANGES else number, dtype=x.dtype)
 
 
-def ordered(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
-    """The two operands, as often as not in the other order."""
-    return (y, x) if b.flag("swapped") else (x, y)
+def _product(a: float, b: float, c: float, d: float) -> Ends:
+    return hull(a * c, a * d, b * c, b * d)
 
 
-def _sum(a: float, b: float, c: float, d: float) -> tuple[float, float]:
-    return a + c, b + d
-
-
-def _difference(a: float, b: float, c: float, d: float) -> tuple[float, float]:
-    return a - d, b - c
-
-
-def _product(a: float, b: float, c: float, d: float) -> tuple[float, float]:
-    ends = (a * c, a * d, b * c, b * d)
-    return min(ends), max(ends)
-
-
-def magnitude(x: Value) -> float:
-    """The largest absolute value that x may hold."""
-    return max(-x.low, x.high)
-
-
-def tame(most: float) -> Callable[[Value], bool]:
-    """Whether a value stays below `most` (for float32; less in a narrower dtype): sums and products do not overflow."""
-    return lambda v: magnitude(v) < limit(v.dtype, most)
-
-
-def _binary(name: str, rule: str, bounds: Ends, weight: float) -> None:
-    @operator(name, weight=weight, rule=rule + ", broadcast")
+def _binary(bounds: Callable[[float, float, float, float], Ends]) -> Function:
     def binary(b: Builder) -> None:
-        x = data(b, dtypes=b.types(name), fits=tame(LARGEST), empty=True)
+        x = data(b, domain=tame(LARGEST), empty=True)
         p, q = ordered(b, x, literal(b, x) or second(b, "y", x))
-        b.emit(name, (p, q), each(broadcast, p, q), bounds=bounds(p.low, p.high, q.low, q.high))
+        b.emit((p, q), each(broadcast, p, q), bounds=bounds(p.low, p.high, q.low, q.high))
+
+    return binary
 
 
-_binary("Add", "z = x + y", _sum, 3)
-_binary("Mul", "z = x y", _product, 3)
-_binary("Sub", "z = x - y", _difference, 1.5)
+operator("Add", "z = x + y, broadcast", weight=3)(_binary(lambda a, b, c, d: (a + c, b + d)))
+operator("Mul", "z = x y, broadcast", weight=3)(_binary(_product))
+operator("Sub", "z = x - y, broadcast", weight=1.5)(_binary(lambda a, b, c, d: (a - d, b - c)))
 
 
 @operator("Div", weight=1.5)
 def div(b: Builder) -> None:
     """z = x / y, broadcast; y is kept away from zero"""
-    x = data(b, dtypes=b.types("Div"), fits=tame(LARGEST))
+    x = data(b, domain=tame(LARGEST))
     y = literal(b, x) or second(b, "y", x, fill="positive")
     if y.low < (1e-3 if x.dtype == FLOAT16 else 1e-12):
         y = made(b, "initializer", y.shapes, x.dtype, "positive")
-    bounds = _product(x.low, x.high, 1 / y.high, 1 / y.low)
-    b.emit("Div", (x, y), each(broadcast, x, y), bounds=bounds)
+    b.emit((x, y), each(broadcast, x, y), bounds=_product(x.low, x.high, 1 / y.high, 1 / y.low))
 
 
 @operator("Pow")
 def power(b: Builder) -> None:
     """z = x ** y, broadcast; a small integer exponent, or any where x > 0"""
-    x = data(
-        b,
-        dtypes=b.types("Pow"),
-        fits=lambda v: magnitude(v) < (1e4 if v.dtype in (FLOAT, DOUBLE) else 30),
-        fill=Fill("weight"),
-    )
+    small = Domain(lambda v: v.magnitude < (1e4 if v.dtype in (FLOAT, DOUBLE) else 30), Fill("weight"))
+    x = data(b, domain=small)
     fractions = x.low > 0 and x.dtype not in RANGES
     exponent = b.choose("exponent", (2.0, 3.0, 1.0, 0.0, 0.5 if fractions else 2.0, -1.0 if fractions else 3.0))
     dtype = b.choose("y_dtype", (x.dtype, x.dtype, FLOAT, INT64 if exponent in (2.0, 3.0) else x.dtype))
@@ -173,103 +102,81 @@ def power(b: Builder) -> None:
     if exponent < 0:
         bounds = (1 / x.high, 1 / x.low)
     else:
-        top = max(magnitude(x), 1.0) ** exponent
+        top = max(x.magnitude, 1.0) ** exponent
         bounds = (0.0 if exponent in (0.0, 0.5, 2.0) else -top, top)
-    b.emit("Pow", (x, y), x.shapes, bounds=bounds)
+    b.emit((x, y), x, bounds=bounds)
 
 
-def _variadic(name: str, rule: str) -> None:
-    @operator(name, rule=rule + " of one or more tensors, broadcast")
-    def variadic(b: Builder) -> None:
-        x = data(b, dtypes=b.types(name), fits=tame(LARGEST))
-        count = b.choose("count", (2, 1, 3, 2, 4))
-        operands = [x]
-        for k in range(3):
-            y = second(b, f"y{k}", operands[0])
-            if k < count - 1 and broadcasts(*operands, y):
-                operands.append(y)
-        low, high = min(v.low for v in operands), max(v.high for v in operands)
-        n = len(operands)
-        b.emit(name, operands, each(broadcast, *operands), bounds=(n * min(low, 0.0), n * max(high, 0.0)))
+@operators(
+    {
+        "Max": "the largest element of one or more tensors, broadcast",
+        "Min": "the smallest element of one or more tensors, broadcast",
+        "Sum": "the sum of one or more tensors, broadcast",
+        "Mean": "the arithmetic mean of one or more tensors, broadcast",
+    }
+)
+def variadic(b: Builder) -> None:
+    """One of the operators that take any number of tensors"""
+    x = data(b, domain=tame(LARGEST))
+    count = b.choose("count", (2, 1, 3, 2, 4))
+    operands = [x]
+    for k in range(3):
+        y = second(b, f"y{k}", x)
+        if k < count - 1 and broadcasts(*operands, y):
+            operands.append(y)
+    low, high = hull(*operands, 0.0)
+    b.emit(operands, each(broadcast, *operands), bounds=(len(operands) * low, len(operands) * high))
 
 
-_variadic("Max", "the largest element")
-_variadic("Min", "the smallest element")
-_variadic("Sum", "the sum")
-_variadic("Mean", "the arithmetic mean")
-
-
-def _unary(name: str, rule: str, bounds: Callable[[float, float], tuple[float, float]], weight: float = 1.0) -> None:
-    @operator(name, rule=rule, weight=weight)
-    def unary(b: Builder) -> None:
-        x = data(b, dtypes=b.types(name), empty=True)
-        b.emit(name, (x,), x.shapes, bounds=bounds(x.low, x.high))
-
-
-def _rounded(low: float, high: float) -> tuple[float, float]:
+def _rounded(low: float, high: float) -> Ends:
     return low - 1.0, high + 1.0
 
 
-_unary("Neg", "y = -x", lambda low, high: (-high, -low))
-_unary("Abs", "y = |x|", lambda low, high: (max(low, -high, 0.0), max(-low, high)))
-_unary("Floor", "y = the largest integer <= x", _rounded, 0.7)
-_unary("Ceil", "y = the smallest integer >= x", _rounded, 0.7)
-_unary("Round", "y = the nearest integer, halves to even", _rounded, 0.7)
-_unary("Sign", "y = -1, 0 or 1", lambda low, high: (-1.0, 1.0), 0.7)
-_unary("Sin", "y = sin x", lambda low, high: (-UNIT, UNIT), 0.7)
-_unary("Cos", "y = cos x", lambda low, high: (-UNIT, UNIT), 0.7)
+operator("Neg", "y = -x")(unary(lambda low, high: (-high, -low), empty=True))
+operator("Abs", "y = |x|")(unary(lambda low, high: (max(low, -high, 0.0), max(-low, high)), empty=True))
+operator("Floor", "y = the largest integer <= x", weight=0.7)(unary(_rounded, empty=True))
+operator("Ceil", "y = the smallest integer >= x", weight=0.7)(unary(_rounded, empty=True))
+operator("Round", "y = the nearest integer, halves to even", weight=0.7)(unary(_rounded, empty=True))
+operator("Sign", "y = -1, 0 or 1", weight=0.7)(unary((-1.0, 1.0), empty=True))
+operators({"Sin": "y = sin x", "Cos": "y = cos x"}, weight=0.7)(unary((-ONE, ONE), empty=True))
 
 
-def _bounded(name: str, rule: str, least: float, most: float, fill: Fill, bounds: tuple[float, float]) -> None:
-    @operator(name, rule=f"{rule}, {least:g} <= x <= {most:g}", weight=0.3)
-    def bounded(b: Builder) -> None:
-        x = data(b, dtypes=b.types(name), fits=lambda v: least <= v.low and v.high <= most, fill=fill)
-        b.emit(name, (x,), x.shapes, bounds=bounds)
+def _inside(name: str, rule: str, least: float, most: float, bounds: Ends, fill: Fill = UNIT) -> None:
+    """An operator that has a result, or a result of a moderate size, between `least` and `most` alone."""
+    stated = f"{rule}, {least:g} <= x <= {most:g}"
+    operator(name, stated, weight=0.3)(unary(bounds, domain=within(least, most, fill)))
 
 
-_UNIT = Fill("unit")
-_bounded("Asin", "y = arc sine of x", -1.0, 1.0, _UNIT, (-1.6, 1.6))
-_bounded("Acos", "y = arc cosine of x", -1.0, 1.0, _UNIT, (0.0, 3.2))
-_bounded("Atanh", "y = inverse hyperbolic tangent of x", -0.9, 0.9, _UNIT, (-1.5, 1.5))
-_bounded("Acosh", "y = inverse hyperbolic cosine of x", 1.0, 1e4, Fill("range", low=1, high=8), (0.0, 10.0))
-_bounded("Sinh", "y = hyperbolic sine of x", -9.0, 9.0, _UNIT, (-4052.0, 4052.0))
-_bounded("Cosh", "y = hyperbolic cosine of x", -9.0, 9.0, _UNIT, (1.0, 4052.0))
-_bounded("Tan", "y = tangent of x", -1.5, 1.5, _UNIT, (-15.0, 15.0))
-_unary("Atan", "y = arc tangent of x", lambda low, high: (-1.6, 1.6), 0.3)
-_unary("Asinh", "y = inverse hyperbolic sine of x", lambda low, high: (min(low, 0.0), max(high, 0.0)), 0.3)
+_inside("Asin", "y = arc sine of x", -1.0, 1.0, (-1.6, 1.6))
+_inside("Acos", "y = arc cosine of x", -1.0, 1.0, (0.0, 3.2))
+_inside("Atanh", "y = inverse hyperbolic tangent of x", -0.9, 0.9, (-1.5, 1.5))
+_inside("Acosh", "y = inverse hyperbolic cosine of x", 1.0, 1e4, (0.0, 10.0), Fill("range", low=1, high=8))
+_inside("Sinh", "y = hyperbolic sine of x", -9.0, 9.0, (-4052.0, 4052.0))
+_inside("Cosh", "y = hyperbolic cosine of x", -9.0, 9.0, (1.0, 4052.0))
+_inside("Tan", "y = tangent of x", -1.5, 1.5, (-15.0, 15.0))
+operator("Atan", "y = arc tangent of x", weight=0.3)(unary((-1.6, 1.6), empty=True))
+operator("Asinh", "y = inverse hyperbolic sine of x", weight=0.3)(
+    unary(lambda low, high: hull(low, high, 0.0), empty=True)
+)
 
 
-def _on_positive(name: str, rule: str, function: Callable[[float], float], weight: float = 1.0) -> None:
-    @operator(name, rule=rule + ", x > 0", weight=weight)
-    def on_positive(b: Builder) -> None:
-        x = data(b, dtypes=b.types(name), fits=lambda v: v.low > 0, fill=Fill("positive"))
-        ends = function(x.low), function(x.high)
-        b.emit(name, (x,), x.shapes, bounds=(min(ends), max(ends)))
+def _monotone(function: Callable[[float], float]) -> Callable[[float, float], Ends]:
+    return lambda low, high: hull(function(low), function(high))
 
 
-_on_positive("Sqrt", "y = square root of x", math.sqrt)
-_on_positive("Log", "y = ln x", math.log)
-_on_positive("Reciprocal", "y = 1 / x", lambda x: 1 / x)
-
-
-@operator("Exp")
-def exp(b: Builder) -> None:
-    """y = e ** x, x <= 20 so that chains stay finite"""
-    x = data(
-        b,
-        dtypes=b.types("Exp"),
-        fits=lambda v: v.low > -50 and v.high <= (10 if v.dtype == FLOAT16 else 20),
-        fill=Fill("positive"),
-    )
-    b.emit("Exp", (x,), x.shapes, bounds=(math.exp(x.low), math.exp(x.high)))
+operator("Sqrt", "y = square root of x, x > 0")(unary(_monotone(math.sqrt), domain=POSITIVE))
+operator("Log", "y = ln x, x > 0")(unary(_monotone(math.log), domain=POSITIVE))
+operator("Reciprocal", "y = 1 / x, x > 0")(unary(_monotone(lambda x: 1 / x), domain=POSITIVE))
+_EXPONENTS = Domain(lambda v: v.low > -50 and v.high <= (10 if v.dtype == FLOAT16 else 20), Fill("positive"))
+operator("Exp", "y = e ** x, x <= 20 so that chains stay finite")(unary(_monotone(math.exp), domain=_EXPONENTS))
 
 
 @operator("Mod", weight=0.3)
 def mod(b: Builder) -> None:
     """z = x - y floor(x / y), or the remainder of the truncated quotient (fmod: always for floats); y > 0"""
-    x = data(b, dtypes=b.types("Mod"), fits=tame(1e4))
+    x = data(b, domain=tame(1e4))
     y = second(b, "y", x, fill="positive")
     if y.low <= 0:
         y = made(b, "initializer", y.shapes, x.dtype, "positive")
     truncated = b.choose("fmod", (0, 1)) if x.dtype in RANGES else 1
-    b.emit("Mod", (x, y), each(broadcast, x, y), {"fmod": b.unless(truncated, 0)}, bounds=(-y.high, y.high))
+    b.emit((x, y), each(broadcast, x, y), {"fmod": truncated}, bounds=y.high)

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from math import prod
 
+from driftnet.generators.building.broadcasting import broadcast
 from driftnet.generators.building.builder import Builder, each
 from driftnet.generators.building.graph import Value
-from driftnet.generators.building.operands import data, find, fresh, made, optional, weight
+from driftnet.generators.building.operands import data, find, fresh, optional, tame, weight
 from driftnet.generators.building.values import Fill, Shape
-from driftnet.generators.ops.elementwise import broadcast, magnitude, tame
+from driftnet.generators.ops.convolution import LINEAR
 from driftnet.generators.ops.registry import operator
 
-LARGEST = 1e12
 COLUMNS = (*[1, 2, 3, 4, 5, 8, 16, 0] * 3, 70)
 """Columns of the second matrix; 0 means as many as it has rows."""
 
 
 def _top(a: Value, b: Value, terms: int) -> float:
-    return magnitude(a) * magnitude(b) * terms
+    return a.magnitude * b.magnitude * terms
 
 
 @operator("Gemm", weight=2.5)
@@ -25,33 +25,27 @@ def gemm(b: Builder) -> None:
     """Y = alpha A' B' + beta C, A' (M, K) and B' (K, N) transposed on demand, C broadcast to (M, N)"""
     transposed_a, transposed_b = b.flag("transA"), b.flag("transB")
     inner, outer = (0, 1) if transposed_a else (1, 0)
-    a = data(b, "a", dtypes=b.types("Gemm"), ranks=(2,), fixed=(inner,), fits=tame(LARGEST))
+    a = data(b, "a", ranks=(2,), fixed=(inner,), domain=LINEAR)
     k = a.shape[inner]
     n = b.choose("n", COLUMNS) or k
     w = weight(b, "w", (n, k) if transposed_b else (k, n), dtype=a.dtype)
     c = optional(b, "c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))), dtype=a.dtype)
     alpha, beta = b.choose("alpha", (1.0, 1.0, 0.5, 2.0)), b.choose("beta", (1.0, 1.0, 0.5, -1.0))
-    attributes = {
-        "alpha": b.unless(alpha, 1.0),
-        "beta": b.unless(beta, 1.0),
-        "transA": b.unless(int(transposed_a), 0),
-        "transB": b.unless(int(transposed_b), 0),
-    }
-    top = abs(alpha) * _top(a, w, k) + (abs(beta) * magnitude(c) if c else 0.0)
-    b.emit("Gemm", (a, w, c), each(lambda s: (s[outer], n), a), attributes, bounds=(-top, top))
+    attributes = {"alpha": alpha, "beta": beta, "transA": int(transposed_a), "transB": int(transposed_b)}
+    top = abs(alpha) * _top(a, w, k) + (abs(beta) * c.magnitude if c else 0.0)
+    b.emit((a, w, c), lambda s: (s[outer], n), attributes, bounds=top)
 
 
 @operator("MatMul", weight=2.5)
 def matmul(b: Builder) -> None:
     """NumPy's matmul: the last two dims are matrices, those before broadcast; a 1-D operand is a vector"""
-    a = data(b, "a", dtypes=b.types("MatMul"), ranks=(2, 3, 4, 1), fixed=(-1,), fits=tame(LARGEST))
+    a = data(b, "a", ranks=(2, 3, 4, 1), fixed=(-1,), domain=LINEAR)
     k = a.shape[-1]
     n = b.choose("n", COLUMNS) or k
     form = b.choose("form", ("matrix", "matrix", "batched", "vector"))
     batch = a.shape[:-2] if form == "batched" and all(a.fixed(axis) for axis in range(a.rank - 2)) else ()
     w = weight(b, "w", (k,) if form == "vector" else (*batch, k, n), dtype=a.dtype)
-    top = _top(a, w, k)
-    b.emit("MatMul", (a, w), each(matmul_shape, a, w), bounds=(-top, top))
+    b.emit((a, w), each(matmul_shape, a, w), bounds=_top(a, w, k))
 
 
 def matmul_shape(a: Shape, b: Shape) -> Shape:
@@ -67,36 +61,33 @@ EQUATIONS = (
 )
 
 
-@operator("Einsum", since=12, weight=0.8)
+@operator("Einsum", weight=0.8)
 def einsum(b: Builder) -> None:
     """Products of operands summed over the letters that the result lacks"""
     equation = b.choose("equation", EQUATIONS)
-    terms, result = equation.split("->")
+    terms, result = equation.replace("...", ".").split("->")
     first, _, other = terms.partition(",")
-    free = int(first.startswith("..."))
-    rank = 3 if free else len(first)
-    x = data(b, dtypes=b.types("Einsum"), ranks=(rank,), fits=tame(1e6), fixed=(-1,))
+    x = data(b, ranks=(len(first),), domain=tame(1e6), fixed=(-1,))
     n = b.choose("n", (1, 2, 3, 4))
 
     def sizes(s: Shape, letters: str) -> Shape:
-        known = dict(zip(first, s)) if not free else {".": s[0], "i": s[1], "j": s[2]}
-        return tuple([known.get(letter, n) for letter in letters.replace("...", ".")])
+        known = dict(zip(first, s))
+        return tuple([known.get(letter, n) for letter in letters])
 
     operands = [x]
     if other:
-        source = b.choose("y", ("initializer", "input", "constant"))
-        operands.append(made(b, source, each(lambda s: sizes(s, other), x), x.dtype, "weight"))
+        shapes = each(lambda s: sizes(s, other), x)
+        operands.append(weight(b, "y", shapes, dtype=x.dtype, sources=("initializer", "input", "constant")))
     count = max(prod(shape) for shape in x.shapes)
-    top = count * magnitude(x) * (magnitude(operands[-1]) if other else 1.0)
-    b.emit("Einsum", operands, each(lambda s: sizes(s, result), x), {"equation": equation}, bounds=(-top, top))
+    top = count * x.magnitude * (operands[-1].magnitude if other else 1.0)
+    b.emit(operands, lambda s: sizes(s, result), {"equation": equation}, bounds=top)
 
 
 @operator("Det", weight=0.2)
 def det(b: Builder) -> None:
     """The determinant of each square matrix"""
     n, batch = b.choose("n", (1, 2, 3)), b.choose("batch", ((), (2,), (1,)))
-    dtypes = b.types("Det")
-    x = find(b, lambda v: v.dtype in dtypes and v.rank > 1 and v.static and v.shape[-2:] == (n, n) and tame(1e3)(v))
-    x = x or fresh(b, dtypes[0], ((*batch, n, n),) * b.header.feeds, Fill("weight"))
-    top = 6.0 * max(magnitude(x), 1.0) ** n
-    b.emit("Det", (x,), each(lambda s: s[:-2], x), bounds=(-top, top))
+    dtypes, small = b.types(), tame(1e3)
+    x = find(b, lambda v: v.dtype in dtypes and v.rank > 1 and v.static and v.shape[-2:] == (n, n) and small.holds(v))
+    x = x or fresh(b, dtypes[0], (*batch, n, n), Fill("weight"))
+    b.emit((x,), lambda s: s[:-2], bounds=6.0 * max(x.magnitude, 1.0) ** n)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-import numpy as np
-from driftnet.generators.building.builder import Builder, each
+from driftnet.generators.building.builder import Builder, hull
 from driftnet.generators.building.graph import Value
-from driftnet.generators.building.operands import constant, data, made
+from driftnet.generators.building.operands import data, made, scalar, weight
 from driftnet.generators.building.serialization import value_type
 from driftnet.generators.building.values import BOOL, FLOAT, INT64, Shape
 from driftnet.generators.ops.registry import operator
 
+_RANKS = (3, 2, 4, 1, 0)
+
 
 def _operand(b: Builder) -> Value:
-    return data(b, dtypes=b.types("SequenceConstruct"), ranks=(3, 2, 4, 1, 0))
+    return data(b, dtypes=b.types(op_type="SequenceConstruct"), ranks=_RANKS)
+
+
+def _sequence(b: Builder, op_type: str, inputs: list[Value | None], x: Value) -> Value:
+    """What an operator makes of those inputs: a sequence of tensors shaped like x."""
+    return b.emit(inputs, x, op_type=op_type, dtype=x.dtype, container="sequence")
 
 
 def _constructed(b: Builder, x: Value, *, least: int = 1) -> tuple[Value, int]:
@@ -21,24 +27,24 @@ def _constructed(b: Builder, x: Value, *, least: int = 1) -> tuple[Value, int]:
     source = b.choose("other", ("initializer", "input", "constant"))
     items = [x, *[made(b, source, x.shapes, x.dtype, "weight") for _ in range(others)]]
     if not grown:
-        return b.emit("SequenceConstruct", items, x.shapes, container="sequence"), len(items)
-    sequence = b.emit("SequenceEmpty", (), x.shapes, {"dtype": x.dtype}, dtype=x.dtype, container="sequence")
+        return _sequence(b, "SequenceConstruct", [*items], x), len(items)
+    sequence = b.emit((), x, {"dtype": x.dtype}, op_type="SequenceEmpty", dtype=x.dtype, container="sequence")
     for item in items:
-        sequence = b.emit("SequenceInsert", (sequence, item), x.shapes, dtype=x.dtype, container="sequence")
+        sequence = _sequence(b, "SequenceInsert", [sequence, item], x)
     return sequence, len(items)
 
 
-def _position(b: Builder, number: int) -> Value:
-    return constant(b, "position", np.array(number, np.int64))
+def _position(b: Builder, number: int | None) -> Value | None:
+    return None if number is None else scalar(b, "position", number, dtype=INT64)
 
 
 def _bounds(x: Value) -> tuple[float, float]:
-    return min(x.low, -4.0), max(x.high, 4.0)
+    return hull(x, -4.0, 4.0)
 
 
 def _taken(b: Builder, sequence: Value, x: Value) -> None:
     """The first tensor of a sequence of tensors shaped like x."""
-    b.emit("SequenceAt", (sequence, _position(b, 0)), x.shapes, dtype=x.dtype, bounds=_bounds(x))
+    b.emit((sequence, _position(b, 0)), x, op_type="SequenceAt", dtype=x.dtype, bounds=_bounds(x))
 
 
 @operator("SequenceConstruct", weight=0.3)
@@ -47,8 +53,7 @@ def sequence_construct(b: Builder) -> None:
     x = _operand(b)
     count = b.choose("count", (2, 1, 3))
     axis = b.axis("axis", x.rank) if x.rank else 0
-    together = b.emit("SequenceConstruct", [x] * count, x.shapes, container="sequence")
-    _concatenated(b, together, x, count, axis, x.rank == 0)
+    _concatenated(b, _sequence(b, "SequenceConstruct", [x] * count, x), x, count, axis, x.rank == 0)
 
 
 @operator("SequenceAt", weight=0.3)
@@ -58,7 +63,7 @@ def sequence_at(b: Builder) -> None:
     sequence, count = _constructed(b, x)
     number = b.choose("at", (0, -1, 1))
     operand = _position(b, number if -count <= number < count else 0)
-    b.emit("SequenceAt", (sequence, operand), x.shapes, dtype=x.dtype, bounds=_bounds(x))
+    b.emit((sequence, operand), x, dtype=x.dtype, bounds=_bounds(x))
 
 
 @operator("SequenceEmpty", weight=0.2)
@@ -66,9 +71,8 @@ def sequence_empty(b: Builder) -> None:
     """A sequence of no tensors, into which one is inserted"""
     x = _operand(b)
     dtype = x.dtype if x.dtype != FLOAT or b.explicit else None
-    empty = b.emit("SequenceEmpty", (), x.shapes, {"dtype": dtype}, dtype=x.dtype, container="sequence")
-    filled = b.emit("SequenceInsert", (empty, x), x.shapes, dtype=x.dtype, container="sequence")
-    _taken(b, filled, x)
+    empty = b.emit((), x, {"dtype": dtype}, dtype=x.dtype, container="sequence")
+    _taken(b, _sequence(b, "SequenceInsert", [empty, x], x), x)
 
 
 @operator("SequenceInsert", weight=0.3)
@@ -77,9 +81,8 @@ def sequence_insert(b: Builder) -> None:
     x = _operand(b)
     sequence, _ = _constructed(b, x)
     number = b.choose("at", (0, None, -1))
-    other = made(b, b.choose("inserted", ("initializer", "input")), x.shapes, x.dtype, "weight")
-    inputs = (sequence, other, None if number is None else _position(b, number))
-    _taken(b, b.emit("SequenceInsert", inputs, x.shapes, dtype=x.dtype, container="sequence"), x)
+    other = weight(b, "inserted", x.shapes, dtype=x.dtype, sources=("initializer", "input"))
+    _taken(b, _sequence(b, b.op_type, [sequence, other, _position(b, number)], x), x)
 
 
 @operator("SequenceErase", weight=0.3)
@@ -88,16 +91,14 @@ def sequence_erase(b: Builder) -> None:
     x = _operand(b)
     sequence, _ = _constructed(b, x, least=2)
     number = b.choose("at", (-1, None, 1))
-    inputs = (sequence, None if number is None else _position(b, number))
-    _taken(b, b.emit("SequenceErase", inputs, x.shapes, dtype=x.dtype, container="sequence"), x)
+    _taken(b, _sequence(b, b.op_type, [sequence, _position(b, number)], x), x)
 
 
 @operator("SequenceLength", weight=0.2)
 def sequence_length(b: Builder) -> None:
     """How many tensors a sequence has"""
-    x = _operand(b)
-    sequence, _ = _constructed(b, x)
-    b.emit("SequenceLength", (sequence,), ((),) * len(x.shapes), dtype=INT64, bounds=(0.0, 8.0))
+    sequence, _ = _constructed(b, _operand(b))
+    b.emit((sequence,), (), dtype=INT64, bounds=(0.0, 8.0))
 
 
 @operator("ConcatFromSequence", weight=0.3)
@@ -106,8 +107,7 @@ def concat_from_sequence(b: Builder) -> None:
     x = _operand(b)
     sequence, count = _constructed(b, x)
     stacked = b.flag("new_axis") or x.rank == 0
-    axis = b.axis("axis", x.rank + stacked)
-    _concatenated(b, sequence, x, count, axis, stacked)
+    _concatenated(b, sequence, x, count, b.axis("axis", x.rank + stacked), stacked)
 
 
 def _concatenated(b: Builder, sequence: Value, x: Value, count: int, axis: int, stacked: bool) -> None:
@@ -116,66 +116,65 @@ def _concatenated(b: Builder, sequence: Value, x: Value, count: int, axis: int, 
     def shape(s: Shape) -> Shape:
         return (*s[:k], count, *s[k:]) if stacked else (*s[:k], count * s[k], *s[k + 1 :])
 
-    attributes = {"axis": axis, "new_axis": b.unless(int(stacked), 0)}
-    b.emit("ConcatFromSequence", (sequence,), each(shape, x), attributes, dtype=x.dtype, bounds=_bounds(x))
+    attributes = {"axis": axis, "new_axis": int(stacked)}
+    b.emit((sequence,), shape, attributes, op_type="ConcatFromSequence", dtype=x.dtype, bounds=_bounds(x))
 
 
 @operator("SplitToSequence", weight=0.3)
 def split_to_sequence(b: Builder) -> None:
     """A sequence of the pieces of x along an axis, of one size, or of single slices with or without that axis"""
-    x = data(b, dtypes=b.types("SplitToSequence"), ranks=(3, 2, 4, 1))
+    x = data(b, ranks=(3, 2, 4, 1))
     axis, keep, by_size = b.axis("axis", x.rank), b.choose("keepdims", (1, 0)), b.flag("split")
-    k = axis % x.rank
-    operand = constant(b, "size", np.array(1, np.int64)) if by_size else None
-    attributes = {"axis": b.unless(axis, 0), "keepdims": None if by_size else b.unless(keep, 1)}
-    one = each(lambda s: (*s[:k], *(1,) * bool(keep or by_size), *s[k + 1 :]), x)
-    pieces = b.emit("SplitToSequence", (x, operand), one, attributes, container="sequence")
-    b.emit("SequenceAt", (pieces, _position(b, 0)), one, dtype=x.dtype, bounds=(x.low, x.high))
+    operand = scalar(b, "size", 1, dtype=INT64) if by_size else None
+    one = x.resized(axis, *[1] * bool(keep or by_size))
+    attributes = {"axis": axis, "keepdims": None if by_size else keep}
+    pieces = b.emit((x, operand), one, attributes, container="sequence")
+    b.emit((pieces, _position(b, 0)), one, op_type="SequenceAt", dtype=x.dtype, bounds=x)
 
 
-@operator("SequenceMap", since=17, weight=0.2)
+@operator("SequenceMap", weight=0.2)
 def sequence_map(b: Builder) -> None:
     """A body applied to each tensor of a sequence"""
-    x = data(b, ranks=(3, 2, 4, 1, 0))
+    x = data(b, dtypes=(FLOAT,), ranks=_RANKS)
     sequence, _ = _constructed(b, x)
     op_type = b.choose("body", ("Relu", "Neg", "Abs", "Tanh"))
     item = b.value(x.dtype, x.shapes, _bounds(x))
-    body = b.body((item,), lambda: [b.emit(op_type, (item,), x.shapes)])
-    mapped = b.emit("SequenceMap", (sequence,), x.shapes, {"body": body}, dtype=x.dtype, container="sequence")
-    _taken(b, mapped, x)
+    body = b.body((item,), lambda: [b.emit((item,), x, op_type=op_type)])
+    _taken(b, b.emit((sequence,), x, {"body": body}, dtype=x.dtype, container="sequence"), x)
 
 
 def _optional(b: Builder, x: Value) -> Value:
     """x in an optional."""
-    return b.emit("Optional", (x,), x.shapes, container="optional")
+    return b.emit((x,), x, op_type="Optional", container="optional")
 
 
-@operator("Optional", since=15, weight=0.2)
+def _asked(b: Builder, held: list[Value]) -> None:
+    """Whether it holds something."""
+    b.emit(held, (), op_type="OptionalHasElement", dtype=BOOL, bounds=(0.0, 1.0))
+
+
+@operator("Optional", weight=0.2)
 def optional(b: Builder) -> None:
     """An optional that holds x, or one of a type that holds nothing; asked whether it does"""
-    x = data(b, dtypes=(FLOAT, INT64), ranks=(3, 2, 4, 1, 0))
+    x = data(b, dtypes=(FLOAT, INT64), ranks=_RANKS)
     if b.flag("empty"):
-        kind = value_type(x.dtype, tuple(x.shape))
-        held = b.emit("Optional", (), x.shapes, {"type": kind}, dtype=x.dtype, container="optional")
+        kind = value_type(x.dtype, x.shape)
+        held = b.emit((), x, {"type": kind}, dtype=x.dtype, container="optional")
     else:
         held = _optional(b, x)
-    b.emit("OptionalHasElement", (held,), ((),) * len(x.shapes), dtype=BOOL, bounds=(0.0, 1.0))
+    _asked(b, [held])
 
 
-@operator("OptionalHasElement", since=15, weight=0.2)
+@operator("OptionalHasElement", weight=0.2)
 def optional_has_element(b: Builder) -> None:
     """Whether an optional (from opset 18 also a tensor, or nothing at all) holds something"""
-    x = data(b, ranks=(3, 2, 4, 1, 0))
+    x = data(b, dtypes=(FLOAT,), ranks=_RANKS)
     form = b.choose("form", ("optional", "tensor", "nothing")) if b.opset >= 18 else "optional"
-    inputs: list[Value] = []
-    if form != "nothing":
-        inputs = [x if form == "tensor" else _optional(b, x)]
-    b.emit("OptionalHasElement", inputs, ((),) * len(x.shapes), dtype=BOOL, bounds=(0.0, 1.0))
+    _asked(b, [] if form == "nothing" else [x if form == "tensor" else _optional(b, x)])
 
 
-@operator("OptionalGetElement", since=15, weight=0.2)
+@operator("OptionalGetElement", weight=0.2)
 def optional_get_element(b: Builder) -> None:
     """What an optional holds"""
-    x = data(b, ranks=(3, 2, 4, 1, 0))
-    held = _optional(b, x)
-    b.emit("OptionalGetElement", (held,), x.shapes, dtype=x.dtype, bounds=(x.low, x.high))
+    x = data(b, dtypes=(FLOAT,), ranks=_RANKS)
+    b.emit((_optional(b, x),), x, dtype=x.dtype, bounds=x)

@@ -191,7 +191,7 @@ def test_every_choice_has_a_byte() -> None:
     for operator in OPERATORS:
         for _ in range(8):
             header = Header.read(rng.randbytes(HEADER))
-            Builder(header, max(header.opset, operator.since)).add(operator.function, opened)
+            Builder(header, max(header.opset, operator.since)).add(operator.name, operator.function, opened)
             assert records[-1].made <= RECORD - CHOICES, f"{operator.name} makes {records[-1].made} choices"
 
 

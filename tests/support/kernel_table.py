@@ -9,9 +9,14 @@ from typing import Any
 
 import onnx
 from driftnet.generators.building import kernels
-from driftnet.generators.building.kernels import OPSETS, SHRINK_ORDER
+from driftnet.generators.building.kernels import OPSETS
 
 FILE = Path(kernels.__file__).with_name("kernels.json")
+
+SHRINK_ORDER = (
+    *("float", "int64", "int32", "bool", "float16", "double", "uint8", "int8", "uint16", "int16", "uint32", "uint64"),
+    *("bfloat16", "float8e4m3fn", "float8e5m2", "float8e4m3fnuz", "float8e5m2fnuz", "int4", "uint4", "string"),
+)
 
 # Functions of the specification have no kernel: onnxruntime inlines them. These are the dtypes that it then runs.
 _FUNCTIONS = {
