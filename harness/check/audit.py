@@ -9,7 +9,7 @@ With all optimizations the artifact runs in windows, each fed from the record, i
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,20 +21,20 @@ from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, input_dt
 from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
-from driftnet.model.windows import survey
+from driftnet.model.windows import Judged, survey
 from driftnet.oracle.artifact.verified.calibration import Calibration, ranges_of
-from driftnet.oracle.artifact.verified.comparison import Problem
+from driftnet.oracle.artifact.verified.comparison import Problem, label
 from driftnet.oracle.artifact.verified.dequantized import Numbers
-from driftnet.oracle.artifact.verified.execution import difference, nodes_as_written, saturates
+from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
 from driftnet.oracle.artifact.verified.operators import OPAQUE, QUANTIZED
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
-from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.exemptions.documented import documented
 from driftnet.oracle.question.poles import DATA_DEPENDENT
+from driftnet.reduce.problem import shrink
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
@@ -64,20 +64,6 @@ class Audit:
     vouched: float
     tolerated: int = 0
     excused: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Look:
-    """What is seen of a window: a problem, or the documented rule that moves an output too far to tell, or neither."""
-
-    problem: Problem | None = None
-    rule: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        if self.problem:
-            return Verdict(Word.DIVERGES, kind=Kind.WRONG_VALUES)
-        return Verdict(Word.ABSTAINS if self.rule else Word.AGREES, rule=self.rule)
 
 
 def audit(
@@ -138,7 +124,7 @@ def _misshapen(model: Graph, recorded: Sequence[Values], records: Sequence[Value
         other = next((pair for pair in sorted(shapes) if pair[0] != pair[1]), None)
         if other and DATA_DEPENDENT.isdisjoint(node.op for node in makers):
             message = f"output {name!r} has shape {list(other[1])}, in the float model {list(other[0])}"
-            culprit = (makers[-1].name or name, makers[-1].op) if makers else ("", "")
+            culprit = (label(makers[-1]), makers[-1].op) if makers else ("", "")
             yield Problem("topology", name, np.inf, 0.0, message, culprit)
 
 
@@ -191,24 +177,17 @@ def _optimized(
     if not seen.outputs:
         message = f"onnxruntime runs the artifact only without optimizations: {seen.last.message or seen.last.signal}"
         return [Problem("execution", "", np.inf, 0.0, message)], {}
+    runs, names = list(zip(seen.outputs, recorded.feeds)), graph.outputs
     if all(
-        identical(out[name], record[name])
-        for out, record in zip(seen.outputs, recorded.feeds)
-        for name in graph.outputs
-        if name in out and name in record
+        identical(out[name], record[name]) for out, record in runs for name in names if name in out and name in record
     ):
         return [], {}
 
-    judged = list(
-        survey(
-            artifact,
-            recorded,
-            lambda window: _window(window, engine, runner).verdict,
-            lambda verdict: verdict.word is Word.DIVERGES,
-        )
-    )
-    wrong = [window.nodes for window in judged if window.verdict.word is Word.DIVERGES]
-    problems = [_narrowed(artifact, nodes, recorded, engine, runner) for nodes in wrong]
+    def look(window: Case) -> Verdict:
+        return _as_written(window, engine, runner)
+
+    judged = list(survey(artifact, recorded, look, lambda verdict: verdict.failed))
+    problems = [_told(window, artifact, recorded, look) for window in judged if window.verdict.failed]
     affirmed = {node for window in judged if window.verdict.word is Word.AGREES for node in window.nodes}
     nodes = artifact.proto.graph.node
     excused = {
@@ -218,69 +197,57 @@ def _optimized(
         for node in set(window.nodes) - affirmed
         for name in nodes[node].output
     }
-    return [problem for problem in problems if problem], excused
+    return problems, excused
 
 
-def _narrowed(
-    artifact: Case, nodes: Sequence[int], recorded: Recording, engine: Installed, runner: Runner
-) -> Problem | None:
+def _told(window: Judged, artifact: Case, recorded: Recording, look: Callable[[Case], Verdict]) -> Problem:
     """The problem of a window, told of as few of its nodes as have it."""
-    kept, problem = list(nodes), _window(submodel(artifact, nodes, recorded), engine, runner).problem
-    for node in nodes:
-        fewer = [k for k in kept if k != node]
+
+    def seen(nodes: Sequence[int]) -> Verdict:
         try:
-            found = _window(submodel(artifact, fewer, recorded), engine, runner).problem if fewer else None
+            return look(submodel(artifact, nodes, recorded))
         except UnrecordedError:
-            continue
-        if problem and found and found.mild == problem.mild:
-            kept, problem = fewer, found
-    return problem
+            return Verdict(Word.AGREES)
+
+    verdict = window.verdict
+    kept = shrink(window.nodes, lambda nodes: seen(nodes).kind == verdict.kind, least=1)
+    if len(kept) < len(window.nodes):
+        verdict = seen(kept)
+    nodes = [artifact.proto.graph.node[k] for k in kept]
+    named = [node for node in nodes if full_name(node.op_type, node.domain) not in PLAIN_OPERATORS] or nodes
+    where = ", ".join(node.name or next(filter(None, node.output)) for node in named)
+    mild = verdict.kind == Kind.OFF_BY_ONE_STEP
+    return Problem("execution", where, verdict.error, verdict.bound, verdict.message, mild=mild)
 
 
-def _window(window: Case, engine: Installed, runner: Runner) -> Look:
-    """What is seen of a part of the artifact under all optimizations: nothing when it runs as written, or not at all,
-    because the whole artifact does run."""
+def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
+    """Whether a part of the artifact runs as written under all optimizations. Where it does not run at all, that is
+    agreed to, because the whole artifact does."""
     graph = graphs.in_order(graphs.read(window.proto))
     seen = runner.observe(window, engine, OPTIMIZED)
-    where = ", ".join(_operators(graph))
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not.
     options = effective(engine.target, OPTIMIZED)
     rewritten, rules = documented(graph, {rule.name for rule in engine.target.exceptions if rule.holds(options)})
-    excuse = ""
+    verdict = Verdict(Word.AGREES)
     for feed, outputs in zip(window.feeds, seen.outputs or ()):
-        strict = evaluate(graph, feed).balls
-        wrong = _differences(graph, strict, outputs)
-        if not wrong:
+        strict = evaluate(graph, feed)
+        problems = execution(graph, strict, feed, outputs).problems
+        if not problems:
             continue
-        allowed = evaluate(rewritten, feed).balls if rules else {}
-        if rules and not _differences(rewritten, allowed, outputs):
-            if any(isinstance(ball := allowed.get(name), Ball) and is_ill(ball) for name in wrong):
-                excuse = " and ".join(sorted(rules))
+        allowed = evaluate(rewritten, feed) if rules else strict
+        if rules and not execution(rewritten, allowed, feed, outputs).problems:
+            if any(is_ill(allowed.balls[name]) for name in problems):
+                verdict = Verdict(Word.ABSTAINS, rule=" and ".join(sorted(rules)))
             continue
-        if saturates(Numbers(read_artifact(graph), strict)):
-            return Look(rule=saturation.RULE)
-        lenient = _differences(graph, evaluate(graph, feed, lenient=True).balls, outputs)
-        name, problem = next(((name, lenient[name]) for name in wrong if lenient.get(name)), (next(iter(wrong)), None))
-        if problem is None:
-            worst = wrong[name]
-            return Look(Problem("execution", where, worst.error, worst.bound, worst.message, mild=True))
-        message = f"right without optimizations, wrong with all of them (a fusion or a fused kernel): {problem.message}"
-        return Look(Problem("execution", where, problem.error, problem.bound, message))
-    return Look(rule=excuse)
-
-
-def _differences(graph: Graph, balls: Mapping[str, object], outputs: Mapping[str, np.ndarray]) -> dict[str, Problem]:
-    found = {}
-    for name in graph.outputs:
-        ball = balls.get(name)
-        if isinstance(ball, Ball) and name in outputs and (problem := difference(ball, outputs[name], name)):
-            found[name] = problem
-    return found
-
-
-def _operators(graph: Graph) -> list[str]:
-    names = [node.name or node.outputs[0] for node in graph.nodes if node.op not in PLAIN_OPERATORS]
-    return names or [node.name or node.outputs[0] for node in graph.nodes]
+        if saturates(Numbers(read_artifact(graph), strict.balls)):
+            return Verdict(Word.ABSTAINS, rule=saturation.RULE)
+        worst = min(problems.values(), key=lambda problem: problem.mild)
+        kind, message = Kind.OFF_BY_ONE_STEP, worst.message
+        if not worst.mild:
+            kind = Kind.WRONG_VALUES
+            message = f"right without optimizations, wrong with all of them (a fusion or a fused kernel): {message}"
+        return Verdict(Word.DIVERGES, kind=kind, message=message, error=worst.error, bound=worst.bound)
+    return verdict
 
 
 def _distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
@@ -288,7 +255,6 @@ def _distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
     worst: dict[tuple[str, str], Problem] = {}
     for problem in problems:
         key = (problem.question, problem.where)
-        if key not in worst or problem.error > worst[key].error:
-            worst[key] = problem
+        worst[key] = max(worst.get(key, problem), problem, key=lambda p: p.error)
     order = ("parameter", "topology", "execution")
     return tuple(sorted(worst.values(), key=lambda problem: order.index(problem.question)))

@@ -34,7 +34,7 @@ from driftnet.model.graph import Graph, Node
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
 from driftnet.oracle.artifact.simulated import tier as simulation
-from driftnet.oracle.artifact.simulated import weights as layers
+from driftnet.oracle.artifact.simulated.weights import dequantized, misquantized
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.ball_arithmetic import ball
 from driftnet.oracle.ball_arithmetic.quantized import along
@@ -163,11 +163,11 @@ def _verdicts(question: Question) -> list[Verdict]:
     disputed = [p for p in disputed if p not in random]
     if not disputed:
         return verdicts
-    if found := structure.nonsense(question) or layers.misquantized(question):
+    if found := structure.nonsense(question) or misquantized(question):
         return [found]
-    if (dequantized := layers.dequantized(question)) is not None:
+    if (floating := dequantized(question)) is not None:
         inexact = _to_rounding(question).inexact
-        return [*verdicts, *_float(dataclasses.replace(dequantized, inexact=inexact), disputed).values()]
+        return [*verdicts, *_float(dataclasses.replace(floating, inexact=inexact), disputed).values()]
     return [*verdicts, *_quantized(question, disputed).values()]
 
 

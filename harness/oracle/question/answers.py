@@ -7,7 +7,10 @@ from typing import Any
 
 import numpy as np
 from driftnet.model.arrays import distance, same_kind
+from driftnet.model.graph import Graph
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.oracle.ball_arithmetic.ball import Ball
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.question.question import Place, Question
 
 Decide = Callable[[Question, Sequence[Place]], Mapping[Place, Verdict]]
@@ -23,6 +26,22 @@ def abstains(tier: Tier, place: Place, why: str, operators: Sequence[str]) -> Ve
     return Verdict(
         Word.ABSTAINS, tier, feed=place[0], output=place[1], message=why, abstained=tuple(sorted(set(operators)))
     )
+
+
+def agrees_inside(tier: Tier, place: Place, got: np.ndarray, ball: Ball) -> Verdict:
+    """The verdict on an answer that lies in its ball, with the error where that is greatest."""
+    if not got.size:
+        return agrees(tier, place)
+    error = distance(got, ball.midpoint)
+    worst = np.unravel_index(int(np.argmax(error)), error.shape)
+    return agrees(tier, place, error=float(error[worst]), bound=float(np.broadcast_to(ball.error, error.shape)[worst]))
+
+
+def evaluations(question: Question, graph: Graph, places: Sequence[Place]) -> dict[int, Evaluation]:
+    """What `graph` makes of each feed of `places`."""
+    feeds, observed, inexact = question.case.feeds, question.observed, question.inexact
+    asked = sorted({feed for feed, _ in places})
+    return {feed: evaluate(graph, feeds[feed], observed=observed[feed], inexact=inexact) for feed in asked}
 
 
 def diverges(

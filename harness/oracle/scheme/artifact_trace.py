@@ -1,4 +1,4 @@
-"""Told: the operations and grids of tensors that an artifact which is no ONNX tells, see model.artifact.Artifact.
+"""Artifact trace: the operations and grids of tensors that an artifact which is no ONNX tells.
 
 What is only moved keeps its codes where the grids are the same. Where a grid is told for one end of a move alone, the
 executor may take it for the other end too.
@@ -43,15 +43,21 @@ class Trace:
         """What the model calls the artifact's `tensor`, if it has it."""
         return self.reordered.get(tensor, tensor)
 
-    def start(self, name: str) -> str:
-        """What the artifact calls tensor `name` of the model, as it is or in another order; "" where it has neither."""
-        held = (tensor for tensor, of in self.reordered.items() if of == name)
-        return next((tensor for tensor in (name, *held) if tensor in self.makers), "")
+    def names(self, name: str) -> list[str]:
+        """What the artifact may call tensor `name` of the model: as it is, or in another order."""
+        return [name, *(tensor for tensor, of in self.reordered.items() if of == name)]
 
-    def grid(self, tensor: str) -> Grid:
-        """The grid that an operation in codes has for an operand or result: data that are moved keep theirs."""
+    def start(self, name: str) -> str:
+        """What it calls tensor `name`; "" where it does not have it."""
+        return next((tensor for tensor in self.names(name) if tensor in self.makers), "")
+
+    def grid(self, tensor: str, sure: bool = True) -> Grid:
+        """The grid that an operation in codes has for an operand or result: data that are moved keep theirs.
+
+        sure   whether it surely runs in codes
+        """
         found = {self.grids.get(name) for name in ([tensor] if tensor in self.grids else self._origins(tensor))}
-        return (found.pop() if len(found) == 1 else None) or NOT_TOLD
+        return replace((found.pop() if len(found) == 1 else None) or NOT_TOLD, sure=sure)
 
     def moved_on(self, tensor: str) -> Grid | None:
         """The grid that moving data into `tensor` puts them on: between tensors of one grid, codes are moved.
@@ -86,7 +92,7 @@ class Trace:
 
         Its own is the first.
         """
-        held = (name, *(tensor for tensor, of in self.reordered.items() if of == name))
+        held = self.names(name)
         return [*(self.grids[x] for x in held if x in self.grids), *(g for x in held for g in self._moved_into(x))]
 
     def _moved_into(self, tensor: str) -> Iterator[Grid]:
@@ -103,7 +109,7 @@ class Trace:
             yield from moved or [name]
 
 
-def read(artifact: Artifact) -> Trace:
+def read_trace(artifact: Artifact) -> Trace:
     """The Trace of an artifact that tells its operations; one that reads what only a later one gives is left out."""
     grids = {name: Grid(t.scale, t.zero_point, t.low, t.high) for name, t in artifact.tensors.items()}
     makers: dict[str, Operation] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
-from driftnet.oracle.scheme.artifact_trace import read
+from driftnet.oracle.scheme.artifact_trace import read_trace
 from driftnet.oracle.tolerances.table import LARGEST_VANISHED, NARROWEST_RANGE, WIDEST_RANGE
 from driftnet.targets.interface import Scheme
 
@@ -49,7 +49,7 @@ def told(question: Question, formula: Mapping[str, Step]) -> dict[str, tuple[Ste
 
     The first of a tensor is its own, where it has one; others are those of what its data are moved into.
     """
-    trace = read(question.artifact)
+    trace = read_trace(question.artifact)
     found = {}
     for name, step in formula.items():
         chosen = [

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.verdict import Tier, Verdict
 from driftnet.oracle.ball_arithmetic.ball import outside
 from driftnet.oracle.ball_arithmetic.conditioning import culprit, is_ill_at
-from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
 from driftnet.oracle.ball_arithmetic.random import is_random
-from driftnet.oracle.question.answers import abstains, agrees, diverges
+from driftnet.oracle.question.answers import abstains, agrees, agrees_inside, diverges, evaluations
 from driftnet.oracle.question.question import Place, Question
 
 RANDOM = "random-by-definition"
@@ -28,13 +27,8 @@ RANDOM = "random-by-definition"
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Each feed is evaluated once."""
-    evaluations = {
-        feed: evaluate(
-            question.graph, question.case.feeds[feed], observed=question.observed[feed], inexact=question.inexact
-        )
-        for feed in {feed for feed, _ in places}
-    }
-    return {place: _judge(question, place, evaluations[place[0]]) for place in places}
+    evaluated = evaluations(question, question.graph, places)
+    return {place: _judge(question, place, evaluated[place[0]]) for place in places}
 
 
 def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
@@ -57,12 +51,7 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
         vague = vague or "some of it may be anything"
     if vague:
         return abstains(Tier.RUNNING_ERROR, place, vague, [culprit(question.graph, evaluation, name)])
-    if not got.size:
-        return agrees(Tier.RUNNING_ERROR, place)
-    error = distance(got, ball.midpoint)
-    worst = np.unravel_index(int(np.argmax(error)), error.shape)
-    bound = np.broadcast_to(ball.error, error.shape)
-    return agrees(Tier.RUNNING_ERROR, place, error=float(error[worst]), bound=float(bound[worst]))
+    return agrees_inside(Tier.RUNNING_ERROR, place, got, ball)
 
 
 def depends_on_chance(question: Question, place: Place) -> bool:

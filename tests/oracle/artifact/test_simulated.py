@@ -8,11 +8,11 @@ from driftnet.model.artifact import Artifact, Layer
 from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.simulated import tier as simulation
-from driftnet.oracle.artifact.simulated import trace
-from driftnet.oracle.artifact.simulated import weights as layers
+from driftnet.oracle.artifact.simulated.trace import regions_of
+from driftnet.oracle.artifact.simulated.weights import Weights, layers_of, problem
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import Question
-from driftnet.oracle.scheme import artifact_trace as told
+from driftnet.oracle.scheme.artifact_trace import read_trace
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Scheme
 from driftnet.targets.recipe import canonical, effective
@@ -20,6 +20,7 @@ from msgspec import structs
 from onnx import TensorProto, helper
 
 from tests.support import models, oracle
+from tests.support.rules import assert_each
 
 FLOAT = TensorProto.FLOAT
 SCHEME = Scheme((-127, 127), (-127, 127), symmetric_activations=True, per_channel=True, clips=True)
@@ -201,7 +202,7 @@ def test_operations_in_a_circle_end():
     said = artifact([operation("a", "b", "a", "moves"), operation("b", "a", "b", "moves")], {"y": 1.0})
     said["operations"].append(operation("y", "a", "y", "moves"))
     graph = Question(SOFTSIGN, (), (), None).graph
-    regions = trace.regions(graph, told.read(oracle.told(said)), [{"y": X}])
+    regions = regions_of(graph, read_trace(oracle.told(said)), [{"y": X}])
     assert not regions["y"].known, "nobody knows where its data are from"
 
 
@@ -306,7 +307,7 @@ def test_a_channel_of_zeros_may_have_any_scale(runner):
     scales, weights = layer.scales.copy(), layer.weights.copy()
     scales[2], weights[2] = np.nan, np.nan
     question = Question(case, (), (), None, artifact=Artifact(layers=(Layer("y", "y", weights, scales),)))
-    (read,) = layers.read(question)
+    (read,) = layers_of(question)
     assert not read.weights[2].any(), "code 0 is 0 in steps of NaN too"
     assert np.isfinite(read.scales).all(), f"scales are {read.scales}, should be finite"
 
@@ -449,14 +450,33 @@ def test_what_depends_on_an_unknown_result_that_was_handed_out_has_to_follow_fro
     assert judged(on_grid(np.exp(h), 0.03) + 0.06) == (Word.ABSTAINS, Word.DIVERGES)
 
 
+def test_wrong_weights_are_seen_whatever_activation_stands_beside_them(runner):
+    w = np.random.default_rng(7).normal(size=(8, 5)).astype(np.float32)
+    scales = (np.abs(w.T).max(axis=1, keepdims=True) / 127).astype(np.float32)
+    operations = [operation("y", "x", "y", "codes", computes="layer", layer="y")]
+
+    def rule(activation):
+        nodes = [helper.make_node(activation, ["x"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])]
+        case = models.case(nodes, {"x": X}, {"w": w}, outputs=[("y", FLOAT, (3, 5))])
+        for factor, stage in ((1, ""), (1.1, "quantize")):
+            held = (np.rint(w.T / scales) * scales * factor).astype(np.float32)
+            layers = [{"name": "y", "result": "y", "weights": held, "scales": scales}]
+            said = artifact(operations, {"x": 4 / 127, "y": 0.1}) | {"layers": layers}
+            y = runner.reference.run(case).outputs[0]["y"]
+            found = ask(runner, case, said, y)
+            assert (found.stage == "quantize") == bool(stage), f"weights times {factor}: {found}"
+
+    assert_each(("Relu", "Tanh", "Softsign"), rule)
+
+
 def test_a_weight_is_clipped_only_where_it_is_larger():
     right = np.array([[1.0, -0.96], [0.5, 0.5]])
     node = Node("MatMul", ("x", "w"), ("y",), {})
     for given, wrong in (([[0.97, -0.96], [0.5, 0.5]], False), ([[0.96, -1.0], [0.5, 0.5]], True)):
         scales = np.abs(given).max(axis=1, keepdims=True) / 127
         layer = Layer("y", "y", np.array(given, np.float32), scales.astype(np.float32))
-        weights = layers.Weights(node, right, np.ones((2, 1)))
-        found = layers.problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
+        weights = Weights(node, right, np.ones((2, 1)))
+        found = problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
         assert (found is not None) is wrong, f"{given} for {right.tolist()}"
 
 

@@ -14,11 +14,11 @@ from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.artifact.verified.calibration import Calibration
 from driftnet.oracle.artifact.verified.execution import execution
-from driftnet.oracle.artifact.verified.folding import fold
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
+from driftnet.oracle.scheme.folding import fold
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper, numpy_helper
 
@@ -252,12 +252,15 @@ def test_the_step_of_zeros_excuses_nothing():
         assert problems(nodes, floating, **held) == expected, f"scale {scale}"
 
 
+@pytest.mark.parametrize("op", ["Add", "Greater", "Mod"])
 @pytest.mark.parametrize(("shape", "expected"), [([1, 3], []), ([3, 1], [("parameter", "c")])])
-def test_an_operand_broadcast_along_another_axis_is_wrong(shape, expected):
-    nodes = [("Gemm", ["x", "w", "b"], ["h"], {}), ("Expand", ["h", "s"], ["e"], {}), ("Add", ["e", "c"], ["y"], {})]
-    given = {"w": W[:, :1].repeat(3, 1), "b": B, "s": np.int64([1, 2, 3])}
-    right = model([*nodes[:1], ("Expand", ["h", "s"], ["e"], {}), nodes[2]], **given, c=np.float32([1, 2, 3]))
-    assert problems(nodes, right, **given, c=np.float32([1, 2, 3]).reshape(shape)) == expected
+def test_an_operand_broadcast_along_another_axis_is_wrong(op, shape, expected):
+    given = {"fmod": 1} if op == "Mod" else {}
+    nodes = [("Expand", ["h", "s"], ["e"], {}), (op, ["e", "c"], ["m"], given)]
+    nodes = [("Gemm", ["x", "w", "b"], ["h"], {}), *nodes, ("Cast", ["m"], ["y"], {"to": TensorProto.FLOAT})]
+    constants = {"w": W[:, :1].repeat(3, 1), "b": B, "s": np.int64([1, 2, 3])}
+    right = model(nodes, **constants, c=np.float32([1, 2, 3]))
+    assert problems(nodes, right, **constants, c=np.float32([1, 2, 3]).reshape(shape)) == expected
 
 
 def test_the_weights_of_a_dynamic_lstm_are_judged_the_other_way_round():

@@ -8,7 +8,7 @@ import pytest
 from driftnet.model import graph
 from driftnet.model.artifact import Artifact, Layer
 from driftnet.model.verdict import Word
-from driftnet.oracle.artifact.simulated import weights as layers
+from driftnet.oracle.artifact.simulated.weights import misquantized, weights_of
 from driftnet.oracle.judge import judge
 from driftnet.oracle.question.question import Question
 from driftnet.targets.environments import resolve
@@ -169,10 +169,10 @@ def test_the_scales_of_tensors_are_read_too(runner):
 @pytest.mark.parametrize("scale", [np.inf, np.nan, 0.02])
 def test_weights_that_are_no_numbers_are_wrong_whatever_their_scale(runner, scale):
     model = CASES["matrix product"]
-    (weights,) = layers.weights_of(graph.read(model.proto))
+    (weights,) = weights_of(graph.read(model.proto))
     scales = np.full((5, 1), 0.02, np.float32)
     held = (np.rint(weights.matrix / 0.02) * 0.02).astype(np.float32)
     held[1], scales[1] = np.nan, scale
     told = Artifact(layers=(Layer("y", "y", held, scales),))
     question = Question(model, (), (), runner.reference, Scheme((-127, 127)), artifact=told)
-    assert layers.misquantized(question), "weights that are no numbers went unseen"
+    assert misquantized(question), "weights that are no numbers went unseen"

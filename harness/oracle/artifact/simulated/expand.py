@@ -11,16 +11,17 @@ with f as the model computes it. Where g is f by other means, y is g~; where g i
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from driftnet.model.artifact import Operation
 from driftnet.model.graph import Graph, Node
-from driftnet.oracle.artifact.simulated.trace import LAYER, Grids, Region, inside
-from driftnet.oracle.scheme.artifact_trace import Trace
+from driftnet.model.operators import WEIGHTED, Trait, having
+from driftnet.oracle.artifact.simulated.trace import LAYER, Grids, Region
+from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 
+SLIDING = having(Trait.SLIDES)
 ROUNDED = "artifact.Rounded"
 """The operator that puts a tensor, known to `slack` only, on the attribute `grids`, up to `steps` codes off."""
 
@@ -47,7 +48,7 @@ def expand(
     names   tensor of the model -> what it is called where the nodes will stand
     None where the artifact does not tell what one of its operations computes.
     """
-    products = [model.nodes[k] for k in inside(model, region) if model.nodes[k].op in ("Gemm", "MatMul")]
+    products = [node for k in region.within if (node := model.nodes[k]).op in WEIGHTED - SLIDING]
     builder = _Builder(region, trace, names, products)
     try:
         rounded, plain = builder.value(region.start, True), builder.value(region.start, False)
@@ -61,10 +62,12 @@ def expand(
         Node("Reshape", (flat, shape), (effect,), {}),
         Node("Add", (computed, effect), (result,), {}),
     )
-    last = _last(trace, region.start)
+    last = trace.makers[region.start]
+    while last.runs == "moves":
+        last = trace.makers[last.inputs[0]]
     if last.name not in region.coded:
         return Expansion(nodes, builder.constants, (None,), 0)
-    grid = dataclasses.replace(trace.grid(last.outputs[0]), sure=region.coded[last.name])
+    grid = trace.grid(last.outputs[0], region.coded[last.name])
     return Expansion(nodes, builder.constants, (grid,), last.steps)
 
 
@@ -73,14 +76,6 @@ def rounding(x: str, y: str, grids: Grids, steps: float = 0, slack: float = 0.0)
     if not any(grids):
         return Node("Identity", (x,), (y,), {})
     return Node(ROUNDED, (x,), (y,), {"grids": grids, "steps": steps, "slack": slack})
-
-
-def _last(trace: Trace, tensor: str) -> Operation:
-    """The operation whose result is moved into `tensor`."""
-    op = trace.makers[tensor]
-    while op.runs == "moves":
-        op = trace.makers[op.inputs[0]]
-    return op
 
 
 @dataclass
@@ -131,14 +126,7 @@ class _Builder:
         operands = [self._read(op, tensor, rounded, result) for tensor in op.inputs]
         coded = rounded and op.name in self.region.coded
         y = f"{result}~exact" if coded else result
-        if op.computes == "Clip":
-            ends = [f"{y}~{end}" for end in ("min", "max")]
-            self.constants |= {
-                name: np.asarray(op.attributes[key], np.float32) for name, key in zip(ends, ("min", "max"))
-            }
-            self.nodes.append(Node("Max", (*operands, ends[0]), (f"{y}~low",), {}))
-            self.nodes.append(Node("Min", (f"{y}~low", ends[1]), (y,), {}))
-        elif op.computes and op.computes != LAYER:
+        if op.computes and op.computes != LAYER:
             first = f"{y}~before" if op.then else y
             self.nodes.append(Node(op.computes, tuple(operands), (first,), op.attributes))
             self.nodes += [Node(op.then, (first,), (y,), {})] if op.then else []
@@ -149,17 +137,18 @@ class _Builder:
         else:
             raise _Unforeseen
         if coded:
-            grid = dataclasses.replace(self.trace.grid(op.outputs[0]), sure=self.region.coded[op.name])
-            self.nodes.append(rounding(y, result, (grid,), op.steps))
+            self.nodes.append(rounding(y, result, (self._grid(op, op.outputs[0]),), op.steps))
+
+    def _grid(self, op: Operation, tensor: str) -> Grid:
+        return self.trace.grid(tensor, self.region.coded[op.name])
 
     def _read(self, op: Operation, tensor: str, rounded: bool, result: str) -> str:
         """What the operand `tensor` of an operation is called, on the grid that it is read on."""
         x = self.value(tensor, rounded)
         if not rounded or op.name not in self.region.coded:
             return x
-        grid = dataclasses.replace(self.trace.grid(tensor), sure=self.region.coded[op.name])
         read = f"{x}~read~{result}"
         if read not in self.made:
             self.made.add(read)
-            self.nodes.append(rounding(x, read, (grid,)))
+            self.nodes.append(rounding(x, read, (self._grid(op, tensor),)))
         return read

@@ -16,15 +16,14 @@ from collections.abc import Mapping
 
 import numpy as np
 from driftnet.model.artifact import Histogram
-from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.model.verdict import Verdict
 from driftnet.oracle.artifact.simulated.trace import Region
+from driftnet.oracle.artifact.simulated.weights import misquantized_tensor
 from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 from driftnet.oracle.tolerances.table import LARGEST_VANISHED, SCALE_ERROR
-
-TIER = Tier.ARTIFACT
 
 
 def problem(question: Question, trace: Trace, regions: Mapping[str, Region], histogram: Histogram) -> Verdict | None:
@@ -37,25 +36,14 @@ def problem(question: Question, trace: Trace, regions: Mapping[str, Region], his
         if grid is None or grid.scale <= 0 or grid.scale in pieces or interval[0] < LARGEST_VANISHED:
             continue
         if not any(_may_be(grid, other, histogram) for other in (interval, *seen.values())):
-            return _accused(question, name, grid, interval[1], histogram)
+            right = (histogram.bins - 0.5) / histogram.bins * interval[1] / grid.high
+            message = (
+                f"the scale of tensor {name!r} is {grid.scale:.7g}, should be {right:.7g}, or what a cut at one of "
+                f"{histogram.bins} bins makes of it: calibration saw numbers up to {interval[1]:.7g}"
+            )
+            maker = question.graph.producers.get(name)
+            return misquantized_tensor(name, maker, message, abs(grid.scale - right), SCALE_ERROR * right)
     return None
-
-
-def _accused(question: Question, name: str, grid: Grid, largest: float, histogram: Histogram) -> Verdict:
-    right = (histogram.bins - 0.5) / histogram.bins * largest / grid.high
-    node = question.graph.producers.get(name)
-    return Verdict(
-        Word.DIVERGES,
-        TIER,
-        stage="quantize",
-        kind=Kind.WRONG_VALUES,
-        message=f"the scale of tensor {name!r} is {grid.scale:.7g}, should be {right:.7g}, or what a cut at one of "
-        f"{histogram.bins} bins makes of it: calibration saw numbers up to {largest:.7g}",
-        output=name,
-        error=abs(grid.scale - right),
-        bound=SCALE_ERROR * right,
-        culprits=((name, node.op),) if node else (),
-    )
 
 
 def largest(question: Question) -> dict[str, tuple[float, float]]:
@@ -81,8 +69,5 @@ def _may_be(grid: Grid, interval: tuple[float, float], histogram: Histogram) -> 
     if interval[0] < LARGEST_VANISHED:
         return False
     bins = grid.scale * grid.high * histogram.bins
-    low, high = (
-        bins / (interval[1] * (1 + SCALE_ERROR)) - 0.5,
-        bins / (interval[0] * (1 - SCALE_ERROR)) - 0.5,
-    )
+    low, high = bins / (interval[1] * (1 + SCALE_ERROR)) - 0.5, bins / (interval[0] * (1 - SCALE_ERROR)) - 0.5
     return bool(max(np.ceil(low), histogram.least) <= min(high, histogram.bins - 1))

@@ -7,7 +7,7 @@ tensor that an operation reads or gives in codes on the grid that the artifact t
 
 Where x is clear of a tie between two codes y is a point, at a tie it is both, so what is behind is known to rounding
 and nothing drowns in quantization noise. Which operations run in codes, and which of them do not take the nearest code,
-the target declares; which of them compute a tensor of the model, `tracing` finds out. Of a tensor of which that is not
+the target declares; which of them compute a tensor of the model, `trace` finds out. Of a tensor of which that is not
 known nothing is said, nor of what depends on it, unless it was handed out: then the rest has to follow from what it was
 seen to be. Nor is anything said where a ball is too wide.
 """
@@ -22,13 +22,12 @@ import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.artifact import Layer
 from driftnet.model.graph import Graph, Node
+from driftnet.model.operators import Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict
-from driftnet.oracle.artifact.simulated import histogram_scales
-from driftnet.oracle.artifact.simulated import trace as tracing
-from driftnet.oracle.artifact.simulated import weights as layers
+from driftnet.oracle.artifact.simulated import histogram_scales, weights
 from driftnet.oracle.artifact.simulated.expand import ROUNDED, expand, rounding
-from driftnet.oracle.artifact.simulated.trace import Grids, Region
-from driftnet.oracle.artifact.simulated.weights import Weights
+from driftnet.oracle.artifact.simulated.trace import MOVING, Grids, Region, regions_of
+from driftnet.oracle.artifact.simulated.weights import Weights, distance_of, in_place, weights_of
 from driftnet.oracle.ball_arithmetic.ball import (
     Ball,
     between,
@@ -40,22 +39,21 @@ from driftnet.oracle.ball_arithmetic.ball import (
     widened,
 )
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
-from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
+from driftnet.oracle.ball_arithmetic.operands import joined
 from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
-from driftnet.oracle.fixed_point import rules
-from driftnet.oracle.question.answers import abstains, agrees, diverges
+from driftnet.oracle.question.answers import abstains, agrees_inside, diverges, evaluations
 from driftnet.oracle.question.question import Place, Question
-from driftnet.oracle.scheme import artifact_trace as told
-from driftnet.oracle.scheme.artifact_trace import Grid, Trace
+from driftnet.oracle.scheme.artifact_trace import Grid, Trace, read_trace
 from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, ONE_STEP
 
 TIER = Tier.ARTIFACT
 UNKNOWN = "artifact.Unknown."
 """before the name of an operator: what becomes of its result is not known"""
-SHOWN = "artifact.Shown"
+OBSERVED = "artifact.Observed"
 """The operator that gives the attribute `tensor` as the artifact handed it out."""
 
-ACTIVATIONS = frozenset({"BatchNormalization", "Clip", "LeakyRelu", "PRelu", "Relu"})
+ACTIVATIONS = having(Trait.ACTIVATION) | {"BatchNormalization"}
 FLOAT = np.dtype(np.float32)
 
 
@@ -79,13 +77,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         return {place: abstains(TIER, place, "the artifact tells no operations", ()) for place in places}
     if simulation.misquantized:
         return dict.fromkeys(places, simulation.misquantized)
-    evaluations = {
-        feed: evaluate(
-            simulation.graph, question.case.feeds[feed], observed=question.observed[feed], inexact=question.inexact
-        )
-        for feed in {feed for feed, _ in places}
-    }
-    return {place: _judge(question, place, evaluations[place[0]], simulation) for place in places}
+    evaluated = evaluations(question, simulation.graph, places)
+    return {place: _judge(question, place, evaluated[place[0]], simulation) for place in places}
 
 
 def simulated(question: Question) -> Simulation | None:
@@ -94,14 +87,14 @@ def simulated(question: Question) -> Simulation | None:
     if scheme is None or scheme.activation_codes is None or artifact.operations is None:
         return None
     model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
-    trace = told.read(artifact)
-    regions = tracing.regions(model, trace, runs)
+    trace = read_trace(artifact)
+    regions = regions_of(model, trace, runs)
     steps = {name: trace.grids[r.start].scale for name, r in regions.items() if r.start in trace.grids}
-    kept = _held(model, regions, layers.read(question))
-    problems = {layer.name: layers.problem(layer, weights, scheme) for layer, weights, _ in kept if weights}
-    doubtful = {name for layer, weights, name in kept if weights is None or problems[layer.name]}
+    kept = _held(model, regions, weights.layers_of(question))
+    problems = {layer.name: weights.problem(layer, own, scheme) for layer, own, _ in kept if own}
+    doubtful = {name for layer, own, name in kept if own is None or problems[layer.name]}
     doubtful |= {name for name, region in regions.items() if _passes_over(model, region, regions)}
-    sure = [layer.name for layer, weights, name in kept if weights and _is_alone(weights.node, model, regions[name])]
+    sure = [layer.name for layer, own, name in kept if own and _is_alone(own.node, model, regions[name])]
     regions |= {name: dataclasses.replace(regions[name], known=False, told=False) for name in doubtful}
     slack = {name: _of_bias(layer, regions[name]) for layer, _, name in kept}
     graph = _rewritten(_with_weights(model, kept), regions, trace, slack)
@@ -119,20 +112,17 @@ def _judge(question: Question, place: Place, evaluation: Evaluation, simulation:
     got, ball = question.pair(place)[0], evaluation.balls[name]
     if ball.shape != got.shape:
         return abstains(TIER, place, "rounding changes the shape", [simulation.graph.producers[name].op])
-    wrong, error = outside(ball, got), distance(got, ball.midpoint)
+    wrong = outside(ball, got)
     if wrong.any():
         verdict = diverges(TIER, question, place, wrong, ball.error, midpoint=ball.midpoint)
         step = simulation.steps.get(name, 0.0) if is_float(ball.dtype) else 0.0
-        if verdict.kind is Kind.WRONG_VALUES and error[wrong].max() <= ONE_STEP * step:
+        if verdict.kind is Kind.WRONG_VALUES and distance(got, ball.midpoint)[wrong].max() <= ONE_STEP * step:
             return dataclasses.replace(verdict, kind=Kind.OFF_BY_ONE_STEP)
         return verdict
     if is_ill(ball):
         operators = {node.op for node in question.graph.ancestors(name)}
-        return abstains(TIER, place, "roundings to another code move it too far", sorted(operators))
-    if not got.size:
-        return agrees(TIER, place)
-    worst = np.unravel_index(int(np.argmax(error)), error.shape)
-    return agrees(TIER, place, error=float(error[worst]), bound=float(np.broadcast_to(ball.error, error.shape)[worst]))
+        return abstains(TIER, place, "ill-conditioned: roundings to another code move it too far", sorted(operators))
+    return agrees_inside(TIER, place, got, ball)
 
 
 @rule(ROUNDED)
@@ -142,20 +132,16 @@ def rounded(node: Node, operands: Operands, context: Context) -> Results:
     if not is_float(x.dtype):
         return [x]
     if slack := node.attributes["slack"]:
-        x = Ball(x.numbers, np.broadcast_to(x.error + slack, x.shape), x.dtype)
+        x = widened(x.numbers, x.error + slack, x.dtype)
     if len(grids) == 1:
         return [_on_grid(x, grids[0], steps)]
-    midpoints, errors = (np.split(part, len(grids), axis=1) for part in (x.numbers, np.broadcast_to(x.error, x.shape)))
+    midpoints, errors = (np.split(np.broadcast_to(part, x.shape), len(grids), 1) for part in (x.numbers, x.error))
     pieces = [_on_grid(Ball(m, e, x.dtype), grid, steps) for m, e, grid in zip(midpoints, errors, grids)]
-    midpoint, error = (
-        np.concatenate([np.broadcast_to(part, p.shape) for p, part in zip(pieces, parts)], axis=1)
-        for parts in ([p.numbers for p in pieces], [p.error for p in pieces])
-    )
-    return [Ball(midpoint, error, x.dtype)]
+    return [joined(pieces, lambda pieces: np.concatenate(pieces, axis=1))]
 
 
-@rule(SHOWN)
-def shown(node: Node, operands: Operands, context: Context) -> Results:
+@rule(OBSERVED)
+def observed(node: Node, operands: Operands, context: Context) -> Results:
     """The tensor, to the rounding of the type that it was handed out in."""
     x = context.observed[node.attributes["tensor"]]
     lost = np.abs(x) * format_of(x.dtype).unit if x.dtype == np.float16 else np.zeros(())
@@ -179,13 +165,13 @@ Held = tuple[Layer, Weights | None, str]
 
 
 def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -> list[Held]:
-    candidates, kept = list(layers.weights_of(model)), []
+    candidates, kept = list(weights_of(model)), []
     for name, region in regions.items():
         names = {op.layer for op in region.operations}
-        within = [model.nodes[k] for k in tracing.inside(model, region)]
+        within = [model.nodes[k] for k in region.within]
         for layer in (layer for layer in found if layer.name in names):
             fitting = [w for w in candidates if w.node in within and w.matrix.shape == layer.weights.shape]
-            best = min(fitting, key=lambda w: layers.distance(layer, w).max(initial=0.0), default=None)
+            best = min(fitting, key=lambda w: distance_of(layer, w).max(initial=0.0), default=None)
             finite = all(np.isfinite(w.factors).all() for w in fitting)  # else they may have become anything
             kept.append((layer, best if finite else None, name))
     return kept
@@ -193,8 +179,8 @@ def _held(model: Graph, regions: Mapping[str, Region], found: Sequence[Layer]) -
 
 def _is_alone(node: Node, model: Graph, region: Region) -> bool:
     """Whether nothing in the region of `node` changes its weights but a BatchNormalization."""
-    others = {model.nodes[k].op for k in tracing.inside(model, region)} - {node.op}
-    return all(op in ACTIVATIONS or rules.moves(op) for op in others)
+    others = {model.nodes[k].op for k in region.within} - {node.op}
+    return all(op in ACTIVATIONS or op in MOVING for op in others)
 
 
 def _with_weights(model: Graph, kept: Sequence[Held]) -> Graph:
@@ -202,16 +188,16 @@ def _with_weights(model: Graph, kept: Sequence[Held]) -> Graph:
     nodes, constants = list(model.nodes), dict(model.constants)
     for layer, best, name in kept:
         if best is not None:
-            weights = np.where(best.factors == 0, best.matrix, layer.weights / np.where(best.factors, best.factors, 1))
+            plain = np.where(best.factors == 0, best.matrix, layer.weights / np.where(best.factors, best.factors, 1))
             replaced, at = f"{best.node.inputs[1]}~{name}", model.nodes.index(best.node)
-            constants[replaced] = layers.in_place(best.node, weights, model.constants[best.node.inputs[1]].shape)
+            constants[replaced] = in_place(best.node, plain, model.constants[best.node.inputs[1]].shape)
             nodes[at] = dataclasses.replace(best.node, inputs=(best.node.inputs[0], replaced, *best.node.inputs[2:]))
     return dataclasses.replace(model, nodes=tuple(nodes), constants=constants)
 
 
 def _passes_over(model: Graph, region: Region, regions: Mapping[str, Region]) -> bool:
     """Whether a tensor on a grid of its own lies inside: the artifact computes it, but the result without it."""
-    within = {name for k in tracing.inside(model, region) for name in model.nodes[k].outputs} - {region.result}
+    within = {name for k in region.within for name in model.nodes[k].outputs} - {region.result}
     return any(any(regions[name].grids) and regions[name].grids != region.grids for name in within & regions.keys())
 
 
@@ -246,9 +232,9 @@ def _rewritten(model: Graph, regions: Mapping[str, Region], trace: Trace, slack:
                 expansion = expand(model, region, trace, inside, made, f"{name}~expanded") if region.told else None
                 if expansion is None:
                     nodes.append(Node(UNKNOWN + node.op, (), tuple({inner, name}), {}))
-                    if region.is_shown and name in model.outputs:
-                        inside[name] = f"{name}~shown"
-                        nodes.append(Node(SHOWN, (), (inside[name],), {"tensor": name}))
+                    if region.is_observable and name in model.outputs:
+                        inside[name] = f"{name}~observed"
+                        nodes.append(Node(OBSERVED, (), (inside[name],), {"tensor": name}))
                     continue
                 nodes += [*expansion.nodes, rounding(f"{name}~expanded", inner, expansion.grids, expansion.steps)]
                 constants |= expansion.constants
@@ -265,7 +251,7 @@ def _reads(model: Graph, regions: Mapping[str, Region]) -> tuple[dict[tuple[int,
     unknown = {region.result for region in regions.values() if not region.known}
     for region in regions.values():
         if region.result not in unknown:
-            for k in tracing.inside(model, region):
+            for k in region.within:
                 for name in region.sources.keys() & set(model.nodes[k].inputs):
                     if reads.setdefault((k, name), region.sources[name]) != region.sources[name]:
                         unknown.add(region.result)

@@ -1,4 +1,4 @@
-"""Tracing: which operation of an artifact computes which tensor of the float model, and on which grids.
+"""Trace: which operation of an artifact computes which tensor of the float model, and on which grids.
 
 An artifact that is no ONNX may still tell its operations, by the names of their tensors (see
 driftnet.model.artifact.Artifact). From a tensor of the model one goes back through them until other tensors of the
@@ -16,13 +16,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from driftnet.model.artifact import Operation
 from driftnet.model.graph import Graph, Values
-from driftnet.oracle.fixed_point import rules
+from driftnet.model.operators import Trait, having
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace
 
 UNLESS_BROADCAST, EITHER = "codes unless broadcast", "codes or floats"
 LAYER = "layer"
 """what an operation computes that multiplies its operand by its weights"""
-
+MOVING = having(Trait.MOVES)
 
 Grids = tuple[Grid | None, ...]
 """One for all of a tensor, or one for each of as many equal pieces along axis 1. None: as it is."""
@@ -32,6 +32,7 @@ Grids = tuple[Grid | None, ...]
 class Region:
     """What computes tensor `result` of the model.
 
+    within       the numbers of the model's nodes between what it is computed from and the result, in order
     start        the artifact's name of the result; "" where it has none that could be relied upon
     operations   those that do more than move data
     coded        the operations that run in codes -> whether they surely do
@@ -43,6 +44,7 @@ class Region:
     """
 
     result: str
+    within: tuple[int, ...]
     start: str = ""
     operations: tuple[Operation, ...] = ()
     coded: Mapping[str, bool] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Region:
     told: bool = False
 
     @property
-    def is_shown(self) -> bool:
+    def is_observable(self) -> bool:
         """Whether the result is handed out as those that read it find it."""
         return self.start == self.result and all(grid is None or grid.sure for grid in self.handed_out)
 
@@ -72,53 +74,6 @@ class _Read:
     moved: frozenset[Grid]
 
 
-def regions(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Region]:
-    """The region of each tensor that `model` computes and the artifact names. runs: the tensors of the model."""
-    found = {}
-    computed = {name for node in model.nodes for name in node.outputs}
-    for node in model.nodes:
-        for name in node.outputs:
-            if name and (start := trace.start(name)):
-                behind = set(_behind(model, name))
-                region = _region(model, trace, name, _walk(trace, start, behind), runs)
-                renamed = _is_renamed(model, region, computed - behind - {name}, runs[0])
-                found[name] = Region(name) if renamed else region
-            elif name in model.outputs:
-                found[name] = Region(name)
-    return found
-
-
-def _is_renamed(model: Graph, region: Region, strangers: Collection[str], run: Values) -> bool:
-    """Whether the artifact's tensor is not the model's: converters that change the order of nodes move names.
-
-    strangers   results that do not come before this one
-    """
-    nodes = [model.nodes[k] for k in inside(model, region)]
-    computing = [node for node in nodes if run.get(node.outputs[0], _NOTHING).dtype.kind == "f"]
-    moves = all(rules.moves(node.op) for node in computing)
-    return any(op.name in strangers or (moves and op.values is None) for op in region.operations)
-
-
-_NOTHING = np.zeros(0)
-
-
-def inside(model: Graph, region: Region) -> list[int]:
-    """The numbers of the nodes between the tensors that a region reads and its result, in order."""
-    needed, found = {region.result}, []
-    for k in range(len(model.nodes) - 1, -1, -1):
-        node = model.nodes[k]
-        if needed.intersection(node.outputs):
-            found.append(k)
-            needed.update(name for name in node.inputs if name not in region.sources)
-    return found[::-1]
-
-
-def _behind(model: Graph, name: str) -> Iterator[str]:
-    """The tensors that tensor `name` depends on."""
-    for node in model.ancestors(name):
-        yield from (x for x in (*node.inputs, *(node.outputs if name not in node.outputs else ())) if x)
-
-
 @dataclass(frozen=True)
 class _Walk:
     """The way back from `start`.
@@ -133,33 +88,77 @@ class _Walk:
     links: Sequence[tuple[str, str, frozenset[Grid]]]
 
 
-def _region(model: Graph, trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> Region:
-    """What `walk`, the way back from tensor `result`, says of it."""
-    operations = tuple(walk.operations.values())
-    coded = _coded(trace, result, walk, runs)
+def regions_of(model: Graph, trace: Trace, runs: Sequence[Values]) -> dict[str, Region]:
+    """The region of each tensor that `model` computes and the artifact names. runs: the tensors of the model."""
+    found = {}
+    for name in (name for node in model.nodes for name in node.outputs if name):
+        start = trace.start(name)
+        if start or name in model.outputs:
+            region = _region(model, trace, name, runs) if start else None
+            found[name] = region or Region(name, _within(model, name, ()))
+    return found
+
+
+def _within(model: Graph, result: str, sources: Collection[str]) -> tuple[int, ...]:
+    needed, found = {result}, []
+    for k in range(len(model.nodes) - 1, -1, -1):
+        node = model.nodes[k]
+        if needed.intersection(node.outputs):
+            found.append(k)
+            needed.update(name for name in node.inputs if name not in sources)
+    return tuple(found[::-1])
+
+
+def _behind(model: Graph, name: str) -> Iterator[str]:
+    """The tensors that tensor `name` depends on."""
+    for node in model.ancestors(name):
+        yield from (x for x in (*node.inputs, *(node.outputs if name not in node.outputs else ())) if x)
+
+
+def _region(model: Graph, trace: Trace, result: str, runs: Sequence[Values]) -> Region | None:
+    """What the way back from tensor `result` says of it; None where the artifact's is another tensor of that name."""
+    behind = set(_behind(model, result))
+    walk = _walk(trace, trace.start(result), behind)
+    operations, coded = tuple(walk.operations.values()), _coded(trace, result, walk, runs)
     sources, sure = _sources(trace, walk, coded)
+    within = _within(model, result, sources)
+    nodes = [model.nodes[k] for k in within]
+    # Converters that change the order of nodes move names.
+    computing = [node for node in nodes if np.asarray(runs[0].get(node.outputs[0], 0.0)).dtype.kind == "f"]
+    moves = all(node.op in MOVING for node in computing)
+    strangers = model.producers.keys() - behind - {result}
+    if any(op.name in strangers or (moves and op.values is None) for op in operations):
+        return None
     taken = trace.taken(walk.start)
-    results: list[Grid | None] = [
-        replace(trace.grid(op.outputs[0]), sure=coded[op.name]) if op.name in coded else None for op in operations
-    ]
-    region = Region(
+    handed_out = trace.moved_on(walk.start) if walk.start == result else None
+    results = [trace.grid(op.outputs[0], coded[op.name]) if op.name in coded else None for op in operations]
+    grids = _single(results) if coded else (taken,)
+    between = {trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])}
+    moved = {grid for read in (*sources.values(), (handed_out, taken)) for grid in read if grid}
+    # There are as many pieces as groups; and none for moves only, unless it was computed beforehand.
+    pieces = {1, *(node.attributes.get("group", 1) for node in nodes)}
+    fits = all(len(read) in pieces for read in (grids, *sources.values()))
+    if operations:
+        fits &= not any(op.runs == "somehow" for op in operations)
+    else:
+        fits &= all(node.op in MOVING for node in nodes) or behind.isdisjoint(model.inputs)
+    told = all(grid.scale > 0 for grid in between | moved)
+    told &= fits or bool(operations)  # else a name has moved past what was fused into its operation
+    apart = not any(on or {reader, maker} & coded.keys() for reader, maker, on in walk.links)
+    alone = not coded or (len(coded) == len(operations) and "" not in sources)
+    return Region(
         result,
+        within,
         walk.start,
         operations,
         coded,
-        {name: grids for name, grids in sources.items() if name},
-        _single(results) if coded else (taken,),
+        {name: read for name, read in sources.items() if name},
+        grids,
         max((op.steps for op in operations if op.name in coded), default=0),
-        (trace.moved_on(walk.start) if walk.start == result else None,),
+        (handed_out,),
+        known=told and sure and apart and alone and fits,
+        told=told,
     )
-    between = {trace.grid(t) for op in operations if op.name in coded for t in (*op.inputs, *op.outputs[:1])}
-    moved = {grid for grids in (*sources.values(), region.handed_out, (taken,)) for grid in grids if grid}
-    told = all(grid.scale > 0 for grid in between | moved)
-    apart = not any(moved or {reader, maker} & coded.keys() for reader, maker, moved in walk.links)
-    alone = not coded or (len(coded) == len(operations) and "" not in sources)
-    fits = _fits(model, region)
-    told &= fits or bool(operations)  # else a name has moved past what was fused into its operation
-    return replace(region, known=told and sure and apart and alone and fits, told=told)
 
 
 def _sources(trace: Trace, walk: _Walk, coded: Mapping[str, bool]) -> tuple[dict[str, Grids], bool]:
@@ -167,23 +166,11 @@ def _sources(trace: Trace, walk: _Walk, coded: Mapping[str, bool]) -> tuple[dict
     found: dict[str, list[Grid | None]] = {}
     sure = True
     for r in walk.reads:
-        own = [replace(trace.grid(r.operand), sure=coded[r.operation])] if r.operation in coded else []
+        own = [trace.grid(r.operand, coded[r.operation])] if r.operation in coded else []
         grids = sorted((*r.moved, *own), key=lambda grid: not grid.sure)
         found.setdefault(r.tensor, []).append(grids[0] if grids else None)
         sure &= len({replace(grid, sure=True) for grid in grids}) <= 1
     return {name: _single(grids) for name, grids in found.items()}, sure
-
-
-def _fits(model: Graph, region: Region) -> bool:
-    """Whether the region's nodes can be what its operations are: as many pieces as groups, and none for moves only."""
-    nodes = [model.nodes[k] for k in inside(model, region)]
-    pieces = {1, *(node.attributes.get("group", 1) for node in nodes if node.op in ("Conv", "ConvTranspose"))}
-    if not all(len(grids) in pieces for grids in (region.grids, *region.sources.values())):
-        return False
-    if region.operations:
-        return not any(op.runs == "somehow" for op in region.operations)
-    moved = all(rules.moves(node.op) for node in nodes)
-    return moved or set(_behind(model, region.result)).isdisjoint(model.inputs)  # else: computed beforehand
 
 
 def _single(grids: Sequence[Grid | None]) -> Grids:
@@ -222,18 +209,15 @@ def _walk(trace: Trace, start: str, behind: Collection[str]) -> _Walk:
 
 def _coded(trace: Trace, result: str, walk: _Walk, runs: Sequence[Values]) -> dict[str, bool]:
     """The operations that run in codes -> whether they surely do."""
-    coded = {}
-    for op in walk.operations.values():
-        if op.runs in ("codes", UNLESS_BROADCAST, EITHER):
-            coded[op.name] = op.runs == "codes" or (
-                op.runs == UNLESS_BROADCAST
-                and all(
-                    {_size(trace, walk, tensor, result, run) for tensor in op.inputs}
-                    <= {1, np.size(run.get(result, 0))}
-                    for run in runs
-                )
-            )
-    return coded
+
+    def is_broadcast(op: Operation, run: Values) -> bool:
+        return not {_size(trace, walk, x, result, run) for x in op.inputs} <= {1, np.size(run.get(result, 0))}
+
+    return {
+        op.name: op.runs == "codes" or (op.runs == UNLESS_BROADCAST and not any(is_broadcast(op, run) for run in runs))
+        for op in walk.operations.values()
+        if op.runs in ("codes", UNLESS_BROADCAST, EITHER)
+    }
 
 
 def _size(trace: Trace, walk: _Walk, tensor: str, result: str, run: Values) -> int:
@@ -241,8 +225,10 @@ def _size(trace: Trace, walk: _Walk, tensor: str, result: str, run: Values) -> i
     name, op = trace.name(tensor), trace.makers.get(tensor)
     if any(r.tensor == name for r in walk.reads):
         return np.size(run.get(name, 0))
-    if op is None or op.values is not None:
-        return 0 if op is None or op.values is None else op.values.size
+    if op is None:
+        return 0
+    if op.values is not None:
+        return op.values.size
     if op.computes == LAYER:
         return np.size(run.get(result, 0))
     if (op.computes and not op.computes.startswith("Reduce")) or op.in_order:

@@ -14,10 +14,10 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from driftnet.model.operators import WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
-from driftnet.oracle.artifact.verified.folding import output_axis
 from driftnet.oracle.artifact.verified.format import Artifact, Format, Use
 from driftnet.oracle.artifact.verified.operators import MOVEMENT
 from driftnet.oracle.ball_arithmetic.ball import Undecided
+from driftnet.oracle.scheme.folding import output_axis
 from driftnet.oracle.tolerances.table import CORRECTED_BIASES
 
 

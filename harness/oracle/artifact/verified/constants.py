@@ -15,11 +15,11 @@ import numpy as np
 from driftnet.model.graph import Node
 from driftnet.model.operators import AFFINE, RECURRENT, WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, label, problem_of
-from driftnet.oracle.artifact.verified.folding import fold
 from driftnet.oracle.artifact.verified.format import Format, Use
 from driftnet.oracle.artifact.verified.messages import channels_told, distance_told
 from driftnet.oracle.artifact.verified.operators import BROADCASTING
 from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
+from driftnet.oracle.scheme.folding import fold
 from driftnet.oracle.tolerances.table import CLIPPED, PARAMETER_FLOAT_ERROR, PARAMETER_HALF_STEP
 
 CODES = 255

@@ -19,7 +19,6 @@ from driftnet.model.operators import WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
 from driftnet.oracle.artifact.verified.constants import Held
 from driftnet.oracle.artifact.verified.dequantized import apply
-from driftnet.oracle.artifact.verified.folding import output_axis
 from driftnet.oracle.artifact.verified.format import Artifact, Use
 from driftnet.oracle.artifact.verified.names import named
 from driftnet.oracle.artifact.verified.operators import (
@@ -32,6 +31,7 @@ from driftnet.oracle.artifact.verified.operators import (
     SLIDING,
 )
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
+from driftnet.oracle.scheme.folding import output_axis
 
 
 @dataclass(frozen=True)

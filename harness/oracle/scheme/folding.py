@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 from driftnet.model.graph import Node, Values
-from driftnet.oracle.artifact.verified.operators import SLIDING
+from driftnet.model.operators import Trait, traits_of
 from driftnet.oracle.ball_arithmetic.ball import Undecided
 
 
@@ -25,7 +25,7 @@ def fold(
     if weights is None:
         return {}
     axis, channels = output_axis(node, weights)
-    trailing = weights.ndim - 2 if node.op in SLIDING else 0
+    trailing = weights.ndim - 2 if Trait.SLIDES in traits_of(node.op) else 0
     result = weights.astype(np.float64)
     bias = np.zeros(channels) + operands.get(2, np.zeros(())).astype(np.float64)
     try:
