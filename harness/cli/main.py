@@ -19,7 +19,7 @@ from click.core import ParameterSource
 from driftnet import api
 from driftnet.campaign.shard import NO_NETWORK_NAMESPACE
 from driftnet.cli import defaults
-from driftnet.cli.report import pages, progress, tables, writers
+from driftnet.cli.report import pages, progress, tables
 from driftnet.findings import corpus as corpora
 from driftnet.run.runner import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
@@ -67,7 +67,7 @@ def _there(context: click.Context, option: click.Parameter, folder: Path) -> Pat
 def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
     default = Path("corpus")
     text = "Folder of saved cases, the known issues; without one, those that came with driftnet."
-    return click.option("--corpus", type=_PATH, default=default, show_default=True, callback=callback, help=text)
+    return click.option("--corpus", type=_PATH, default=default, callback=callback, help=text)
 
 
 _memory = click.option(
@@ -75,7 +75,6 @@ _memory = click.option(
     "memory_gib",
     type=_Amount(min=0.1, max=1024),
     default=MEMORY_GIB,
-    show_default=True,
     metavar="GIB",
     help="Memory one worker may use.",
 )
@@ -97,7 +96,6 @@ def _timeout(seconds: float) -> Callable[[Any], Any]:
         "--timeout",
         type=_Amount(min=0.1, max=DAY),
         default=seconds,
-        show_default=True,
         metavar="S",
         help="Seconds one stage may take.",
     )
@@ -187,7 +185,7 @@ def fuzz(report: Path | None, no_steer: bool, as_json: bool, **given: Any) -> in
     folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
     plan = api.Plan(report=folder, steer=not no_steer, **given)
     with progress.shown(ERR, quiet=as_json) as show:
-        summary = api.fuzz(plan, listeners=[writers.periodically(folder), show])
+        summary = api.fuzz(plan, listeners=[progress.written(folder), show])
     _print(summary.as_json(), as_json, lambda result: tables.fuzz(OUT, result, folder))
     return summary.exit_status
 

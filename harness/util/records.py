@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import reprlib
 from typing import Any, TypeVar
 
 import msgspec
@@ -29,4 +30,18 @@ def _described(value: Any, path: str) -> str:
     named, each, _ = path.partition("[...]")
     for name, index in _STEP.findall(named):
         value = value[name] if name else value[int(index)]
-    return f"{path}{', in' if each else ' is'} {value!r:.80}"
+    return f"{path}{', in' if each else ' is'} {_SHORT.repr(value)}"
+
+
+class _Short(reprlib.Repr):
+    """A few items of whatever it is: a worker may say gigabytes."""
+
+    def repr_bytes(self, x: bytes, level: int) -> str:
+        return f"{len(x)} bytes"
+
+    def repr_ndarray(self, x: Any, level: int) -> str:
+        return f"{x.dtype}{list(x.shape)}"
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxother = 80  # Python 3.12 takes them as arguments

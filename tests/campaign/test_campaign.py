@@ -17,7 +17,7 @@ from driftnet.campaign import coordinator, shard
 from driftnet.campaign.events import Done, Ended, Examined, Failed, Tick, Warned
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.summary import Summary, Tally, described
-from driftnet.cli.report import progress, writers
+from driftnet.cli.report import progress
 from driftnet.findings import corpus
 from driftnet.util.errors import UserError
 from driftnet.util.records import read
@@ -186,7 +186,7 @@ def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_p
     monkeypatch.setattr(coordinator, "begin", die)
     report = tmp_path / "report"
     with pytest.raises(UserError, match="a process of driftnet itself died") as error:
-        api.fuzz(Plan(cases=1, report=report, corpus=tmp_path), listeners=[writers.periodically(report)])
+        api.fuzz(Plan(cases=1, report=report, corpus=tmp_path), listeners=[progress.written(report)])
     assert error.value.kind == "internal"
     assert json.loads((report / "summary.json").read_text())["wall_seconds"] > 0
 

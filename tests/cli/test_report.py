@@ -12,7 +12,7 @@ from driftnet import api
 from driftnet.campaign.events import Examined, Found
 from driftnet.campaign.summary import Summary, Tally
 from driftnet.cli import main as cli
-from driftnet.cli.report import pages, tables, writers
+from driftnet.cli.report import pages, progress, tables
 from driftnet.findings import corpus
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
@@ -150,7 +150,7 @@ def test_nothing_in_a_case_is_markup(tmp_path):
 def test_a_run_is_counted_on_the_index(tmp_path):
     summary = Summary(seed=3, cases=0, models=0, next_index=0)
     Tally(tmp_path / "cases", summary)(Examined(0, "mnn", "1", {}, Verdict(Word.AGREES), operators=("Add",)))
-    writers.write_summary(summary.as_json(), tmp_path)
+    progress.write(summary.as_json(), tmp_path)
     result = api.report([tmp_path], out=tmp_path / "html")
     assert result["runs"] == [
         {"path": str(tmp_path), "cases": 1, "verdicts": {"agrees": 1}, "new": 0, "known": 0, "cpu_seconds": 0.0}
@@ -168,7 +168,7 @@ def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_
     command = f"driftnet reduce {path} --out DIR"
     tables.fuzz(Console(width=80), summary.as_json(), tmp_path)
     assert command in capsys.readouterr().out
-    writers.write_summary(summary.as_json(), tmp_path)
+    progress.write(summary.as_json(), tmp_path)
     assert command in (tmp_path / "summary.md").read_text()
     pages.write_report(api.report([path], out=tmp_path / "out"), tmp_path / "out")
     assert command in next((tmp_path / "out" / "cases").glob("*.html")).read_text()

@@ -1,22 +1,64 @@
-"""Live progress: a panel on a terminal, one plain line every ten seconds elsewhere."""
+"""Progress, live: always the last thing said on a terminal, one line every ten seconds elsewhere; and on the disk."""
 
 from __future__ import annotations
 
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Any
 
+import jinja2
 from driftnet.api import Listener
-from driftnet.campaign.events import Event, Failed, Found, Tick, Warned
+from driftnet.campaign.events import Ended, Event, Failed, Found, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
+from driftnet.util.files import json_text, replace_text
 from rich.console import Console
-from rich.live import Live
 from rich.markup import escape
-from rich.table import Table
 
-PLAIN_SECONDS = 10.0
-SHOWN_FINDINGS = 8
+EVERY_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def told(console: Console, what: str) -> Iterator[Callable[[str], None]]:
+    """A function that shows on `console` (stderr) what is being done, while the block runs."""
+    started = said = time.monotonic()
+
+    def tell(text: str) -> None:
+        nonlocal said
+        if (now := time.monotonic()) - said >= EVERY_SECONDS:
+            said = now
+            console.print(f"{now - started:.0f} s: {text}", markup=False)
+
+    if console.is_terminal:
+        with console.status(escape(what)) as status:
+            yield lambda text: status.update(escape(f"{what}, {time.monotonic() - started:.0f} s: {text}"))
+    else:
+        yield tell
+
+
+@contextlib.contextmanager
+def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
+    """A listener that shows a campaign on `console` (stderr) while the block runs; when `quiet`, only warnings: each
+    once, though every shard has it."""
+    warned = set[Warned]()
+    with contextlib.nullcontext() if quiet else told(console, "driftnet fuzz") as tell:
+
+        def update(summary: Summary, event: Event) -> None:
+            match event:
+                case Warned() if event not in warned:
+                    warned.add(event)
+                    console.print(f"warning: {event.message}", markup=False)
+                case Found() if tell:
+                    console.print(f"found {event.path.name}", markup=False)
+                case Failed() if tell:
+                    console.print(f"error of driftnet in case {event.index}: {event.message}", markup=False)
+                case Tick() if tell:
+                    tell(line(summary, event.left))
+
+        yield update
 
 
 def line(summary: Summary, left: float) -> str:
@@ -25,79 +67,27 @@ def line(summary: Summary, left: float) -> str:
     counts = ", ".join(f"{n} {word}" for word, n in commonest(summary.verdicts).items()) or "starting"
     errors = f", {len(summary.errors)} errors of driftnet" if summary.errors else ""
     until = f", {max(0.0, left):.0f} s left" if math.isfinite(left) else ""
-    known = len(summary.findings) - len(summary.new)
-    return (
-        f"{summary.wall_seconds:.0f} s: {summary.cases} cases, {rate:.1f}/s ({counts}); "
-        f"{len(summary.new)} new and {known} known findings{errors}{until}"
-    )
+    new, known = len(summary.new), len(summary.findings) - len(summary.new)
+    return f"{summary.cases} cases, {rate:.1f}/s ({counts}); {new} new and {known} known findings{errors}{until}"
 
 
-@contextlib.contextmanager
-def told(console: Console, what: str) -> Iterator[Callable[[str], None]]:
-    """A function that shows what is being done on `console` (stderr) while the block runs: always the last thing said
-    on a terminal, elsewhere a line every ten seconds."""
-    if console.is_terminal:
-        with console.status(escape(what)) as status:
-            yield lambda text: status.update(escape(f"{what}: {text}"))
-        return
-    started = said = time.monotonic()
-
-    def tell(text: str) -> None:
-        nonlocal said
-        if (now := time.monotonic()) - said >= PLAIN_SECONDS:
-            said = now
-            console.print(f"{now - started:.0f} s: {text}", markup=False)
-
-    yield tell
-
-
-@contextlib.contextmanager
-def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
-    """A listener that shows progress on `console` (stderr) while the block runs; when `quiet`, only warnings."""
-    if quiet:
-        yield _warning(console, lambda summary, event: None)
-    elif console.is_terminal:
-        with Live(console=console, refresh_per_second=4, transient=True) as live:
-            yield _warning(
-                console, lambda s, event: live.update(_panel(s, event.left)) if isinstance(event, Tick) else None
-            )
-    else:
-        yield _warning(console, _plain(console))
-
-
-def _warning(console: Console, show: Listener) -> Listener:
-    """`show`, and every warning in a line of its own: once, though each shard has it."""
-    said = set()
-
-    def update(summary: Summary, event: Event) -> None:
-        show(summary, event)
-        if isinstance(event, Warned) and event not in said:
-            said.add(event)
-            console.print(f"warning: {event.message}", markup=False)
-
-    return update
-
-
-def _panel(summary: Summary, left: float) -> Table:
-    panel = Table.grid(padding=(0, 2))
-    panel.add_row("[bold]driftnet fuzz[/]", line(summary, left))
-    for finding in summary.new[-SHOWN_FINDINGS:]:
-        panel.add_row("[red]found[/]", finding.id)
-    return panel
-
-
-def _plain(console: Console) -> Listener:
-    due = PLAIN_SECONDS
+def written(folder: Path) -> Listener:
+    """A listener that writes the summary into `folder` at the end, and every ten seconds in case the run is killed."""
+    due = 0.0
 
     def update(summary: Summary, event: Event) -> None:
         nonlocal due
-        match event:
-            case Found():
-                console.print(f"found {event.path.name}", markup=False)
-            case Failed():
-                console.print(f"error of driftnet in case {event.index}: {event.message}", markup=False)
-            case Tick() if event.elapsed >= due:
-                due += PLAIN_SECONDS
-                console.print(line(summary, event.left), markup=False)
+        if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= due):
+            due = event.elapsed + EVERY_SECONDS
+            write(summary.as_json(), folder)
 
     return update
+
+
+def write(result: Mapping[str, Any], folder: Path) -> None:
+    """Write summary.json and summary.md, each atomically. Raises UserError (kind "disk")."""
+    template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined).from_string(
+        resources.files("driftnet.cli.report").joinpath("summary.md").read_text()
+    )
+    replace_text(folder / "summary.json", json_text(result, indent=1) + "\n")
+    replace_text(folder / "summary.md", template.render(result))

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 import os
 import select
 import shutil
 import signal
 import socket
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
 from driftnet.run.sandbox.inside import children
 from driftnet.targets import interface
+from driftnet.util.records import read
+from msgspec import Meta, Struct
 
 LOG_BYTES = 64 * 1024
 MEASURING = "COVERAGE_PROCESS_CONFIG"  # the variable by which coverage.py (`make coverage`) reaches child processes
@@ -302,38 +304,30 @@ def _proportional(pid: int) -> float:
     return _resident(pid)
 
 
+class _Answer(Struct, frozen=True, forbid_unknown_fields=True):
+    """What `inside` says of a call; `value` is encoded, and there only if the call ended well."""
+
+    id: int
+    outcome: Literal["ok", "error", "memory"]
+    message: str
+    value: bytes | None
+    cpu: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+    peak_mib: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
+    frames: tuple[str, ...] = ()
+
+
 def _parse(message: bytearray, call: int, process: Process) -> Reply:
     try:
-        answer = interface.decode(message)
-        if not _is_answer(answer, call):
+        answer = read(interface.decode(message), _Answer, "the answer")
+        outcome = Outcome(answer.outcome)
+        if answer.id != call or (answer.value is None) is (outcome is Outcome.OK):
             _fail(Outcome.GARBAGE, f"no answer to this call: {bytes(message[:80])!r}")
-        outcome = Outcome(answer["outcome"])
-        value = interface.decode(answer["value"]) if outcome is Outcome.OK else None
-    except interface.WireError as e:
+        value = None if answer.value is None else interface.decode(answer.value)
+    except ValueError as e:
         _fail(Outcome.GARBAGE, str(e))
-    process.cpu = answer["cpu"]
-    log, frames = _read_log(process.log), tuple(answer.get("frames", ()))
-    return Reply(outcome, value, answer["message"], "", log, peak_mib=answer["peak_mib"], frames=frames)
-
-
-def _is_answer(answer: Any, call: int) -> bool:
-    return (
-        isinstance(answer, dict)
-        and type(answer.get("id")) is int  # == with an array gives an array
-        and answer["id"] == call
-        and isinstance(answer.get("outcome"), str)
-        and answer["outcome"] in ("ok", "error", "memory")
-        and isinstance(answer.get("message"), str)
-        and _is_amount(answer.get("cpu"))
-        and _is_amount(answer.get("peak_mib"))
-        and isinstance(answer.get("frames", []), list)
-        and all(isinstance(frame, str) for frame in answer.get("frames", ()))
-        and isinstance(answer.get("value"), bytes if answer["outcome"] == "ok" else type(None))
-    )
-
-
-def _is_amount(x: Any) -> bool:
-    return isinstance(x, float) and math.isfinite(x) and x >= 0
+    process.cpu = answer.cpu
+    log = _read_log(process.log)
+    return Reply(outcome, value, answer.message, "", log, peak_mib=answer.peak_mib, frames=answer.frames)
 
 
 def _cause(status: int, broken: str, log: str) -> tuple[Outcome, str, str]:
