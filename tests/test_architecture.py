@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import TypeVar
 
 from driftnet.model.operators import CONTRIB, OPERATORS
+from driftnet.targets.environments import registered
 
 from tests.support.paths import ROOT
 from tests.support.rules import assert_each
 
 Node = TypeVar("Node", Path, str)
 MODULES = sorted(p for room in ("generators", "harness") for p in (ROOT / room).rglob("*.py"))
-SYSTEM_FOLDERS = ("harness/targets/mnn/", "harness/targets/onnxruntime_quant/")
+SYSTEM_FOLDERS = tuple(
+    f"{p.parent.relative_to(ROOT).as_posix()}/" for p in (ROOT / "harness/targets").glob("*/target.py")
+)
+MODULES_OF_SYSTEMS = tuple(folder.replace("harness/", "driftnet/").replace("/", ".") for folder in SYSTEM_FOLDERS)
 WORKER_SIDE = (
     *SYSTEM_FOLDERS,
     "harness/targets/interface.py",
@@ -27,7 +31,7 @@ WORKER_SIDE = (
 NAMES = {op.removeprefix(CONTRIB) for op in OPERATORS}
 SYSTEMS = {"onnxruntime", "MNN", "_tools"}
 MOST_ENTRIES, MOST_FILES = 20, 30
-NAMES_OF_TARGETS = ("mnn", "onnxruntime-quant", "onnxruntime_quant")
+NAMES_OF_TARGETS = {*registered(), *(Path(folder).name for folder in SYSTEM_FOLDERS)}
 
 
 def named(path: Path) -> str:
@@ -138,7 +142,7 @@ def test_generators_import_nothing_of_the_house_but_the_model():
 
 def test_the_worker_side_imports_nothing_an_older_interpreter_lacks():
     allowed = set(sys.stdlib_module_names) | {"numpy", "onnx"} | SYSTEMS
-    ours = ("driftnet.targets.interface", "driftnet.targets.mnn", "driftnet.targets.onnxruntime_quant")
+    ours = ("driftnet.targets.interface", *MODULES_OF_SYSTEMS)
     ours += ("driftnet.model.operators",)
 
     def rule(path: Path) -> None:
@@ -166,10 +170,8 @@ def test_systems_under_test_are_imported_by_targets_alone():
 
 
 def test_oracle_reduce_and_generators_know_no_target_by_name():
-    folders = tuple(f"driftnet.targets.{system}" for system in ("mnn", "onnxruntime_quant"))
-
     def rule(path: Path) -> None:
-        targets = [name for name in imported(path) if name.startswith(folders)]
+        targets = [name for name in imported(path) if name.startswith(MODULES_OF_SYSTEMS)]
         texts = {n.value for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant)}
         targets += sorted(texts & set(NAMES_OF_TARGETS))
         assert not targets, f"names {targets}, should take what is particular to a target from its declaration"
