@@ -284,7 +284,7 @@ _SETTINGS: Mapping[str, tuple[int, ...]] = {
     "NegativeLogLikelihoodLoss SoftmaxCrossEntropyLoss": (1,),
     "RoiAlign SequenceInsert TensorScatter": (2,),
     "RotaryEmbedding": (3,),
-    "OneHot": (0, 1),
+    "OneHot": (1,),
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
     "Where": (0,),
@@ -295,6 +295,7 @@ _SETTINGS: Mapping[str, tuple[int, ...]] = {
 }
 
 _GIVEN: Mapping[str, tuple[int, ...]] = {
+    "OneHot": (0,),  # indices that are floats may lie between two
     "Clip GroupNormalization InstanceNormalization LayerNormalization": (1, 2),
     "BatchNormalization": (1, 2, 3, 4),
     "GridSample MaxRoiPool PRelu RMSNormalization RoiAlign": (1,),
