@@ -30,7 +30,7 @@ class Place:
 Change = Callable[[np.ndarray], np.ndarray]
 
 
-def simpler_values(problem: Problem) -> None:
+def simpler_data(problem: Problem) -> None:
     """All arrays to small integers at once, or to quarters; then each to 0, 1, ... as a whole, else in parts."""
     if not problem.attempt(changed(problem.case, places(problem.case), _rounded)):
         problem.attempt(changed(problem.case, places(problem.case), partial(_rounded, step=0.25)))

@@ -141,7 +141,7 @@ def _number(case: Case, run: Tensors, size: Size) -> int:
     if size.what == "entry":
         return int(run[size.owner][size.at])
     node = next(node for node in case.proto.graph.node if first_output(node) == size.owner)
-    value = next(helper.get_attribute_value(a) for a in node.attribute if a.name == size.what)
+    value = helper.get_node_attr_value(node, size.what)
     if size.what == "direction":
         return 2 if value == b"bidirectional" else 1
     return int(value[size.at] if isinstance(value, list) else value)
@@ -151,7 +151,7 @@ def _set_number(node: onnx.NodeProto, size: Size, n: int) -> None:
     if size.what == "direction":
         drop_attribute(node, size.what)  # one direction is the default
         return
-    value = next(helper.get_attribute_value(a) for a in node.attribute if a.name == size.what)
+    value = helper.get_node_attr_value(node, size.what)
     put_attribute(node, size.what, [*value[: size.at], n, *value[size.at + 1 :]] if isinstance(value, list) else n)
 
 

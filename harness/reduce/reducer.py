@@ -48,7 +48,7 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     attributes.fewer_axes,
     attributes.plain_operators,
     attributes.fewer_attributes,
-    data.simpler_values,
+    data.simpler_data,
     attributes.simpler_attributes,
     opsets.older_versions,
     attributes.readable_names,
