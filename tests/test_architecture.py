@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 import tokenize
+import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -30,7 +31,7 @@ WORKER_SIDE = (
 )
 NAMES = {op.removeprefix(CONTRIB) for op in OPERATORS}
 SYSTEMS = {"onnxruntime", "MNN", "_tools"}
-MOST_ENTRIES, MOST_FILES = 20, 30
+MOST_ENTRIES, MOST_FILES, MOST_PARAMETERS = 20, 30, 8
 NAMES_OF_TARGETS = {*registered(), *(Path(folder).name for folder in SYSTEM_FOLDERS)}
 
 
@@ -101,6 +102,26 @@ def test_no_folder_is_a_heap():
     assert {name: count for name, count in files.items() if count > MOST_FILES} == {}, f"more than {MOST_FILES} files"
     entries = [path.name for path in (ROOT / "harness").iterdir() if path.name != "__pycache__"]
     assert len(entries) <= MOST_ENTRIES, f"{sorted(entries)} stand directly in harness/"
+
+
+def test_a_function_takes_few_parameters():
+    def rule(path: Path) -> None:
+        def count(a: ast.arguments) -> int:
+            return len([*a.posonlyargs, *a.args, *a.kwonlyargs, *filter(None, (a.vararg, a.kwarg))])
+
+        functions = [n for n in ast.walk(tree_of(path)) if isinstance(n, ast.FunctionDef)]
+        crowded = {n.name: count(n.args) for n in functions if count(n.args) > MOST_PARAMETERS}
+        assert not crowded, f"has functions of {crowded} parameters, should be {MOST_PARAMETERS} at most: use a record"
+
+    assert_each(MODULES, rule, named)
+
+
+def test_pyproject_lists_every_package():
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    folders = {named(path.parent) for path in MODULES}
+    there = {re.sub("^(harness|generators)", r"driftnet.\1", name).replace("/", ".") for name in folders}
+    there = {name.replace("driftnet.harness", "driftnet") for name in there} | {"driftnet.corpus"}
+    assert sorted(listed) == sorted(there), "packages of [tool.setuptools], and the folders that there are"
 
 
 def test_rooms_import_downwards_in_the_list_of_the_architecture():
