@@ -26,7 +26,7 @@ from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, recording
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
-from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from driftnet.generators.ops.table import families
 from driftnet.model.operators import WEIGHTED
 from driftnet.oracle.ball_arithmetic import evaluate  # noqa: F401  (it registers the rules)
-from driftnet.oracle.ball_arithmetic.random import RANDOM
+from driftnet.oracle.ball_arithmetic.creation import RANDOM
 from driftnet.oracle.ball_arithmetic.rules import RULES
 from driftnet.oracle.exemptions import underspecified
 from driftnet.oracle.fixed_point import rules

@@ -23,7 +23,7 @@ from driftnet.model.arrays import distance, identical
 from driftnet.model.graph import Values
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation
-from driftnet.oracle.ball_arithmetic.random import is_random
+from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.exemptions import underspecified
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.selfcheck.mutant import Mutant

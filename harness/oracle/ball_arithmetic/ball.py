@@ -16,7 +16,7 @@ Three kinds of elements:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -112,6 +112,11 @@ def exact(x: Array) -> Ball:
     if is_float(x.dtype):
         return Ball(x.astype(np.float64), None, x.dtype)
     return Ball(x.astype(NARROW.get(x.dtype, x.dtype), copy=False), None, x.dtype)
+
+
+def constant(number: float, dtype: np.dtype) -> Ball:
+    """A number that is exactly known, as a tensor of `dtype` without dims."""
+    return Ball(np.asarray(number, np.float64 if is_float(dtype) else NARROW.get(dtype, dtype)), None, dtype)
 
 
 def held(x: Array) -> Ball:
@@ -215,6 +220,17 @@ def hull(balls: Sequence[Ball]) -> Ball:
     return result
 
 
+def increasing(function: Callable[..., Array], *balls: Ball) -> Ball:
+    """`function`, which rises with every element: exact of what is exact; undecided where it is NaN, on which engines
+    differ."""
+    dtype = balls[0].dtype
+    if all(ball.radius is None for ball in balls):
+        result = np.asarray(function(*[ball.midpoint for ball in balls]))
+        if result.dtype.kind != "f" or not np.isnan(result).any():
+            return Ball(result, None, dtype)
+    return between(function(*[ball.low for ball in balls]), function(*[ball.high for ball in balls]), dtype)
+
+
 def positive(x: Ball) -> Ball:
     """`x`, of which it is known that it is not negative."""
     if x.radius is None:
@@ -235,3 +251,18 @@ def undecided_where(mask: Array, ball: Ball) -> Ball:
 def outside(ball: Ball, x: np.ndarray) -> np.ndarray:
     """Where `x`, of the ball's shape, is no right answer."""
     return np.asarray(distance(x, ball.midpoint) > ball.error)
+
+
+def moved(ball: Ball, move: Callable[[Array], Array]) -> Ball:
+    """The ball whose elements `move` takes from those of `ball`."""
+    radius = None if ball.radius is None else np.asarray(move(ball.radius))
+    return Ball(np.asarray(move(ball.midpoint)), radius, ball.dtype)
+
+
+def joined(balls: Sequence[Ball], join: Callable[[Sequence[Array]], Array]) -> Ball:
+    """The ball whose elements `join` takes from those of `balls`, which have one dtype."""
+    dtype = balls[0].dtype
+    if all(ball.radius is None for ball in balls):
+        return Ball(np.asarray(join([ball.midpoint for ball in balls])), None, dtype)
+    radii = [np.broadcast_to(ball.error, ball.shape) for ball in balls]
+    return Ball(np.asarray(join([ball.numbers for ball in balls])), np.asarray(join(radii)), dtype)

@@ -10,12 +10,23 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, format_of, is_float, value, widened
+from driftnet.oracle.ball_arithmetic.ball import (
+    Array,
+    Ball,
+    Undecided,
+    constant,
+    exact,
+    format_of,
+    is_float,
+    moved,
+    value,
+    widened,
+)
 from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, product_and_sum, products
-from driftnet.oracle.ball_arithmetic.operands import array, moved, operand
 from driftnet.oracle.ball_arithmetic.quantized import (
     FLOAT,
     accumulated,
@@ -25,25 +36,21 @@ from driftnet.oracle.ball_arithmetic.quantized import (
     dynamic_quantize_linear,
     in_steps,
     matrix_product,
-    no_zero,
     requantized,
+    scalar,
     scaled,
     scales,
 )
-from driftnet.oracle.ball_arithmetic.recurrent import Layer, State, lstm_step, recurrent
-from driftnet.oracle.ball_arithmetic.rules import RULES, Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.recurrent import CELLS, Layer, State, lstm_step, recurrent
+from driftnet.oracle.ball_arithmetic.rules import RULES, Context, Maybe, Results, attribute, rule
 
 U = format_of(FLOAT).unit
+DOMAIN = "com.microsoft."
 
 
-def dequantized(operands: Operands, k: int) -> Ball:
-    """Operands k, k + 1, k + 2: codes, one scale, one zero point (or none), as numbers."""
-    zero = operand(operands, k + 2)
-    return scaled(centred(operands[k], None if zero is None else _scalar(zero)), _scalar(operands[k + 1]))
-
-
-def _scalar(parameter: Ball) -> Ball:
-    return moved(parameter, lambda p: p.reshape(()))
+def dequantized(x: Ball, scale: Ball, zero: Maybe = None) -> Ball:
+    """Codes with one scale and one zero point (or none) as numbers."""
+    return scaled(centred(x, zero), scalar(scale))
 
 
 def quantized(x: Ball, scale: Ball, zero: Ball | None, like: Ball, context: Context, *, extra: float = 0.0) -> Ball:
@@ -51,8 +58,8 @@ def quantized(x: Ball, scale: Ball, zero: Ball | None, like: Ball, context: Cont
 
     extra   what a kernel may lose in units of the scale beside the rounding of the quotient
     """
-    zero = no_zero(like.dtype) if zero is None else _scalar(zero)
-    v, d = in_steps(x, _scalar(scale), x.dtype)
+    zero = constant(0, like.dtype) if zero is None else scalar(zero)
+    v, d = in_steps(x, scalar(scale), x.dtype)
     return codes(v, d + extra + 2 * U * np.abs(zero.numbers), zero, zero.dtype, context)
 
 
@@ -62,119 +69,110 @@ def _followed(op: str, node: Node, operands: Sequence[Ball], context: Context) -
     return result
 
 
-UNARY = ("Sigmoid", "LeakyRelu", "Softmax", "AveragePool", "GlobalAveragePool")
+QLINEAR = {
+    **dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1),
+    **dict.fromkeys(("Add", "Mul", "Where"), 2),
+}
+"""operator of the default domain -> how many tensors of codes it takes"""
 
 
-@rule(*(f"com.microsoft.QLinear{op}" for op in UNARY))
-def qlinear_unary(node: Node, operands: Operands, context: Context) -> Results:
-    """The operator of one tensor of codes (x, scale, zero, y_scale, y_zero)
+@rule(*(f"{DOMAIN}QLinear{op}" for op in QLINEAR))
+def qlinear(*operands: Any, channels_last: int = 0, node: Node, context: Context) -> Ball:
+    """The operator on tensors of codes (x, scale, zero ..., y_scale, y_zero), behind the condition of a Where
 
     Softmax names the opset that defines it; channels of a pool are second or last.
     """
+    op = node.op.removeprefix(f"{DOMAIN}QLinear")
+    first, end = (1 if op == "Where" else 0), (1 if op == "Where" else 0) + 3 * QLINEAR[op]
+    y_scale, y_zero = [*operands[end:], None][:2]
+    numbers = [dequantized(*operands[k : k + 3]) for k in range(first, end, 3)]
+    numbers = [moved(x, lambda a: np.moveaxis(a, -1, 1)) if channels_last else x for x in numbers]
     # Nobody says of a pool whether what ceil_mode sees beyond the padding counts: either, as in the first opsets.
-    opset = 1 if node.op.endswith("AveragePool") else attribute(node, "opset", context.opset)
-    context = dataclasses.replace(context, opset=opset)
-    last = attribute(node, "channels_last", 0)
-    x = dequantized(operands, 0)
-    x = moved(x, lambda values: np.moveaxis(values, -1, 1)) if last else x
-    result = _followed(node.op.removeprefix("com.microsoft.QLinear"), node, [x], context)
-    result = moved(result, lambda values: np.moveaxis(values, 1, -1)) if last else result
-    return [quantized(result, operands[3], operand(operands, 4), operands[0], context)]
+    opset = 1 if op.endswith("AveragePool") else attribute(node, "opset", context.opset)
+    result = _followed(op, node, [*operands[:first], *numbers], dataclasses.replace(context, opset=opset))
+    result = moved(result, lambda a: np.moveaxis(a, 1, -1)) if channels_last else result
+    extra = 0.0
+    if op == "Add":  # zero points times scales are summed beforehand: terms as large as 255 scales of either operand
+        s_a, s_b, s_y = scales(operands[1], operands[4], y_scale)
+        extra = 8 * U * 255 * float((s_a + s_b) / s_y)
+    return quantized(result, y_scale, y_zero, operands[first], context, extra=extra)
 
 
-@rule("com.microsoft.QLinearAdd", "com.microsoft.QLinearMul")
-def qlinear_binary(node: Node, operands: Operands, context: Context) -> Results:
-    """Sum or product of codes"""
-    op = node.op.removeprefix("com.microsoft.QLinear")
-    result = _followed(op, node, [dequantized(operands, 0), dequantized(operands, 3)], context)
-    # Zero points times scales are summed beforehand: the terms are as large as 255 scales of either operand.
-    s_a, s_b, s_c = scales(operands[1], operands[4], operands[6])
-    extra = 8 * U * 255 * float((s_a + s_b) / s_c) if op == "Add" else 0.0
-    return [quantized(result, operands[6], operand(operands, 7), operands[0], context, extra=extra)]
-
-
-@rule("com.microsoft.QLinearConcat")
-def qlinear_concat(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}QLinearConcat")
+def qlinear_concat(scale: Ball, zero: Ball, *operands: Ball, node: Node, context: Context) -> Ball:
     """Concat of codes, each with its scale and zero point"""
-    parts = [dequantized(operands, k) for k in range(2, len(operands), 3)]
-    scale, zero = operands[0], operands[1]
-    return [_followed("Concat", node, [quantized(x, scale, zero, zero, context) for x in parts], context)]
+    parts = [dequantized(*operands[k : k + 3]) for k in range(0, len(operands), 3)]
+    return _followed("Concat", node, [quantized(x, scale, zero, zero, context) for x in parts], context)
 
 
-@rule("com.microsoft.QLinearWhere")
-def qlinear_where(node: Node, operands: Operands, context: Context) -> Results:
-    """Where of codes"""
-    choice = [operands[0], dequantized(operands, 1), dequantized(operands, 4)]
-    return [quantized(_followed("Where", node, choice, context), operands[7], operands[8], operands[8], context)]
-
-
-@rule("com.microsoft.QGemm")
-def qgemm(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}QGemm")
+def qgemm(*operands: Any, node: Node, context: Context) -> Ball:
     """alpha s_a s_b (A' B' + C), C int32 in units of s_a s_b; in codes where a scale of Y is given, else in float32"""
-    a, b, zero = centred(operands[0], _scalar(operands[2])), operands[3], columns(operands[5])
-    a = moved(a, np.transpose) if attribute(node, "transA", 0) else a
-    b = moved(b, np.transpose) if attribute(node, "transB", 0) else b
-    total = products(np.matmul, a, centred(b, zero), a.shape[1]).plus(operand(operands, 6))
-    s_a, s_b = scales(_scalar(operands[1]), columns(operands[4]))
+    a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = [*operands, None, None, None][:9]
+    total = product_and_sum(node, centred(a, a_zero), centred(b, b_zero, columns), c, scaled=False)
+    s_a, s_b = scales(scalar(a_scale), columns(b_scale))
     factor = attribute(node, "alpha", 1.0) * s_a * s_b
-    if operand(operands, 7) is None:
-        return [accumulated(total).times(factor).ball(FLOAT)]
-    y_zero = no_zero(operands[0].dtype) if operand(operands, 8) is None else operands[8]
-    return [requantized(total, factor / value(operands[7]), y_zero, y_zero.dtype, context)]
+    if y_scale is None:
+        return accumulated(total).times(factor).ball(FLOAT)
+    y_zero = constant(0, a.dtype) if y_zero is None else y_zero
+    return requantized(total, factor / value(y_scale), y_zero, y_zero.dtype, context)
 
 
-@rule("com.microsoft.MatMulIntegerToFloat")
-def matmul_integer_to_float(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}MatMulIntegerToFloat")
+def matmul_integer_to_float(a: Ball, b: Ball, a_scale: Ball, b_scale: Ball, *zeros_and_bias: Maybe) -> Ball:
     """s_a s_b (A - zero) (B - zero) + bias, in float32"""
-    a_zero, b_zero = operand(operands, 4), operand(operands, 5)
-    a = centred(operands[0], None if a_zero is None else _scalar(a_zero))
-    b = centred(operands[1], None if b_zero is None else columns(b_zero))
-    return [_to_float(matrix_product(a, b), operands[2], operands[3], operand(operands, 6))]
-
-
-def _to_float(total: Sum, a_scale: Ball, b_scale: Ball, bias: Ball | None) -> Ball:
-    """s_a s_b total + bias."""
-    s_a, s_b = _scalar(a_scale), columns(b_scale)
+    a_zero, b_zero, bias = [*zeros_and_bias, None, None, None][:3]
+    total = matrix_product(centred(a, a_zero), centred(b, b_zero, columns))
+    s_a, s_b = scalar(a_scale), columns(b_scale)
     step = s_a.numbers * s_b.numbers
     slack = s_a.error * (s_b.numbers + s_b.error) + s_a.numbers * s_b.error
-    size = total.size * step
     radius = total.radius * (step + slack) + np.abs(total.midpoint) * slack
-    return Sum(total.midpoint * step, radius, size, total.terms).plus(bias).ball(FLOAT)
+    return Sum(total.midpoint * step, radius, total.size * step, total.terms).plus(bias).ball(FLOAT)
 
 
-@rule("com.microsoft.DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(
+    x: Ball, b: Ball, b_scale: Ball, b_zero: Maybe = None, bias: Maybe = None, *, context: Context
+) -> Ball:
     """MatMulIntegerToFloat of what DynamicQuantizeLinear makes of A"""
-    a, s_a, zero = dynamic_quantize_linear(node, operands[:1], context)
-    b, s_b, b_zero, bias = (operand(operands, k) for k in (1, 2, 3, 4))
-    return matmul_integer_to_float(node, [a, b, s_a, s_b, zero, b_zero, bias], context)
+    a, a_scale, a_zero = dynamic_quantize_linear(x, context=context)
+    return matmul_integer_to_float(a, b, a_scale, b_scale, a_zero, b_zero, bias)
 
 
-@rule("com.microsoft.FusedMatMul")
-def fused_matmul(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}FusedMatMul")
+def fused_matmul(a: Ball, b: Ball, *, alpha: float = 1.0, node: Node) -> Ball:
     """alpha A' B', the last two dims of A and B exchanged on demand"""
     if attribute(node, "transBatchA", 0) or attribute(node, "transBatchB", 0):
         raise Undecided("batch dims that are exchanged too")
     a, b = (
         moved(x, lambda values: values.swapaxes(-1, -2)) if attribute(node, name, 0) and x.midpoint.ndim > 1 else x
-        for x, name in zip(operands, ("transA", "transB"))
+        for x, name in ((a, "transA"), (b, "transB"))
     )
-    return [products(np.matmul, a, b, a.shape[-1]).times(attribute(node, "alpha", 1.0)).ball(a.dtype)]
+    return products(np.matmul, a, b, a.shape[-1]).times(alpha).ball(a.dtype)
 
 
-@rule("com.microsoft.FusedConv")
-def fused_conv(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}FusedConv")
+def fused_conv(
+    x: Ball,
+    w: Ball,
+    bias: Maybe = None,
+    added: Maybe = None,
+    *,
+    activation_params: Sequence[float] = (),
+    node: Node,
+    context: Context,
+) -> Ball:
     """An activation of Conv plus a tensor"""
-    total = convolution(node, operands[0], operands[1], operand(operands, 2)).plus(operand(operands, 3))
-    return [_activated(node, total, operands[0].dtype, attribute(node, "activation_params", ()), context)]
+    total = convolution(node, x, w, bias).plus(added)
+    return _activated(node, total, x.dtype, activation_params, context)
 
 
-@rule("com.microsoft.FusedGemm")
-def fused_gemm(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}FusedGemm")
+def fused_gemm(a: Ball, b: Ball, c: Maybe = None, *, node: Node, context: Context) -> Ball:
     """An activation of Gemm"""
-    total = product_and_sum(node, operands[0], operands[1], operand(operands, 2))
     given = [node.attributes.get(f"activation_{name}") for name in ("alpha", "beta")]
-    return [_activated(node, total, operands[0].dtype, [number for number in given if number is not None], context)]
+    numbers = [number for number in given if number is not None]
+    return _activated(node, product_and_sum(node, a, b, c), a.dtype, numbers, context)
 
 
 def _activated(node: Node, total: Sum, dtype: np.dtype, numbers: Sequence[float], context: Context) -> Ball:
@@ -185,16 +183,25 @@ def _activated(node: Node, total: Sum, dtype: np.dtype, numbers: Sequence[float]
     return _followed(node.attributes["activation"], dataclasses.replace(node, attributes=attributes), operands, context)
 
 
-@rule("com.microsoft.MatMulNBits")
-def matmul_nbits(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}MatMulNBits")
+def matmul_nbits(
+    x: Ball,
+    packed: Array,
+    scale: Array,
+    zero: Array | None = None,
+    groups: Maybe = None,
+    bias: Maybe = None,
+    *,
+    bits: int = 4,
+    node: Node,
+) -> Ball:
     """A W', W (N, K) in codes of a few bits, one scale and zero point a block of K"""
-    if attribute(node, "accuracy_level", 0) == 4 or operand(operands, 4) is not None:
+    if attribute(node, "accuracy_level", 0) == 4 or groups is not None:
         raise Undecided("an operand that is quantized on the way, or blocks in another order")
     n, k, block = (int(node.attributes[name]) for name in ("N", "K", "block_size"))
-    given = value(operands[1]), value(operands[2]), array(operands, 3)
-    codes_, origin, steps = unpacked_weights(*given, (n, k), int(attribute(node, "bits", 4)), block)
-    weights, x = Ball(((codes_ - origin) * steps).T, None, operands[0].dtype), operands[0]
-    return [products(np.matmul, x, weights, k).plus(operand(operands, 5)).ball(x.dtype)]
+    codes_, origin, steps = unpacked_weights(packed, scale, zero, (n, k), bits, block)
+    weights = Ball(((codes_ - origin) * steps).T, None, x.dtype)
+    return products(np.matmul, x, weights, k).plus(bias).ball(x.dtype)
 
 
 def unpacked_weights(
@@ -212,28 +219,35 @@ def unpacked_weights(
     return codes_.astype(np.float64), wide[0], wide[1]
 
 
-@rule("com.microsoft.GatherBlockQuantized")
-def gather_block_quantized(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}GatherBlockQuantized")
+def gather_block_quantized(
+    table: Ball,
+    indices: Array,
+    scale: Array,
+    zero: Array | None = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    node: Node,
+) -> Ball:
     """Rows of a table in codes of a few bits, one scale and zero point a block of the quantized axis"""
-    table, indices, scale, zero = (value(operands[k]) if operand(operands, k) else None for k in range(4))
-    if table is None or indices is None or scale is None or is_float(operands[0].dtype):
+    if is_float(table.dtype):
         raise Undecided("a table of narrow floats")
-    bits, block = attribute(node, "bits", 4), attribute(node, "block_size", 128)
-    gathered, split = (attribute(node, name, k) % table.ndim for k, name in enumerate(("gather_axis", "quantize_axis")))
+    rank = table.midpoint.ndim
+    gathered, split = (attribute(node, f"{of}_axis", k) % rank for k, of in enumerate(("gather", "quantize")))
     if gathered == split:
         raise Undecided("blocks that are cut apart by gathering along them")
-    packed = operands[0].dtype == np.uint8
+    packed = table.dtype == np.uint8
     if zero is None:
         zero = np.asarray(2 ** (bits - 1) if packed else 0)
     elif packed:
         zero = _unpacked(zero, bits)[..., : scale.shape[-1]]
-    table = _unpacked(table, bits) if packed else table
-    step, origin = (np.repeat(p, block, split) if p.ndim else p for p in (scale, zero))
-    inside = tuple(slice(n) for n in table.shape)
+    numbers = _unpacked(value(table), bits) if packed else value(table)
+    step, origin = (np.repeat(p, block_size, split) if p.ndim else p for p in (scale, zero))
+    inside = tuple(slice(n) for n in numbers.shape)
     step, origin = step[inside], origin[inside] if origin.ndim else origin
-    codes_ = Ball(table - origin.astype(np.float64), None, operands[0].dtype)
-    whole = scaled(codes_, Ball(step.astype(np.float64), None, operands[2].dtype))
-    return [moved(whole, lambda values: values.take(indices, gathered))]
+    whole = scaled(Ball(numbers - origin.astype(np.float64), None, table.dtype), exact(step))
+    return moved(whole, lambda values: values.take(indices, gathered))
 
 
 def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
@@ -242,37 +256,39 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
     return np.asarray((packed[..., None] >> shifts & (2**bits - 1)).reshape(*packed.shape[:-1], -1))
 
 
-@rule("com.microsoft.DynamicQuantizeLSTM")
-def dynamic_quantize_lstm(node: Node, operands: Operands, context: Context) -> Results:
+@rule(f"{DOMAIN}DynamicQuantizeLSTM")
+def dynamic_quantize_lstm(
+    x: Ball, w: Ball, r: Ball, bias: Maybe = None, lens: Maybe = None, *others: Any, node: Node, context: Context
+) -> Results:
     """LSTM whose input, and whose state before every step, are quantized as DynamicQuantizeLinear does
 
     The weights are (D, I, 4 H) and (D, H, 4 H) in codes, with a scale and zero point a direction or a gate.
     """
-    lens = operand(operands, 4)
-    longest = int(value(lens).max(initial=0)) if lens is not None else operands[0].shape[0]
-    x = moved(operands[0], lambda values: values[:longest])
-    w, r = (_gates(operands[k], *operands[j : j + 2]) for k, j in ((1, 8), (2, 10)))
-    padding = [(0, operands[0].shape[0] - longest), (0, 0), (0, 0)]
-    x = moved(_as_quantized(x, node, context), lambda values: np.pad(values, padding))
+    h, c, peepholes, *of_weights = others
+    longest = int(value(lens).max(initial=0)) if lens is not None else x.shape[0]
+    seen = _as_quantized(moved(x, lambda values: values[:longest]), context)
+    padding = [(0, x.shape[0] - longest), (0, 0), (0, 0)]
+    seen = moved(seen, lambda values: np.pad(values, padding))
 
     def step(layer: Layer, wx: Sum, state: State) -> State:
-        h, c = state
-        seen = _as_quantized(h, node, context) if h.shape[0] == 1 else _near(h)
-        return lstm_step(layer, wx, (seen, c))
+        before = _as_quantized(state[0], context) if state[0].shape[0] == 1 else _near(state[0])
+        return lstm_step(layer, wx, (before, *state[1:]))
 
-    return recurrent(node, [x, w, r, *operands[3:8]], 4, ("Sigmoid", "Tanh", "Tanh"), step, context.observed)
+    weights = _gates(w, *of_weights[:2]), _gates(r, *of_weights[2:4])
+    cell = dataclasses.replace(CELLS["LSTM"], step=step)
+    return recurrent(cell, node, [seen, *weights, bias, lens, h, c, peepholes], context)
 
 
 def _gates(codes_: Ball, scale: Ball, zero: Ball) -> Ball:
     """Weights as LSTM takes them: (D, 4 H, I)."""
     scale, zero = (moved(p, lambda values: values.reshape(codes_.shape[0], 1, -1)) for p in (scale, zero))
-    return moved(scaled(centred(codes_, zero), scale), lambda values: values.swapaxes(1, 2))
+    return moved(scaled(centred(codes_, zero, lambda p: p), scale), lambda values: values.swapaxes(1, 2))
 
 
-def _as_quantized(x: Ball, node: Node, context: Context) -> Ball:
+def _as_quantized(x: Ball, context: Context) -> Ball:
     """What is left of x after a DynamicQuantizeLinear and a DequantizeLinear."""
     try:
-        found, scale, zero = dynamic_quantize_linear(node, [x], context)
+        found, scale, zero = dynamic_quantize_linear(x, context=context)
     except Undecided:  # all of it may be zero
         return _near(x)
     return scaled(centred(found, zero), scale)

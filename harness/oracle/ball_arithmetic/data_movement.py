@@ -3,112 +3,130 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, exact
-from driftnet.oracle.ball_arithmetic.operands import array, integers, joined, moved, operand, parameter
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, exact, joined, moved
+from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, moving, rule
+
+SIMPLE: Mapping[str, Callable[..., Array]] = {
+    "Compress": lambda x, condition, *, axis=None: np.compress(condition, x, axis),
+    "Expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))),
+    "Flatten": lambda x, *, axis=1: x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])),
+    "Gather": lambda x, indices, *, axis=0: x.take(indices, axis),
+    "GatherElements": lambda x, indices, *, axis=0: x[elements(indices, axis)],
+    "Squeeze": lambda x, axes=None: x.squeeze(None if axes is None else tuple(axes)),
+    "Tile": np.tile,
+    "Transpose": lambda x, *, perm=None: x.transpose(perm),
+    "Trilu": lambda x, k=0, *, upper=1: (np.triu if upper else np.tril)(x, int(k)),
+    "Unsqueeze": lambda x, axes: np.expand_dims(x, tuple(axes)),
+}
+for _operator, _function in SIMPLE.items():
+    moving(_operator)(_function)
 
 
-@rule("Reshape")
-def reshape(node: Node, operands: Operands, context: Context) -> Results:
+@moving("Reshape")
+def reshape(x: Array, shape: Array, *, allowzero: int = 0) -> Array:
     """The same elements in row-major order; 0 copies a dim (unless allowzero), -1 is inferred"""
-    target = integers(operands, 1) or []
-    if not attribute(node, "allowzero", 0):
-        target = [operands[0].shape[axis] if n == 0 else n for axis, n in enumerate(target)]
-    return [moved(operands[0], lambda x: x.reshape(target))]
+    return x.reshape([x.shape[axis] if n == 0 and not allowzero else n for axis, n in enumerate(shape)])
 
 
-@rule("Transpose")
-def transpose(node: Node, operands: Operands, context: Context) -> Results:
-    """The axes in another order, reversed by default"""
-    perm = node.attributes.get("perm")
-    return [moved(operands[0], lambda x: x.transpose(perm))]
+@moving("Slice")
+def slice_(
+    x: Array, starts: Integers, ends: Integers, axes: Integers | None = None, steps: Integers | None = None
+) -> Array:
+    """x[start:end:step] along the given axes, with the semantics of Python"""
+    where = [slice(None)] * x.ndim
+    chosen = range(len(starts)) if axes is None else axes
+    for axis, start, end, step in zip(chosen, starts, ends, [1] * len(starts) if steps is None else steps):
+        # Counted from the end, what lies before the first element is clamped to it by Python too.
+        where[axis] = slice(start, end, step)
+    return x[tuple(where)]
 
 
-@rule("Flatten")
-def flatten(node: Node, operands: Operands, context: Context) -> Results:
-    """A matrix: the dims before `axis` as rows, the others as columns"""
-    shape, axis = operands[0].shape, attribute(node, "axis", 1)
-    k = axis % len(shape) if axis < 0 else axis
-    return [moved(operands[0], lambda x: x.reshape(math.prod(shape[:k]), math.prod(shape[k:])))]
+def elements(indices: Array, axis: int) -> tuple[Array, ...]:
+    """Where in a tensor the elements are that `indices` mean along `axis`."""
+    at = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
+    at[axis] = indices
+    return tuple(at)
 
 
-@rule("Squeeze")
-def squeeze(node: Node, operands: Operands, context: Context) -> Results:
-    """Without the given axes of size 1, or without all of them"""
-    axes = parameter(node, operands, 1, "axes")
-    return [moved(operands[0], lambda x: x.squeeze(None if axes is None else tuple(axes)))]
+def paths(indices: Array) -> tuple[Array, ...]:
+    """Rows of indices as what stands between brackets behind an array."""
+    return tuple([indices[..., k] for k in range(indices.shape[-1])])
 
 
-@rule("Unsqueeze")
-def unsqueeze(node: Node, operands: Operands, context: Context) -> Results:
-    """With new axes of size 1"""
-    axes = parameter(node, operands, 1, "axes") or []
-    rank = operands[0].midpoint.ndim + len(axes)
-    new = {axis % rank for axis in axes}
-    sizes = iter(operands[0].shape)
-    shape = [1 if axis in new else next(sizes) for axis in range(rank)]
-    return [moved(operands[0], lambda x: x.reshape(shape))]
+@moving("GatherND")
+def gather_nd(x: Array, indices: Array, *, batch_dims: int = 0) -> Array:
+    """Slices x[indices[i]], each row of indices a path into the axes after the first batch_dims"""
+    steps = np.ogrid[tuple([slice(n) for n in indices.shape[:batch_dims]])]
+    samples = [s.reshape(s.shape + (1,) * (indices.ndim - 1 - batch_dims)) for s in steps]
+    return np.asarray(x[(*samples, *paths(indices))])
+
+
+@moving("DepthToSpace")
+def depth_to_space(x: Array, *, blocksize: int, mode: str = "DCR") -> Array:
+    """Channels to blocks of rows and columns, in DCR or CRD order"""
+    b = blocksize
+    n, c, h, w = x.shape
+    shape = (n, b, b, c // b**2, h, w) if mode == "DCR" else (n, c // b**2, b, b, h, w)
+    order = (0, 3, 4, 1, 5, 2) if mode == "DCR" else (0, 1, 4, 2, 5, 3)
+    return x.reshape(shape).transpose(order).reshape(n, c // b**2, h * b, w * b)
+
+
+@moving("SpaceToDepth")
+def space_to_depth(x: Array, *, blocksize: int) -> Array:
+    """Blocks of rows and columns to channels"""
+    b = blocksize
+    n, c, h, w = x.shape
+    return x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4).reshape(n, c * b**2, h // b, w // b)
+
+
+@moving("ReverseSequence")
+def reverse_sequence(x: Array, lengths: Integers, *, time_axis: int = 0, batch_axis: int = 1) -> Array:
+    """The first lengths[i] steps of sample i in reverse order"""
+    result = x.copy()
+    source, target = (np.moveaxis(side, (batch_axis, time_axis), (0, 1)) for side in (x, result))
+    for sample, length in enumerate(lengths):
+        target[sample, :length] = source[sample, :length][::-1]
+    return result
 
 
 @rule("Concat")
-def concat(node: Node, operands: Operands, context: Context) -> Results:
+def concat(*operands: Ball, axis: int) -> Ball:
     """One tensor after the other along an axis"""
-    axis = node.attributes["axis"]
-    return [joined(operands, lambda xs: np.concatenate(xs, axis))]
+    return joined(operands, lambda xs: np.concatenate(xs, axis))
 
 
 @rule("Split")
-def split(node: Node, operands: Operands, context: Context) -> Results:
+def split(x: Ball, split: Integers | None = None, *, axis: int = 0, node: Node) -> list[Ball]:
     """Pieces along an axis, as given or of equal size but for the last"""
-    axis, count = attribute(node, "axis", 0), len(node.outputs)
-    n = operands[0].shape[axis]
-    sizes = parameter(node, operands, 1, "split") or [-(-n // count)] * count
-    ends = list(accumulate(sizes))[:-1]
-    return pieces(operands[0], ends, axis)
+    count = len(node.outputs)
+    sizes = split or [-(-x.shape[axis] // count)] * count
+    return pieces(x, list(accumulate(sizes))[:-1], axis)
 
 
-def pieces(ball: Ball, ends: list[int], axis: int) -> list[Ball]:
-    """`ball` cut along an axis before each of the positions `ends`."""
-    midpoints = np.split(ball.midpoint, ends, axis)
-    radii = [None] * len(midpoints) if ball.radius is None else np.split(ball.radius, ends, axis)
-    return [Ball(m, r, ball.dtype) for m, r in zip(midpoints, radii)]
-
-
-@rule("Slice")
-def slice_(node: Node, operands: Operands, context: Context) -> Results:
-    """x[start:end:step] along the given axes, with the semantics of Python"""
-    starts = parameter(node, operands, 1, "starts") or []
-    ends = parameter(node, operands, 2, "ends") or []
-    axes = parameter(node, operands, 3, "axes") or range(len(starts))
-    steps = integers(operands, 4) or [1] * len(starts)
-    where = [slice(None)] * operands[0].midpoint.ndim
-    for axis, start, end, step in zip(axes, starts, ends, steps):
-        # Counted from the end, what lies before the first element is clamped to it by Python too.
-        where[axis] = slice(start, end, step)
-    return [moved(operands[0], lambda x: x[tuple(where)])]
+def pieces(x: Ball, ends: list[int], axis: int) -> list[Ball]:
+    """`x` cut along an axis before each of the positions `ends`."""
+    midpoints = np.split(x.midpoint, ends, axis)
+    radii = [None] * len(midpoints) if x.radius is None else np.split(x.radius, ends, axis)
+    return [Ball(m, r, x.dtype) for m, r in zip(midpoints, radii)]
 
 
 @rule("Pad")
-def pad(node: Node, operands: Operands, context: Context) -> Results:
+def pad(x: Ball, pads: Integers, fill: Maybe = None, axes: Integers | None = None, *, node: Node) -> Ball:
     """More elements (or fewer) at both ends of axes: a constant, or elements found by `reach`"""
-    x: Ball = operands[0]
-    pads = parameter(node, operands, 1, "pads") or []
-    axes = integers(operands, 3) or list(range(len(pads) // 2))
     before, after = [0] * x.midpoint.ndim, [0] * x.midpoint.ndim
-    for k, axis in enumerate(axes):
-        before[axis], after[axis] = pads[k], pads[k + len(axes)]
-    mode = attribute(node, "mode", "constant")
-    if mode == "constant":
-        given = operand(operands, 2)
-        if given is None:
-            return [padded(x, before, after, attribute(node, "value", 0.0))]
-        return [padded(x, before, after, given.midpoint.reshape(())[()], float(np.max(given.error)))]
-    positions = [reach(n, p, q, mode) for n, p, q in zip(x.shape, before, after)]
-    return [moved(x, lambda values: values[np.ix_(*positions)])]
+    for k, axis in enumerate(axes or range(len(pads) // 2)):
+        before[axis], after[axis] = pads[k], pads[k + len(pads) // 2]
+    if (mode := node.attributes.get("mode", "constant")) != "constant":
+        positions = [reach(n, p, q, mode) for n, p, q in zip(x.shape, before, after)]
+        return moved(x, lambda a: a[np.ix_(*positions)])
+    if fill is None:
+        return padded(x, before, after, node.attributes.get("value", 0.0))
+    return padded(x, before, after, fill.midpoint.reshape(())[()], float(np.max(fill.error)))
 
 
 def padded(x: Ball, before: list[int], after: list[int], fill: object, error: float = 0.0) -> Ball:
@@ -142,86 +160,22 @@ def reach(n: int, before: int, after: int, mode: str) -> Array:
     raise Undecided(f"a mode of Pad that is not known: {mode}")
 
 
-@rule("Expand")
-def expand(node: Node, operands: Operands, context: Context) -> Results:
-    """x broadcast with a shape"""
-    shape = np.broadcast_shapes(operands[0].shape, tuple(integers(operands, 1) or ()))
-    return [moved(operands[0], lambda x: np.broadcast_to(x, shape))]
-
-
-@rule("Tile")
-def tile(node: Node, operands: Operands, context: Context) -> Results:
-    """x repeated along each axis"""
-    repeats = integers(operands, 1) or []
-    return [moved(operands[0], lambda x: np.tile(x, repeats))]
-
-
-@rule("DepthToSpace")
-def depth_to_space(node: Node, operands: Operands, context: Context) -> Results:
-    """Channels to blocks of rows and columns, in DCR or CRD order"""
-    b = node.attributes["blocksize"]
-    n, c, h, w = operands[0].shape
-    depth_first = attribute(node, "mode", "DCR") == "DCR"
-    shape = (n, b, b, c // b**2, h, w) if depth_first else (n, c // b**2, b, b, h, w)
-    order = (0, 3, 4, 1, 5, 2) if depth_first else (0, 1, 4, 2, 5, 3)
-    return [moved(operands[0], lambda x: x.reshape(shape).transpose(order).reshape(n, c // b**2, h * b, w * b))]
-
-
-@rule("SpaceToDepth")
-def space_to_depth(node: Node, operands: Operands, context: Context) -> Results:
-    """Blocks of rows and columns to channels"""
-    b = node.attributes["blocksize"]
-    n, c, h, w = operands[0].shape
-
-    def move(x: Array) -> Array:
-        blocks = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
-        return blocks.reshape(n, c * b**2, h // b, w // b)
-
-    return [moved(operands[0], move)]
-
-
 @rule("CenterCropPad")
-def center_crop_pad(node: Node, operands: Operands, context: Context) -> Results:
+def center_crop_pad(x: Ball, sizes: Integers, *, axes: Sequence[int] | None = None) -> Ball:
     """Axes cropped or padded with zeros to given sizes; of an odd difference the end gets the larger part"""
-    x: Ball = operands[0]
-    sizes = integers(operands, 1) or []
     before, after = [0] * x.midpoint.ndim, [0] * x.midpoint.ndim
-    for axis, size in zip(attribute(node, "axes", range(x.midpoint.ndim)), sizes):
+    for axis, size in zip(range(x.midpoint.ndim) if axes is None else axes, sizes):
         missing = size - x.shape[axis]
         before[axis] = missing // 2 if missing > 0 else -(-missing // 2)
         after[axis] = missing - before[axis]
-    return [padded(x, before, after, 0)]
-
-
-@rule("Trilu")
-def trilu(node: Node, operands: Operands, context: Context) -> Results:
-    """The upper or lower triangle of each matrix, zeros elsewhere; k moves the diagonal"""
-    k = (integers(operands, 1) or [0])[0]
-    triangle = np.triu if attribute(node, "upper", 1) else np.tril
-    return [moved(operands[0], lambda x: triangle(x, k))]
-
-
-@rule("ReverseSequence")
-def reverse_sequence(node: Node, operands: Operands, context: Context) -> Results:
-    """The first sequence_lens[i] steps of sample i in reverse order"""
-    time, batch = attribute(node, "time_axis", 0), attribute(node, "batch_axis", 1)
-    lengths = integers(operands, 1) or []
-
-    def move(x: Array) -> Array:
-        result = x.copy()
-        source, target = np.moveaxis(x, (batch, time), (0, 1)), np.moveaxis(result, (batch, time), (0, 1))
-        for sample, length in enumerate(lengths):
-            target[sample, :length] = source[sample, :length][::-1]
-        return result
-
-    return [moved(operands[0], move)]
+    return padded(x, before, after, 0)
 
 
 @rule("Dropout")
-def dropout(node: Node, operands: Operands, context: Context) -> Results:
+def dropout(
+    x: Ball, ratio: Array | float = 0.5, training_mode: Array | None = None, *, context: Context
+) -> list[Ball | None]:
     """x itself outside of training, and a mask of ones (open before opset 12); random in training, if any is dropped"""
-    training, ratio = array(operands, 2), array(operands, 1)
-    dropped = attribute(node, "ratio", 0.5) if ratio is None else float(ratio)
-    if training is not None and training.any() and dropped:
+    if training_mode is not None and training_mode.any() and float(ratio):
         raise Undecided("random in training")
-    return [operands[0], exact(np.ones(operands[0].shape, np.bool_)) if context.opset >= 12 else None]
+    return [x, exact(np.ones(x.shape, np.bool_)) if context.opset >= 12 else None]

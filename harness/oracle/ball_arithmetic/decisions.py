@@ -18,14 +18,14 @@ from driftnet.oracle.ball_arithmetic.ball import (
     Open,
     between,
     exact,
+    increasing,
     is_float,
     rounded,
     truth,
     undecided_where,
     value,
 )
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
-from onnx import helper
+from driftnet.oracle.ball_arithmetic.rules import dtype_of, rule
 
 Test = Callable[[Array, Array], Array]
 
@@ -38,25 +38,23 @@ ORDERS: dict[str, Test] = {
 
 
 @rule(*ORDERS)
-def _order(node: Node, operands: Operands, context: Context) -> Results:
-    x, y = operands
+def order(x: Ball, y: Ball, *, node: Node) -> Ball:
+    """A comparison"""
     test = ORDERS[node.op]
     if x.radius is None and y.radius is None:
-        return [exact(np.asarray(test(x.midpoint, y.midpoint)))]
+        return exact(np.asarray(test(x.midpoint, y.midpoint)))
     if node.op.startswith("Less"):
-        surely, possibly = test(x.high, y.low), test(x.low, y.high)
-    else:
-        surely, possibly = test(x.low, y.high), test(x.high, y.low)
-    return [_open(surely, possibly, x.undecided | y.undecided)]
+        return _open(test(x.high, y.low), test(x.low, y.high), x.undecided | y.undecided)
+    return _open(test(x.low, y.high), test(x.high, y.low), x.undecided | y.undecided)
 
 
 @rule("Equal")
-def _equal(node: Node, operands: Operands, context: Context) -> Results:
-    x, y = operands
+def equal(x: Ball, y: Ball) -> Ball:
+    """x == y"""
     if x.radius is None and y.radius is None:
-        return [exact(np.asarray(x.midpoint == y.midpoint, bool))]
+        return exact(np.asarray(x.midpoint == y.midpoint, bool))
     surely = (x.numbers == y.numbers) & (x.error + y.error == 0)
-    return [_open(surely, (x.low <= y.high) & (y.low <= x.high), x.undecided | y.undecided)]
+    return _open(surely, (x.low <= y.high) & (y.low <= x.high), x.undecided | y.undecided)
 
 
 def _open(surely: Array, possibly: Array, undecided: Array) -> Ball:
@@ -64,64 +62,53 @@ def _open(surely: Array, possibly: Array, undecided: Array) -> Ball:
 
 
 @rule("And", "Or", "Xor")
-def _logic(node: Node, operands: Operands, context: Context) -> Results:
-    x, y = operands
+def logic(x: Ball, y: Ball, *, node: Node) -> Ball:
+    """Of two truth values"""
     if node.op == "Xor":
         differs, open_ = (x.low > 0.5) != (y.low > 0.5), (x.error > 0) | (y.error > 0)
-        return [truth(differs & ~open_, differs | open_)]
+        return truth(differs & ~open_, differs | open_)
     combine = np.logical_and if node.op == "And" else np.logical_or
-    return [truth(combine(x.low > 0.5, y.low > 0.5), combine(x.high > 0.5, y.high > 0.5))]
+    return truth(combine(x.low > 0.5, y.low > 0.5), combine(x.high > 0.5, y.high > 0.5))
 
 
 @rule("Not")
-def _not(node: Node, operands: Operands, context: Context) -> Results:
-    x = operands[0]
-    return [truth(x.high < 0.5, x.low < 0.5)]
+def not_(x: Ball) -> Ball:
+    """Of a truth value"""
+    return truth(x.high < 0.5, x.low < 0.5)
 
 
 @rule("IsNaN")
-def _is_nan(node: Node, operands: Operands, context: Context) -> Results:
-    x = operands[0]
-    return [_open(np.isnan(x.numbers), np.isnan(x.numbers), x.undecided)]
+def is_nan(x: Ball) -> Ball:
+    """Whether it is no number"""
+    return _open(np.isnan(x.numbers), np.isnan(x.numbers), x.undecided)
 
 
 @rule("IsInf")
-def _is_inf(node: Node, operands: Operands, context: Context) -> Results:
-    x, found = operands[0], np.zeros(operands[0].shape, bool)
-    for name, infinity in (("detect_positive", np.inf), ("detect_negative", -np.inf)):
-        if attribute(node, name, 1):
-            found = found | (x.numbers == infinity)
-    return [_open(found, found, x.undecided)]
+def is_inf(x: Ball, *, detect_positive: int = 1, detect_negative: int = 1) -> Ball:
+    """Whether it is infinite"""
+    found = bool(detect_positive) & (x.numbers == np.inf) | bool(detect_negative) & (x.numbers == -np.inf)
+    return _open(found, found, x.undecided)
 
 
-STEPS: dict[str, Callable[[Array], Array]] = {
-    "Ceil": np.ceil,
-    "Floor": np.floor,
-    "Round": np.rint,
-    "Sign": np.sign,
-}
+STEPS: dict[str, Callable[[Array], Array]] = {"Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Sign": np.sign}
 
 
 @rule(*STEPS)
-def _step(node: Node, operands: Operands, context: Context) -> Results:
+def step(x: Ball, *, node: Node) -> Ball:
     """Round takes halves to even"""
-    x = operands[0]
-    return [monotone(STEPS[node.op], x, x.dtype)]
+    return undecided_where(x.undecided, increasing(STEPS[node.op], x))
 
 
-def monotone(function: Callable[[Array], Array], x: Ball, dtype: np.dtype) -> Ball:
-    """A monotone function whose results of exact numbers are exact; undecided where x is, or is NaN."""
-    if x.radius is None:
-        values = np.asarray(function(x.midpoint))
-        if not is_float(x.dtype) or not np.isnan(values).any():
-            return Ball(values, None, dtype)
-    return undecided_where(x.undecided, between(function(x.low), function(x.high), dtype))
+@rule("Cast")
+def cast_to(x: Ball, *, to: int) -> Ball:
+    """In the dtype that is named"""
+    return cast(x, dtype_of(to))
 
 
-@rule("Cast", "CastLike")
-def _cast(node: Node, operands: Operands, context: Context) -> Results:
-    to = np.dtype(helper.tensor_dtype_to_np_dtype(node.attributes["to"])) if node.op == "Cast" else operands[1].dtype
-    return [cast(operands[0], to)]
+@rule("CastLike")
+def cast_like(x: Ball, like: Ball) -> Ball:
+    """In the dtype of another tensor"""
+    return cast(x, like.dtype)
 
 
 def cast(x: Ball, to: np.dtype) -> Ball:
@@ -164,9 +151,9 @@ def _cast_string(x: Ball, to: np.dtype) -> Ball:
 
 
 @rule("BitCast")
-def _bit_cast(node: Node, operands: Operands, context: Context) -> Results:
-    to = np.dtype(helper.tensor_dtype_to_np_dtype(node.attributes["to"]))
-    return [exact(value(operands[0]).view(to))]
+def bit_cast(x: Array, *, to: int) -> Ball:
+    """The same bits as another dtype"""
+    return exact(x.view(dtype_of(to)))
 
 
 BITS: dict[str, Callable[..., Array]] = {
@@ -178,11 +165,12 @@ BITS: dict[str, Callable[..., Array]] = {
 
 
 @rule(*BITS)
-def _bits(node: Node, operands: Operands, context: Context) -> Results:
-    return [exact(np.asarray(BITS[node.op](*(value(x) for x in operands))))]
+def bitwise(*operands: Ball, node: Node) -> Ball:
+    """Bit by bit"""
+    return exact(np.asarray(BITS[node.op](*(value(x) for x in operands))))
 
 
 @rule("BitShift")
-def _bit_shift(node: Node, operands: Operands, context: Context) -> Results:
-    x, y = (value(operand) for operand in operands)
-    return [exact(np.asarray(x << y if node.attributes["direction"] == "LEFT" else x >> y))]
+def bit_shift(x: Array, y: Array, *, direction: str) -> Ball:
+    """x shifted by y bits"""
+    return exact(np.asarray(x << y if direction == "LEFT" else x >> y))

@@ -25,7 +25,6 @@ from driftnet.oracle.ball_arithmetic import (  # noqa: F401  (they register thei
     normalization,
     pooling,
     quantized,
-    random,
     recurrent,
     reduction,
     regions,

@@ -27,8 +27,8 @@ from driftnet.oracle.ball_arithmetic.ball import (
     value,
     widened,
 )
-from driftnet.oracle.ball_arithmetic.elementwise import add, divide, larger, multiply, smaller
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, number, rule
+from driftnet.oracle.ball_arithmetic.elementwise import add
+from driftnet.oracle.ball_arithmetic.rules import Maybe, rule
 from driftnet.oracle.tolerances.approximations import APPROXIMATIONS
 from driftnet.oracle.tolerances.table import FUNCTION_ROUNDINGS, NARROW_FUNCTION
 
@@ -144,129 +144,115 @@ SIMPLE: dict[str, tuple[Function, tuple[Turn, ...]]] = {
 
 
 @rule(*SIMPLE)
-def _simple(node: Node, operands: Operands, context: Context) -> Results:
+def simple(x: Ball, *, node: Node) -> Ball:
+    """A function of one variable"""
     function, turns = SIMPLE[node.op]
-    return [through(function, operands[0], node.op, turns)]
+    return through(function, x, node.op, turns)
 
 
 @rule("Sin", "Cos")
-def _wave(node: Node, operands: Operands, context: Context) -> Results:
+def wave(x: Ball, *, node: Node) -> Ball:
     """Slopes are at most 1."""
-    x = operands[0]
-    return [approximated((np.sin if node.op == "Sin" else np.cos)(x.numbers), x.error, x.dtype, node.op)]
+    return approximated((np.sin if node.op == "Sin" else np.cos)(x.numbers), x.error, x.dtype, node.op)
 
 
 @rule("Tan")
-def _tan(node: Node, operands: Operands, context: Context) -> Results:
+def tan(x: Ball) -> Ball:
     """Undecided where a pole may lie between."""
-    x = operands[0]
     branch = np.floor(x.low / math.pi + 0.5) != np.floor(x.high / math.pi + 0.5)
-    return [undecided_where(branch, through(np.tan, x, "Tan"))]
-
-
-@rule("Reciprocal")
-def _reciprocal(node: Node, operands: Operands, context: Context) -> Results:
-    x = operands[0]
-    return [divide(Ball(np.ones(()), None, x.dtype), x)]
+    return undecided_where(branch, through(np.tan, x, "Tan"))
 
 
 @rule("Gelu", "com.microsoft.Gelu", "com.microsoft.BiasGelu", "com.microsoft.FastGelu")
-def _gelu(node: Node, operands: Operands, context: Context) -> Results:
+def gelu_of_sum(x: Ball, bias: Maybe = None, *, approximate: str = "none", node: Node) -> Ball:
     """Of x and a bias, where there is one"""
-    x = reduce(add, [operand for operand in operands if operand is not None])
-    if node.op == "com.microsoft.FastGelu" or attribute(node, "approximate", "none") == "tanh":
-        y = through(gelu_tanh, x, "Gelu", ((-0.7524614, -0.1700407),))
-        return [_gated(y, x, "Tanh")]
-    return [through(gelu, x, "Gelu", ((-0.7517916, -0.1699712),))]
+    x = x if bias is None else add(x, bias)
+    if node.op == "com.microsoft.FastGelu" or approximate == "tanh":
+        return _gated(through(gelu_tanh, x, "Gelu", ((-0.7524614, -0.1700407),)), x, "Tanh")
+    return through(gelu, x, "Gelu", ((-0.7517916, -0.1699712),))
 
 
 @rule("Swish", "com.microsoft.QuickGelu")
-def _swish(node: Node, operands: Operands, context: Context) -> Results:
+def swish(x: Ball, *, alpha: float | None = None, node: Node) -> Ball:
     """x / (1 + exp(-alpha x))"""
-    alpha = number(node, "alpha", 1.0 if node.op == "Swish" else 1.702)
-    turns = ((-1.2784645 / alpha, -0.2784645 / alpha),) if alpha else ()
-    x = operands[0]
-    return [_gated(through(lambda x: x * sigmoid(alpha * x), x, "Mish", turns), x, "Sigmoid")]
+    slope = alpha if alpha is not None else 1.0 if node.op == "Swish" else float(np.float32(1.702))
+    turns = ((-1.2784645 / slope, -0.2784645 / slope),) if slope else ()
+    return _gated(through(lambda v: v * sigmoid(slope * v), x, "Mish", turns), x, "Sigmoid")
 
 
 def _gated(y: Ball, x: Ball, gate: str) -> Ball:
     """`y`, a product of x and a gate, less accurate by x times the absolute error of the gate."""
-    off = APPROXIMATIONS[gate][0] / UNIT * (np.abs(x.numbers) + x.error)
+    off = APPROXIMATIONS[gate].absolute / UNIT * (np.abs(x.numbers) + x.error)
     return rounded(y.numbers, y.error, x.dtype, roundings=1, size=off)
 
 
 @rule("LeakyRelu")
-def _leaky_relu(node: Node, operands: Operands, context: Context) -> Results:
-    alpha = number(node, "alpha", 0.01)
-    return [through(lambda x: np.where(x >= 0, x, alpha * x), operands[0], "LeakyRelu", ((0.0, 0.0),))]
+def leaky_relu(x: Ball, *, alpha: float = 0.01) -> Ball:
+    """x where x >= 0, else alpha x"""
+    return through(lambda v: np.where(v >= 0, v, alpha * v), x, "LeakyRelu", ((0.0, 0.0),))
 
 
-@rule("PRelu")
-def _prelu(node: Node, operands: Operands, context: Context) -> Results:
-    x, slope = operands
-    zero = Ball(np.zeros((), x.midpoint.dtype), None, x.dtype)
-    return [add(larger(x, zero), multiply(smaller(x, zero), slope))]
+@rule("Elu", "Celu")
+def elu(x: Ball, *, alpha: float = 1.0, node: Node) -> Ball:
+    """x where x >= 0, else alpha (exp(x) - 1); Celu takes exp(x / alpha)"""
+    return exponential_unit(x, alpha, stretch=alpha if node.op == "Celu" else 1.0)
 
 
-@rule("Elu", "Celu", "Selu")
-def _exponential_unit(node: Node, operands: Operands, context: Context) -> Results:
-    """x where x >= 0, else alpha (exp(x) - 1); Celu takes exp(x / alpha), and Selu multiplies by gamma.
+@rule("Selu")
+def selu(x: Ball, *, alpha: float = 1.6732632, gamma: float = 1.0507010) -> Ball:
+    """gamma times Elu"""
+    return exponential_unit(x, alpha, gamma)
+
+
+def exponential_unit(x: Ball, alpha: float, gamma: float = 1.0, stretch: float = 1.0) -> Ball:
+    """gamma x where x >= 0, else gamma alpha (exp(x / stretch) - 1)
 
     An error of exp is multiplied by alpha gamma: MNN's Elu is 2.3e-7 off with an alpha of 1, and 6.8e-7 with one of 3.
     """
-    selu = node.op == "Selu"
-    alpha = number(node, "alpha", 1.6732632 if selu else 1.0)
-    gamma = number(node, "gamma", 1.0507010) if selu else 1.0
-    stretch = alpha if node.op == "Celu" else 1.0
 
-    def unit(x: Array) -> Array:
-        return np.asarray(gamma * np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0) / stretch)))
+    def unit(v: Array) -> Array:
+        return np.asarray(gamma * np.where(v >= 0, v, alpha * np.expm1(np.minimum(v, 0) / stretch)))
 
-    return [through(unit, operands[0], "Elu", ((0.0, 0.0),), factor=abs(alpha * gamma))]
+    return through(unit, x, "Elu", ((0.0, 0.0),), factor=abs(alpha * gamma))
 
 
 @rule("HardSigmoid")
-def _hard_sigmoid(node: Node, operands: Operands, context: Context) -> Results:
-    alpha, beta = number(node, "alpha", 0.2), number(node, "beta", 0.5)
-    return [through(lambda x: np.clip(alpha * x + beta, 0, 1), operands[0], node.op)]
+def hard_sigmoid(x: Ball, *, alpha: float = 0.2, beta: float = 0.5) -> Ball:
+    """max(0, min(1, alpha x + beta))"""
+    return through(lambda v: np.clip(alpha * v + beta, 0, 1), x, "HardSigmoid")
 
 
 @rule("ThresholdedRelu")
-def _thresholded_relu(node: Node, operands: Operands, context: Context) -> Results:
+def thresholded_relu(x: Ball, *, alpha: float = 1.0) -> Ball:
     """x where x > alpha, else 0"""
-    alpha = number(node, "alpha", 1.0)
-    return [through(lambda x: np.where(x > alpha, x, 0.0), operands[0], node.op, ((alpha, 0.0, alpha),))]
+    return through(lambda v: np.where(v > alpha, v, 0.0), x, "ThresholdedRelu", ((alpha, 0.0, alpha),))
 
 
 @rule("Shrink")
-def _shrink(node: Node, operands: Operands, context: Context) -> Results:
+def shrink(x: Ball, *, lambd: float = 0.5, bias: float = 0.0) -> Ball:
     """x + bias where x < -lambd, x - bias where x > lambd, else 0"""
-    edge, bias = number(node, "lambd", 0.5), number(node, "bias", 0.0)
-    x = operands[0]
 
-    def shrink(x: Array) -> Array:
-        return np.where(x < -edge, x + bias, np.where(x > edge, x - bias, 0.0))
+    def shrunk(v: Array) -> Array:
+        return np.where(v < -lambd, v + bias, np.where(v > lambd, v - bias, 0.0))
 
     if not is_float(x.dtype):
-        return [widened(np.trunc(shrink(value(x).astype(np.float64))), 0.0, x.dtype)]
-    return [through(shrink, x, node.op, ((edge, 0.0, edge - bias), (-edge, 0.0, bias - edge)))]
+        return widened(np.trunc(shrunk(value(x).astype(np.float64))), 0.0, x.dtype)
+    return through(shrunk, x, "Shrink", ((lambd, 0.0, lambd - bias), (-lambd, 0.0, bias - lambd)))
 
 
 @rule("Pow")
-def _pow(node: Node, operands: Operands, context: Context) -> Results:
+def power(x: Ball, y: Ball) -> Ball:
     """x ** y in the dtype of x. Where neither sign of x - 0 is certain only a whole exponent has an answer."""
-    x, y = operands
     if not is_float(x.dtype):
-        return [widened(np.trunc(value(x).astype(np.float64) ** value(y).astype(np.float64)), 0.0, x.dtype)]
+        return widened(np.trunc(value(x).astype(np.float64) ** value(y).astype(np.float64)), 0.0, x.dtype)
     if x.radius is None and y.radius is None:
-        return [approximated(x.numbers**y.numbers, 0.0, x.dtype, "Pow")]
+        return approximated(x.numbers**y.numbers, 0.0, x.dtype, "Pow")
     corners = [a**b for a in (x.low, x.high) for b in (y.low, y.high)]
     low, high = reduce(np.minimum, corners), reduce(np.maximum, corners)
     across = (x.low < 0) & (x.high > 0)
-    even = (y.error == 0) & (y.numbers % 2 == 0) & (y.numbers >= 0)
-    odd = (y.error == 0) & (y.numbers % 2 == 1) & (y.numbers >= 0)
+    whole = (y.error == 0) & (y.numbers >= 0)
+    even, odd = (whole & (y.numbers % 2 == rest) for rest in (0, 1))
     result = between(np.where(across & even, np.minimum(low, 0.0**y.numbers), low), high, x.dtype)
-    result = undecided_where(
-        (across & ~even & ~odd) | x.undecided | y.undecided | ((x.low < 0) & (y.error > 0)), result
-    )
-    return [approximated(result.numbers, result.error, x.dtype, "Pow")]
+    vague = (across & ~even & ~odd) | x.undecided | y.undecided | ((x.low < 0) & (y.error > 0))
+    result = undecided_where(vague, result)
+    return approximated(result.numbers, result.error, x.dtype, "Pow")

@@ -14,15 +14,18 @@ from driftnet.oracle.ball_arithmetic.ball import (
     Ball,
     Open,
     Undecided,
+    constant,
+    exact,
     format_of,
     hull,
     is_float,
+    moved,
     undecided_where,
 )
+from driftnet.oracle.ball_arithmetic.elementwise import select
 from driftnet.oracle.ball_arithmetic.interpolation import Kernel, U, crossed, interpolated
 from driftnet.oracle.ball_arithmetic.linear import products
-from driftnet.oracle.ball_arithmetic.operands import array, integers, moved
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, Integers, attribute, rule
 from driftnet.oracle.tolerances.table import GRID_ROUNDINGS, POSITION_ROUNDINGS
 
 
@@ -39,14 +42,24 @@ class Axis:
 
 
 @rule("Resize")
-def resize(node: Node, operands: Operands, context: Context) -> Results:
+def resize(
+    x: Ball,
+    roi: Array | None = None,
+    scales: Array | None = None,
+    sizes: Integers | None = None,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    extrapolation_value: float = 0.0,
+    node: Node,
+    context: Context,
+) -> Ball:
     """Axes scaled, or given sizes, by nearest, linear or cubic interpolation"""
-    x: Ball = operands[0]
-    old = context.opset < 11
-    transform = "asymmetric" if old else attribute(node, _MODE, "half_pixel")
+    old = context.opset < 11  # when operand 1 was the scales
+    transform = "asymmetric" if old else coordinate_transformation_mode
+    region = roi if transform == "tf_crop_and_resize" else None
     outside = unsure = np.zeros((1,) * x.midpoint.ndim, np.bool_)
     y = x
-    for along in _axes(node, operands, transform, old):
+    for along in _axes(node, x.shape, region, roi if old else scales, sizes):
         if along.scale == 1.0 and (along.start, along.end) == (0.0, 1.0):
             continue
         if along.scale == 1.0:
@@ -59,41 +72,33 @@ def resize(node: Node, operands: Operands, context: Context) -> Results:
             outside = outside | ((high < 0) | (low > last)).reshape(shape)
             unsure = unsure | (((low < 0) & (high >= 0)) | ((low <= last) & (high > last))).reshape(shape)
     if outside.any():
-        fill = float(attribute(node, "extrapolation_value", 0.0))
-        radius = None if y.radius is None else np.where(outside, 0.0, y.radius)
-        y = Ball(np.where(outside, fill, y.midpoint), radius, y.dtype)
-    return [undecided_where(np.broadcast_to(unsure, y.shape), y)]
+        y = select(exact(outside), constant(extrapolation_value, y.dtype), y)
+    return undecided_where(unsure, y)
 
 
-_MODE = "coordinate_transformation_mode"
-
-
-def _axes(node: Node, operands: Operands, transform: str, old: bool) -> list[Axis]:
-    """What is to be done along each axis. Before opset 11 operand 1 is the scales."""
-    shape = operands[0].shape
+def _axes(
+    node: Node, shape: tuple[int, ...], region: Array | None, given: Array | None, sizes: Integers | None
+) -> list[Axis]:
+    """What is to be done along each axis."""
     axes = [axis % len(shape) for axis in attribute(node, "axes", range(len(shape)))]
     lengths = [shape[axis] for axis in axes]
-    sizes = integers(operands, 3)
     if sizes:
         scales, results = _fitted(lengths, sizes, attribute(node, "keep_aspect_ratio_policy", "stretch"))
     else:
-        scales = np.asarray(array(operands, 1 if old else 2), np.float64).ravel().tolist()
+        scales = np.asarray(given, np.float64).ravel().tolist()
         results = [math.floor(n * s) for n, s in zip(lengths, scales)]
-    region = array(operands, 1) if transform == "tf_crop_and_resize" else None
     ends = [0.0] * len(axes) + [1.0] * len(axes) if region is None else region.ravel().tolist()
     return [Axis(*each) for each in zip(axes, lengths, results, scales, ends, ends[len(axes) :])]
 
 
 @rule("Upsample")
-def upsample(node: Node, operands: Operands, context: Context) -> Results:
+def upsample(x: Ball, scales: Array | Sequence[float], *, node: Node) -> Ball:
     """Axes scaled by nearest or linear interpolation, positions divided by the scale"""
-    x: Ball = operands[0]
-    given = array(operands, 1)
-    for axis, scale in enumerate(node.attributes["scales"] if given is None else given.tolist()):
+    for axis, scale in enumerate(np.asarray(scales).tolist()):
         along = Axis(axis, x.shape[axis], math.floor(x.shape[axis] * scale), scale)
         if scale != 1.0:
             x = _along(node, x, along, positions("asymmetric", along), True)
-    return [x]
+    return x
 
 
 def _fitted(lengths: Sequence[int], sizes: Sequence[int], policy: str) -> tuple[list[float], list[int]]:
@@ -188,42 +193,35 @@ def _nearest(p: Array, rounding: str) -> Array:
 
 
 @rule("GridSample")
-def grid_sample(node: Node, operands: Operands, context: Context) -> Results:
+def grid_sample(
+    x: Ball, grid: Ball, *, mode: str = "linear", padding_mode: str = "zeros", align_corners: int = 0
+) -> Ball:
     """X read at the positions of a grid in -1..1, interpolated"""
-    x, grid = operands[0], operands[1]
     sizes = x.shape[2:]
-    mode = {"bilinear": "linear", "bicubic": "cubic"}.get(
-        attribute(node, "mode", "linear"), attribute(node, "mode", "linear")
-    )
-    aligned = attribute(node, "align_corners", 0)
-    reflection = "reflect centres" if aligned else "reflect"
-    outside = {"zeros": "drop", "border": "clamp", "reflection": reflection}[attribute(node, "padding_mode", "zeros")]
+    reflection = "reflect centres" if align_corners else "reflect"
+    outside = {"zeros": "drop", "border": "clamp", "reflection": reflection}[padding_mode]
+    kernel = Kernel({"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), outside)
     unit = max(format_of(grid.dtype).unit, U)
     axes = []
     for axis, n in enumerate(sizes):
         last = len(sizes) - 1 - axis  # a grid names the last dim first
-        half = (n - 1) / 2 if aligned else n / 2
-        p = (grid.numbers[..., last].reshape(x.shape[0], -1) + 1) * half - (0.0 if aligned else 0.5)
-        e = GRID_ROUNDINGS * unit * (np.abs(p) + n)
-        if grid.radius is not None:
-            e += grid.radius[..., last].reshape(x.shape[0], -1) * half
-        axes.append(Kernel(mode, outside).ball(p, e, n))
-    rows = crossed(axes)
+        at = moved(grid, lambda g: g[..., last].reshape(x.shape[0], -1))  # noqa: B023
+        half = (n - 1) / 2 if align_corners else n / 2
+        p = (at.numbers + 1) * half - (0.0 if align_corners else 0.5)
+        axes.append(kernel.ball(p, GRID_ROUNDINGS * unit * (np.abs(p) + n) + at.error * half, n))
     flat = moved(x, lambda values: values.reshape(*x.shape[:2], -1))
-    total = products(lambda values, w: values @ w.swapaxes(-1, -2), flat, rows, 4 ** len(sizes))
-    return [total.each(lambda y: y.reshape(*x.shape[:2], *grid.shape[1:-1])).ball(x.dtype)]
+    total = products(lambda values, w: values @ w.swapaxes(-1, -2), flat, crossed(axes), 4 ** len(sizes))
+    return total.each(lambda y: y.reshape(*x.shape[:2], *grid.shape[1:-1])).ball(x.dtype)
 
 
 @rule("AffineGrid")
-def affine_grid(node: Node, operands: Operands, context: Context) -> Results:
+def affine_grid(theta: Ball, size: Integers, *, align_corners: int = 0) -> Ball:
     """For each sample, the grid of positions that an affine map takes the pixels of an image to"""
-    theta: Ball = operands[0]
-    sizes = (integers(operands, 1) or [])[2:]
-    aligned = attribute(node, "align_corners", 0)
-    lines = [np.linspace(-1, 1, n) if aligned else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
-    lines = [np.zeros(1) if aligned and n == 1 else line for n, line in zip(sizes, lines)]
+    sizes = size[2:]
+    lines = [np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1 for n in sizes]
+    lines = [np.zeros(1) if align_corners and n == 1 else line for n, line in zip(sizes, lines)]
     grid = np.meshgrid(*lines, indexing="ij")
     pixels = np.stack([*grid[::-1], np.ones(tuple(sizes))], -1).reshape(-1, len(sizes) + 1)
-    base = Ball(pixels, np.abs(pixels) * 0 + GRID_ROUNDINGS * format_of(theta.dtype).unit, theta.dtype)
+    base = Ball(pixels, np.full(pixels.shape, GRID_ROUNDINGS * format_of(theta.dtype).unit), theta.dtype)
     total = products(lambda maps, points: points @ maps.swapaxes(-1, -2), theta, base, len(sizes) + 1)
-    return [total.each(lambda y: y.reshape(theta.shape[0], *sizes, len(sizes))).ball(theta.dtype)]
+    return total.each(lambda y: y.reshape(theta.shape[0], *sizes, len(sizes))).ball(theta.dtype)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import (
     Array,
     Ball,
@@ -18,66 +17,28 @@ from driftnet.oracle.ball_arithmetic.ball import (
     between,
     exact,
     hull,
+    increasing,
+    joined,
+    moved,
     rounded,
     undecided_where,
-    value,
-    widened,
 )
-from driftnet.oracle.ball_arithmetic.operands import integers, joined, moved
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
-
-
-@rule("Gather")
-def gather(node: Node, operands: Operands, context: Context) -> Results:
-    """Slices along an axis"""
-    indices, axis = value(operands[1]), attribute(node, "axis", 0)
-    return [moved(operands[0], lambda x: x.take(indices, axis))]
-
-
-@rule("GatherElements")
-def gather_elements(node: Node, operands: Operands, context: Context) -> Results:
-    """y[i][j] = x[indices[i][j]][j] for axis 0"""
-    at = _elements(operands[0].shape, value(operands[1]), attribute(node, "axis", 0))
-    return [moved(operands[0], lambda x: x[at])]
-
-
-def _elements(shape: tuple[int, ...], indices: Array, axis: int) -> tuple[Array, ...]:
-    """Where in a tensor of `shape` the elements are that `indices` mean along `axis`."""
-    at = list(np.ogrid[tuple([slice(n) for n in indices.shape])])
-    at[axis] = indices
-    return tuple(at)
-
-
-@rule("GatherND")
-def gather_nd(node: Node, operands: Operands, context: Context) -> Results:
-    """Slices x[indices[i]], each row of indices a path into the axes after the first batch_dims"""
-    indices, batch = value(operands[1]), attribute(node, "batch_dims", 0)
-    paths = [indices[..., k] for k in range(indices.shape[-1])]
-    steps = np.ogrid[tuple([slice(n) for n in indices.shape[:batch]])]
-    samples = [s.reshape(s.shape + (1,) * (indices.ndim - 1 - batch)) for s in steps]
-    return [moved(operands[0], lambda x: x[(*samples, *paths)])]
-
-
-@rule("Compress")
-def compress(node: Node, operands: Operands, context: Context) -> Results:
-    """The slices along an axis, or the elements, where a condition holds"""
-    condition, axis = value(operands[1]), node.attributes.get("axis")
-    return [moved(operands[0], lambda x: np.compress(condition, x, axis))]
+from driftnet.oracle.ball_arithmetic.data_movement import elements, paths
+from driftnet.oracle.ball_arithmetic.elementwise import is_wrapping
+from driftnet.oracle.ball_arithmetic.reduction import index_between
+from driftnet.oracle.ball_arithmetic.rules import Integers, knowing, rule
 
 
 @rule("ScatterElements")
-def scatter_elements(node: Node, operands: Operands, context: Context) -> Results:
+def scatterelements(x: Ball, indices: Array, updates: Ball, *, axis: int = 0, reduction: str = "none") -> Ball:
     """x with y[indices[i][j]][j] = updates[i][j] for axis 0, or combined with what stands there"""
-    at = _elements(operands[0].shape, value(operands[1]), attribute(node, "axis", 0))
-    return [scattered(operands[0], at, operands[2], attribute(node, "reduction", "none"))]
+    return scattered(x, elements(indices, axis), updates, reduction)
 
 
 @rule("ScatterND")
-def scatter_nd(node: Node, operands: Operands, context: Context) -> Results:
+def scatter_nd(x: Ball, indices: Array, updates: Ball, *, reduction: str = "none") -> Ball:
     """x with y[indices[i]] = updates[i], each row of indices a path into the first axes"""
-    indices = value(operands[1])
-    at = tuple([indices[..., k] for k in range(indices.shape[-1])])
-    return [scattered(operands[0], at, operands[2], attribute(node, "reduction", "none"))]
+    return scattered(x, paths(indices), updates, reduction)
 
 
 def scattered(x: Ball, at: tuple[Array, ...], updates: Ball, reduction: str) -> Ball:
@@ -86,21 +47,25 @@ def scattered(x: Ball, at: tuple[Array, ...], updates: Ball, reduction: str) -> 
     hits = np.zeros(x.shape, np.int64)
     np.add.at(hits, at, 1)
     if reduction == "none":
-        result = joined([x, updates], lambda both: _placed(both[0], at, both[1]))
-        return undecided_where(hits > 1, result) if hits.size and hits.max() > 1 else result
+        return undecided_where(hits > 1, joined([x, updates], lambda both: _placed(both[0], at, both[1])))
+    combine = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+
+    def combined(values: Array, others: Array) -> Array:
+        result = values.copy()
+        combine.at(result, at, others)
+        return result
+
     if reduction in ("max", "min"):
-        result = _extreme(x, at, updates, np.maximum if reduction == "max" else np.minimum)
-        return undecided_where((hits > 0) & np.isnan(result.numbers), result)
-    combine = np.add if reduction == "add" else np.multiply
-    if x.radius is None and updates.radius is None and x.midpoint.dtype.kind in "biu":
-        return Ball(_combined(combine, x.midpoint, at, updates.midpoint), None, x.dtype)
-    midpoint = _combined(combine, x.numbers, at, updates.numbers)
-    size = _combined(combine, np.abs(x.numbers), at, np.abs(updates.numbers))
-    # |prod (m + r) - prod m| <= prod (|m| + r) - prod |m|, and likewise for sums.
-    most = _combined(combine, np.abs(x.numbers) + x.error, at, np.abs(updates.numbers) + updates.error)
-    touched = hits > 0
-    result = rounded(midpoint, most - size, x.dtype, roundings=float(hits.max(initial=0)) + 2.0, size=most)
-    return joined([x, result], lambda both: np.where(touched, both[1], both[0]))
+        result = increasing(combined, x, updates)
+    elif is_wrapping(x, updates):
+        return Ball(combined(x.midpoint, updates.midpoint), None, x.dtype)
+    else:
+        # |prod (m + r) - prod m| <= prod (|m| + r) - prod |m|, and likewise for sums.
+        sizes, errors = (np.abs(x.numbers), np.abs(updates.numbers)), (x.error, updates.error)
+        most = combined(sizes[0] + errors[0], sizes[1] + errors[1])
+        radius, roundings = most - combined(*sizes), float(hits.max(initial=0)) + 2.0
+        result = rounded(combined(x.numbers, updates.numbers), radius, x.dtype, roundings=roundings, size=most)
+    return joined([x, result], lambda both: np.where(hits > 0, both[1], both[0]))
 
 
 def _placed(x: Array, at: tuple[Array, ...], updates: Array) -> Array:
@@ -109,136 +74,85 @@ def _placed(x: Array, at: tuple[Array, ...], updates: Array) -> Array:
     return result
 
 
-def _combined(combine: Any, x: Array, at: tuple[Array, ...], updates: Array) -> Array:
-    """x with every update combined into it by a ufunc, one after the other."""
-    result = x.copy()
-    combine.at(result, at, updates)
-    return result
-
-
-def _extreme(x: Ball, at: tuple[Array, ...], updates: Ball, choose: Any) -> Ball:
-    if x.radius is None and updates.radius is None:
-        return Ball(_combined(choose, x.midpoint, at, updates.midpoint), None, x.dtype)
-    low, high = _combined(choose, x.low, at, updates.low), _combined(choose, x.high, at, updates.high)
-    return between(low, high, x.dtype)
-
-
 @rule("TensorScatter")
-def tensor_scatter(node: Node, operands: Operands, context: Context) -> Results:
+def tensor_scatter(cache: Ball, update: Ball, starts: Integers | None = None, *, axis: int = -2) -> Ball:
     """A cache with an update written along an axis from a position of its own for each sample, linear or circular"""
-    cache, update = operands[0], operands[1]
-    axis = attribute(node, "axis", -2) % cache.midpoint.ndim
-    starts = integers(operands, 2) or [0] * cache.shape[0]
     n, size = cache.shape[axis], update.shape[axis]
 
     def written(both: Any) -> Array:
         result = both[0].copy()
-        target, source = np.moveaxis(result, axis, 1), np.moveaxis(both[1], axis, 1)
-        for sample, start in enumerate(starts):
+        target, source = (np.moveaxis(x, axis % x.ndim, 1) for x in (result, both[1]))
+        for sample, start in enumerate(starts or [0] * cache.shape[0]):
             target[sample, (start + np.arange(size)) % n] = source[sample]
         return np.asarray(result)
 
-    return [joined([cache, update], written)]
+    return joined([cache, update], written)
 
 
 @rule("OneHot")
-def one_hot(node: Node, operands: Operands, context: Context) -> Results:
+def one_hot(indices: Ball, depth: Integers, levels: Ball, *, axis: int = -1) -> Ball:
     """A new axis of `depth` that holds the on-value at the index and the off-value elsewhere
 
     An index between two whole numbers is cast to the one nearer to zero, says the standard. onnxruntime finds none
     there, or its neighbour, when it adds the depth to a negative one in float32.
     """
-    indices: Ball = operands[0]
-    depth, rank = int(value(operands[1]).ravel()[0]), indices.midpoint.ndim + 1
-    axis = attribute(node, "axis", -1) % rank
-    steps = np.arange(depth).reshape([-1 if k == axis else 1 for k in range(rank)])
+    (n,), rank = depth, indices.midpoint.ndim + 1
+    steps = np.arange(n).reshape([-1 if k == axis % rank else 1 for k in range(rank)])
     low, high = (np.expand_dims(end, axis) for end in (np.floor(indices.low), np.ceil(indices.high)))
     whole, crossing = low == high, (low < 0) & (high >= 0)
-    possible = (_from_start(low, depth) <= steps) & (steps <= _from_start(high, depth)) | crossing
+    first, last = (np.where(end < 0, end + n, end) for end in (low, high))
+    possible = (first <= steps) & (steps <= last) | crossing
     if whole.all():
-        return [moved(operands[2], lambda levels: np.where(possible, levels[1], levels[0]))]
-    off, on = moved(operands[2], lambda levels: levels[0]), moved(operands[2], lambda levels: levels[1])
+        return moved(levels, lambda a: np.where(possible, a[1], a[0]))
+    off, on = moved(levels, lambda a: a[0]), moved(levels, lambda a: a[1])
     either = hull([off, on])
     lowest = np.where(possible, np.where(whole, on.low, either.low), off.low)
     highest = np.where(possible, np.where(whole, on.high, either.high), off.high)
-    return [between(lowest, highest, off.dtype)]
-
-
-def _from_start(indices: Array, n: int) -> Array:
-    return np.where(indices < 0, indices + n, indices)
+    return between(lowest, highest, off.dtype)
 
 
 @rule("NonZero")
-def nonzero(node: Node, operands: Operands, context: Context) -> Results:
+def nonzero(x: Ball) -> Ball:
     """The indices of the elements that are not zero, a column each"""
-    x: Ball = operands[0]
     if x.radius is not None and (np.abs(x.midpoint) <= x.radius).any():
         raise Undecided("whether an element is zero depends on rounding")
-    return [exact(np.array(np.nonzero(x.midpoint != 0), np.int64).reshape(x.midpoint.ndim, -1))]
+    return exact(np.array(np.nonzero(x.midpoint != 0), np.int64).reshape(x.midpoint.ndim, -1))
 
 
-@rule("Unique")
-def unique(node: Node, operands: Operands, context: Context) -> Results:
+@knowing("Unique")
+def unique(x: Array, *, axis: int | None = None, sorted: int = 1) -> list[Array]:
     """The different elements or slices, where each comes first, which of them each one is, how often it comes"""
-    x, axis = value(operands[0]), node.attributes.get("axis")
     found, first, inverse, counts = np.unique(x, axis=axis, return_index=True, return_inverse=True, return_counts=True)
-    if not attribute(node, "sorted", 1):
+    if not sorted:
         order = np.argsort(first)
         rank = np.argsort(order)
         found, first, inverse, counts = found.take(order, axis or 0), first[order], rank[inverse], counts[order]
-    numbers = (first, inverse.ravel(), counts)
-    return [exact(found.astype(x.dtype, copy=False)), *[exact(n.astype(np.int64)) for n in numbers]]
+    return [found.astype(x.dtype, copy=False), *(n.ravel().astype(np.int64) for n in (first, inverse, counts))]
 
 
 @rule("TopK")
-def topk(node: Node, operands: Operands, context: Context) -> Results:
+def topk(x: Ball, k: Integers, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> list[Ball]:
     """The k largest or smallest elements along an axis and their indices.
 
     Of equal elements the standard wants the lower index first; engines sort unstably for speed: any of theirs will do.
     """
-    x: Ball = operands[0]
-    k, axis = (integers(operands, 1) or [0])[0], attribute(node, "axis", -1)
-    if k > 1 and not attribute(node, "sorted", 1):
+    if k[0] > 1 and not sorted:
         raise Open("the order of what is not sorted")
     if x.midpoint.dtype.kind == "f" and np.isnan(x.midpoint).any():
         raise Open("the order of NaN")
-    largest = bool(attribute(node, "largest", 1))
-    order = _sorted(x.midpoint, axis, largest).take(range(k), axis)
-    if x.radius is None:
-        found = np.take_along_axis(x.midpoint, order, axis)
-        return [Ball(found, None, x.dtype), _tied(x.midpoint, found, axis)]
-    low, high = (_ends(side, axis, largest, k) for side in (x.low, x.high))
-    return [between(low, high, x.dtype), _ranks(x, axis, low, high)]
 
+    def first(values: Array) -> Array:
+        ordered = np.sort(values, axis)
+        return np.asarray((np.flip(ordered, axis) if largest else ordered).take(range(k[0]), axis))
 
-def _tied(x: Array, found: Array, axis: int) -> Ball:
-    """The indices of the elements that equal the one at each rank, as a hull."""
-    equal = np.moveaxis(x, axis, -1)[..., None, :] == np.moveaxis(found, axis, -1)[..., None]
-    first, last = equal.argmax(-1), x.shape[axis] - 1 - np.flip(equal, -1).argmax(-1)
-    low, high = (np.moveaxis(index, -1, axis) for index in (first, last))
-    return exact(low.astype(np.int64)) if (low == high).all() else between(low, high, np.dtype(np.int64))
-
-
-def _sorted(x: Array, axis: int, largest: bool) -> Array:
-    """The stable order along an axis, largest or smallest first."""
-    if not largest:
-        return np.argsort(x, axis, kind="stable")
-    # Negating overflows in unsigned integers and the smallest one; reversing twice keeps the lower index first.
-    backwards = np.argsort(np.flip(x, axis), axis, kind="stable")
-    return np.asarray(x.shape[axis] - 1 - np.flip(backwards, axis))
-
-
-def _ends(x: Array, axis: int, largest: bool, k: int) -> Array:
-    ordered = np.sort(x, axis)
-    return np.asarray((np.flip(ordered, axis) if largest else ordered).take(range(k), axis))
+    found = increasing(first, x)
+    return [found, _ranks(x, axis, first(x.low), first(x.high))]
 
 
 def _ranks(x: Ball, axis: int, low: Array, high: Array) -> Ball:
     """Which elements may stand at each rank: those whose balls meet the rank's."""
-    lows, highs = np.moveaxis(x.low, axis, -1)[..., None, :], np.moveaxis(x.high, axis, -1)[..., None, :]
-    at_least, at_most = np.moveaxis(low, axis, -1)[..., None], np.moveaxis(high, axis, -1)[..., None]
+    lows, highs = (np.moveaxis(end, axis, -1)[..., None, :] for end in (x.low, x.high))
+    at_least, at_most = (np.moveaxis(end, axis, -1)[..., None] for end in (low, high))
     candidates = (lows <= at_most) & (highs >= at_least)
-    n = candidates.shape[-1]
-    first, last = candidates.argmax(-1), n - 1 - candidates[..., ::-1].argmax(-1)
-    midpoint, radius = (first + last) / 2, (last - first) / 2
-    return widened(np.moveaxis(midpoint, -1, axis), np.moveaxis(radius, -1, axis), np.dtype(np.int64))
+    ends = candidates.argmax(-1), x.shape[axis] - 1 - candidates[..., ::-1].argmax(-1)
+    return index_between(*(np.moveaxis(end, -1, axis) for end in ends))

@@ -22,9 +22,8 @@ from itertools import permutations
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of, is_float, rounded, widened
-from driftnet.oracle.ball_arithmetic.operands import integers, moved, operand
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of, is_float, moved, rounded, widened
+from driftnet.oracle.ball_arithmetic.rules import Integers, Maybe, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import Sliding, sliding, spread, window_attributes, windows
 from driftnet.oracle.tolerances.table import FOLDED_ROUNDINGS, WINOGRAD_ROUNDINGS
 
@@ -37,6 +36,11 @@ class Sum:
     radius: Array | float
     size: Array
     terms: int
+
+    @staticmethod
+    def of(x: Ball, add: Callable[[Array], Array], terms: int) -> Sum:
+        """What `add` makes of x, a linear map without negative coefficients that adds up `terms` at most."""
+        return Sum(add(x.numbers), 0.0 if x.radius is None else add(x.radius), add(np.abs(x.numbers)), terms)
 
     def each(self, move: Callable[[Array], Array]) -> Sum:
         """A linear map without negative coefficients on all three."""
@@ -90,58 +94,57 @@ def products(multiply: Callable[[Array, Array], Array], x: Ball, w: Ball, terms:
 
 
 @rule("MatMul")
-def matmul(node: Node, operands: Operands, context: Context) -> Results:
+def matmul(x: Ball, w: Ball) -> Ball:
     """NumPy's matmul"""
-    x, w = operands
-    return [products(np.matmul, x, w, x.shape[-1]).ball(x.dtype)]
+    return products(np.matmul, x, w, x.shape[-1]).ball(x.dtype)
 
 
 @rule("Gemm")
-def gemm(node: Node, operands: Operands, context: Context) -> Results:
+def gemm(a: Ball, b: Ball, c: Maybe = None, *, node: Node) -> Ball:
     """alpha A' B' + beta C, A' and B' transposed on demand"""
-    return [product_and_sum(node, operands[0], operands[1], operand(operands, 2)).ball(operands[0].dtype)]
+    return product_and_sum(node, a, b, c).ball(a.dtype)
 
 
-def product_and_sum(node: Node, a: Ball, b: Ball, c: Ball | None) -> Sum:
-    """What Gemm computes."""
+def product_and_sum(node: Node, a: Ball, b: Ball, c: Ball | None, *, scaled: bool = True) -> Sum:
+    """What Gemm computes; not scaled: A' B' + C."""
     a = moved(a, np.transpose) if attribute(node, "transA", 0) else a
     b = moved(b, np.transpose) if attribute(node, "transB", 0) else b
-    total = products(np.matmul, a, b, a.shape[1]).times(attribute(node, "alpha", 1.0))
-    return total.plus(c, attribute(node, "beta", 1.0))
+    total = products(np.matmul, a, b, a.shape[1])
+    if not scaled:
+        return total.plus(c)
+    return total.times(attribute(node, "alpha", 1.0)).plus(c, attribute(node, "beta", 1.0))
 
 
 @rule("Einsum")
-def einsum(node: Node, operands: Operands, context: Context) -> Results:
+def einsum(*operands: Ball, equation: str) -> Ball:
     """Products of operands summed over the letters that the result lacks
 
     |prod (m + r) - prod m| <= prod (|m| + r) - prod |m|
     """
-    equation = node.attributes["equation"].replace(" ", "")
 
-    def add(arrays: list[Array]) -> Array:
-        return np.asarray(np.einsum(equation, *arrays))
+    def add(*arrays: Array) -> Array:
+        return np.asarray(np.einsum(equation.replace(" ", ""), *arrays))
 
-    midpoint, sizes = add([x.numbers for x in operands]), [np.abs(x.numbers) for x in operands]
-    size = add(sizes)
+    terms = int(add(*[np.ones(x.shape) for x in operands]).max(initial=0.0))
+    if len(operands) == 1 and terms == 1:
+        return moved(operands[0], add)
+    sizes = [np.abs(x.numbers) for x in operands]
+    midpoint, size = add(*[x.numbers for x in operands]), add(*sizes)
     radius: Array | float = 0.0
     if any(x.radius is not None for x in operands):
-        radius = add([s + x.error for s, x in zip(sizes, operands)]) - size
-    terms = int(add([np.ones(x.shape) for x in operands]).max(initial=0.0))
-    if len(operands) == 1 and terms == 1:
-        return [moved(operands[0], lambda x: np.asarray(np.einsum(equation, x)))]
-    return [Sum(midpoint, radius, size, terms * len(operands)).ball(operands[0].dtype)]
+        radius = add(*[s + x.error for s, x in zip(sizes, operands)]) - size
+    return Sum(midpoint, radius, size, terms * len(operands)).ball(operands[0].dtype)
 
 
 @rule("Det")
-def det(node: Node, operands: Operands, context: Context) -> Results:
+def det(x: Ball) -> Ball:
     """The determinant of each square matrix: elimination loses no more than 2^n of the permanent of |x|"""
-    x: Ball = operands[0]
     n = x.shape[-1]
     if n > 4:
         raise Undecided("the bound of a determinant is useless for larger matrices")
     permanent = _permanent(np.abs(x.numbers))
     radius = _permanent(np.abs(x.numbers) + x.error) - permanent if x.radius is not None else 0.0
-    return [rounded(np.linalg.det(x.numbers), radius, x.dtype, roundings=2.0**n * (n + 2), size=permanent)]
+    return rounded(np.linalg.det(x.numbers), radius, x.dtype, roundings=2.0**n * (n + 2), size=permanent)
 
 
 def _permanent(x: Array) -> Array:
@@ -151,11 +154,10 @@ def _permanent(x: Array) -> Array:
 
 
 @rule("Conv")
-def conv(node: Node, operands: Operands, context: Context) -> Results:
+def conv(x: Ball, w: Ball, bias: Maybe = None, *, node: Node) -> Ball:
     """Y = sum over channels of the group and the window of X W, plus B"""
-    x, w = operands[0], operands[1]
-    total = convolution(node, x, w, operand(operands, 2))
-    return [replace(total, radius=total.radius + _transformed(node, x, w)).ball(x.dtype)]
+    total = convolution(node, x, w, bias)
+    return replace(total, radius=total.radius + _transformed(node, x, w)).ball(x.dtype)
 
 
 def _transformed(node: Node, x: Ball, w: Ball) -> Array | float:
@@ -183,7 +185,7 @@ def weighted_columns(columns: Ball, w: Ball, bias: Ball | None, count: tuple[int
     outputs = w.shape[0]
     rows = moved(w, lambda values: values.reshape(group, outputs // group, terms))
     total = products(_rows_by_columns, columns, rows, terms).each(lambda y: y.reshape(n, outputs, *count))
-    return total.plus(None if bias is None else moved(bias, lambda b: b.reshape(-1, *(1,) * len(count))))
+    return total.plus(_by_channel(bias, len(count)))
 
 
 def _rows_by_columns(columns: Array, rows: Array) -> Array:
@@ -197,10 +199,8 @@ def _columns(seen: Array, group: int, terms: int, spatial: int) -> Array:
 
 
 @rule("ConvTranspose")
-def conv_transpose(node: Node, operands: Operands, context: Context) -> Results:
+def conv_transpose(x: Ball, w: Ball, bias: Maybe = None, *, group: int = 1, node: Node) -> Ball:
     """Y = the gradient of Conv by its input, plus B"""
-    x, w, bias = operands[0], operands[1], operand(operands, 2)
-    group, spatial = attribute(node, "group", 1), w.midpoint.ndim - 2
     where, sizes = transposed(node, x.shape[2:], w.shape[2:])
     channels, per_group = x.shape[1] // group, w.shape[1]
     rows = moved(x, lambda values: values.reshape(x.shape[0], group, channels, -1))
@@ -208,7 +208,11 @@ def conv_transpose(node: Node, operands: Operands, context: Context) -> Results:
     shape = (x.shape[0], group * per_group, *where.kernel, *where.count)
     total = products(_rows_by_columns, rows, columns, channels * math.prod(where.kernel))
     total = total.together(lambda parts: spread(parts.reshape(-1, *shape), where, sizes))
-    return [total.plus(None if bias is None else moved(bias, lambda b: b.reshape(-1, *(1,) * spatial))).ball(x.dtype)]
+    return total.plus(_by_channel(bias, len(sizes))).ball(x.dtype)
+
+
+def _by_channel(bias: Ball | None, spatial: int) -> Ball | None:
+    return None if bias is None else moved(bias, lambda b: b.reshape(-1, *(1,) * spatial))
 
 
 def transposed(node: Node, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> tuple[Sliding, tuple[int, ...]]:
@@ -228,11 +232,8 @@ def transposed(node: Node, sizes: tuple[int, ...], kernel: tuple[int, ...]) -> t
 
 
 @rule("Col2Im")
-def col2im(node: Node, operands: Operands, context: Context) -> Results:
+def col2im(x: Ball, sizes: Integers, block: Integers, *, node: Node) -> Ball:
     """Columns (N, C block, positions) added up where their blocks overlap in the image"""
-    x: Ball = operands[0]
-    sizes, block = integers(operands, 1) or [], tuple(integers(operands, 2) or [])
     where = sliding(node, sizes, block)
     shape = (x.shape[0], x.shape[1] // math.prod(block), *where.kernel, *where.count)
-    total = Sum(x.numbers, 0.0 if x.radius is None else x.radius, np.abs(x.numbers), math.prod(block))
-    return [total.together(lambda parts: spread(parts.reshape(-1, *shape), where, sizes)).ball(x.dtype)]
+    return Sum.of(x, lambda values: spread(values.reshape(shape), where, sizes), math.prod(block)).ball(x.dtype)

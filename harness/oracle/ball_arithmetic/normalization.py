@@ -10,24 +10,17 @@ that v is also off by gamma_n 2 mean(x^2). Then c / sqrt(v + epsilon) follows as
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import reduce
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of, positive, rounded
-from driftnet.oracle.ball_arithmetic.elementwise import absolute, add, divide, multiply, negated
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, constant, format_of, moved, positive, rounded
+from driftnet.oracle.ball_arithmetic.elementwise import absolute, add, divide, multiply, scaled, subtract
 from driftnet.oracle.ball_arithmetic.functions import approximated, root, through
 from driftnet.oracle.ball_arithmetic.linear import Sum
-from driftnet.oracle.ball_arithmetic.operands import moved, operand
-from driftnet.oracle.ball_arithmetic.reduction import Axes, count, mean, scaled, total
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, number, rule
+from driftnet.oracle.ball_arithmetic.reduction import Axes, count, mean, sum_of_squares, total
+from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, attribute, rule
 from driftnet.oracle.tolerances.table import VARIANCE_EPSILON
-
-
-def constant(number: float, dtype: np.dtype) -> Ball:
-    """A number that is exactly known."""
-    return Ball(np.asarray(float(number)), None, dtype)
 
 
 def deviation(variance: Ball, epsilon: float) -> Ball:
@@ -81,58 +74,63 @@ def as_staged(node: Node, x: Ball, function: Callable[[Ball], Ball]) -> Ball:
 
 
 @rule("BatchNormalization")
-def _batch_normalization(node: Node, operands: Operands, context: Context) -> Results:
-    x, *parameters = operands
-    if attribute(node, "training_mode", 0) or any(node.outputs[1:]):
+def batch_normalization(x: Ball, *parameters: Ball, epsilon: float = 1e-5, training_mode: int = 0, node: Node) -> Ball:
+    """(x - mean) scale / sqrt(variance + epsilon) + bias"""
+    if training_mode or any(node.outputs[1:]):
         raise Undecided("in training mode")
     scale, bias, centre, variance = (along(x, p, min(1, x.midpoint.ndim - 1)) for p in parameters)
-    factor = divide(scale, deviation(variance, number(node, "epsilon", 1e-5)))
-    return [add(multiply(add(x, negated(centre)), factor), bias)]
+    return add(multiply(subtract(x, centre), divide(scale, deviation(variance, epsilon))), bias)
 
 
 @rule("InstanceNormalization")
-def _instance_normalization(node: Node, operands: Operands, context: Context) -> Results:
-    x, scale, bias = operands
-    y = normalized(x, tuple(range(2, x.midpoint.ndim)), number(node, "epsilon", 1e-5))
-    return [affine(y, along(x, scale), along(x, bias), node.op)]
+def instance_normalization(x: Ball, scale: Ball, bias: Ball, *, epsilon: float = 1e-5) -> Ball:
+    """Over the spatial dims"""
+    y = normalized(x, tuple(range(2, x.midpoint.ndim)), epsilon)
+    return affine(y, along(x, scale), along(x, bias), "InstanceNormalization")
 
 
 @rule("GroupNormalization")
-def _group_normalization(node: Node, operands: Operands, context: Context) -> Results:
+def group_normalization(
+    x: Ball, *parameters: Ball, num_groups: int, epsilon: float = 1e-5, node: Node, context: Context
+) -> Ball:
     """One scale a channel, a group before opset 21"""
-    x, *parameters = operands
-    groups = int(node.attributes["num_groups"])
-    apart = moved(x, lambda a: a.reshape(a.shape[0], groups, -1))
-    y = as_staged(node, apart, lambda x: normalized(x, (2,), number(node, "epsilon", 1e-5)))
+    apart = moved(x, lambda a: a.reshape(a.shape[0], num_groups, -1))
+    y = as_staged(node, apart, lambda x: normalized(x, (2,), epsilon))
     y = moved(y, lambda a: a.reshape(x.shape))
-    repeats = 1 if context.opset >= 21 else x.shape[1] // groups
+    repeats = 1 if context.opset >= 21 else x.shape[1] // num_groups
     scale, bias = (along(x, moved(p, lambda a: np.repeat(a, repeats))) for p in parameters)
-    return [affine(y, scale, bias, "InstanceNormalization")]
+    return affine(y, scale, bias, "InstanceNormalization")
 
 
 @rule("LayerNormalization")
-def _layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
+def layer_normalization(
+    x: Ball, scale: Ball, bias: Maybe = None, *, axis: int = -1, epsilon: float = 1e-5, node: Node
+) -> list[Ball]:
     """The mean and 1 / sqrt(var + epsilon) too"""
-    x, scale = operands[:2]
-    axes = tuple(range(int(attribute(node, "axis", -1)) % x.midpoint.ndim, x.midpoint.ndim))
-    epsilon = number(node, "epsilon", 1e-5)
-    y = affine(as_staged(node, x, lambda x: normalized(x, axes, epsilon)), scale, operand(operands, 2), node.op)
+    axes = _from(x, axis)
+    y = affine(as_staged(node, x, lambda x: normalized(x, axes, epsilon)), scale, bias, "LayerNormalization")
     if not any(node.outputs[1:]):
         return [y]
     staged = Ball(x.midpoint, x.radius, np.dtype(np.float32))
-    inverse = divide(constant(1.0, staged.dtype), deviation(moments(staged, axes)[1], epsilon))
-    return [y, mean(staged, axes), approximated(inverse.numbers, inverse.error, inverse.dtype, node.op)]
+    inverse = divide(constant(1, staged.dtype), deviation(moments(staged, axes)[1], epsilon))
+    return [y, mean(staged, axes), approximated(inverse.numbers, inverse.error, inverse.dtype, "LayerNormalization")]
+
+
+def _from(x: Ball, axis: int) -> Axes:
+    """An axis and all behind it."""
+    return tuple(range(axis % x.midpoint.ndim, x.midpoint.ndim))
 
 
 @rule("com.microsoft.SkipLayerNormalization", "com.microsoft.SkipSimplifiedLayerNormalization")
-def _skip_layer_normalization(node: Node, operands: Operands, context: Context) -> Results:
+def skip_layer_normalization(
+    x: Ball, skip: Ball, scale: Ball, *rest: Maybe, epsilon: float = 1e-12, node: Node
+) -> list[Ball | None]:
     """Of x + skip + bias, which is the last result; the simplified one has neither mean nor beta"""
     simplified = node.op.endswith("SimplifiedLayerNormalization")
-    x, skip, scale, *rest = operands
-    beta, bias = (None, operand(rest, 0)) if simplified else (operand(rest, 0), operand(rest, 1))
-    x = reduce(add, [term for term in (x, skip, bias) if term is not None])
-    axes, epsilon = (x.midpoint.ndim - 1,), number(node, "epsilon", 1e-12)
-    y = as_staged(node, x, lambda x: (root_mean_square_normalized if simplified else normalized)(x, axes, epsilon))
+    beta, bias = [*[None] * simplified, *rest, None, None][:2]
+    x = add(*(term for term in (x, skip, bias) if term is not None))
+    normalize = root_mean_square_normalized if simplified else normalized
+    y = as_staged(node, x, lambda x: normalize(x, _from(x, -1), epsilon))
     return [affine(y, scale, beta, "LayerNormalization"), None, None, x]
 
 
@@ -142,44 +140,34 @@ def root_mean_square_normalized(x: Ball, axes: Axes, epsilon: float) -> Ball:
 
 
 @rule("RMSNormalization", "SimplifiedLayerNormalization")
-def _rms_normalization(node: Node, operands: Operands, context: Context) -> Results:
-    x, scale = operands
-    axes = tuple(range(int(attribute(node, "axis", -1)) % x.midpoint.ndim, x.midpoint.ndim))
-    epsilon = number(node, "epsilon", 1e-5)
-    y = as_staged(node, x, lambda x: root_mean_square_normalized(x, axes, epsilon))
+def rms_normalization(x: Ball, scale: Ball, *, axis: int = -1, epsilon: float = 1e-5, node: Node) -> list[Ball | None]:
+    """x scale / sqrt(mean(x^2) + epsilon)"""
+    y = as_staged(node, x, lambda x: root_mean_square_normalized(x, _from(x, axis), epsilon))
     return [affine(y, scale, None, "LayerNormalization"), None]
 
 
 @rule("MeanVarianceNormalization")
-def _mean_variance_normalization(node: Node, operands: Operands, context: Context) -> Results:
-    """(x - mean) / sqrt(var), to which engines add an epsilon of 1e-9 in one place or another"""
-    x = operands[0]
-    axes = tuple(int(axis) % x.midpoint.ndim for axis in attribute(node, "axes", (0, 2, 3)))
-    y = normalized(x, axes, 0.0)
-    variance = np.var(x.numbers, axes, keepdims=True)
-    return [rounded(y.numbers, y.error + np.abs(y.numbers) * VARIANCE_EPSILON / np.minimum(variance, 1), x.dtype)]
+def mean_variance_normalization(x: Ball, *, axes: Sequence[int] = (0, 2, 3)) -> Ball:
+    """(x - mean) / sqrt(var), to which engines add an epsilon in one place or another"""
+    over = tuple(axis % x.midpoint.ndim for axis in axes)
+    y = normalized(x, over, 0.0)
+    variance = np.var(x.numbers, over, keepdims=True)
+    return rounded(y.numbers, y.error + np.abs(y.numbers) * VARIANCE_EPSILON / np.minimum(variance, 1), x.dtype)
 
 
 @rule("LpNormalization")
-def _lp_normalization(node: Node, operands: Operands, context: Context) -> Results:
+def lp_normalization(x: Ball, *, axis: int = -1, p: int = 2) -> Ball:
     """x / its p-norm along an axis"""
-    x, axis = operands[0], int(attribute(node, "axis", -1))
-    if int(attribute(node, "p", 2)) == 1:
-        norm = total(absolute(x), (axis,))
-    else:
-        norm = root(total(multiply(x, x), (axis,)))
-    y = divide(x, norm)
-    return [approximated(y.numbers, y.error, y.dtype, node.op)]
+    y = divide(x, total(absolute(x), (axis,)) if p == 1 else root(sum_of_squares(x, (axis,))))
+    return approximated(y.numbers, y.error, y.dtype, "LpNormalization")
 
 
 @rule("LRN")
-def _lrn(node: Node, operands: Operands, context: Context) -> Results:
+def lrn(x: Ball, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0) -> Ball:
     """x / (bias + alpha / size sum of squares over `size` neighbouring channels) ** beta
 
     An engine may keep a running sum, from which it subtracts what leaves the window.
     """
-    x, size = operands[0], int(node.attributes["size"])
-    alpha, beta = number(node, "alpha", 1e-4), number(node, "beta", 0.75)
 
     def neighbours(squares: Array) -> Array:
         before = (size - 1) // 2
@@ -189,5 +177,5 @@ def _lrn(node: Node, operands: Operands, context: Context) -> Results:
     squares = multiply(x, x)
     running = np.sum(squares.numbers, 1, keepdims=True)
     sums = Sum(neighbours(squares.numbers), neighbours(squares.error), running, 2 * x.shape[1]).ball(x.dtype)
-    base = add(scaled(sums, alpha / size), constant(number(node, "bias", 1.0), x.dtype))
-    return [divide(x, through(lambda b: np.power(b, beta), base, "Pow"))]
+    base = add(scaled(sums, alpha / size), constant(bias, x.dtype))
+    return divide(x, through(lambda b: np.power(b, beta), base, "Pow"))

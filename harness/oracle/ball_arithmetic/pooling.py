@@ -3,99 +3,76 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import (
     Array,
     Ball,
-    between,
-    exact,
     format_of,
     hull,
+    increasing,
     is_float,
+    moved,
     rounded,
     undecided_where,
 )
 from driftnet.oracle.ball_arithmetic.linear import Sum
-from driftnet.oracle.ball_arithmetic.operands import integers, moved
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.reduction import extreme, index_between
+from driftnet.oracle.ball_arithmetic.rules import Context, Integers, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import CEIL_MODE_SETTLED, Sliding, sliding, window_attributes, windows
 from driftnet.oracle.tolerances.table import LP_POOL_ROUNDINGS
 
-INT64 = np.dtype(np.int64)
-
 
 @rule("MaxPool")
-def max_pool(node: Node, operands: Operands, context: Context) -> Results:
+def max_pool(x: Ball, *, kernel_shape: Sequence[int], storage_order: int = 0, node: Node) -> list[Ball | None]:
     """The maximum of each window, and where it stands in the flat tensor: any of equals, says no standard which"""
-    x: Ball = operands[0]
-    where = sliding(node, x.shape[2:], node.attributes["kernel_shape"])
-    taps = tuple(range(-len(where.kernel), 0))
-    fill = -np.inf if is_float(x.dtype) else np.iinfo(x.dtype).min
-    if x.radius is None:
-        maxima = Ball(np.asarray(windows(x.midpoint, where, fill).max(taps)), None, x.dtype)
-    else:
-        low, high = (windows(end, where, -np.inf).max(taps) for end in (x.low, x.high))
-        maxima = between(low, high, x.dtype)
-    if is_float(x.dtype):  # whether NaN counts is open
-        maxima = undecided_where(np.isnan(maxima.midpoint), maxima)
-    return [maxima, _places(node, x, where) if len(node.outputs) > 1 else None]
+    where = sliding(node, x.shape[2:], kernel_shape)
+    fill = -np.inf if is_float(x.dtype) or x.radius is not None else np.iinfo(x.dtype).min
+    maxima = increasing(lambda values: windows(values, where, fill).max(where.taps), x)
+    return [maxima, _places(x, where, storage_order) if len(node.outputs) > 1 else None]
 
 
-def _places(node: Node, x: Ball, where: Sliding) -> Ball:
+def _places(x: Ball, where: Sliding, by_columns: int) -> Ball:
     """The flat index of the maximum of each window; between the first and the last that may be it, all where one is
     NaN."""
-    sizes, taps = x.shape[2:], tuple(range(-len(where.kernel), 0))
+    sizes = x.shape[2:]
     plane = math.prod(sizes)
-    order: Literal["C", "F"] = "F" if attribute(node, "storage_order", 0) else "C"
-    numbers = windows(np.arange(plane).reshape((1, 1, *sizes), order=order), where, -1)
+    numbers = windows(np.arange(plane).reshape((1, 1, *sizes), order="F" if by_columns else "C"), where, -1)
     low, high = (windows(end, where, -np.inf) for end in (x.low, x.high))
-    candidates = ~(high < low.max(taps, keepdims=True)) & (numbers >= 0)
-    first, last = np.where(candidates, numbers, plane).min(taps), np.where(candidates, numbers, -1).max(taps)
+    candidates = ~(high < low.max(where.taps, keepdims=True)) & (numbers >= 0)
+    first = np.where(candidates, numbers, plane).min(where.taps)
+    last = np.where(candidates, numbers, -1).max(where.taps)
     planes = plane * np.arange(x.shape[0] * x.shape[1]).reshape(*x.shape[:2], *(1,) * len(sizes))
-    return exact(first + planes) if (first == last).all() else between(first + planes, last + planes, INT64)
+    return index_between(first + planes, last + planes)
 
 
 @rule("GlobalMaxPool")
-def global_max_pool(node: Node, operands: Operands, context: Context) -> Results:
+def global_max_pool(x: Ball) -> Ball:
     """The maximum over all spatial dims"""
-    x: Ball = operands[0]
-    axes = tuple(range(2, x.midpoint.ndim))
-    if x.radius is None:
-        return [Ball(np.asarray(x.midpoint.max(axes, keepdims=True)), None, x.dtype)]
-    return [between(x.low.max(axes, keepdims=True), x.high.max(axes, keepdims=True), x.dtype)]
+    return extreme(x, tuple(range(2, x.midpoint.ndim)), np.max)
 
 
 @rule("AveragePool")
-def average_pool(node: Node, operands: Operands, context: Context) -> Results:
+def average_pool(
+    x: Ball, *, kernel_shape: Sequence[int], count_include_pad: int = 0, node: Node, context: Context
+) -> Ball:
     """The mean of each window, over the elements inside the tensor or over the padding too"""
-    x: Ball = operands[0]
     sizes = x.shape[2:]
-    where = sliding(node, sizes, node.attributes["kernel_shape"])
-    total = _summed(x, where)
-    if not attribute(node, "count_include_pad", 0):
-        return [_mean(total, _inside(where, sizes), x.dtype)]
+    where = sliding(node, sizes, kernel_shape)
+    total = Sum.of(x, lambda values: windows(values, where).sum(where.taps), math.prod(where.kernel))
+    if not count_include_pad:
+        return _mean(total, _inside(where, sizes), x.dtype)
     whole, padded = np.asarray(float(math.prod(where.kernel))), _padded(node, where, sizes)
     if context.opset >= CEIL_MODE_SETTLED or (padded == whole).all():
-        return [_mean(total, padded, x.dtype)]
-    return [hull([_mean(total, counts, x.dtype) for counts in (whole, padded)])]
+        return _mean(total, padded, x.dtype)
+    return hull([_mean(total, counts, x.dtype) for counts in (whole, padded)])
 
 
 def _mean(total: Sum, counts: Array, dtype: np.dtype) -> Ball:
     return total.each(lambda y: y / counts).ball(dtype)
-
-
-def _summed(x: Ball, where: Sliding) -> Sum:
-    taps = tuple(range(-len(where.kernel), 0))
-
-    def add(values: Array) -> Array:
-        return np.asarray(windows(values, where).sum(taps))
-
-    radius = 0.0 if x.radius is None else add(x.radius)
-    return Sum(add(x.numbers), radius, add(np.abs(x.numbers)), math.prod(where.kernel))
 
 
 @lru_cache(maxsize=256)
@@ -114,40 +91,21 @@ def _padded(node: Node, where: Sliding, sizes: tuple[int, ...]) -> Array:
 
 
 @rule("GlobalAveragePool")
-def global_average_pool(node: Node, operands: Operands, context: Context) -> Results:
+def global_average_pool(x: Ball) -> Ball:
     """The mean over all spatial dims"""
-    x: Ball = operands[0]
-    axes, count = tuple(range(2, x.midpoint.ndim)), math.prod(x.shape[2:])
-    radius = 0.0 if x.radius is None else x.radius.mean(axes, keepdims=True)
-    midpoint, size = x.numbers.mean(axes, keepdims=True), np.abs(x.numbers).mean(axes, keepdims=True)
-    return [Sum(midpoint, radius, size, count).ball(x.dtype)]
+    axes = tuple(range(2, x.midpoint.ndim))
+    return Sum.of(x, lambda values: values.mean(axes, keepdims=True), math.prod(x.shape[2:])).ball(x.dtype)
 
 
-@rule("LpPool")
-def lp_pool(node: Node, operands: Operands, context: Context) -> Results:
-    """The p-norm of each window"""
-    x: Ball = operands[0]
-    where = sliding(node, x.shape[2:], node.attributes["kernel_shape"])
-    return [_norm(x, where, attribute(node, "p", 2))]
-
-
-@rule("GlobalLpPool")
-def global_lp_pool(node: Node, operands: Operands, context: Context) -> Results:
-    """The p-norm over all spatial dims"""
-    x: Ball = operands[0]
-    sizes = x.shape[2:]
-    where = Sliding(sizes, (1,) * len(sizes), (1,) * len(sizes), (0,) * len(sizes), (1,) * len(sizes))
-    return [_norm(x, where, attribute(node, "p", 2))]
-
-
-def _norm(x: Ball, where: Sliding, p: int) -> Ball:
+@rule("LpPool", "GlobalLpPool")
+def lp_pool(x: Ball, *, kernel_shape: Sequence[int] = (), p: int = 2, node: Node) -> Ball:
     """(sum |x|^p)^(1/p), monotone in each |x|: by its ends. Powers may underflow, and each costs some roundings."""
-    taps, count = tuple(range(-len(where.kernel), 0)), math.prod(where.kernel)
+    where = sliding(node, x.shape[2:], kernel_shape or x.shape[2:])
+    count, size = math.prod(where.kernel), np.abs(x.numbers)
 
     def norm(size: Array) -> Array:
-        return np.asarray((windows(size, where) ** p).sum(taps) ** (1 / p))
+        return np.asarray((windows(size, where) ** p).sum(where.taps) ** (1 / p))
 
-    size = np.abs(x.numbers)
     midpoint = norm(size)
     radius = (count * format_of(x.dtype).tiny) ** (1 / p)
     if x.radius is not None:
@@ -157,13 +115,13 @@ def _norm(x: Ball, where: Sliding, p: int) -> Ball:
 
 
 @rule("MaxUnpool")
-def max_unpool(node: Node, operands: Operands, context: Context) -> Results:
+def max_unpool(
+    x: Ball, at: Ball, output_shape: Integers | None = None, *, kernel_shape: Sequence[int], node: Node
+) -> Ball:
     """The maxima that MaxPool found, each where it was, zeros elsewhere; undecided where one may have been or not"""
-    x, at = operands[0], operands[1]
-    kernel = node.attributes["kernel_shape"]
-    strides, _, pads = window_attributes(node, len(kernel))
-    dims = zip(x.shape[2:], kernel, strides, pads, pads[len(kernel) :])
-    shape = integers(operands, 2) or [*x.shape[:2], *[(n - 1) * s + k - p - q for n, k, s, p, q in dims]]
+    strides, _, pads = window_attributes(node, len(kernel_shape))
+    dims = zip(x.shape[2:], kernel_shape, strides, pads, pads[len(kernel_shape) :])
+    shape = output_shape or [*x.shape[:2], *[(n - 1) * s + k - p - q for n, k, s, p, q in dims]]
     sure = np.broadcast_to(at.error == 0, at.shape)
 
     def placed(values: Array) -> Array:
@@ -171,10 +129,7 @@ def max_unpool(node: Node, operands: Operands, context: Context) -> Results:
         result[at.midpoint[sure].astype(np.int64)] = values[sure]
         return result.reshape(shape)
 
-    result = moved(x, placed)
-    if sure.all():
-        return [result]
     unknown = np.zeros(math.prod(shape), np.bool_)
     for low, high in zip(at.low[~sure].tolist(), at.high[~sure].tolist()):
         unknown[int(low) : int(high) + 1] = True
-    return [undecided_where(unknown.reshape(shape), result)]
+    return undecided_where(unknown.reshape(shape), moved(x, placed))

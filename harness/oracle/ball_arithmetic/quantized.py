@@ -13,7 +13,9 @@ a few times, then the same decision.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Node
@@ -23,19 +25,23 @@ from driftnet.oracle.ball_arithmetic.ball import (
     Ball,
     Undecided,
     between,
+    constant,
     format_of,
     is_float,
+    moved,
     rounded,
     value,
 )
 from driftnet.oracle.ball_arithmetic.ball import exact as exactly
+from driftnet.oracle.ball_arithmetic.elementwise import product
 from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, products
-from driftnet.oracle.ball_arithmetic.operands import moved, operand
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, attribute, dtype_of, rule
 from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, CODE_ROUNDINGS_FLOAT16, REQUANTIZED_ROUNDINGS
-from onnx import helper
 
 UINT8, INT32, FLOAT = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.float32)
+Place = Callable[[Ball], Ball]
+"""How a scale or zero point is put so that it broadcasts with its tensor."""
+
 ONE_STEP = 1.0
 """What Context.lenient adds to a value before it is rounded."""
 
@@ -68,37 +74,46 @@ def codes(v: Array, d: Array, zero: Ball, dtype: np.dtype, context: Context) -> 
     return between(low, high, dtype)
 
 
-def no_zero(dtype: np.dtype) -> Ball:
-    """The zero point where none is given."""
-    return Ball(np.zeros((), NARROW.get(dtype, dtype)), None, dtype)
-
-
 def along(parameter: Ball, shape: tuple[int, ...], axis: int, block: int) -> Ball:
     """A scale or zero point as it broadcasts with a tensor of `shape`: one a tensor, a channel or a block."""
     if parameter.midpoint.size == 1 and not block:
-        return moved(parameter, lambda p: p.reshape(()))
+        return scalar(parameter)
     axis %= len(shape)
     if block:
         return moved(parameter, lambda p: np.repeat(p, block, axis)[(slice(None),) * axis + (slice(shape[axis]),)])
     return moved(parameter, lambda p: p.reshape([-1 if k == axis else 1 for k in range(len(shape))]))
 
 
-def _parameters(node: Node, operands: Operands) -> tuple[Ball, Ball | None]:
-    """Scale and zero point of a Quantize- or DequantizeLinear, broadcast."""
-    axis, block = attribute(node, "axis", 1), attribute(node, "block_size", 0)
-    shape, zero = operands[0].shape, operand(operands, 2)
-    return along(operands[1], shape, axis, block), None if zero is None else along(zero, shape, axis, block)
+def scalar(parameter: Ball) -> Ball:
+    """A scale or zero point of a whole tensor."""
+    return moved(parameter, lambda p: p.reshape(()))
+
+
+def channels(rank: int) -> Place:
+    """Those of the output channels of a convolution, as they broadcast with (channels, ...)."""
+    return lambda parameter: along(parameter, (1,) * rank, 0, 0)
+
+
+def rows(parameter: Ball) -> Ball:
+    """Those of the rows of a matrix, as they broadcast with it."""
+    return moved(parameter, lambda p: p[:, None] if p.ndim == 1 and p.size > 1 else p.reshape(()) if p.size == 1 else p)
+
+
+def columns(parameter: Ball) -> Ball:
+    """Those of the columns of a matrix, as they broadcast with it."""
+    return scalar(parameter) if parameter.midpoint.size == 1 else parameter
 
 
 @rule("QuantizeLinear", "com.microsoft.QuantizeLinear")
-def quantize_linear(node: Node, operands: Operands, context: Context) -> Results:
+def quantize_linear(
+    x: Ball, scale: Ball, zero: Maybe = None, *, axis: int = 1, block_size: int = 0, node: Node, context: Context
+) -> Ball:
     """y = saturate(round(x / scale) + zero_point), halves to even"""
-    scale, zero = _parameters(node, operands)
-    zero = no_zero(_named(node, "output_dtype", UINT8)) if zero is None else zero
-    v, d = in_steps(operands[0], scale, _named(node, "precision", operands[0].dtype))
+    zero = constant(0, _named(node, "output_dtype", UINT8)) if zero is None else along(zero, x.shape, axis, block_size)
+    v, d = in_steps(x, along(scale, x.shape, axis, block_size), _named(node, "precision", x.dtype))
     if is_float(zero.dtype):
-        return [_narrowed(v, d, zero, node)]
-    return [codes(v, d + _multiplied_out(zero.dtype), zero, zero.dtype, context)]
+        return _narrowed(v, d, zero, node)
+    return codes(v, d + _multiplied_out(zero.dtype), zero, zero.dtype, context)
 
 
 def _multiplied_out(dtype: np.dtype) -> float:
@@ -111,7 +126,7 @@ def _multiplied_out(dtype: np.dtype) -> float:
 def _named(node: Node, name: str, otherwise: np.dtype) -> np.dtype:
     """The dtype that an attribute names."""
     number = attribute(node, name, 0)
-    return np.dtype(helper.tensor_dtype_to_np_dtype(number)) if number else otherwise
+    return dtype_of(number) if number else otherwise
 
 
 def in_steps(x: Ball, scale: Ball, precision: np.dtype) -> tuple[Array, Array]:
@@ -137,32 +152,34 @@ def _narrowed(v: Array, d: Array, zero: Ball, node: Node) -> Ball:
 
 
 @rule("DequantizeLinear", "com.microsoft.DequantizeLinear")
-def dequantize_linear(node: Node, operands: Operands, context: Context) -> Results:
+def dequantize_linear(
+    x: Ball, scale: Ball, zero: Maybe = None, *, axis: int = 1, block_size: int = 0, node: Node
+) -> Ball:
     """y = (x - zero_point) scale"""
-    scale, zero = _parameters(node, operands)
-    result = scaled(centred(operands[0], zero), scale)
+    result = scaled(
+        centred(x, zero, lambda p: along(p, x.shape, axis, block_size)), along(scale, x.shape, axis, block_size)
+    )
     dtype = _named(node, "output_dtype", scale.dtype)
-    return [result if dtype == scale.dtype else rounded(result.midpoint, result.error, dtype)]
+    return result if dtype == scale.dtype else rounded(result.midpoint, result.error, dtype)
 
 
-def centred(x: Ball, zero: Ball | None) -> Ball:
-    """x - zero in float64, of a shape that they broadcast to."""
+def centred(x: Ball, zero: Ball | None, place: Place = scalar) -> Ball:
+    """x - zero in float64, the zero point placed so that they broadcast."""
     if zero is None:
         return Ball(x.numbers, x.radius, x.dtype)
+    zero = place(zero)
     radius = None if x.radius is None and zero.radius is None else x.error + zero.error
     return Ball(x.numbers - zero.numbers, radius, x.dtype)
 
 
 def scaled(x: Ball, scale: Ball) -> Ball:
     """x scale, in the dtype of the scale."""
-    radius = x.error * (np.abs(scale.numbers) + scale.error) + np.abs(x.numbers) * scale.error
-    return rounded(x.numbers * scale.numbers, radius, scale.dtype)
+    return product(x, scale, scale.dtype)
 
 
 @rule("DynamicQuantizeLinear")
-def dynamic_quantize_linear(node: Node, operands: Operands, context: Context) -> Results:
+def dynamic_quantize_linear(x: Ball, *, context: Context) -> list[Ball]:
     """Codes, scale and zero point for the range of x, zero included; nothing but zeros have scale 1"""
-    x: Ball = operands[0]
     scale, zero = _literal_range(x) if x.radius is None else _range(x, context)
     v, d = in_steps(x, scale, FLOAT)
     return [codes(v, d, zero, UINT8, context), scale, zero]
@@ -188,38 +205,19 @@ def _range(x: Ball, context: Context) -> tuple[Ball, Ball]:
     if not scale.low > 0:
         raise Undecided("whether there is a range to quantize depends on rounding")
     v, d = in_steps(Ball(-low.numbers, low.radius, x.dtype), scale, FLOAT)
-    return scale, codes(v, d, no_zero(UINT8), UINT8, context)
-
-
-def column(parameter: Ball, rank: int) -> Ball:
-    """A scale or zero point of the output channels of a convolution, as it broadcasts with (channels, ...)."""
-    return along(parameter, (1,) * rank, 0, 0)
+    return scale, codes(v, d, constant(0, UINT8), UINT8, context)
 
 
 @rule("ConvInteger")
-def conv_integer(node: Node, operands: Operands, context: Context) -> Results:
+def conv_integer(x: Ball, w: Ball, x_zero: Maybe = None, w_zero: Maybe = None, *, node: Node) -> Ball:
     """Conv of codes less their zero points in int32"""
-    x, w, zero = centred(operands[0], operand(operands, 2)), operands[1], operand(operands, 3)
-    w = centred(w, None if zero is None else column(zero, w.midpoint.ndim))
-    return [convolution(node, x, w, None).ball(INT32)]
+    return convolution(node, centred(x, x_zero), centred(w, w_zero, channels(w.midpoint.ndim)), None).ball(INT32)
 
 
 @rule("MatMulInteger")
-def matmul_integer(node: Node, operands: Operands, context: Context) -> Results:
+def matmul_integer(a: Ball, b: Ball, a_zero: Maybe = None, b_zero: Maybe = None) -> Ball:
     """Y = (A - a_zero_point) (B - b_zero_point) in int32"""
-    (a, b), a_zero, b_zero = operands[:2], operand(operands, 2), operand(operands, 3)
-    a = centred(a, None if a_zero is None else rows(a_zero))
-    return [matrix_product(a, centred(b, None if b_zero is None else columns(b_zero))).ball(INT32)]
-
-
-def rows(parameter: Ball) -> Ball:
-    """A scale or zero point of the rows of a matrix, as it broadcasts with it."""
-    return moved(parameter, lambda p: p[:, None] if p.ndim == 1 and p.size > 1 else p.reshape(()) if p.size == 1 else p)
-
-
-def columns(parameter: Ball) -> Ball:
-    """A scale or zero point of the columns of a matrix, as it broadcasts with it."""
-    return moved(parameter, lambda p: p.reshape(()) if p.size == 1 else p)
+    return matrix_product(centred(a, a_zero, rows), centred(b, b_zero, columns)).ball(INT32)
 
 
 def matrix_product(a: Ball, b: Ball) -> Sum:
@@ -248,19 +246,19 @@ def scales(*given: Ball) -> list[Array]:
 
 
 @rule("QLinearMatMul")
-def qlinear_matmul(node: Node, operands: Operands, context: Context) -> Results:
+def qlinear_matmul(*operands: Ball, context: Context) -> Ball:
     """Y = codes of the product of two tensors of codes, each with its scale and zero point"""
-    a, _, a_zero, b, _, b_zero, _, y_zero = operands
-    s_a, s_b, s_y = scales(rows(operands[1]), columns(operands[4]), operands[6])
-    total = matrix_product(centred(a, rows(a_zero)), centred(b, columns(b_zero)))
-    return [requantized(total, s_a * s_b / s_y, y_zero, y_zero.dtype, context)]
+    a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = operands
+    s_a, s_b, s_y = scales(rows(a_scale), columns(b_scale), y_scale)
+    total = matrix_product(centred(a, a_zero, rows), centred(b, b_zero, columns))
+    return requantized(total, s_a * s_b / s_y, y_zero, y_zero.dtype, context)
 
 
 @rule("QLinearConv")
-def qlinear_conv(node: Node, operands: Operands, context: Context) -> Results:
+def qlinear_conv(*operands: Any, node: Node, context: Context) -> Ball:
     """Y = codes of the convolution of codes, each tensor with its scale and zero point; B int32 in units of x and w"""
-    x, _, x_zero, w, _, w_zero, _, y_zero = operands[:8]
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = [*operands, None][:9]
     rank = w.midpoint.ndim
-    total = convolution(node, centred(x, x_zero), centred(w, column(w_zero, rank)), operand(operands, 8))
-    s_x, s_w, s_y = scales(operands[1], column(operands[4], rank - 1), operands[6])
-    return [requantized(total, s_x * s_w / s_y, y_zero, y_zero.dtype, context)]
+    total = convolution(node, centred(x, x_zero), centred(w, w_zero, channels(rank)), bias)
+    s_x, s_w, s_y = scales(x_scale, channels(rank - 1)(w_scale), y_scale)
+    return requantized(total, s_x * s_w / s_y, y_zero, y_zero.dtype, context)

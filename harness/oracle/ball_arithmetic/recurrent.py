@@ -9,18 +9,28 @@ the right step from there, and a wrong one a wrong step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from inspect import signature
+from operator import itemgetter
 
 import numpy as np
-from driftnet.model.graph import Node, Values
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, exact, hull, rounded, value
-from driftnet.oracle.ball_arithmetic.elementwise import add, larger, multiply, negated, select, smaller
-from driftnet.oracle.ball_arithmetic.functions import sigmoid, softplus, softsign, through
+from driftnet.model.graph import Node
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, constant, exact, hull, joined, moved, rounded, value
+from driftnet.oracle.ball_arithmetic.elementwise import add, larger, multiply, relu, select, smaller, subtract
+from driftnet.oracle.ball_arithmetic.functions import (
+    exponential_unit,
+    hard_sigmoid,
+    leaky_relu,
+    sigmoid,
+    softplus,
+    softsign,
+    thresholded_relu,
+    through,
+)
 from driftnet.oracle.ball_arithmetic.linear import Sum, products
-from driftnet.oracle.ball_arithmetic.normalization import constant
-from driftnet.oracle.ball_arithmetic.operands import joined, moved, operand
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, Operands, Results, attribute, rule
 
 Activation = Callable[[Ball], Ball]
 State = tuple[Ball, ...]
@@ -66,21 +76,9 @@ class Layer:
 Step = Callable[[Layer, Sum, State], State]
 
 
-@rule("RNN")
-def _rnn(node: Node, operands: Operands, context: Context) -> Results:
-    """H' = f(X W' + H R' + biases)"""
-    return recurrent(node, operands, 1, ("Tanh",), _rnn_step, context.observed)
-
-
 def _rnn_step(layer: Layer, wx: Sum, state: State) -> State:
     (h,) = state
     return (layer.activate(0, _plus(wx, products(np.matmul, h, layer.r, layer.hidden), layer.bias_r).ball(h.dtype)),)
-
-
-@rule("GRU")
-def _gru(node: Node, operands: Operands, context: Context) -> Results:
-    """z, r, h gates: H' = (1 - z) h + z H"""
-    return recurrent(node, operands, 3, ("Sigmoid", "Tanh"), _gru_step, context.observed)
 
 
 def _gru_step(layer: Layer, wx: Sum, state: State) -> State:
@@ -112,12 +110,6 @@ def _blend(z: Ball, a: Ball, b: Ball) -> Ball:
     return rounded(rest * a.numbers + share * b.numbers, radius, a.dtype, roundings=3, size=size)
 
 
-@rule("LSTM")
-def _lstm(node: Node, operands: Operands, context: Context) -> Results:
-    """i, o, f, c gates: C' = f C + i c, H' = o h(C')"""
-    return recurrent(node, operands, 4, ("Sigmoid", "Tanh", "Tanh"), lstm_step, context.observed)
-
-
 def lstm_step(layer: Layer, wx: Sum, state: State) -> State:
     """One step of an LSTM: H' and C' of the sum X W' and its bias, and of (H, C)."""
     h, c = state
@@ -125,7 +117,7 @@ def lstm_step(layer: Layer, wx: Sum, state: State) -> State:
     gates = layer.activate(0, moved(_peeping(layer, sums, (0, 2), c), lambda a: a[..., : 3 * layer.hidden]))
     i, o, f = (layer.gate(gates, k) for k in range(3))
     if attribute(layer.node, "input_forget", 0):
-        f = add(constant(1.0, h.dtype), negated(i))
+        f = subtract(constant(1, h.dtype), i)
     cell = add(multiply(f, c), multiply(i, layer.activate(1, layer.gate(sums, 3))))
     if layer.peepholes is not None:
         o = layer.activate(0, layer.gate(_peeping(layer, sums, (1,), cell), 1))
@@ -147,31 +139,51 @@ def _plus(a: Sum, b: Sum, bias: Ball | None) -> Sum:
     return Sum(a.midpoint + b.midpoint, a.radius + b.radius, a.size + b.size, a.terms + b.terms).plus(bias)
 
 
-def recurrent(
-    node: Node, operands: Operands, gates: int, defaults: tuple[str, ...], step: Step, observed: Values
-) -> Results:
+@dataclass(frozen=True)
+class Cell:
+    """What a step of a layer does: its gates and states, the activations where none are named, the step itself."""
+
+    gates: int
+    states: int
+    activations: tuple[str, ...]
+    step: Step
+
+
+CELLS = {
+    "RNN": Cell(1, 1, ("Tanh",), _rnn_step),
+    "GRU": Cell(3, 1, ("Sigmoid", "Tanh"), _gru_step),
+    "LSTM": Cell(4, 2, ("Sigmoid", "Tanh", "Tanh"), lstm_step),
+}
+
+
+@rule(*CELLS)
+def layers(*operands: Maybe, node: Node, context: Context) -> Results:
+    """RNN: H' = f(X W' + H R' + biases); GRU: z, r, h gates, H' = (1 - z) h + z H; LSTM: i, o, f, c gates,
+    C' = f C + i c, H' = o h(C')"""
+    return recurrent(CELLS[node.op], node, operands, context)
+
+
+def recurrent(cell: Cell, node: Node, operands: Operands, context: Context) -> Results:
     """Y, Y_h and for two states Y_c of every direction; each step from the Y observed before it, where there is one."""
-    batch_first = bool(attribute(node, "layout", 0))
-    x = moved(operands[0], lambda a: np.swapaxes(a, 0, 1)) if batch_first else operands[0]
+    x, w, r, *rest = operands
+    bias, lens, h, c, peepholes = [*rest, *[None] * 5][:5]
+    batch_first, seen = bool(attribute(node, "layout", 0)), context.observed.get(node.outputs[0])
+    if batch_first:
+        x, h, c = (state and moved(state, lambda a: np.swapaxes(a, 0, 1)) for state in (x, h, c))
+        seen = None if seen is None else np.moveaxis(seen, 0, 2)
     length, batch = x.shape[:2]
-    lens = operand(operands, 4)
-    lens = np.full(batch, length) if lens is None else value(lens)
-    direction = attribute(node, "direction", "forward")
-    seen = observed.get(node.outputs[0])
-    seen = np.moveaxis(seen, 0, 2) if batch_first and seen is not None else seen
+    steps = np.full(batch, length) if lens is None else value(lens)
     sequences, finals = [], []
-    for d, layer in enumerate(_layers(node, operands, gates, defaults)):
-        states = [
-            _initial(operand(operands, 5 + k), d, batch, layer, x.dtype, batch_first) for k in range(1 + gates // 4)
-        ]
-        backwards = direction == "reverse" or d == 1
-        y, state = _carried(layer, x, tuple(states), lens, backwards, step, None if seen is None else seen[:, d])
+    for d, layer in enumerate(_layers(node, cell, w, r, bias, peepholes)):
+        given = [moved(state, itemgetter(d)) if state else _zeros(x, batch, layer.hidden) for state in (h, c)]
+        backwards = attribute(node, "direction", "forward") == "reverse" or d == 1
+        start, shown = tuple(given[: cell.states]), None if seen is None else seen[:, d]
+        y, state = _carried(layer, x, start, steps, backwards, cell.step, shown)
         sequences.append(y)
         finals.append(state)
-    axis = 2 if batch_first else 1
     y = joined(sequences, lambda arrays: np.stack(arrays, 1))
     y = moved(y, lambda a: np.moveaxis(a, 2, 0)) if batch_first else y
-    return [y, *(joined(last, lambda arrays: np.stack(arrays, axis - 1)) for last in zip(*finals))]
+    return [y, *(joined(last, lambda arrays: np.stack(arrays, int(batch_first))) for last in zip(*finals))]
 
 
 def _carried(
@@ -183,12 +195,12 @@ def _carried(
     order = np.where(time < lens, lens - 1 - time, time) if backwards else np.broadcast_to(time, (length, batch))
     ordered = moved(x, lambda a: a[order, sample]) if backwards else x
     wx = products(np.matmul, ordered, layer.w, x.shape[2]).plus(layer.bias_w)
-    zero, yields = Ball(np.zeros((batch, layer.hidden)), None, x.dtype), []
+    zero, yields = _zeros(x, batch, layer.hidden), []
     for t in range(length):
         before = state
         if t and seen is not None:
             before = (rounded(seen[order[t - 1], sample], 0.0, x.dtype, roundings=1), *state[1:])
-        new = step(layer, _at(wx, t), before)
+        new = step(layer, wx.each(lambda a: a[t]), before)  # noqa: B023
         if t < lens.min(initial=length):
             state = new
             yields.append(new[0])
@@ -197,84 +209,52 @@ def _carried(
             state = tuple(select(going, a, b) for a, b in zip(new, state))
             yields.append(select(going, new[0], zero))
     if not yields:
-        return Ball(np.zeros((0, batch, layer.hidden)), None, x.dtype), state
+        return _zeros(x, 0, batch, layer.hidden), state
     y = joined(yields, np.stack)
     return (moved(y, lambda a: a[order, sample]) if backwards else y), state
 
 
-def _at(sums: Sum, t: int) -> Sum:
-    return sums.each(lambda a: a[t])
+def _zeros(like: Ball, *shape: int) -> Ball:
+    return Ball(np.zeros(shape), None, like.dtype)
 
 
-def _initial(given: Ball | None, d: int, batch: int, layer: Layer, dtype: np.dtype, batch_first: bool) -> Ball:
-    if given is None:
-        return Ball(np.zeros((batch, layer.hidden)), None, dtype)
-    return moved(given, lambda a: a[:, d] if batch_first else a[d])
-
-
-def _layers(node: Node, operands: Operands, gates: int, defaults: tuple[str, ...]) -> Iterator[Layer]:
-    w, r = operands[1:3]
-    biases, peepholes = operand(operands, 3), operand(operands, 7)
-    n = gates * r.shape[2]
-    functions = _activations(node, defaults * w.shape[0])
+def _layers(node: Node, cell: Cell, w: Ball, r: Ball, bias: Ball | None, peepholes: Ball | None) -> Iterator[Layer]:
+    n, count = cell.gates * r.shape[2], len(cell.activations)
+    functions = _activations(node, cell.activations * w.shape[0])
     for d in range(w.shape[0]):
         yield Layer(
             node,
-            moved(_of(w, d), np.transpose),
-            moved(_of(r, d), np.transpose),
-            biases and moved(_of(biases, d), lambda a: a[:n]),
-            biases and moved(_of(biases, d), lambda a: a[n:]),
-            peepholes and _of(peepholes, d),
-            functions[d * len(defaults) : (d + 1) * len(defaults)],
+            moved(w, lambda a: a[d].T),  # noqa: B023
+            moved(r, lambda a: a[d].T),  # noqa: B023
+            bias and moved(bias, lambda a: a[d, :n]),  # noqa: B023
+            bias and moved(bias, lambda a: a[d, n:]),  # noqa: B023
+            peepholes and moved(peepholes, itemgetter(d)),
+            functions[d * count : (d + 1) * count],
             attribute(node, "clip", np.inf),
         )
 
 
-def _of(x: Ball, d: int) -> Ball:
-    return moved(x, lambda a: a[d])
-
-
-PARAMETERS: dict[str, tuple[float | None, float | None]] = {
-    "affine": (1.0, 0.0),
-    "elu": (1.0, None),
-    "hardsigmoid": (0.2, 0.5),
-    "leakyrelu": (0.01, None),
-    "scaledtanh": (1.0, 1.0),
-    "thresholdedrelu": (1.0, None),
+ACTIVATIONS: Mapping[str, Callable[..., Ball]] = {
+    "affine": lambda x, alpha=1.0, beta=0.0: through(lambda v: alpha * v + beta, x, "HardSigmoid"),
+    "elu": lambda x, alpha=1.0: exponential_unit(x, alpha),
+    "hardsigmoid": hard_sigmoid,
+    "leakyrelu": leaky_relu,
+    "relu": relu,
+    "scaledtanh": lambda x, alpha=1.0, beta=1.0: through(lambda v: alpha * np.tanh(beta * v), x, "Tanh"),
+    "sigmoid": lambda x: through(sigmoid, x, "Sigmoid"),
+    "softplus": lambda x: through(softplus, x, "Softplus"),
+    "softsign": lambda x: through(softsign, x, "Softsign"),
+    "tanh": lambda x: through(np.tanh, x, "Tanh"),
+    "thresholdedrelu": thresholded_relu,
 }
-"""activation -> defaults of alpha and beta, None where it has none"""
 
 
 def _activations(node: Node, defaults: tuple[str, ...]) -> tuple[Activation, ...]:
     """The activations, each taking from the lists of alphas and betas what it needs."""
-    alphas, betas = (iter(attribute(node, f"activation_{name}", ())) for name in ("alpha", "beta"))
+    lists = {name: iter(attribute(node, f"activation_{name}", ())) for name in ("alpha", "beta")}
     found = []
-    for name in (str(name).lower() for name in attribute(node, "activations", defaults)):
-        alpha, beta = PARAMETERS.get(name, (None, None))
-        found.append(
-            _activation(
-                name,
-                0.0 if alpha is None else float(next(alphas, alpha)),
-                0.0 if beta is None else float(next(betas, beta)),
-            )
-        )
+    for name in attribute(node, "activations", defaults):
+        function = ACTIVATIONS[str(name).lower()]
+        taken = {name: next(lists[name], None) for name in signature(function).parameters if name in lists}
+        found.append(partial(function, **{name: x for name, x in taken.items() if x is not None}))
     return tuple(found)
-
-
-def _activation(name: str, alpha: float, beta: float) -> Activation:
-    """The function of that name, as approximated by the operator that is most like it."""
-    table: dict[str, tuple[Callable[[Array], Array], str, Sequence[tuple[float, ...]]]] = {
-        "affine": (lambda x: alpha * x + beta, "HardSigmoid", ()),
-        "elu": (lambda x: np.where(x >= 0, x, alpha * np.expm1(np.minimum(x, 0))), "Elu", ((0.0, 0.0),)),
-        "hardsigmoid": (lambda x: np.clip(alpha * x + beta, 0, 1), "HardSigmoid", ()),
-        "leakyrelu": (lambda x: np.where(x >= 0, x, alpha * x), "LeakyRelu", ((0.0, 0.0),)),
-        "relu": (lambda x: np.maximum(x, 0), "Relu", ()),
-        "scaledtanh": (lambda x: alpha * np.tanh(beta * x), "Tanh", ()),
-        "sigmoid": (sigmoid, "Sigmoid", ()),
-        "softplus": (softplus, "Softplus", ()),
-        "softsign": (softsign, "Softsign", ()),
-        "tanh": (np.tanh, "Tanh", ()),
-        "thresholdedrelu": (lambda x: np.where(x > alpha, x, 0), "ThresholdedRelu", ((alpha, 0.0, alpha),)),
-    }
-    function, operator, turns = table[name]
-    return lambda x: through(function, x, operator, turns)

@@ -10,12 +10,22 @@ from collections.abc import Callable
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Open, Undecided, between, exact, is_float, rounded
-from driftnet.oracle.ball_arithmetic.elementwise import absolute, is_wrapping, multiply
+from driftnet.oracle.ball_arithmetic.ball import (
+    Array,
+    Ball,
+    Open,
+    Undecided,
+    between,
+    exact,
+    increasing,
+    is_float,
+    moved,
+    rounded,
+)
+from driftnet.oracle.ball_arithmetic.elementwise import absolute, is_wrapping, multiply, scaled
 from driftnet.oracle.ball_arithmetic.functions import approximated, root, through
 from driftnet.oracle.ball_arithmetic.linear import Sum
-from driftnet.oracle.ball_arithmetic.operands import integers, moved, parameter
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Integers, rule
 from driftnet.oracle.tolerances.table import LOG_SUM_EXP_ROUNDINGS
 
 Axes = tuple[int, ...]
@@ -23,13 +33,13 @@ Axes = tuple[int, ...]
 
 def total(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     """The sum over `axes`, in any order."""
+
+    def add(values: Array) -> Array:
+        return np.asarray(np.sum(values, axes, keepdims=keepdims))
+
     if is_wrapping(x):
         return Ball(np.asarray(np.sum(x.midpoint, axes, x.midpoint.dtype, keepdims=keepdims)), None, x.dtype)
-    if count(x, axes) == 1:
-        return moved(x, lambda a: np.sum(a, axes, keepdims=keepdims))
-    radius = 0.0 if x.radius is None else np.asarray(np.sum(x.radius, axes, keepdims=keepdims))
-    midpoint, size = np.sum(x.numbers, axes, keepdims=keepdims), np.sum(np.abs(x.numbers), axes, keepdims=keepdims)
-    return Sum(midpoint, radius, size, count(x, axes)).ball(x.dtype)
+    return moved(x, add) if count(x, axes) == 1 else Sum.of(x, add, count(x, axes)).ball(x.dtype)
 
 
 def count(x: Ball, axes: Axes) -> int:
@@ -46,27 +56,11 @@ def mean(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     return sums if n == 1 else scaled(sums, 1 / n)
 
 
-def scaled(x: Ball, factor: float) -> Ball:
-    """x times a number that an engine may round."""
-    return rounded(x.numbers * factor, x.error * abs(factor), x.dtype)
-
-
-def largest(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
-    """The maximum over `axes`; undecided where one is NaN."""
-    return _extreme(x, axes, keepdims, np.max)
-
-
-def smallest(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
-    """The minimum over `axes`; undecided where one is NaN."""
-    return _extreme(x, axes, keepdims, np.min)
-
-
-def _extreme(x: Ball, axes: Axes, keepdims: bool, choose: Callable[..., Array]) -> Ball:
+def extreme(x: Ball, axes: Axes, choose: Callable[..., Array], *, keepdims: bool = True) -> Ball:
+    """The maximum or minimum over `axes`; undecided where one is NaN."""
     if axes and not count(x, axes):
         raise Undecided("the largest of nothing")
-    if is_wrapping(x):
-        return Ball(np.asarray(choose(x.midpoint, axes, keepdims=keepdims)), None, x.dtype)
-    return between(choose(x.low, axes, keepdims=keepdims), choose(x.high, axes, keepdims=keepdims), x.dtype)
+    return increasing(lambda values: choose(values, axes, keepdims=keepdims), x)
 
 
 def _product(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
@@ -77,20 +71,9 @@ def _product(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     return rounded(midpoint, size - np.abs(midpoint), x.dtype, roundings=count(x, axes) + 2, size=size)
 
 
-def _sum_of_squares(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
+def sum_of_squares(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
+    """The sum of squares over `axes`."""
     return total(multiply(x, x), axes, keepdims=keepdims)
-
-
-def _l1(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
-    return total(absolute(x), axes, keepdims=keepdims)
-
-
-def _l2(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
-    return root(_sum_of_squares(x, axes, keepdims=keepdims))
-
-
-def _log_sum(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
-    return through(np.log, total(x, axes, keepdims=keepdims), "Log")
 
 
 def log_sum_exp(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
@@ -109,60 +92,60 @@ def log_sum_exp(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     return approximated(ends.numbers, ends.error, x.dtype, "Log")
 
 
-Reduction = Callable[..., Ball]
-
-REDUCTIONS: dict[str, Reduction] = {
-    "ReduceL1": _l1,
-    "ReduceL2": _l2,
-    "ReduceLogSum": _log_sum,
+REDUCTIONS: dict[str, Callable[..., Ball]] = {
+    "ReduceL1": lambda x, axes, **kept: total(absolute(x), axes, **kept),
+    "ReduceL2": lambda x, axes, **kept: root(sum_of_squares(x, axes, **kept)),
+    "ReduceLogSum": lambda x, axes, **kept: through(np.log, total(x, axes, **kept), "Log"),
     "ReduceLogSumExp": log_sum_exp,
-    "ReduceMax": largest,
+    "ReduceMax": lambda x, axes, **kept: extreme(x, axes, np.max, **kept),
     "ReduceMean": mean,
-    "ReduceMin": smallest,
+    "ReduceMin": lambda x, axes, **kept: extreme(x, axes, np.min, **kept),
     "ReduceProd": _product,
     "ReduceSum": total,
-    "ReduceSumSquare": _sum_of_squares,
+    "ReduceSumSquare": sum_of_squares,
 }
-OF_INTEGERS = frozenset({"ReduceL1", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"})
+FRACTIONS = frozenset({"ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"})
+"""what they make of integers is none"""
+KEEPING = frozenset({"ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
+"""what they make of one element is that element"""
 
 
 @rule(*REDUCTIONS)
-def _reduce(node: Node, operands: Operands, context: Context) -> Results:
-    x = operands[0]
-    if not is_float(x.dtype) and node.op not in OF_INTEGERS:
+def reduced(
+    x: Ball, axes: Integers | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0, node: Node
+) -> Ball:
+    """One element of all those along axes"""
+    if not is_float(x.dtype) and node.op in FRACTIONS:
         raise Open("how a fraction becomes an integer")
-    axes = parameter(node, operands, 1, "axes")
-    if not axes and attribute(node, "noop_with_empty_axes", 0):
-        if node.op not in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd"):
+    if not axes and noop_with_empty_axes:
+        if node.op not in KEEPING:
             raise Open("whether roots and logarithms are taken of what is not reduced: editions of the standard differ")
-        return [x]
+        return x
     chosen = tuple(axis % x.midpoint.ndim for axis in axes or range(x.midpoint.ndim))
-    return [REDUCTIONS[node.op](x, chosen, keepdims=bool(attribute(node, "keepdims", 1)))]
+    return REDUCTIONS[node.op](x, chosen, keepdims=bool(keepdims))
 
 
 @rule("CumSum", "CumProd")
-def _cumulate(node: Node, operands: Operands, context: Context) -> Results:
-    x = operands[0]
-    (axis,) = integers(operands, 1) or [0]
-    backwards, exclusive = bool(attribute(node, "reverse", 0)), bool(attribute(node, "exclusive", 0))
-    sums = node.op == "CumSum"
+def cumulated(x: Ball, axis: Integers, *, reverse: int = 0, exclusive: int = 0, node: Node) -> Ball:
+    """The sum or product of an element and all before it"""
+    (along,), sums = axis, node.op == "CumSum"
     run = np.cumsum if sums else np.cumprod
 
     def running(values: Array) -> Array:
-        ordered = np.flip(values, axis) if backwards else values
+        ordered = np.flip(values, along) if reverse else values
         if exclusive:
-            first = np.full_like(np.take(ordered, [0], axis), 0 if sums else 1)
-            ordered = np.concatenate([first, np.take(ordered, range(x.shape[axis] - 1), axis)], axis)
-        result = run(ordered, axis, dtype=values.dtype)
-        return np.asarray(np.flip(result, axis) if backwards else result)
+            first = np.full_like(np.take(ordered, [0], along), 0 if sums else 1)
+            ordered = np.concatenate([first, np.take(ordered, range(x.shape[along] - 1), along)], along)
+        result = run(ordered, along, dtype=values.dtype)
+        return np.asarray(np.flip(result, along) if reverse else result)
 
     if x.midpoint.size == 0:
-        return [x]
+        return x
     if is_wrapping(x):
-        return [moved(x, running)]
+        return moved(x, running)
     size = running(np.abs(x.numbers) + (0 if sums else x.error))
     radius = running(np.broadcast_to(x.error, x.shape)) if sums else size - np.abs(running(x.numbers))
-    return [rounded(running(x.numbers), radius, x.dtype, roundings=x.shape[axis] + 2, size=size)]
+    return rounded(running(x.numbers), radius, x.dtype, roundings=x.shape[along] + 2, size=size)
 
 
 def position(x: Ball, axis: int, *, last: bool = False) -> tuple[Array, Array]:
@@ -181,14 +164,16 @@ def position(x: Ball, axis: int, *, last: bool = False) -> tuple[Array, Array]:
     return first, np.where(certain.any(axis, keepdims=True), np.argmax(certain, axis, keepdims=True), final)
 
 
+def index_between(first: Array, last: Array) -> Ball:
+    """An index that is one of those from `first` to `last`."""
+    return exact(first.astype(np.int64)) if (first == last).all() else between(first, last, np.dtype(np.int64))
+
+
 @rule("ArgMax", "ArgMin")
-def _arg(node: Node, operands: Operands, context: Context) -> Results:
-    x, axis = operands[0], int(attribute(node, "axis", 0))
+def arg(x: Ball, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0, node: Node) -> Ball:
+    """The index of the largest or smallest element"""
     if not x.shape[axis]:
         raise Undecided("the maximum of nothing")
     x = x if node.op == "ArgMax" else Ball(-x.numbers, x.radius, x.dtype)
-    ends = position(x, axis, last=bool(attribute(node, "select_last_index", 0)))
-    first, final = (end if attribute(node, "keepdims", 1) else np.squeeze(end, axis) for end in ends)
-    if np.array_equal(first, final):
-        return [exact(first.astype(np.int64))]
-    return [between(first, final, np.dtype(np.int64))]
+    ends = position(x, axis, last=bool(select_last_index))
+    return index_between(*(end if keepdims else np.squeeze(end, axis) for end in ends))

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Open, Undecided, between, exact, rounded, value
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Open, Undecided, exact, increasing, joined, moved
+from driftnet.oracle.ball_arithmetic.elementwise import multiply
 from driftnet.oracle.ball_arithmetic.interpolation import FLOAT, Kernel, U, crossed, interpolated
 from driftnet.oracle.ball_arithmetic.linear import products, weighted_columns
-from driftnet.oracle.ball_arithmetic.operands import array, joined, moved, operand
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import sliding
 from driftnet.oracle.tolerances.table import GRID_ROUNDINGS, POSITION_ROUNDINGS, UNDECIDED_COUNT
 
@@ -18,18 +19,27 @@ LINEAR = Kernel("linear", "clamp")
 
 
 @rule("RoiAlign")
-def roi_align(node: Node, operands: Operands, context: Context) -> Results:
+def roi_align(
+    x: Ball,
+    rois: Array,
+    samples: Integers,
+    *,
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    node: Node,
+    context: Context,
+) -> Ball:
     """Regions of X pooled to one size by the mean of interpolated samples: that of rows, then that of columns"""
-    x, rois, samples = operands[0], value(operands[1]).astype(np.float64), value(operands[2])
-    if attribute(node, "mode", "avg") != "avg":
+    if mode != "avg":
         raise Open("of what the maximum is taken: engines differ")
     results = []
-    for (x1, y1, x2, y2), sample in zip(rois.tolist(), samples.tolist()):
-        rows = _bins(node, y1, y2, attribute(node, "output_height", 1), x.shape[2], context)
-        columns = _bins(node, x1, x2, attribute(node, "output_width", 1), x.shape[3], context)
-        image = Ball(x.midpoint[sample], None if x.radius is None else x.radius[sample], x.dtype)
-        results.append(interpolated(interpolated(image, *rows[:1], 1, rows[1]), columns[0], 2, columns[1]))
-    return [joined(results, np.stack)]
+    for (x1, y1, x2, y2), sample in zip(rois.astype(np.float64).tolist(), samples):
+        rows, of_rows = _bins(node, y1, y2, output_height, x.shape[2], context)
+        columns, of_columns = _bins(node, x1, x2, output_width, x.shape[3], context)
+        image = moved(x, lambda a: a[sample])  # noqa: B023
+        results.append(interpolated(interpolated(image, rows, 1, of_rows), columns, 2, of_columns))
+    return joined(results, np.stack)
 
 
 def _bins(node: Node, start: float, end: float, bins: int, n: int, context: Context) -> tuple[Ball, int]:
@@ -56,18 +66,15 @@ def _bins(node: Node, start: float, end: float, bins: int, n: int, context: Cont
 
 
 @rule("MaxRoiPool")
-def max_roi_pool(node: Node, operands: Operands, context: Context) -> Results:
+def max_roi_pool(x: Ball, rois: Array, *, pooled_shape: Sequence[int], spatial_scale: float = 1.0) -> Ball:
     """The maximum of each cell of each region (batch index, x1, y1, x2, y2), whose corners are rounded; 0 if empty"""
-    x, rois = operands[0], value(operands[1]).astype(np.float64)
-    height, width = node.attributes["pooled_shape"]
+    height, width = pooled_shape
     results = []
-    for sample, *corners in rois.tolist():
-        scaled = [c * attribute(node, "spatial_scale", 1.0) for c in corners]
-        x1, y1, x2, y2 = (int(math.copysign(math.floor(abs(c) + 0.5), c)) for c in scaled)
+    for sample, *corners in rois.astype(np.float64).tolist():
+        x1, y1, x2, y2 = (int(math.copysign(math.floor(abs(c * spatial_scale) + 0.5), c)) for c in corners)
         rows, columns = _cells(y1, y2, height, x.shape[2]), _cells(x1, x2, width, x.shape[3])
-        low, high = (_maxima(end[int(sample)], rows, columns) for end in (x.low, x.high))
-        results.append(Ball(low, None, x.dtype) if x.radius is None else between(low, high, x.dtype))
-    return [joined(results, np.stack)]
+        results.append(increasing(lambda a: _maxima(a[int(sample)], rows, columns), x))  # noqa: B023
+    return joined(results, np.stack)
 
 
 def _cells(start: int, end: int, count: int, n: int) -> list[slice]:
@@ -90,31 +97,35 @@ def _maxima(values: Array, rows: list[slice], columns: list[slice]) -> Array:
 
 
 @rule("DeformConv")
-def deform_conv(node: Node, operands: Operands, context: Context) -> Results:
+def deform_conv(
+    x: Ball,
+    w: Ball,
+    offset: Ball,
+    bias: Maybe = None,
+    mask: Maybe = None,
+    *,
+    group: int = 1,
+    offset_group: int = 1,
+    node: Node,
+) -> Ball:
     """Conv whose taps each read the image at an offset of their own, times a mask"""
-    x, w, offset = operands[:3]
-    groups, offsets = attribute(node, "group", 1), attribute(node, "offset_group", 1)
     where = sliding(node, x.shape[2:], w.shape[2:])
     n, channels, taps, positions = x.shape[0], x.shape[1], math.prod(where.kernel), math.prod(where.count)
-    shifts = moved(offset, lambda o: o.reshape(n, offsets, taps, len(where.kernel), positions))
     axes = []
     for axis, size in enumerate(x.shape[2:]):
         at = np.arange(where.count[axis]) * where.strides[axis] - where.before[axis]
         tap = np.arange(where.kernel[axis]) * where.dilations[axis]
         base = _grid(tap, axis, where.kernel)[:, None] + _grid(at, axis, where.count)
-        p = (base + shifts.numbers[:, :, :, axis]).reshape(n, offsets, -1)
-        error = GRID_ROUNDINGS * U * (np.abs(p) + size)
-        if shifts.radius is not None:
-            error = error + shifts.radius[:, :, :, axis].reshape(p.shape)
+        shifts = moved(offset, lambda o: o.reshape(n, offset_group, taps, -1, positions)[:, :, :, axis])  # noqa: B023
+        p = (base + shifts.numbers).reshape(n, offset_group, -1)
+        error = GRID_ROUNDINGS * U * (np.abs(p) + size) + np.broadcast_to(shifts.error, shifts.shape).reshape(p.shape)
         axes.append(Kernel("linear", "drop").ball(p, error, size))
-    flat = moved(x, lambda values: values.reshape(n, offsets, channels // offsets, -1))
+    flat = moved(x, lambda values: values.reshape(n, offset_group, channels // offset_group, -1))
     read = products(lambda values, rows: values @ rows.swapaxes(-1, -2), flat, crossed(axes), 4).ball(x.dtype)
-    if operand(operands, 4) is not None:
-        mask = moved(operands[4], lambda m: m.reshape(n, offsets, 1, -1))
-        slack = np.abs(read.numbers) * mask.error + read.error * (np.abs(mask.numbers) + mask.error)
-        read = rounded(read.numbers * mask.numbers, slack, x.dtype)
-    columns = moved(read, lambda values: values.reshape(n, groups, channels // groups * taps, positions))
-    return [weighted_columns(columns, w, operand(operands, 3), where.count).ball(x.dtype)]
+    if mask is not None:
+        read = multiply(read, moved(mask, lambda m: m.reshape(n, offset_group, 1, -1)))
+    columns = moved(read, lambda values: values.reshape(n, group, channels // group * taps, positions))
+    return weighted_columns(columns, w, bias, where.count).ball(x.dtype)
 
 
 def _grid(numbers: Array, axis: int, shape: tuple[int, ...]) -> Array:
@@ -124,23 +135,30 @@ def _grid(numbers: Array, axis: int, shape: tuple[int, ...]) -> Array:
 
 
 @rule("NonMaxSuppression")
-def non_max_suppression(node: Node, operands: Operands, context: Context) -> Results:
+def non_max_suppression(
+    boxes: Array,
+    scores: Array,
+    most: Array | None = None,
+    overlap: Array | None = None,
+    least: Array | None = None,
+    *,
+    center_point_box: int = 0,
+) -> Ball:
     """(batch, class, box) of the boxes left when each that overlaps a better one of its class is dropped"""
-    boxes, scores = (value(x).astype(np.float64) for x in operands[:2])
-    most, overlap, least = (array(operands, k) for k in (2, 3, 4))
-    limit = int(most.ravel()[0]) if most is not None else 0
-    threshold = float(overlap.ravel()[0]) if overlap is not None else 0.0
-    lowest = -np.inf if least is None else float(least.ravel()[0])
-    corners = _corners(boxes, attribute(node, "center_point_box", 0))
+    limit, threshold, lowest = (
+        otherwise if given is None else given.item()
+        for given, otherwise in ((most, 0), (overlap, 0.0), (least, -np.inf))
+    )
+    corners = _corners(boxes.astype(np.float64), center_point_box)
     chosen = []
-    for batch, classes in enumerate(scores):
+    for batch, classes in enumerate(scores.astype(np.float64)):
         for kind, marks in enumerate(classes):
             kept: list[int] = []
             for box in np.argsort(-marks, kind="stable"):
                 if len(kept) < limit and marks[box] > lowest and not _overlaps(corners[batch], box, kept, threshold):
                     kept.append(int(box))
             chosen += [(batch, kind, box) for box in kept]
-    return [exact(np.array(chosen, np.int64).reshape(-1, 3))]
+    return exact(np.array(chosen, np.int64).reshape(-1, 3))
 
 
 def _corners(boxes: Array, by_centre: int) -> Array:

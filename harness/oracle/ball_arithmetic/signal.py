@@ -13,52 +13,47 @@ from functools import lru_cache
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of, rounded, value
+from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of, moved, rounded
+from driftnet.oracle.ball_arithmetic.elementwise import multiply
 from driftnet.oracle.ball_arithmetic.linear import products
-from driftnet.oracle.ball_arithmetic.operands import integers, moved, operand
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, dtype_of, rule
 from driftnet.oracle.tolerances.table import BLUESTEIN_ROUNDINGS, FOURIER_ROUNDINGS, UNDECIDED_COUNT
-from onnx import helper
 
-WINDOWS = {
-    "HannWindow": (0.5, 0.5, 0.0),
-    "HammingWindow": (25 / 46, 21 / 46, 0.0),
-    "BlackmanWindow": (0.42, 0.5, 0.08),
-}
+WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
 """Of a - b cos(2 pi n / N) + c cos(4 pi n / N)."""
 
 
 @rule(*WINDOWS)
-def window(node: Node, operands: Operands, context: Context) -> Results:
+def window(size: Integers, *, output_datatype: int = 1, periodic: int = 1, node: Node) -> Ball:
     """w_n = a - b cos(2 pi n / N) + c cos(4 pi n / N), N the size or, where not periodic, one less"""
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(attribute(node, "output_datatype", 1)))
-    size = (integers(operands, 0) or [0])[0]
-    a, b, c = WINDOWS[node.op]
-    turns = size if attribute(node, "periodic", 1) else size - 1
-    angle = 2 * math.pi * np.arange(size) / max(turns, 1)
-    if size == 1:  # 0 / 0 where it is not periodic
+    (n,), dtype = size, dtype_of(output_datatype)
+    if n == 1:  # 0 / 0 where it is not periodic
         raise Undecided("a window of one element")
-    midpoint = a - b * np.cos(angle) + c * np.cos(2 * angle)
+    a, b, c = WINDOWS[node.op]
+    angle = 2 * math.pi * np.arange(n) / max(n if periodic else n - 1, 1)
     unit = max(format_of(dtype).unit, format_of(np.dtype(np.float32)).unit)
-    return [rounded(midpoint, FOURIER_ROUNDINGS * unit * (1 + angle), dtype)]
+    return rounded(a - b * np.cos(angle) + c * np.cos(2 * angle), FOURIER_ROUNDINGS * unit * (1 + angle), dtype)
 
 
 @rule("DFT")
-def dft(node: Node, operands: Operands, context: Context) -> Results:
+def dft(
+    x: Ball,
+    length: Integers | None = None,
+    axis: Integers | int | None = None,
+    *,
+    inverse: int = 0,
+    onesided: int = 0,
+    context: Context,
+) -> Ball:
     """X_k = sum x_n exp(-2 pi i n k / N) along an axis, the last dim real or complex; the inverse divided by N"""
-    x: Ball = operands[0]
-    length = integers(operands, 1)
-    given = integers(operands, 2) if context.opset >= 20 else None
-    axis = given[0] if given else attribute(node, "axis", 1) if context.opset < 20 else -2
-    axis %= x.midpoint.ndim
-    inverse, onesided = attribute(node, "inverse", 0), attribute(node, "onesided", 0)
-    n = length[0] if length else x.shape[axis]
+    along = axis[0] if isinstance(axis, list) else axis if axis is not None else 1 if context.opset < 20 else -2
+    along %= x.midpoint.ndim
+    n = length[0] if length else x.shape[along]
     if inverse and onesided:
         raise Undecided("the inverse of a one-sided spectrum")
-    x = moved(x, lambda values: _fitted(np.moveaxis(values, axis, -2), n))
-    bins = n // 2 + 1 if onesided else n
-    result = transformed(x, n, bins, bool(inverse))
-    return [moved(result, lambda values: np.moveaxis(values, -2, axis))]
+    x = moved(x, lambda values: _fitted(np.moveaxis(values, along, -2), n))
+    result = transformed(x, n, n // 2 + 1 if onesided else n, bool(inverse))
+    return moved(result, lambda values: np.moveaxis(values, -2, along))
 
 
 def _fitted(values: Array, n: int) -> Array:
@@ -94,34 +89,29 @@ def _matrix(n: int, bins: int, inverse: bool, parts: int, dtype: np.dtype) -> Ba
 
 
 @rule("STFT")
-def stft(node: Node, operands: Operands, context: Context) -> Results:
+def stft(x: Ball, step: Integers, weights: Maybe = None, length: Integers | None = None, *, onesided: int = 1) -> Ball:
     """The DFT of each windowed frame of a signal (batch, length, 1 or 2)"""
-    x, weights = operands[0], operand(operands, 2)
-    step, length = (integers(operands, 1) or [1])[0], integers(operands, 3)
-    n = length[0] if length else weights.shape[0]
-    starts = np.arange((x.shape[1] - n) // step + 1) * step
+    n = length[0] if length else 0 if weights is None else weights.shape[0]
+    starts = np.arange((x.shape[1] - n) // step[0] + 1) * step[0]
     frames = moved(x, lambda values: values[:, starts[:, None] + np.arange(n)])
     if weights is not None:
-        column = moved(weights, lambda values: values[:, None])
-        size, slack = np.abs(frames.numbers), frames.error
-        radius = size * column.error + slack * (np.abs(column.numbers) + column.error)
-        frames = rounded(frames.numbers * column.numbers, radius, x.dtype)
-    bins = n // 2 + 1 if attribute(node, "onesided", 1) else n
-    return [transformed(frames, n, bins, False)]
+        frames = multiply(frames, moved(weights, lambda values: values[:, None]))
+    return transformed(frames, n, n // 2 + 1 if onesided else n, False)
 
 
 @rule("MelWeightMatrix")
-def mel_weight_matrix(node: Node, operands: Operands, context: Context) -> Results:
+def mel_weight_matrix(
+    bands: Array, length: Array, rate: Array, low: Array, high: Array, *, output_datatype: int = 1
+) -> Ball:
     """Triangles between bins of the spectrum that are equally far apart in mel = 2595 log10(1 + hz / 700)"""
-    dtype = np.dtype(helper.tensor_dtype_to_np_dtype(attribute(node, "output_datatype", 1)))
-    bands, length, rate, low, high = (float(value(x).ravel()[0]) for x in operands[:5])
-    mel_low, mel_high = (2595 * math.log10(1 + hz / 700) for hz in (low, high))
-    mels = mel_low + np.arange(bands + 2) * (mel_high - mel_low) / (bands + 2)
-    exactly = (length + 1) * (700 * (10 ** (mels / 2595) - 1)) / rate
+    count, bins = int(bands.item()), int(length.item())
+    mel_low, mel_high = (2595 * math.log10(1 + float(hz.item()) / 700) for hz in (low, high))
+    mels = mel_low + np.arange(count + 2) * (mel_high - mel_low) / (count + 2)
+    exactly = (bins + 1) * (700 * (10 ** (mels / 2595) - 1)) / float(rate.item())
     if (np.abs(exactly - np.rint(exactly)) < UNDECIDED_COUNT * exactly).any():
         raise Undecided("to which bin an edge belongs depends on rounding")
     edges = np.floor(exactly).astype(int)
-    result = np.zeros((int(length) // 2 + 1, int(bands)))
+    result = np.zeros((bins // 2 + 1, count))
     for band, (left, centre, right) in enumerate(zip(edges, edges[1:], edges[2:])):
         if centre == left:
             result[centre, band] = 1
@@ -129,4 +119,4 @@ def mel_weight_matrix(node: Node, operands: Operands, context: Context) -> Resul
             result[k, band] = (k - left) / (centre - left)
         for k in range(centre, right):
             result[k, band] = (right - k) / (right - centre)
-    return [rounded(result, 0.0, dtype)]
+    return rounded(result, 0.0, dtype_of(output_datatype))

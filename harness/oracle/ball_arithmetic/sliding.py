@@ -38,6 +38,11 @@ class Sliding:
     count: tuple[int, ...]
 
     @property
+    def taps(self) -> tuple[int, ...]:
+        """The axes of what each window sees that are its own."""
+        return tuple(range(-len(self.kernel), 0))
+
+    @property
     def extent(self) -> tuple[int, ...]:
         """How much of the padded input the windows cover."""
         dims = zip(self.kernel, self.strides, self.dilations, self.count)

@@ -15,17 +15,17 @@ from driftnet.oracle.ball_arithmetic.ball import (
     Ball,
     Undecided,
     between,
+    constant,
     format_of,
+    moved,
     rounded,
     undecided_where,
-    value,
     widened,
 )
 from driftnet.oracle.ball_arithmetic.elementwise import divide, multiply, negated
 from driftnet.oracle.ball_arithmetic.functions import approximated
-from driftnet.oracle.ball_arithmetic.operands import moved, operand
 from driftnet.oracle.ball_arithmetic.reduction import position, total
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, attribute, rule
 from driftnet.oracle.tolerances.table import SOFTMAX_ROUNDINGS
 
 OWN = 2.0**-48  # our own rounding of a sum
@@ -93,19 +93,10 @@ def _along_axis(x: Ball, function: Callable[[Ball], Ball], node: Node, context: 
     return moved(y, lambda a: a.reshape(x.shape))
 
 
-@rule("Softmax")
-def _softmax(node: Node, operands: Operands, context: Context) -> Results:
-    return [_along_axis(operands[0], softmax, node, context)]
-
-
-@rule("LogSoftmax")
-def _log_softmax(node: Node, operands: Operands, context: Context) -> Results:
-    return [_along_axis(operands[0], log_softmax, node, context)]
-
-
-@rule("Hardmax")
-def _hardmax(node: Node, operands: Operands, context: Context) -> Results:
-    return [_along_axis(operands[0], hardmax, node, context)]
+@rule("Softmax", "LogSoftmax", "Hardmax")
+def along_axis(x: Ball, *, node: Node, context: Context) -> Ball:
+    """Along an axis"""
+    return _along_axis(x, {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}[node.op], node, context)
 
 
 def hardmax(x: Ball) -> Ball:
@@ -117,30 +108,30 @@ def hardmax(x: Ball) -> Ball:
 
 
 @rule("NegativeLogLikelihoodLoss")
-def _negative_log_likelihood(node: Node, operands: Operands, context: Context) -> Results:
-    return [likelihood_loss(node, operands[0], value(operands[1]), operand(operands, 2))]
+def likelihood_loss(
+    x: Ball, labels: Array, weight: Maybe = None, *, reduction: str = "mean", ignore_index: int | None = None
+) -> Ball:
+    """-weight[label] x[label], its sum, or that over the sum of the weights"""
+    ignored = labels == ignore_index
+    taken = np.where(ignored, 0, labels)
+    weights = constant(1, x.dtype) if weight is None else weight
+    weights = moved(weights, lambda w: np.where(ignored, 0, w[taken] if w.ndim else w))
+    picked = moved(x, lambda a: np.take_along_axis(a, np.expand_dims(taken, 1), 1).squeeze(1))
+    losses = multiply(negated(picked), weights)
+    if reduction == "none":
+        return losses
+    whole, weighed = (total(parts, tuple(range(labels.ndim)), keepdims=False) for parts in (losses, weights))
+    if reduction == "sum":
+        return whole
+    if ignored.all():
+        raise Undecided("the mean of nothing")
+    return divide(whole, weighed)
 
 
 @rule("SoftmaxCrossEntropyLoss")
-def _softmax_cross_entropy(node: Node, operands: Operands, context: Context) -> Results:
-    log = moved(log_softmax(moved(operands[0], lambda a: np.moveaxis(a, 1, -1))), lambda a: np.moveaxis(a, -1, 1))
-    return [likelihood_loss(node, log, value(operands[1]), operand(operands, 2)), log]
-
-
-def likelihood_loss(node: Node, x: Ball, labels: Array, weight: Ball | None) -> Ball:
-    """-weight[label] x[label], its sum, or that over the sum of the weights"""
-    ignored = labels == attribute(node, "ignore_index", None)
-    taken = np.where(ignored, 0, labels)
-    weights = Ball(np.ones(x.shape[1]), None, x.dtype) if weight is None else weight
-    weights = moved(weights, lambda w: np.where(ignored, 0, w[taken]))
-    picked = moved(x, lambda a: np.take_along_axis(a, np.expand_dims(taken, 1), 1).squeeze(1))
-    losses = multiply(negated(picked), weights)
-    axes = tuple(range(labels.ndim))
-    match attribute(node, "reduction", "mean"):
-        case "none":
-            return losses
-        case "sum":
-            return total(losses, axes, keepdims=False)
-    if ignored.all():
-        raise Undecided("the mean of nothing")
-    return divide(total(losses, axes, keepdims=False), total(weights, axes, keepdims=False))
+def cross_entropy_loss(
+    x: Ball, labels: Array, weight: Maybe = None, *, reduction: str = "mean", ignore_index: int | None = None
+) -> list[Ball]:
+    """The same of the logarithm of softmax, which is the second result"""
+    log = moved(log_softmax(moved(x, lambda a: np.moveaxis(a, 1, -1))), lambda a: np.moveaxis(a, -1, 1))
+    return [likelihood_loss(log, labels, weight, reduction=reduction, ignore_index=ignore_index), log]

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Graph, Node, Values
@@ -21,7 +22,7 @@ from driftnet.model.verdict import Tier, Verdict
 from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, outside, widened
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
+from driftnet.oracle.ball_arithmetic.rules import rule
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.precomputed import folded
@@ -138,17 +139,15 @@ def _is_wide(x: np.ndarray) -> bool:
 
 
 @rule(WRAPPED)
-def wrapped(node: Node, operands: Operands, context: Context) -> Results:
+def wrapped(x: Any) -> Any:
     """The lower 32 bits."""
-    x = operands[0]
     if not isinstance(x, Ball) or x.dtype != np.int64:
-        return [x]
-    return [Ball(x.midpoint.astype(np.int32).astype(np.int64), None, x.dtype)] if x.radius is None else []
+        return x
+    return Ball(x.midpoint.astype(np.int32).astype(np.int64), None, x.dtype) if x.radius is None else []
 
 
 @rule(INEXACT)
-def inexact(node: Node, operands: Operands, context: Context) -> Results:
+def inexact(x: Ball, *, error: float | None = None) -> Ball:
     """A tensor that was rounded."""
-    x: Ball = operands[0]
     rows = np.max(np.maximum(np.abs(x.low), np.abs(x.high)), axis=-1, keepdims=True, initial=0.0) / 254
-    return [widened(x.numbers, x.error + node.attributes.get("error", rows), x.dtype)]
+    return widened(x.numbers, x.error + (rows if error is None else error), x.dtype)

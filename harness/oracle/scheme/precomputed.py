@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from driftnet.model.graph import Graph, Node
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
+from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.ball_arithmetic.random import is_random
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.tolerances.table import FOLDING_ERROR
 from onnx import GraphProto, numpy_helper

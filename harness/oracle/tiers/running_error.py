@@ -16,8 +16,8 @@ from driftnet.model.arrays import distance
 from driftnet.model.verdict import Tier, Verdict
 from driftnet.oracle.ball_arithmetic.ball import outside
 from driftnet.oracle.ball_arithmetic.conditioning import culprit, is_ill_at
+from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
-from driftnet.oracle.ball_arithmetic.random import is_random
 from driftnet.oracle.question.answers import abstains, agrees, agrees_inside, diverges, evaluations
 from driftnet.oracle.question.question import Place, Question
 

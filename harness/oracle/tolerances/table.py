@@ -67,10 +67,7 @@ FOLDED_ROUNDINGS = Tolerance(
     DERIVED,
 )
 WINOGRAD_ROUNDINGS = Tolerance(
-    120,
-    "u, of sum max|x| max|w|",
-    "twice the most that was seen of windows of 3 x 3",
-    mnn=("3.6.1", 59),
+    120, "u, of sum max|x| max|w|", "twice the most that was seen of windows of 3 x 3", mnn=("3.6.1", 59)
 )
 SOFTMAX_ROUNDINGS = Tolerance(8, "u", "shift, exponential and quotient beside the sum", DERIVED)
 LOG_SUM_EXP_ROUNDINGS = Tolerance(12, "u", "those that the 6e-7 of an exponential are worth, and the shift", DERIVED)

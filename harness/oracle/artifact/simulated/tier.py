@@ -34,14 +34,15 @@ from driftnet.oracle.ball_arithmetic.ball import (
     format_of,
     hull,
     is_float,
+    joined,
     outside,
     undecided_where,
     widened,
 )
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
+from driftnet.oracle.ball_arithmetic.data_movement import pieces
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
-from driftnet.oracle.ball_arithmetic.operands import joined
-from driftnet.oracle.ball_arithmetic.rules import Context, Operands, Results, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, rule
 from driftnet.oracle.question.answers import abstains, agrees_inside, diverges, evaluations
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace, read_trace
@@ -126,26 +127,25 @@ def _judge(question: Question, place: Place, evaluation: Evaluation, simulation:
 
 
 @rule(ROUNDED)
-def rounded(node: Node, operands: Operands, context: Context) -> Results:
-    """x, known to `slack` only, on the attribute `grids`, at most `steps` beyond the nearest code."""
-    x, grids, steps = operands[0], node.attributes["grids"], node.attributes["steps"]
+def rounded(x: Ball, *, grids: Sequence[Grid | None], steps: float, slack: float) -> Ball:
+    """x, known to `slack` only, on `grids`, at most `steps` beyond the nearest code."""
     if not is_float(x.dtype):
-        return [x]
-    if slack := node.attributes["slack"]:
+        return x
+    if slack:
         x = widened(x.numbers, x.error + slack, x.dtype)
     if len(grids) == 1:
-        return [_on_grid(x, grids[0], steps)]
-    midpoints, errors = (np.split(np.broadcast_to(part, x.shape), len(grids), 1) for part in (x.numbers, x.error))
-    pieces = [_on_grid(Ball(m, e, x.dtype), grid, steps) for m, e, grid in zip(midpoints, errors, grids)]
-    return [joined(pieces, lambda pieces: np.concatenate(pieces, axis=1))]
+        return _on_grid(x, grids[0], steps)
+    ends = [k * x.shape[1] // len(grids) for k in range(1, len(grids))]
+    placed = [_on_grid(part, grid, steps) for part, grid in zip(pieces(x, ends, 1), grids)]
+    return joined(placed, lambda arrays: np.concatenate(arrays, axis=1))
 
 
 @rule(OBSERVED)
-def observed(node: Node, operands: Operands, context: Context) -> Results:
+def observed(*, tensor: str, context: Context) -> Ball:
     """The tensor, to the rounding of the type that it was handed out in."""
-    x = context.observed[node.attributes["tensor"]]
+    x = context.observed[tensor]
     lost = np.abs(x) * format_of(x.dtype).unit if x.dtype == np.float16 else np.zeros(())
-    return [widened(x, lost, x.dtype)]
+    return widened(x, lost, x.dtype)
 
 
 def _on_grid(x: Ball, grid: Grid | None, steps: float) -> Ball:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from driftnet.model.graph import Values
 from driftnet.oracle.ball_arithmetic.ball import Ball
+from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.ball_arithmetic.random import is_random
 from driftnet.oracle.question.question import Question
 
 Range = tuple[float, float]

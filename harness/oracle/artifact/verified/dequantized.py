@@ -12,10 +12,19 @@ from driftnet.model.graph import Node
 from driftnet.oracle.artifact.verified.format import Artifact, Format, Use
 from driftnet.oracle.artifact.verified.names import spellings
 from driftnet.oracle.artifact.verified.operators import MOVEMENT, QUANTIZE
-from driftnet.oracle.ball_arithmetic.ball import NARROW, Ball, Undecided, exact, format_of, is_float, value, widened
+from driftnet.oracle.ball_arithmetic.ball import (
+    NARROW,
+    Ball,
+    Undecided,
+    exact,
+    format_of,
+    is_float,
+    moved,
+    value,
+    widened,
+)
 from driftnet.oracle.ball_arithmetic.contrib import unpacked_weights
 from driftnet.oracle.ball_arithmetic.evaluate import UNFORESEEN
-from driftnet.oracle.ball_arithmetic.operands import moved
 from driftnet.oracle.ball_arithmetic.quantized import FLOAT, along, code_range
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
 

@@ -16,8 +16,7 @@ from driftnet.oracle.artifact.verified.dequantized import apply
 from driftnet.oracle.artifact.verified.format import Use
 from driftnet.oracle.artifact.verified.names import spellings
 from driftnet.oracle.artifact.verified.operators import OPAQUE
-from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, hull, is_float, undecided_where
-from driftnet.oracle.ball_arithmetic.operands import moved
+from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, hull, is_float, moved, undecided_where
 from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
 
 

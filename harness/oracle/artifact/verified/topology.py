@@ -23,8 +23,7 @@ from driftnet.oracle.artifact.verified.messages import blaming, differences, dis
 from driftnet.oracle.artifact.verified.names import same_attributes, without_bodies
 from driftnet.oracle.artifact.verified.operand_values import OperandValues
 from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, REDEFINED, RESHAPING
-from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
-from driftnet.oracle.ball_arithmetic.operands import moved
+from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float, moved
 from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
 from onnx import GraphProto
 
