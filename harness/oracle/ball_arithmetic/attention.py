@@ -11,27 +11,18 @@ from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, constan
 from driftnet.oracle.ball_arithmetic.elementwise import add, multiply, select, subtract
 from driftnet.oracle.ball_arithmetic.functions import through
 from driftnet.oracle.ball_arithmetic.linear import products
-from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, attribute, rule
+from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, Results, attribute, rule
 from driftnet.oracle.ball_arithmetic.softmax import softmax
 
 
 @rule("Attention")
 def attention(
-    q: Ball,
-    k: Ball,
-    v: Ball,
-    mask: Maybe = None,
-    past_key: Maybe = None,
-    past_value: Maybe = None,
-    lengths: Array | None = None,
-    *,
-    scale: float | None = None,
-    qk_matmul_output_mode: int = 0,
-    node: Node,
-    context: Context,
-) -> list[Ball | None]:
+    q: Ball, k: Ball, v: Ball, *rest: Maybe, scale: float | None = None, node: Node, context: Context
+) -> Results:
     """softmax(scale Q K' + mask) V for each head; the keys and values with those of the past before them; and how far
     the weights have come after the product, the cap, the mask or the softmax."""
+    mask, past_key, past_value, lengths = [*rest, *[None] * 4][:4]
+    stage = attribute(node, "qk_matmul_output_mode", 0)
     flat = q.midpoint.ndim == 3
     q = _by_head(q, attribute(node, "q_num_heads", 1))
     k, v = (_by_head(x, attribute(node, "kv_num_heads", 1)) for x in (k, v))
@@ -49,9 +40,9 @@ def attention(
     y = products(np.matmul, weights, values, values.shape[-2]).ball(q.dtype)
     if flat:
         y = moved(y, lambda a: np.swapaxes(a, 1, 2).reshape(a.shape[0], a.shape[2], -1))
-    if qk_matmul_output_mode in (1, 2) and context.opset < 24:  # there the mask came before the cap
+    if stage in (1, 2) and context.opset < 24:  # there the mask came before the cap
         return [y, k, v, None]
-    return [y, k, v, (scores, capped, masked, weights)[qk_matmul_output_mode]]
+    return [y, k, v, (scores, capped, masked, weights)[stage]]
 
 
 def _by_head(x: Ball, heads: int) -> Ball:
@@ -67,7 +58,7 @@ def _capped(node: Node, scores: Ball) -> Ball:
     return through(lambda x: cap * np.tanh(x / cap), scores, "Tanh") if cap else scores
 
 
-def _masked(node: Node, scores: Ball, mask: Ball | None, lengths: Array | None) -> Ball:
+def _masked(node: Node, scores: Ball, mask: Maybe, lengths: Maybe) -> Ball:
     """With the mask added, and -inf where it forbids, where a key is padding, or where a causal one lets no query see a
     later key."""
     *_, queries, keys = scores.shape
@@ -77,7 +68,7 @@ def _masked(node: Node, scores: Ball, mask: Ball | None, lengths: Array | None) 
     if causal:
         allowed = np.tri(queries, keys, keys - queries, dtype=bool)
     if lengths is not None:
-        allowed = np.arange(keys) < lengths.reshape(-1, 1, 1, 1)
+        allowed = np.arange(keys) < value(lengths).reshape(-1, 1, 1, 1)
     if mask is not None and mask.dtype == bool:
         allowed = allowed & value(mask)
     elif mask is not None:
