@@ -354,23 +354,21 @@ def targets(prune: bool, as_json: bool) -> int:
 
 
 @driftnet.command(short_help="Does the oracle see bugs planted into targets?")
+@_target
 @click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
 @_workers("1")
 @_corpus(_there)
 @_json
-def selfcheck(cases: int, seed: int, kinds: Sequence[str], workers: int, corpus: Path, as_json: bool) -> int:
+def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
     """Plant bugs (mutants) into real targets, and count which of them the oracle detects.
 
     Exit status: 0; 1 when less than 80 % of a kind or 97 % of all are detected, a clean target is blamed, the oracle
     raises an error, or a kind changed an output in none of the cases tried: then it was not tested.
     """
     result = api.selfcheck(
-        cases=cases,
-        seed=seed,
-        kinds=kinds,
-        workers=workers,
+        **given,
         corpus_folder=corpus,
         listener=lambda kind, count: ERR.print(f"{kind}: {count.detected} of {count.effective}", markup=False),
     )

@@ -63,6 +63,7 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
 
 def selfcheck(
     *,
+    targets: Sequence[str] = environments.DEFAULT_TARGETS,
     cases: int = 22,
     seed: int = 0,
     kinds: Sequence[str] = (),
@@ -70,14 +71,13 @@ def selfcheck(
     corpus_folder: Path = Path("corpus"),
     listener: selfchecks.Listener = selfchecks.nobody,
 ) -> dict[str, Any]:
-    """Mutant bugs into real targets and count which are detected, on `cases` effective cases of each kind of bug.
+    """Put bugs into real targets and count which are detected, on `cases` effective cases of each kind of bug.
 
-    kinds  names of planted bugs, all by default; the listener is told of each that is done. What the open cases in
-    `corpus_folder` explain is no false alarm. Raises UserError for a kind that there is not.
+    kinds  names of bugs, by default all that fit into the targets; the listener is told of each that is done. What the
+    open cases in `corpus_folder` explain is no false alarm. Raises UserError for a kind or a target that there is not.
     """
-    counts = selfchecks.run(
-        kinds, cases=cases, seed=seed, workers=workers, corpus_folder=corpus_folder, listener=listener
-    )
+    many = {"cases": cases, "seed": seed, "workers": workers}
+    counts = selfchecks.run(kinds, targets=targets, corpus_folder=corpus_folder, listener=listener, **many)
     return {"seed": seed, "cases": cases, **selfchecks.summary(counts)}
 
 

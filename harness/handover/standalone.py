@@ -229,29 +229,23 @@ def _unannotate(module: Module, node: ast.AST) -> None:
 
 def _cut(module: Module, function: ast.FunctionDef, options: Mapping[str, Any]) -> None:
     """Leave out what stands behind a return that these options always take."""
-    parameters = function.args.posonlyargs + function.args.args
     for k, statement in enumerate(function.body[:-1]):
-        returns = isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Return | ast.Raise)
-        if isinstance(statement, ast.If) and returns and _value(statement.test, parameters[-1].arg, options):
-            module.edits[module.span(statement)[1], module.span(function)[1]] = (
-                "\n    # what follows is for other options"
-            )
+        leaves = isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Return | ast.Raise)
+        if isinstance(statement, ast.If) and leaves and _holds(ast.unparse(statement.test), function, options):
+            rest = module.span(statement)[1], module.span(function)[1]
+            module.edits[rest] = "\n    # what follows is for other options"
             del function.body[k + 1 :]
             return
 
 
-def _value(test: ast.expr, parameter: str, options: Mapping[str, Any]) -> Any:
-    """What a test of an option comes to; None where that is not obvious."""
-    match test:
-        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=key)) if name == parameter:
-            return options.get(str(key))
-        case ast.UnaryOp(op=ast.Not(), operand=operand):
-            value = _value(operand, parameter, options)
-            return None if value is None else not value
-        case ast.Compare(left=left, ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant(value=other)]):
-            value = _value(left, parameter, options)
-            return None if value is None else (value == other) == isinstance(op, ast.Eq)
-    return None
+def _holds(test: str, function: ast.FunctionDef, options: Mapping[str, Any]) -> bool:
+    """Whether a test of the last parameter is one that obviously holds."""
+    parameter = function.args.args[-1].arg if function.args.args else ""
+    asked = re.fullmatch(rf"(not )?{parameter}\['(\w+)'\](?: (==|!=) (.+))?", test)
+    if not asked or asked[2] not in options:
+        return False
+    value = options[asked[2]]
+    return bool((repr(value) == asked[4]) == (asked[3] == "==") if asked[3] else value) != bool(asked[1])
 
 
 def _bound(statement: ast.stmt) -> set[str]:

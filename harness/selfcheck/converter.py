@@ -2,48 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from driftnet.model.operators import RECURRENT, Trait, having
-from driftnet.selfcheck import mutant
-from driftnet.selfcheck.mutant import Mutant, plant
-from driftnet.selfcheck.site import Site, each, sites
+from driftnet.selfcheck.mutant import converting, mutant
+from driftnet.selfcheck.site import Damage, Site, alter, each, put, sites
 from onnx import ModelProto, TensorProto, numpy_helper
 
-preload = mutant.preload
-
-CONVOLUTIONS = sorted(having(Trait.WEIGHTED | Trait.SLIDES))
-
-
-def on(*op_types: str, focus: tuple[str, ...] = (), **options: Any) -> Callable[[Callable[[Site], None]], Mutant]:
-    """Mutant the decorated damage in the converter, at every node of these types. options: those the recipe needs."""
-    return lambda damage: plant(mutant.converting, *(focus or op_types), **options)(each(*op_types)(damage))
+CONVOLUTIONS = tuple(sorted(having(Trait.WEIGHTED | Trait.SLIDES)))
+CELLS = tuple(sorted(RECURRENT))
+# Of each family, those that have what the bug is about.
+BIASED, POOLS = (*CONVOLUTIONS, "Gemm"), ("AveragePool", "MaxPool")
 
 
-def whole(*focus: str, **options: Any) -> Callable[[Callable[[ModelProto], None]], Mutant]:
-    """Mutant the decorated damage in the converter, done to the model as a whole."""
-    return plant(mutant.converting, *focus, **options)
+def bug(
+    name: str, op_types: Sequence[str], damage: Damage, doc: str, focus: Sequence[str] = (), needs: Sequence[str] = ()
+) -> None:
+    """Let there be a bug of converters, which damages every node of these types."""
+    mutant(converting, *(focus or op_types), needs=needs, name=name, doc=doc)(each(op_types, damage))
+
+
+def on(*op_types: str, focus: Sequence[str] = (), needs: Sequence[str] = ()) -> Callable[[Damage], Damage]:
+    """Make the decorated damage to a node a bug."""
+
+    def made(damage: Damage) -> Damage:
+        bug(damage.__name__, op_types, damage, damage.__doc__ or "", focus, needs)
+        return damage
+
+    return made
 
 
 # Convolutions, pools and matrix products
 
+bug("doubled-bias", BIASED, alter(2, lambda b: 2 * b), "The bias is added by the operator and what it was fused from.")
+bug("swapped-strides", ["Conv", *POOLS], put(strides=lambda s: s and s[::-1]), "Strides are taken as (width, height).")
+bug("lost-output-padding", ["ConvTranspose"], put(output_padding=None), "output_padding is ignored.")
+bug("ignored-alpha", ["Gemm"], put(alpha=None), "The factor alpha is ignored.")
+bug("ignored-beta", ["Gemm"], put(beta=None), "The factor beta is ignored.")
 
-@on("Conv", "ConvTranspose", "Gemm")
+
+@on(*BIASED)
 def lost_bias(at: Site) -> None:
     """The bias is lost."""
     del at.node.input[2:]
 
 
-@on("Conv", "ConvTranspose", "Gemm")
-def doubled_bias(at: Site) -> None:
-    """The bias is added by the operator and again by what it was fused from."""
-    if (bias := at.constant(2)) is not None:
-        at.feed(2, 2 * bias)
-
-
-@on("Conv", "ConvTranspose", "AveragePool", "MaxPool", focus=("Conv", "ConvTranspose", "MaxPool", "padded-pool"))
+@on(*CONVOLUTIONS, *POOLS, focus=("Conv", "ConvTranspose", "MaxPool", "padded-pool"))
 def swapped_pads(at: Site) -> None:
     """What is to be padded at the beginning is padded at the end."""
     if pads := at.get("pads"):
@@ -51,19 +57,12 @@ def swapped_pads(at: Site) -> None:
         at.put(pads=[*pads[half:], *pads[:half]])
 
 
-@on("Conv", "AveragePool", "MaxPool")
+@on("Conv", *POOLS)
 def same_lower_for_same_upper(at: Site) -> None:
     """The odd pad of SAME_UPPER and SAME_LOWER goes to the wrong side."""
     other = {"SAME_UPPER": "SAME_LOWER", "SAME_LOWER": "SAME_UPPER"}
     if (mode := at.get("auto_pad")) in other:
         at.put(auto_pad=other[mode])
-
-
-@on("Conv", "AveragePool", "MaxPool")
-def swapped_strides(at: Site) -> None:
-    """Strides are taken as (width, height)."""
-    if strides := at.get("strides"):
-        at.put(strides=strides[::-1])
 
 
 @on("Conv", "MaxPool")
@@ -116,12 +115,6 @@ def swapped_channel_axes(at: Site) -> None:
 
 
 @on("ConvTranspose")
-def lost_output_padding(at: Site) -> None:
-    """output_padding is ignored."""
-    at.put(output_padding=None)
-
-
-@on("ConvTranspose")
 def dropped_last_tap(at: Site) -> None:
     """The last element of every kernel is never read."""
     weights = at.constant(1)
@@ -129,30 +122,6 @@ def dropped_last_tap(at: Site) -> None:
         cut = weights.copy().reshape(*weights.shape[:2], -1)
         cut[..., -1] = 0
         at.feed(1, cut.reshape(weights.shape))
-
-
-@on("AveragePool", focus=("AveragePool", "padded-pool"))
-def toggled_count_include_pad(at: Site) -> None:
-    """count_include_pad is taken for its opposite."""
-    at.put(count_include_pad=1 - at.get("count_include_pad", 0))
-
-
-@on("AveragePool", "MaxPool", "LpPool")
-def toggled_ceil_mode(at: Site) -> None:
-    """ceil_mode is taken for its opposite."""
-    at.put(ceil_mode=1 - at.get("ceil_mode", 0))
-
-
-@on("Gemm")
-def ignored_alpha(at: Site) -> None:
-    """The factor alpha is ignored."""
-    at.put(alpha=None)
-
-
-@on("Gemm")
-def ignored_beta(at: Site) -> None:
-    """The factor beta is ignored."""
-    at.put(beta=None)
 
 
 @on("Gemm")
@@ -165,8 +134,17 @@ def toggled_trans_b(at: Site) -> None:
 
 # Normalization and folding
 
+bug("lost-mean", ["BatchNormalization"], alter(3, np.zeros_like), "The mean is not subtracted.")
+bug("variance-for-deviation", ["BatchNormalization"], alter(4, np.square), "The variance is divided by, not its root.")
 
-@whole("grouped-conv-transpose-batch-norm")
+
+@on("BatchNormalization", "InstanceNormalization", "LayerNormalization")
+def wrong_epsilon(at: Site) -> None:
+    """epsilon is a hundred times too large."""
+    at.put(epsilon=100 * at.get("epsilon", 1e-5))
+
+
+@mutant(converting, "grouped-conv-transpose-batch-norm")
 def folded_norm_ignoring_groups(model: ModelProto) -> None:
     """BatchNormalization is folded into the ConvTranspose before it, right for one group only."""
     for norm in sites(model, "BatchNormalization"):
@@ -184,27 +162,7 @@ def folded_norm_ignoring_groups(model: ModelProto) -> None:
         model.graph.node.remove(norm.node)
 
 
-@on("BatchNormalization", "InstanceNormalization", "LayerNormalization")
-def wrong_epsilon(at: Site) -> None:
-    """epsilon is a hundred times too large."""
-    at.put(epsilon=100 * at.get("epsilon", 1e-5))
-
-
-@on("BatchNormalization")
-def variance_for_deviation(at: Site) -> None:
-    """The variance is divided by, not its square root."""
-    if (variance := at.constant(4)) is not None:
-        at.feed(4, variance * variance)
-
-
-@on("BatchNormalization")
-def lost_mean(at: Site) -> None:
-    """The mean is not subtracted."""
-    if (mean := at.constant(3)) is not None:
-        at.feed(3, 0 * mean)
-
-
-@whole("BatchNormalization", "InstanceNormalization", "GRU", "scaled-conv", "layer-norm-by-hand")
+@mutant(converting, "BatchNormalization", "InstanceNormalization", "GRU", "scaled-conv", "layer-norm-by-hand")
 def stale_constant(model: ModelProto) -> None:
     """A constant keeps the value that another one of its shape has: a cache without the name in its key."""
     seen: dict[tuple[Any, ...], TensorProto] = {}
@@ -215,7 +173,7 @@ def stale_constant(model: ModelProto) -> None:
                 tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(first), tensor.name))
 
 
-@whole("Conv", "ConvTranspose", "Gemm", "BatchNormalization", quantize="none")  # eight bits could not tell
+@mutant(converting, *BIASED, "BatchNormalization", needs=("float",))  # eight bits could not tell
 def constants_in_half_precision(model: ModelProto) -> None:
     """Constants go through float16."""
     for tensor in model.graph.initializer:
@@ -226,14 +184,16 @@ def constants_in_half_precision(model: ModelProto) -> None:
 
 # Recurrent operators
 
-
-@on("GRU")
-def toggled_linear_before_reset(at: Site) -> None:
-    """GRU applies the reset gate at the other side of the linear map."""
-    at.put(linear_before_reset=1 - at.get("linear_before_reset", 0))
+bug("lost-peepholes", ["LSTM"], lambda at: at.drop(7), "The peephole weights of LSTM are ignored.")
 
 
-@on(*sorted(RECURRENT))
+@on(*CELLS, focus=(*CELLS, "multi-input-gru"))
+def lost_initial_state(at: Site) -> None:
+    """A recurrent layer starts from zero whatever it is given."""
+    at.drop(5)
+
+
+@on(*CELLS)
 def other_direction(at: Site) -> None:
     """A recurrent layer runs through its sequence the other way."""
     if (direction := at.get("direction", "forward")) != "bidirectional":
@@ -249,19 +209,7 @@ def swapped_gates(at: Site) -> None:
             at.feed(position, np.concatenate([i, f, o, c], axis=1))
 
 
-@on("LSTM")
-def lost_peepholes(at: Site) -> None:
-    """The peephole weights of LSTM are ignored."""
-    at.drop(7)
-
-
-@on(*sorted(RECURRENT), focus=(*sorted(RECURRENT), "multi-input-gru"))
-def lost_initial_state(at: Site) -> None:
-    """A recurrent layer starts from zero whatever it is given."""
-    at.drop(5)
-
-
-@on("LSTM", "GRU", "RNN")
+@on(*CELLS)
 def lost_recurrent_bias(at: Site) -> None:
     """Only the first half of the bias, that of the input, is added."""
     if (bias := at.constant(3)) is not None:

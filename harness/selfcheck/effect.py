@@ -1,4 +1,4 @@
-"""Effect: whether a planted bug changes anything that somebody could call wrong. No verdict of the oracle is asked.
+"""Effect: whether a mutant changes anything that somebody could call wrong. No verdict of the oracle is asked.
 
 Two results differ when they do so in a bit. That is no effect
 
@@ -34,33 +34,33 @@ BEYOND = 3.0  # times the largest of them
 
 
 def is_effective(
-    plant: Mutant, case: Case, quantized: bool, clean: Observation, twin: Observation, reference: Reference
+    mutant: Mutant, case: Case, quantized: bool, clean: Observation, seen: Observation, reference: Reference
 ) -> bool:
-    """Whether `plant` made the outputs of `twin` wrong, where those of the same target without it are `clean`.
+    """Whether `mutant` made the outputs of `seen` wrong, where those of the same target without it are `clean`.
 
     quantized   whether the recipe quantizes anything
     """
     judged = _judged(case, reference)
     expected = reference.run(case).outputs
-    before, after = clean.outputs, twin.outputs
+    before, after = clean.outputs, seen.outputs
     if not any(_differ(before, after, judged)) or not any(_differ(expected, after, judged)):
         return False
     if not quantized:
         return _moved(case, before, after, judged, reference)
-    if plant.stage == "convert":
-        damaged = reference.run(dataclasses.replace(case, model=damage(plant, case).SerializeToString())).outputs
+    if mutant.stage == "convert":
+        damaged = reference.run(dataclasses.replace(case, model=damage(mutant, case).SerializeToString())).outputs
         return not damaged or _moved(case, expected, damaged, judged, reference)
     written = clean.artifact.model
-    if plant.stage == "quantize" or written is None:
+    if mutant.stage == "quantize" or written is None:
         return True
     return _moved(dataclasses.replace(case, model=written), before, after, judged, reference)
 
 
-def damage(plant: Mutant, case: Case) -> ModelProto:
-    """What a plant of the converter makes of the model of `case`."""
+def damage(mutant: Mutant, case: Case) -> ModelProto:
+    """What a bug of the converter makes of the model of `case`."""
     model = ModelProto()
     model.CopyFrom(case.proto)
-    plant.damage(model)
+    mutant.damage(model)
     return model
 
 

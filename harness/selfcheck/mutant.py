@@ -1,173 +1,159 @@
 """Mutant: a bug put into a real target on purpose, to see whether the oracle notices.
 
-A planted target has the interface of the real one and differs in one stage, so whatever catches it would catch the same
-bug in a toolchain. "driftnet.selfcheck.converter:lost_bias.mnn" is a target word like "mnn".
+A mutated target has the interface of the real one and differs in one stage, so whatever catches it would catch the same
+bug in a toolchain.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.targets.interface import Feed, Options, Target
-from driftnet.targets.mnn import artifact as mnn_artifact
-from driftnet.targets.mnn import target as mnn
-from driftnet.targets.mnn.target import MNN
-from driftnet.targets.onnxruntime_quant import target as onnxruntime_quant
-from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
+from driftnet.targets.interface import Feed, Target
 from onnx import ModelProto
 
 Outputs = list[dict[str, np.ndarray]]
-BOTH = ("mnn", "onnxruntime_quant")
-ORT = ("onnxruntime_quant",)
-MNN_ONLY = ("mnn",)
+Wrapper = Callable[[Target, Any], Target]
 
 
 @dataclass(frozen=True)
 class Mutant:
     """One bug.
 
-    name     what the bug is called, and its targets too;  stage  the one that has it;  doc  what goes wrong
-    spec     "module:attribute" of this plant, for the sandbox
+    name     what it is called, and a target that has it too;   doc  what goes wrong
     damage   the function that does it, on what `wrapper`, one of the functions below, gives it
     focus    what the generator is to make, so that the bug comes into play
-    targets  which of the attributes `mnn` and `onnxruntime_quant` make sense
-    options  recipe options without which the bug has no place
+    needs    features that a target must have (`Target.features`), and that the recipe is to give
     """
 
     name: str
-    stage: str
     doc: str
-    spec: str
     damage: Callable[..., Any]
-    wrapper: Callable[[Target, Callable[..., Any]], Target]
+    wrapper: Wrapper
     focus: tuple[str, ...]
-    targets: tuple[str, ...]
-    options: Mapping[str, Any]
+    needs: tuple[str, ...] = ()
 
     @property
-    def mnn(self) -> Target:
-        """MNN with the bug."""
-        return replace(self.wrapper(MNN, self.damage), name=self.name)
+    def stage(self) -> str:
+        """The stage that has the bug."""
+        return STAGE_OF[self.wrapper]
 
-    @property
-    def onnxruntime_quant(self) -> Target:
-        """onnxruntime's quantizer, or its execution, with the bug."""
-        return replace(self.wrapper(ONNXRUNTIME_QUANT, self.damage), name=self.name)
+    def fits(self, target: Target) -> bool:
+        """Whether the bug has a place in `target`."""
+        return set(self.needs) <= target.features.keys()
+
+    def options(self, target: Target) -> dict[str, Any]:
+        """The options without which it has none."""
+        return {name: value for need in self.needs for name, value in target.features[need].items()}
+
+    def put_into(self, target: Target) -> Target:
+        """`target` with the bug."""
+        return replace(self.wrapper(target, self.damage), name=self.name)
 
 
-def preload() -> None:
-    """Import both real targets, so that forked workers have them."""
-    mnn.preload()
-    onnxruntime_quant.preload()
+MUTANTS: dict[str, Mutant] = {}
+"""those that targets may share, by name"""
+
+
+def mutant(
+    wrapper: Wrapper, *focus: str, needs: Sequence[str] = (), name: str = "", doc: str = ""
+) -> Callable[[Callable[..., Any]], Mutant]:
+    """Make the decorated damage a Mutant, with its name and docstring where none are given."""
+
+    def made(damage: Callable[..., Any]) -> Mutant:
+        called = (name or damage.__name__).replace("_", "-")
+        assert called not in MUTANTS, f"two bugs are called {called}"
+        MUTANTS[called] = Mutant(called, doc or _said(damage), damage, wrapper, focus, tuple(needs))
+        return MUTANTS[called]
+
+    return made
+
+
+def own(damage: Callable[[str], None], focus: tuple[str, ...]) -> Mutant:
+    """The Mutant of a function that a target declares."""
+    return Mutant(damage.__name__.replace("_", "-"), _said(damage), damage, patching, focus)
+
+
+def _said(damage: Callable[..., Any]) -> str:
+    return " ".join((damage.__doc__ or "").split())
 
 
 def converting(target: Target, damage: Callable[[ModelProto], None]) -> Target:
     """`target` whose converter sees the model after `damage`."""
-
-    def convert(model: str, folder: str, options: Options) -> str:
-        return target.convert(_damaged(model, folder, damage), folder, options)
-
-    return replace(target, convert=convert)
+    return _given(target, "convert", 0, lambda model, folder, options: _damaged(model, folder, damage))
 
 
 def quantizing(target: Target, damage: Callable[[ModelProto, ModelProto], None]) -> Target:
     """`target`, which quantizes to ONNX, with `damage` done to (the quantized model, the model it was made of)."""
 
-    def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-        path = target.quantize(artifact, calibration, folder, options)
-        original = onnx.load(artifact)
-        return _damaged(path, folder, lambda quantized: damage(quantized, original))
+    def damaged(path: str, artifact: str, calibration: Sequence[Feed], folder: str, options: Any) -> str:
+        return _damaged(path, folder, lambda quantized: damage(quantized, onnx.load(artifact)))
 
-    return replace(target, quantize=quantize)
+    return _gives(target, "quantize", damaged)
 
 
-def patching(target: Target, damage: Callable[[bytearray, Mapping[str, Any]], None]) -> Target:
-    """`target`, which quantizes to an MNN file, with `damage` done to (its bytes, what mnn_artifact reads in them)."""
+def patching(target: Target, damage: Callable[[str], None]) -> Target:
+    """`target` with `damage` done in place to a copy of the file that quantizing makes."""
 
-    def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-        path = target.quantize(artifact, calibration, folder, options)
-        with open(path, "rb") as file:
-            content = bytearray(file.read())
-        damage(content, mnn_artifact.read(path))
-        patched = os.path.join(folder, "patched.mnn")
-        with open(patched, "wb") as file:
-            file.write(content)
+    def damaged(path: str, artifact: str, calibration: Sequence[Feed], folder: str, options: Any) -> str:
+        patched = shutil.copy(path, os.path.join(folder, f"patched_{os.path.basename(path)}"))
+        damage(patched)
         return patched
 
-    return replace(target, quantize=quantize)
+    return _gives(target, "quantize", damaged)
 
 
 def calibrating(target: Target, damage: Callable[[Sequence[Feed]], Sequence[Feed]]) -> Target:
     """`target` which calibrates on what `damage` makes of the feeds."""
-
-    def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-        return target.quantize(artifact, damage(calibration), folder, options)
-
-    return replace(target, quantize=quantize)
+    return _given(target, "quantize", 1, lambda artifact, calibration, *_: damage(calibration))
 
 
 def loading(target: Target, damage: Callable[[ModelProto], None]) -> Target:
     """`target`, which executes ONNX, with `damage` done to the model as its kernels are chosen."""
-
-    def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Outputs:
-        return target.execute(_damaged(artifact, os.path.dirname(artifact), damage), feeds, outputs, options)
-
-    return replace(target, execute=execute)
-
-
-def executing(target: Target, damage: Callable[[Outputs], Outputs]) -> Target:
-    """`target` with `damage` done to the results of all feeds."""
-
-    def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Outputs:
-        return damage(target.execute(artifact, feeds, outputs, options))
-
-    return replace(target, execute=execute)
+    return _given(target, "execute", 0, lambda artifact, *_: _damaged(artifact, os.path.dirname(artifact), damage))
 
 
 def feeding(target: Target, damage: Callable[[Sequence[Feed]], Sequence[Feed]]) -> Target:
     """`target` which executes on what `damage` makes of the feeds."""
-
-    def execute(artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options) -> Outputs:
-        return target.execute(artifact, damage(feeds), outputs, options)
-
-    return replace(target, execute=execute)
+    return _given(target, "execute", 1, lambda artifact, feeds, *_: damage(feeds))
 
 
-STAGES = {
+def executing(target: Target, damage: Callable[[Outputs], Outputs]) -> Target:
+    """`target` with `damage` done to the results of all feeds."""
+    return _gives(target, "execute", lambda results, *_: damage(results))
+
+
+STAGE_OF: dict[Wrapper, str] = {
     converting: "convert",
-    quantizing: "quantize",
-    patching: "quantize",
-    calibrating: "quantize",
-    loading: "execute",
-    executing: "execute",
-    feeding: "execute",
+    **dict.fromkeys((quantizing, patching, calibrating), "quantize"),
+    **dict.fromkeys((loading, feeding, executing), "execute"),
 }
 
 
-def plant(
-    wrapper: Callable[[Target, Any], Target], *focus: str, targets: tuple[str, ...] = BOTH, **options: Any
-) -> Callable[[Callable[..., Any]], Mutant]:
-    """Make the decorated damage a Mutant. wrapper: one of the functions above; options: those the recipe needs."""
+def _given(target: Target, stage: str, position: int, changed: Callable[..., Any]) -> Target:
+    """`target` with another argument for a stage, made of all that it is given."""
+    real = getattr(target, stage)
 
-    def made(damage: Callable[..., Any]) -> Mutant:
-        return Mutant(
-            damage.__name__.strip("_").replace("_", "-"),
-            STAGES[wrapper],
-            " ".join((damage.__doc__ or "").split()),
-            f"{damage.__module__}:{damage.__name__}",
-            damage,
-            wrapper,
-            focus,
-            targets,
-            options,
-        )
+    def function(*given: Any) -> Any:
+        return real(*given[:position], changed(*given), *given[position + 1 :])
 
-    return made
+    return _with(target, stage, function)
+
+
+def _gives(target: Target, stage: str, changed: Callable[..., Any]) -> Target:
+    """`target` with another result of a stage, made of its own and of all that it is given."""
+    real = getattr(target, stage)
+    return _with(target, stage, lambda *given: changed(real(*given), *given))
+
+
+def _with(target: Target, stage: str, function: Callable[..., Any]) -> Target:
+    changed: dict[str, Any] = {stage: function}
+    return replace(target, **changed)
 
 
 def _damaged(path: str, folder: str, damage: Callable[[ModelProto], None]) -> str:

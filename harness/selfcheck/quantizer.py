@@ -6,21 +6,20 @@ those of a bias begin with the name of its codes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from driftnet.model import operators
-from driftnet.selfcheck import mutant
-from driftnet.selfcheck.mutant import MNN_ONLY, ORT, Mutant, plant
+from driftnet.selfcheck.mutant import Mutant, calibrating, mutant, quantizing
 from driftnet.selfcheck.site import Site, constant, sites
 from driftnet.targets.interface import Feed
 from onnx import ModelProto, numpy_helper
 
-preload = mutant.preload
-
-WEIGHTED = sorted(operators.WEIGHTED)
+WEIGHTED = tuple(sorted(operators.WEIGHTED))
+BIASED = tuple(op_type for op_type in WEIGHTED if op_type != "MatMul")
 # Of each family that is quantized, those that both quantizers are known to treat.
 QUANTIZED = (*WEIGHTED, "Relu", "MaxPool", "AveragePool", "Clip", "Resize", "Transpose")
 # They all begin with the codes, the scale and the zero point of an activation.
@@ -36,15 +35,26 @@ class Tensor:
     zero_point: str
 
 
-def writing(*focus: str, **options: Any) -> Callable[[Callable[..., None]], Mutant]:
-    """Mutant the decorated damage, done to (the quantized model, the model it was made of)."""
-    return plant(mutant.quantizing, *(focus or WEIGHTED), targets=ORT, **options)
+def writing(*focus: str, needs: Sequence[str] = ()) -> Callable[[Callable[[ModelProto, ModelProto], None]], Mutant]:
+    """Make the decorated damage, done to (the quantized model, the model it was made of), a bug."""
+    return mutant(quantizing, *(focus or WEIGHTED), needs=("onnx", *needs))
 
 
-def edit(model: ModelProto, name: str, change: Callable[[np.ndarray], Any]) -> None:
-    """Replace the initializer `name`, where there is one, by what `change` makes of it."""
-    if (value := constant(model, name)) is not None:
-        write(model, name, np.asarray(change(value)))
+def editing(
+    part: str, of: Callable[[ModelProto], list[Tensor]], *focus: str, needs: Sequence[str] = ()
+) -> Callable[[Callable[[np.ndarray], Any]], Mutant]:
+    """Make the decorated change of some initializers a bug: of which tensors, and which of the three of each."""
+
+    def made(change: Callable[[np.ndarray], Any]) -> Mutant:
+        @functools.wraps(change)
+        def damage(model: ModelProto, original: ModelProto) -> None:
+            for tensor in of(model):
+                if (value := constant(model, name := getattr(tensor, part))) is not None:
+                    write(model, name, np.asarray(change(value)))
+
+        return writing(*focus, needs=needs)(damage)
+
+    return made
 
 
 def write(model: ModelProto, name: str, value: np.ndarray) -> None:
@@ -65,14 +75,11 @@ def biases(model: ModelProto) -> list[Tensor]:
     return [Tensor(t.name, f"{t.name}_scale", f"{t.name}_zero_point") for t in _held(model, 4)]
 
 
-def activations(model: ModelProto) -> list[str]:
-    """The names of tensors that have a calibrated scale."""
+def activations(model: ModelProto) -> list[Tensor]:
+    """The tensors that have a calibrated scale."""
     held = {t.scale for t in (*weights(model), *biases(model))}
-    return [t.name.removesuffix("_scale") for t in model.graph.initializer if _is_scale(t.name) and t.name not in held]
-
-
-def _is_scale(name: str) -> bool:
-    return name.endswith("_scale")
+    scales = [t.name for t in model.graph.initializer if t.name.endswith("_scale") and t.name not in held]
+    return [Tensor("", scale, f"{scale.removesuffix('_scale')}_zero_point") for scale in scales]
 
 
 def _held(model: ModelProto, bytes_each: int) -> list[Any]:
@@ -80,8 +87,8 @@ def _held(model: ModelProto, bytes_each: int) -> list[Any]:
     return [t for t in found if numpy_helper.to_array(t).itemsize == bytes_each]
 
 
-def _limits(codes: np.ndarray) -> tuple[int, int]:
-    return int(np.iinfo(codes.dtype).min), int(np.iinfo(codes.dtype).max)
+def _one_off(zero: np.ndarray) -> np.ndarray:
+    return np.where(zero < np.iinfo(zero.dtype).max, zero.astype(int) + 1, zero.astype(int) - 1).astype(zero.dtype)
 
 
 # Weights
@@ -99,33 +106,6 @@ def truncated_weights(model: ModelProto, original: ModelProto) -> None:
 
 
 @writing()
-def weights_without_lowest_bit(model: ModelProto, original: ModelProto) -> None:
-    """Weights lose the lowest bit of their codes."""
-    for tensor in weights(model):
-        edit(model, tensor.codes, lambda q: q // 2 * 2)
-
-
-@writing()
-def one_wrong_weight(model: ModelProto, original: ModelProto) -> None:
-    """One code of each weight tensor has one bit wrong."""
-
-    def change(q: np.ndarray) -> np.ndarray:
-        q = q.copy()
-        q.reshape(-1)[q.size // 2 : q.size // 2 + 1] ^= 4
-        return q
-
-    for tensor in weights(model):
-        edit(model, tensor.codes, change)
-
-
-@writing()
-def flipped_sign_of_weights(model: ModelProto, original: ModelProto) -> None:
-    """Signed codes of weights are written as unsigned ones and read as signed, or the other way round."""
-    for tensor in weights(model):
-        edit(model, tensor.codes, lambda q: (q.view(np.uint8) ^ np.uint8(0x80)).view(q.dtype))
-
-
-@writing()
 def weights_cut_to_seven_bits(model: ModelProto, original: ModelProto) -> None:
     """Weights are clipped to the reduced range, while their scale is that of the whole range."""
     for tensor in weights(model):
@@ -135,28 +115,51 @@ def weights_cut_to_seven_bits(model: ModelProto, original: ModelProto) -> None:
             write(model, tensor.codes, np.clip(codes.astype(int), centre - 64, centre + 63))
 
 
-@writing()
-def weight_zero_point_off_by_one(model: ModelProto, original: ModelProto) -> None:
+@editing("codes", weights)
+def weights_without_lowest_bit(codes: np.ndarray) -> np.ndarray:
+    """Weights lose the lowest bit of their codes."""
+    return codes // 2 * 2
+
+
+@editing("codes", weights)
+def one_wrong_weight(codes: np.ndarray) -> np.ndarray:
+    """One code of each weight tensor has one bit wrong."""
+    codes = codes.copy()
+    codes.reshape(-1)[codes.size // 2 : codes.size // 2 + 1] ^= 4
+    return codes
+
+
+@editing("codes", weights)
+def flipped_sign_of_weights(codes: np.ndarray) -> np.ndarray:
+    """Signed codes of weights are written as unsigned ones and read as signed, or the other way round."""
+    return (codes.view(np.uint8) ^ np.uint8(0x80)).view(codes.dtype)
+
+
+@editing("codes", weights, "Conv", "ConvTranspose")
+def weights_in_another_layout(codes: np.ndarray) -> np.ndarray:
+    """Kernels are written with channels last and read with channels first."""
+    return np.moveaxis(codes, 1, -1).reshape(codes.shape) if codes.ndim > 2 else codes
+
+
+@editing("zero_point", weights)
+def weight_zero_point_off_by_one(zero: np.ndarray) -> np.ndarray:
     """The zero point of weights is one too large."""
-    for tensor in weights(model):
-        edit(model, tensor.zero_point, lambda z: np.where(z < _limits(z)[1], z.astype(int) + 1, z.astype(int) - 1))
+    return _one_off(zero)
 
 
-@writing(per_channel=True)
-def rolled_channel_scales(model: ModelProto, original: ModelProto) -> None:
+@editing("scale", weights, needs=["per-channel"])
+def rolled_channel_scales(scale: np.ndarray) -> np.ndarray:
     """Each channel of the weights has the scale of the one before."""
-    for tensor in weights(model):
-        edit(model, tensor.scale, lambda s: np.roll(s, 1))
+    return np.roll(scale, 1)
 
 
-@writing(per_channel=True)
-def scale_of_first_channel(model: ModelProto, original: ModelProto) -> None:
+@editing("scale", weights, needs=["per-channel"])
+def scale_of_first_channel(scale: np.ndarray) -> np.ndarray:
     """Every channel of the weights has the scale of the first."""
-    for tensor in weights(model):
-        edit(model, tensor.scale, lambda s: np.full_like(s, s.flat[0]) if s.size else s)
+    return np.full_like(scale, scale.flat[0]) if scale.size else scale
 
 
-@writing(per_channel=True, quantize="static", format="QDQ")
+@writing(needs=["per-channel", "qdq"])
 def scales_along_another_axis(model: ModelProto, original: ModelProto) -> None:
     """The scales of channels are laid along another axis of the weights, where it is as long."""
     for at in sites(model, "DequantizeLinear"):
@@ -180,41 +183,31 @@ def scale_of_another_weight(model: ModelProto, original: ModelProto) -> None:
 def doubled_weight_scale(model: ModelProto, original: ModelProto) -> None:
     """The scale of weights is twice as large as need be, codes accordingly: a bit is given away."""
     for tensor in weights(model):
-        zero = constant(model, tensor.zero_point)
-        if zero is not None and not zero.any() and constant(model, tensor.scale) is not None:
-            edit(model, tensor.scale, lambda s: s * 2)
-            edit(model, tensor.codes, lambda q: np.rint(q / 2))
-
-
-@writing("Conv", "ConvTranspose")
-def weights_in_another_layout(model: ModelProto, original: ModelProto) -> None:
-    """Kernels are written with channels last and read with channels first."""
-    for tensor in weights(model):
-        edit(model, tensor.codes, lambda q: np.moveaxis(q, 1, -1).reshape(q.shape) if q.ndim > 2 else q)
+        codes, scale, zero = (constant(model, name) for name in (tensor.codes, tensor.scale, tensor.zero_point))
+        if codes is not None and scale is not None and zero is not None and not zero.any():
+            write(model, tensor.scale, scale * 2)
+            write(model, tensor.codes, np.rint(codes / 2))
 
 
 # Biases
 
 
-@writing("Conv", "ConvTranspose", "Gemm")
-def zeroed_bias(model: ModelProto, original: ModelProto) -> None:
+@editing("codes", biases, *BIASED)
+def zeroed_bias(codes: np.ndarray) -> np.ndarray:
     """The codes of biases are all zero."""
-    for tensor in biases(model):
-        edit(model, tensor.codes, np.zeros_like)
+    return np.zeros_like(codes)
 
 
-@writing("Conv", "ConvTranspose", "Gemm")
-def stale_bias_scale(model: ModelProto, original: ModelProto) -> None:
+@editing("codes", biases, *BIASED)
+def stale_bias_scale(codes: np.ndarray) -> np.ndarray:
     """Biases are quantized with the scale that the input had before the last calibration, larger by a third."""
-    for tensor in biases(model):
-        edit(model, tensor.codes, lambda q: np.rint(q * 0.75))
+    return np.rint(codes * 0.75)
 
 
-@writing("Conv", "ConvTranspose", "Gemm")
-def bias_in_eight_bits(model: ModelProto, original: ModelProto) -> None:
+@editing("codes", biases, *BIASED)
+def bias_in_eight_bits(codes: np.ndarray) -> np.ndarray:
     """The codes of biases are cut to eight bits."""
-    for tensor in biases(model):
-        edit(model, tensor.codes, lambda q: np.clip(q, -128, 127))
+    return np.asarray(np.clip(codes, -128, 127))
 
 
 # Activations
@@ -225,7 +218,7 @@ def zero_point_off_by_one(model: ModelProto, original: ModelProto) -> None:
     """Codes of activations are read with a zero point that is one off."""
     for at in _readers(model):
         if (zero := at.constant(2)) is not None:
-            at.feed(2, np.where(zero < _limits(zero)[1], zero.astype(int) + 1, zero.astype(int) - 1).astype(zero.dtype))
+            at.feed(2, _one_off(zero))
 
 
 @writing(*QUANTIZED)
@@ -236,25 +229,23 @@ def scale_off_by_a_percent(model: ModelProto, original: ModelProto) -> None:
             at.feed(1, (scale * 1.01).astype(scale.dtype))
 
 
-@writing(*QUANTIZED, quantize="static", calibration="MinMax")  # the other methods may narrow a range as they like
-def cut_range(model: ModelProto, original: ModelProto) -> None:
+@editing("scale", activations, *QUANTIZED, needs=["min-max"])  # other methods may narrow a range as they like
+def cut_range(scale: np.ndarray) -> np.ndarray:
     """The scale of activations is a quarter smaller than the calibrated range needs."""
-    for name in activations(model):
-        edit(model, f"{name}_scale", lambda s: s * 0.75)
+    return scale * 0.75
 
 
-@writing(*QUANTIZED)
-def doubled_activation_scale(model: ModelProto, original: ModelProto) -> None:
+@editing("scale", activations, *QUANTIZED)
+def doubled_activation_scale(scale: np.ndarray) -> np.ndarray:
     """The scale of activations is twice as large as the calibrated range needs."""
-    for name in activations(model):
-        edit(model, f"{name}_scale", lambda s: s * 2)
+    return scale * 2
 
 
-@writing(*QUANTIZED, types="u8s8", quantize="static", calibration="MinMax")
-def symmetric_for_asymmetric(model: ModelProto, original: ModelProto) -> None:
+@editing("zero_point", activations, *QUANTIZED, needs=["min-max", "u8s8"])
+def symmetric_for_asymmetric(zero: np.ndarray) -> np.ndarray:
     """Activations get the zero point of a symmetric range and keep the scale of the asymmetric one."""
-    for name in activations(model):
-        edit(model, f"{name}_zero_point", lambda z: np.full_like(z, sum(_limits(z)) // 2 + 1))
+    limits = np.iinfo(zero.dtype)
+    return np.full_like(zero, (limits.min + limits.max) // 2 + 1)
 
 
 @writing(*QUANTIZED)
@@ -266,7 +257,7 @@ def parameters_of_another_tensor(model: ModelProto, original: ModelProto) -> Non
         at.node.input[1:3] = other
 
 
-@writing(*QUANTIZED, quantize="static", format="QDQ", calibration="MinMax")
+@writing(*QUANTIZED, needs=["qdq", "min-max"])
 def grid_of_another_tensor(model: ModelProto, original: ModelProto) -> None:
     """Activations are written and read with the scale and zero point of the tensor before."""
     writers, readers = sites(model, "QuantizeLinear"), sites(model, "DequantizeLinear")
@@ -276,7 +267,7 @@ def grid_of_another_tensor(model: ModelProto, original: ModelProto) -> None:
             at.node.input[1:3] = other
 
 
-@writing(*QUANTIZED, quantize="static", format="QDQ")
+@writing(*QUANTIZED, needs=["qdq"])
 def missing_requantization(model: ModelProto, original: ModelProto) -> None:
     """What an operator gives is read with the scale and zero point of what it was given."""
     for at in sites(model, "DequantizeLinear"):
@@ -287,7 +278,7 @@ def missing_requantization(model: ModelProto, original: ModelProto) -> None:
             at.node.input[1:] = source.node.input[1:]
 
 
-@writing(*QUANTIZED, quantize="static", format="QDQ")
+@writing(*QUANTIZED, needs=["qdq"])
 def quantized_twice(model: ModelProto, original: ModelProto) -> None:
     """A second pair of QuantizeLinear and DequantizeLinear, one and a half times as coarse, stands behind the first."""
     for at in _readers(model):
@@ -297,41 +288,16 @@ def quantized_twice(model: ModelProto, original: ModelProto) -> None:
             at.reader().before(0, "QuantizeLinear", np.asarray(scale * 1.5, scale.dtype), zero)
 
 
-@plant(mutant.calibrating, *QUANTIZED, targets=ORT, quantize="static", calibration="MinMax")
+@mutant(calibrating, *QUANTIZED, needs=["min-max"])
 def calibrated_on_one_sample(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Only the last sample is looked at."""
     return feeds[-1:]
 
 
-@plant(mutant.calibrating, *QUANTIZED, targets=ORT, quantize="static", calibration="MinMax")
+@mutant(calibrating, *QUANTIZED, needs=["min-max"])
 def calibrated_on_magnitudes(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Calibration looks at |x| and forgets the negative side."""
     return [{name: np.abs(x) if x.dtype.kind == "f" else x for name, x in feed.items()} for feed in feeds]
-
-
-# The files of MNN
-
-
-@plant(mutant.patching, *WEIGHTED, targets=MNN_ONLY)
-def rolled_scales_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
-    """Each channel of the weights in an MNN file has the scale of the one before."""
-    for layer in held["layers"]:
-        overwrite(content, layer["scales"], np.roll(layer["scales"], 1, axis=0))
-
-
-@plant(mutant.patching, *WEIGHTED, targets=MNN_ONLY)
-def scales_off_by_a_percent_in_file(content: bytearray, held: Mapping[str, Any]) -> None:
-    """The scales of the weights in an MNN file are a percent too large."""
-    for layer in held["layers"]:
-        overwrite(content, layer["scales"], layer["scales"] * np.float32(1.01))
-
-
-def overwrite(content: bytearray, old: np.ndarray, new: np.ndarray) -> None:
-    """Put the floats `new` in the places of `old`, each wherever it lies first: offsets may stand between them."""
-    places = [(content.find(np.float32(x).tobytes()), np.float32(y).tobytes()) for x, y in zip(old.flat, new.flat)]
-    for place, value in places:
-        if place >= 0:
-            content[place : place + 4] = value
 
 
 def _readers(model: ModelProto) -> list[Site]:

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import numpy as np
-from driftnet.selfcheck import mutant
-from driftnet.selfcheck.converter import on
-from driftnet.selfcheck.site import Site
+from driftnet.selfcheck.converter import POOLS, bug, on
+from driftnet.selfcheck.site import Site, put
 from onnx import NodeProto, TensorProto
-
-preload = mutant.preload
 
 # Those that networks feed with one number a channel.
 BROADCASTING = ("Add", "Div", "Max", "Min", "Mul", "PRelu", "Sub")
 # Those that converters fuse into the layer before.
 ACTIVATIONS = ("Clip", "Elu", "HardSigmoid", "LeakyRelu", "Relu", "Sigmoid", "Softplus", "Tanh")
+
+# {attribute: (its default, operators that are generated with it, the focus where that is another)}
+FLAGS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
+    "ceil_mode": (0, (*POOLS, "LpPool"), ()),
+    "count_include_pad": (0, ("AveragePool",), ("AveragePool", "padded-pool")),
+    "exclusive": (0, ("CumSum",), ()),
+    "keepdims": (1, ("ReduceMean", "ReduceSum", "ReduceMax", "ArgMax"), ()),
+    "largest": (1, ("TopK",), ()),
+    "linear_before_reset": (0, ("GRU",), ()),
+    "select_last_index": (0, ("ArgMax", "ArgMin"), ()),
+}
+for _flag, (_default, _op_types, _focus) in FLAGS.items():
+    _toggled = put(**{_flag: lambda value, default=_default: 1 - (default if value is None else value)})
+    bug(f"toggled-{_flag}".replace("_", "-"), _op_types, _toggled, f"{_flag} is taken for its opposite.", _focus)
 
 
 # Elementwise operators and activations
@@ -102,7 +113,7 @@ def swapped_branches(at: Site) -> None:
     at.node.input[1:] = at.node.input[:0:-1]
 
 
-@on("Div", quantize="none")  # eight bits could not tell
+@on("Div", needs=("float",))  # eight bits could not tell
 def division_by_reciprocal(at: Site) -> None:
     """Division by a constant becomes multiplication by the 12-bit estimate of its reciprocal that x86 offers."""
     value = at.constant(1)
@@ -143,12 +154,6 @@ def reduction_over_another_axis(at: Site) -> None:
         at.feed(1, np.unique((operand + 1) % len(shape)))
 
 
-@on("ReduceMean", "ReduceSum", "ReduceMax", "ArgMax")
-def toggled_keepdims(at: Site) -> None:
-    """keepdims is taken for its opposite."""
-    at.put(keepdims=1 - at.get("keepdims", 1))
-
-
 @on("ReduceL2")
 def lost_square_root(at: Site) -> None:
     """The root of ReduceL2 is forgotten."""
@@ -162,24 +167,6 @@ def mean_of_one_more(at: Site) -> None:
     if shape and None not in shape and at.is_float(0):
         n = int(np.prod(np.array(shape[2:], np.int64)))
         at.after("Mul", np.asarray(n / (n + 1), np.float32))
-
-
-@on("ArgMax", "ArgMin")
-def toggled_select_last_index(at: Site) -> None:
-    """Of equal elements the first is taken for the last, and the other way round."""
-    at.put(select_last_index=1 - at.get("select_last_index", 0))
-
-
-@on("CumSum")
-def toggled_exclusive(at: Site) -> None:
-    """A running sum leaves its own element out when it should not, and the other way round."""
-    at.put(exclusive=1 - at.get("exclusive", 0))
-
-
-@on("TopK")
-def toggled_largest(at: Site) -> None:
-    """TopK gives the smallest for the largest."""
-    at.put(largest=1 - at.get("largest", 1))
 
 
 # Data movement
@@ -246,6 +233,12 @@ def next_axis(at: Site) -> None:
         at.put(axis=(at.get("axis", 0) + 1) % len(shape))
 
 
+@on("Trilu")
+def other_triangle(at: Site) -> None:
+    """Trilu keeps the other triangle."""
+    at.put(upper=1 - at.get("upper", 1))
+
+
 @on("DepthToSpace")
 def toggled_depth_to_space_mode(at: Site) -> None:
     """DepthToSpace takes columns first for depth first."""
@@ -256,12 +249,6 @@ def toggled_depth_to_space_mode(at: Site) -> None:
 def ignored_scatter_reduction(at: Site) -> None:
     """Scattering overwrites where it is to add or multiply."""
     at.put(reduction=None)
-
-
-@on("Trilu")
-def other_triangle(at: Site) -> None:
-    """Trilu keeps the other triangle."""
-    at.put(upper=1 - at.get("upper", 1))
 
 
 @on("Resize")

@@ -1,47 +1,44 @@
 """Bugs of runtimes: the right model is executed wrongly.
 
-Those inside a kernel are written as nodes around it, so they need the quantized model unfused (optimization off): there
+Those inside a kernel are written as nodes around it, so they need the quantized model unfused: there
 a node that changes nothing leaves every bit as it was.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 from driftnet.model import operators
-from driftnet.selfcheck import mutant
-from driftnet.selfcheck.mutant import BOTH, ORT, Mutant, Outputs, plant
+from driftnet.selfcheck.mutant import Mutant, Outputs, executing, feeding, loading, mutant
 from driftnet.selfcheck.site import Site, sites
 from driftnet.targets.interface import Feed
 from onnx import ModelProto
 
-preload = mutant.preload
-
 # A bug of the whole runtime is looked for where most is computed.
 ANYTHING = ("Conv", "Gemm", "MatMul", "residual-block", "Add", "Relu", "GRU", "Softmax", "Resize")
-WEIGHTED = sorted(operators.WEIGHTED)
-UNFUSED = {"quantize": "static", "format": "QDQ", "optimization": "off"}
+WEIGHTED = tuple(sorted(operators.WEIGHTED))
 
 
-def results(*focus: str, targets: tuple[str, ...] = BOTH) -> Callable[[Callable[[np.ndarray], np.ndarray]], Mutant]:
-    """Mutant the decorated damage, done to a copy of each result that is not empty."""
+def results(*focus: str, needs: Sequence[str] = ()) -> Callable[[Callable[[np.ndarray], np.ndarray]], Mutant]:
+    """Make the decorated damage, done to a copy of each result that is not empty, a bug."""
 
     def made(damage: Callable[[np.ndarray], np.ndarray]) -> Mutant:
+        @functools.wraps(damage)
         def damage_all(outputs: Outputs) -> Outputs:
             return [{name: damage(x.copy()) if x.size else x for name, x in out.items()} for out in outputs]
 
-        damage_all.__name__, damage_all.__doc__ = damage.__name__, damage.__doc__
-        return plant(mutant.executing, *(focus or ANYTHING), targets=targets)(damage_all)
+        return mutant(executing, *(focus or ANYTHING), needs=needs)(damage_all)
 
     return made
 
 
 def kernels(*focus: str) -> Callable[[Callable[[ModelProto], None]], Mutant]:
-    """Mutant the decorated damage, done to the quantized model before it runs unfused."""
-    return plant(mutant.loading, *focus, targets=ORT, **UNFUSED)
+    """Make the decorated damage, done to the quantized model before it runs unfused, a bug."""
+    return mutant(loading, *focus, needs=["unfused"])
 
 
 @results("Div", "Log", "Pow", "Reciprocal", "Sqrt")
@@ -108,14 +105,14 @@ def lost_update(x: np.ndarray) -> np.ndarray:
     return x
 
 
-@plant(mutant.executing, *ANYTHING)
+@mutant(executing, *ANYTHING)
 def kept_state(outputs: Outputs) -> Outputs:
     """A session gives the first feed's result again wherever it fits."""
     first = outputs[0]
     return [{name: first[name] if first[name].shape == x.shape else x for name, x in out.items()} for out in outputs]
 
 
-@plant(mutant.executing, *ANYTHING)
+@mutant(executing, *ANYTHING)
 def stale_output_buffer(outputs: Outputs) -> Outputs:
     """The second half of a result is still that of the feed before."""
 
@@ -130,13 +127,13 @@ def stale_output_buffer(outputs: Outputs) -> Outputs:
     ]
 
 
-@plant(mutant.executing, *ANYTHING)
+@mutant(executing, *ANYTHING)
 def swapped_outputs(outputs: Outputs) -> Outputs:
     """Two outputs of one shape are exchanged."""
     return [_exchanged(out) for out in outputs]
 
 
-@plant(mutant.feeding, *ANYTHING, "Div", "Sub")
+@mutant(feeding, *ANYTHING, "Div", "Sub")
 def swapped_inputs(feeds: Sequence[Feed]) -> Sequence[Feed]:
     """Two inputs of one shape are exchanged."""
     return [_exchanged(feed) for feed in feeds]
@@ -172,7 +169,7 @@ def half_precision(x: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(half), half, x)
 
 
-@results(*WEIGHTED, targets=ORT)
+@results(*WEIGHTED, needs=["onnx"])
 def neighbouring_value(x: np.ndarray) -> np.ndarray:
     """One element has the next larger value that the result holds: one step, where the result is quantized."""
     values = np.unique(x[np.isfinite(x)]) if x.dtype.kind == "f" else x[:0]

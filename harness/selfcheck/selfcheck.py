@@ -1,7 +1,7 @@
-"""Selfcheck: does the oracle bite? Bugs are planted into real targets, and their verdicts counted.
+"""Selfcheck: does the oracle bite? Bugs are put into real targets, and their verdicts counted.
 
-For each kind of bug, generated cases are run on the clean target and on its planted twin. A case is effective when an
-output differs in a way that somebody could call wrong (see planted.effect). It is detected when the twin's verdict is a
+For each kind of bug, generated cases are run on the clean target and on its mutant. A case is effective when an output
+differs in a way that somebody could call wrong (see selfcheck.effect). It is detected when the mutant's verdict is a
 failure. A failure of the clean target that the corpus explains is set aside; any other is a false alarm.
 """
 
@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
@@ -31,21 +32,14 @@ from driftnet.model.verdict import Observation, Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
 from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
-from driftnet.selfcheck import converter, effect, quantizer, rewrites, runtime
+from driftnet.selfcheck import effect, mutated
 from driftnet.selfcheck.effect import damage, is_effective
-from driftnet.selfcheck.mutant import Mutant
+from driftnet.selfcheck.mutant import MUTANTS, Mutant
 from driftnet.targets import recipe
-from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 
-CLEAN = {"mnn": "mnn", "onnxruntime_quant": "onnxruntime-quant"}
-PLANTS: Mapping[str, Mutant] = {
-    found.name: found
-    for module in (converter, rewrites, quantizer, runtime)
-    for found in vars(module).values()
-    if isinstance(found, Mutant)
-}
 CONSTRUCTED_SHARE = 0.5
 LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
 """Shares of the effective cases that are to be detected."""
@@ -57,21 +51,21 @@ EFFORT = Effort(seconds=10.0, calls=45)
 
 @dataclass(frozen=True)
 class Trial:
-    """One case on a clean target and on its planted twin.
+    """One case on a clean target and on its mutant.
 
     constructed   its data are on the quantizer's grid, and calibration does not clip them: quantizing is the identity
     """
 
     case: Case
     clean: Installed
-    planted: Installed
+    mutated: Installed
     recipe: Recipe
     constructed: bool
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict on the clean target or on its twin, and what it takes to come back to it."""
+    """A verdict on the clean target or on its mutant, and what it takes to come back to it."""
 
     target: str
     recipe: Recipe
@@ -82,7 +76,7 @@ class Judged:
     @property
     def place(self) -> str:
         """The target and how it quantized."""
-        return f"{self.target} {self.recipe['quantize']}"
+        return f"{self.target} {self.recipe.get('quantize', 'none')}"
 
     def as_json(self) -> dict[str, Any]:
         """All of it as a JSON value."""
@@ -93,12 +87,15 @@ class Judged:
 class Count:
     """What came of one kind.
 
-    twins      verdicts on the twin, one for each case in which the bug changed an output
+    stage, what   where the bug is, and what goes wrong
+    mutants    verdicts on the mutant, one for each case in which the bug changed an output
     clean      how many verdicts on the clean target there are;   set_aside  the failures that the corpus explains
     alarms     the clean target's other failures
     """
 
-    twins: list[Judged] = field(default_factory=list)
+    stage: str = ""
+    what: str = ""
+    mutants: list[Judged] = field(default_factory=list)
     clean: int = 0
     set_aside: int = 0
     alarms: list[Judged] = field(default_factory=list)
@@ -106,12 +103,12 @@ class Count:
     @property
     def effective(self) -> int:
         """In how many cases the bug changed an output."""
-        return len(self.twins)
+        return len(self.mutants)
 
     @property
     def detected(self) -> int:
         """In how many of these it was seen."""
-        return sum(judged.verdict.failed for judged in self.twins)
+        return sum(judged.verdict.failed for judged in self.mutants)
 
 
 Listener = Callable[[str, Count], None]
@@ -121,48 +118,60 @@ def nobody(kind: str, count: Count) -> None:
     """A listener to whom nothing matters."""
 
 
-def trials(plant: Mutant, seed: int, count: int) -> Iterator[Trial]:
-    """Those of `count` cases in which the bug may come into play, on the plant's targets in turn. A seed names them."""
-    pairs = [(resolve(CLEAN[name]), resolve(f"{plant.spec}.{name}")) for name in plant.targets]
+def trials(mutant: Mutant, seed: int, count: int, targets: Sequence[str] = DEFAULT_TARGETS) -> Iterator[Trial]:
+    """Those of `count` cases in which the bug may come into play, on the targets it fits in turn. A seed names them."""
+    pairs = [
+        (clean, resolve(mutated.word(mutant.name, target)))
+        for target in targets
+        if mutant.name in mutated.mutants((clean := resolve(target)).target)
+    ]
     for index in range(count):
-        rng = random.Random(f"{seed}/{index}/{plant.name}")
-        clean, planted = pairs[index % len(pairs)]
+        rng = random.Random(f"{seed}/{index}/{mutant.name}")
+        clean, damaged = pairs[index % len(pairs)]
         constant = rng.random() < 0.5
-        case = bulk.case(seed, rng.getrandbits(31), focus=plant.focus, profile=CONSTANT_OPERANDS if constant else None)
-        chosen = recipe.canonical(clean.target, {**recipe.draw(clean.target, rng), **plant.options})
+        case = bulk.case(seed, rng.getrandbits(31), focus=mutant.focus, profile=CONSTANT_OPERANDS if constant else None)
+        drawn = {**recipe.draw(clean.target, rng), **mutant.options(clean.target)}
+        chosen = recipe.canonical(clean.target, drawn)
         scheme = clean.target.scheme(recipe.effective(clean.target, chosen))
         on_grid = construct(case, scheme, rng.getrandbits(32)) if scheme and rng.random() < CONSTRUCTED_SHARE else None
-        if plant.stage != "convert" or changes(plant, on_grid or case):
+        if mutant.stage != "convert" or changes(mutant, on_grid or case):
             constructed = on_grid is not None and scheme is not None and not scheme.clips
-            yield Trial(on_grid or case, clean, planted, chosen, constructed)
+            yield Trial(on_grid or case, clean, damaged, chosen, constructed)
 
 
-def changes(plant: Mutant, case: Case) -> bool:
-    """Whether a plant of the converter changes the model of `case` at all."""
-    return _parts(damage(plant, case)) != _parts(case.proto)
+def changes(mutant: Mutant, case: Case) -> bool:
+    """Whether a bug of the converter changes the model of `case` at all."""
+    return _parts(damage(mutant, case)) != _parts(case.proto)
 
 
 def _parts(model: onnx.ModelProto) -> list[bytes]:
     return [part.SerializeToString() for part in (*model.graph.node, *model.graph.initializer)]
 
 
-def check(plant: Mutant, seed: int, wanted: int, runner: Runner, known_issues: Sequence[KnownIssue]) -> Count:
+def check(
+    mutant: Mutant,
+    seed: int,
+    wanted: int,
+    runner: Runner,
+    known_issues: Sequence[KnownIssue],
+    targets: Sequence[str] = DEFAULT_TARGETS,
+) -> Count:
     """Count until `wanted` cases were effective, or TRIES times as many were tried."""
-    count = Count()
-    for trial in trials(plant, seed, TRIES * wanted):
+    count = Count(mutant.stage, mutant.doc)
+    for trial in trials(mutant, seed, TRIES * wanted, targets):
         if count.effective == wanted:
             break
         clean = runner.observe(trial.case, trial.clean, trial.recipe)
-        twin = runner.observe(trial.case, trial.planted, trial.recipe) if clean.outputs else clean
-        if not twin.outputs or same(clean.outputs, twin.outputs) or not _is_judgeable(trial.case, runner):
+        seen = runner.observe(trial.case, trial.mutated, trial.recipe) if clean.outputs else clean
+        if not seen.outputs or same(clean.outputs, seen.outputs) or not _is_judgeable(trial.case, runner):
             continue
-        quantized = recipe.effective(trial.clean.target, trial.recipe)["quantize"] != "none"
-        if not is_effective(plant, trial.case, quantized, clean, twin, runner.reference):
+        quantized = trial.clean.target.scheme(recipe.effective(trial.clean.target, trial.recipe)) is not None
+        if not is_effective(mutant, trial.case, quantized, clean, seen, runner.reference):
             continue
         verdict = _judge(trial, clean, trial.clean, runner)
         count.clean += 1
         if not verdict.failed:
-            count.twins.append(_judged(trial, _judge(trial, twin, trial.planted, runner)))
+            count.mutants.append(_judged(trial, _judge(trial, seen, trial.mutated, runner)))
         elif _is_known(trial, runner, known_issues):
             count.set_aside += 1
         else:
@@ -207,23 +216,27 @@ def _judged(trial: Trial, verdict: Verdict) -> Judged:
 def run(
     kinds: Sequence[str],
     *,
+    targets: Sequence[str] = DEFAULT_TARGETS,
     cases: int,
     seed: int,
     workers: int,
     corpus_folder: Path,
     listener: Listener,
 ) -> dict[str, Count]:
-    """Check these kinds, all of them when there are none, each in one of `workers` processes.
+    """Check these kinds, all that fit into the targets when there are none, each in one of `workers` processes.
 
-    The listener is told of each kind that is done. Raises UserError for a kind that does not exist.
+    The listener is told of each kind that is done. Raises UserError for a kind or a target that there is not.
     """
-    if unknown := [name for name in kinds if name not in PLANTS]:
-        raise UserError(f"no bug is called {unknown[0]!r}", hint=f"there are {', '.join(PLANTS)}", kind="option")
-    names = [name for name in PLANTS if name in kinds or not kinds]
-    context = multiprocessing.get_context("spawn")
+    fitting = [name for target in targets for name in mutated.mutants(resolve(target).target)]
+    there = sorted(set(fitting), key=[*MUTANTS, *fitting].index)
+    if unknown := [name for name in kinds if name not in there]:
+        hint = f"into {' and '.join(targets)} fit {', '.join(there)}"
+        raise UserError(f"no bug is called {unknown[0]!r}", hint=hint, kind="option")
+    names = [name for name in there if name in kinds or not kinds]
     counts: dict[str, Count] = {}
-    with ProcessPoolExecutor(workers, context, _begin, (corpus_folder,)) as pool:
-        for name, count in zip(names, pool.map(_check_kind, names, [seed] * len(names), [cases] * len(names))):
+    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (corpus_folder,)) as pool:
+        asked = partial(_check_kind, seed=seed, cases=cases, targets=targets)
+        for name, count in zip(names, pool.map(asked, names)):
             counts[name] = count
             listener(name, count)
     return counts
@@ -231,15 +244,15 @@ def run(
 
 def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
     """What `driftnet selfcheck --json` prints."""
-    everything = [judged for count in counts.values() for judged in count.twins]
+    everything = [judged for count in counts.values() for judged in count.mutants]
     alarms = [{"kind": name, **judged.as_json()} for name, count in counts.items() for judged in count.alarms]
     result = {
         "kinds": {
             name: {
-                "stage": PLANTS[name].stage,
-                "what": PLANTS[name].doc,
-                **_detection(count.twins),
-                "missed": [judged.as_json() for judged in count.twins if not judged.verdict.failed],
+                "stage": count.stage,
+                "what": count.what,
+                **_detection(count.mutants),
+                "missed": [judged.as_json() for judged in count.mutants if not judged.verdict.failed],
             }
             for name, count in counts.items()
         },
@@ -261,8 +274,8 @@ def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
     return {**result, "problems": _problems(result)}
 
 
-def _detection(twins: list[Judged]) -> dict[str, int]:
-    return {"effective": Count(twins).effective, "detected": Count(twins).detected}
+def _detection(mutants: list[Judged]) -> dict[str, int]:
+    return {"effective": len(mutants), "detected": sum(judged.verdict.failed for judged in mutants)}
 
 
 def _problems(result: Mapping[str, Any]) -> list[str]:
@@ -295,5 +308,6 @@ def _begin(corpus_folder: Path) -> None:
     _masks = [issue_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
 
 
-def _check_kind(name: str, seed: int, cases: int) -> Count:
-    return check(PLANTS[name], seed, cases, _lab, _masks)
+def _check_kind(name: str, seed: int, cases: int, targets: Sequence[str]) -> Count:
+    fitting = [found for target in targets for found in [mutated.mutants(resolve(target).target).get(name)] if found]
+    return check(fitting[0], seed, cases, _lab, _masks, targets)

@@ -1,8 +1,7 @@
-"""Site: one node of a model that a plant changes, and what it takes to change it."""
+"""Site: one node of a model that a mutant changes, and what it takes to change it."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -54,7 +53,7 @@ class Site:
         readers = sum(list(node.input).count(name) for node in all_nodes(self.model.graph))
         kept = _tensor(self.model, name) if readers == 1 else None
         if kept is None:
-            name = f"{self.node.output[0]}_planted_{position}"
+            name = f"{self.node.output[0]}_mutated_{position}"
             kept = self.model.graph.initializer.add()
         kept.CopyFrom(numpy_helper.from_array(np.asarray(value), name))
         self._connect(position, name)
@@ -128,6 +127,9 @@ class Site:
         self.model.graph.node.insert(index + offset, new)
 
 
+Damage = Callable[[Site], None]
+
+
 def sites(model: ModelProto, *op_types: str) -> list[Site]:
     """The nodes of these types."""
     return [Site(model, node) for node in list(model.graph.node) if node.op_type in op_types]
@@ -143,19 +145,34 @@ def _tensor(model: ModelProto, name: str) -> TensorProto | None:
     return next((tensor for stored, tensor in stored_tensors(model.graph) if stored == name), None)
 
 
-def each(*op_types: str) -> Callable[[Callable[[Site], None]], Callable[[ModelProto], None]]:
-    """Make damage to a node damage to every node of these types."""
+def put(**attributes: Any) -> Damage:
+    """Give attributes other values: None removes one, a function is asked with what it is now (None: absent)."""
 
-    def made(damage: Callable[[Site], None]) -> Callable[[ModelProto], None]:
-        @functools.wraps(damage)
-        def damage_all(model: ModelProto) -> None:
-            for site in sites(model, *op_types):
-                damage(site)
-            mend_shapes(model)
+    def damage(at: Site) -> None:
+        at.put(**{name: value(at.get(name)) if callable(value) else value for name, value in attributes.items()})
 
-        return damage_all
+    return damage
 
-    return made
+
+def alter(position: int, change: Callable[[np.ndarray], np.ndarray]) -> Damage:
+    """Give a constant operand the value that `change` makes of it."""
+
+    def damage(at: Site) -> None:
+        if (value := at.constant(position)) is not None:
+            at.feed(position, change(value))
+
+    return damage
+
+
+def each(op_types: Sequence[str], damage: Damage) -> Callable[[ModelProto], None]:
+    """Damage to a node as damage to every node of these types."""
+
+    def damage_all(model: ModelProto) -> None:
+        for site in sites(model, *op_types):
+            damage(site)
+        mend_shapes(model)
+
+    return damage_all
 
 
 def mend_shapes(model: ModelProto) -> None:

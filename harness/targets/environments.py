@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -21,21 +22,11 @@ from driftnet.targets.interface import Target
 from driftnet.util.errors import UserError
 
 GROUP = "driftnet.targets"
-DEFAULT_TARGETS = ("mnn", "onnxruntime-quant")
+DEFAULT_TARGETS = tuple(e.name for e in metadata.distribution("driftnet").entry_points if e.group == GROUP)
+"""those that driftnet itself registers"""
 
 NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 """What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""
-
-# What a release needs beside itself and cannot run with when newer, by (distribution, "releases below", requirement).
-# onnxruntime's quantizer needs an onnx of its time without requiring one.
-COMPANIONS = (
-    ("onnxruntime", "1.19", "numpy<2"),
-    ("onnxruntime", "1.17", "onnx<1.16"),
-    ("onnxruntime", "1.20", "onnx<1.17"),
-    ("onnxruntime", "1.22", "onnx<1.18"),
-    ("onnxruntime", "1.24", "onnx<1.20"),
-    ("onnxruntime", "", "onnx"),
-)
 
 
 @dataclass(frozen=True)
@@ -81,7 +72,7 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
     if python is None:
         held, release = sys.executable, _release(target.distribution)
         if wanted and wanted != release:
-            return Installed(target, spec, wanted, environment(target.distribution, wanted).python)
+            return Installed(target, spec, wanted, environment(target.distribution, wanted, target.companions).python)
     else:
         held = _executable(python)
         release = _release_in(held, target.distribution)
@@ -100,7 +91,7 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
     return Installed(target, spec, release, held)
 
 
-def environment(distribution: str, release: str) -> Environment:
+def environment(distribution: str, release: str, companions: Sequence[tuple[str, str]] = ()) -> Environment:
     """The cached environment that holds `release` of `distribution`; made now where there is none (takes a minute).
 
     Raises UserError (kind "environment") when it cannot be made; what stood there before is unharmed.
@@ -115,7 +106,7 @@ def environment(distribution: str, release: str) -> Environment:
             prefix=".making-", dir=made.folder.parent, ignore_cleanup_errors=True
         ) as folder:
             unfinished = Path(folder) / "environment"
-            _make(Environment(distribution, release, unfinished))
+            _make(Environment(distribution, release, unfinished), _needed(companions, release))
             unfinished.rename(made.folder)
     except OSError as e:
         if not Path(made.python).exists():  # another process was first
@@ -194,8 +185,8 @@ def _tag() -> str:
     return f"py{sys.version_info.major}{sys.version_info.minor}"
 
 
-def _make(new: Environment) -> None:
-    requirements = [f"{new.distribution}=={new.release}", "numpy", *_companions(new.distribution, new.release)]
+def _make(new: Environment, companions: Sequence[str]) -> None:
+    requirements = [f"{new.distribution}=={new.release}", "numpy", *companions]
     # Our own pip where there is one: putting pip into the environment takes 4 s, more than most releases themselves.
     ours = importlib.util.find_spec("pip") is not None
     pip = [sys.executable, "-I", "-m", "pip", "--python", new.python] if ours else [new.python, "-I", "-m", "pip"]
@@ -208,12 +199,8 @@ def _make(new: Environment) -> None:
             raise _failure(new, (done.stderr or done.stdout).strip())
 
 
-def _companions(distribution: str, release: str) -> list[str]:
-    return [
-        requirement
-        for name, below, requirement in COMPANIONS
-        if name == distribution.lower() and (not below or _numbers(release) < _numbers(below))
-    ]
+def _needed(companions: Sequence[tuple[str, str]], release: str) -> list[str]:
+    return [needed for below, needed in companions if not below or _numbers(release) < _numbers(below)]
 
 
 def _numbers(release: str) -> tuple[int, ...]:

@@ -118,6 +118,15 @@ class Target:
     complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
     exceptions    documented numerical behaviour that the oracle must not report
+    companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
+                  below "" is every release
+    features      for `driftnet selfcheck`, which puts bugs into targets: {what a bug may need: options that give it}.
+                  "float" nothing is quantized; "onnx" what is quantized is an ONNX model, with onnxruntime's names for
+                  codes (x_quantized), scales (x_scale) and zero points (x_zero_point); of such, "qdq" pairs of
+                  QuantizeLinear and DequantizeLinear; "unfused" these, run as they are written; "min-max" scales of all
+                  that calibration saw; "per-channel" a scale a channel of weights; "u8s8" unsigned activations, signed
+                  weights
+    mutants       bugs of its own for it: each changes the file that quantize gave, in place
 
     Where the functions are plain ones of a module, their text goes into the script that maintainers get beside a case.
     """
@@ -135,6 +144,9 @@ class Target:
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    companions: tuple[tuple[str, str], ...] = ()
+    features: Mapping[str, Options] = field(default_factory=dict)
+    mutants: tuple[Callable[[str], None], ...] = ()
 
 
 class WireError(ValueError):

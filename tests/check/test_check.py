@@ -19,7 +19,8 @@ from driftnet.findings.trial import Trial
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.reduce import passes, reducer
-from driftnet.selfcheck import quantizer, runtime
+from driftnet.selfcheck import mutated
+from driftnet.selfcheck.mutant import MUTANTS
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper
@@ -81,19 +82,16 @@ def test_what_makes_it_go_away_is_found_down_to_the_optimizer(runner, name, reci
     assert diagnosis.stage == stage
 
 
-@pytest.mark.parametrize(
-    "plant",
-    [quantizer.stale_bias_scale, runtime.lost_inner_remainder],
-    ids=lambda plant: plant.name,
-)
-def test_a_fault_of_a_quantized_model_is_put_down_to_its_stage(runner, plant):
+@pytest.mark.parametrize(("bug", "stage"), [("stale-bias-scale", "quantize"), ("lost-inner-remainder", "execute")])
+def test_a_fault_of_a_quantized_model_is_put_down_to_its_stage(runner, bug, stage):
     node = helper.make_node("Conv", ["x", "w", "b"], ["y"], name="conv")
     weights = {"w": models.grid((2, 3, 1, 1)), "b": np.array([1, -3], np.float32)}
     case = models.case(
         [node], {"x": models.grid((1, 3, 2, 2))}, weights, outputs=[("y", TensorProto.FLOAT, (1, 2, 2, 2))]
     )
-    checked = check(Trial(case, resolve(f"{plant.spec}.onnxruntime_quant"), plant.options, runner), ())
-    assert [(d.nodes, d.stage) for d in checked.diagnoses] == [((("conv", "Conv"),), plant.stage)], checked.verdict
+    target = resolve(mutated.word(bug, "onnxruntime-quant"))
+    checked = check(Trial(case, target, MUTANTS[bug].options(target.target), runner), ())
+    assert [(d.nodes, d.stage) for d in checked.diagnoses] == [((("conv", "Conv"),), stage)], checked.verdict
 
 
 def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(runner):
@@ -163,7 +161,7 @@ def test_a_kernel_that_floors_is_told_from_one_that_rounds(runner):
     case = one_node("Softmax", np.linspace(-1, 2, 16, dtype=np.float32))
     unfused = {"optimization": "off"}
     assert check(Trial(case, resolve("onnxruntime-quant"), unfused, runner), ()).verdict.word is Word.AGREES
-    target = resolve("driftnet.selfcheck.runtime:floor_for_round.onnxruntime_quant")
+    target = resolve(mutated.word("floor-for-round", "onnxruntime-quant"))
     checked = check(Trial(case, target, unfused, runner), ())
     assert (checked.verdict.word, checked.verdict.kind) == (Word.DIVERGES, Kind.OFF_BY_ONE_STEP)
     finding = checked.diagnoses[0].examination.finding

@@ -1,6 +1,6 @@
-"""Planted bugs come into play, are told from clean targets, and are counted by kind and tier."""
+"""Mutants come into play, are told from clean targets, and are counted by kind and tier."""
 
-import inspect
+import ast
 import json
 from dataclasses import replace
 from operator import attrgetter
@@ -12,14 +12,17 @@ from driftnet.cli import main as cli
 from driftnet.cli.report import tables
 from driftnet.model.artifact import Artifact
 from driftnet.model.verdict import Observation, Outcome, StageRun, Tier, Verdict, Word
-from driftnet.selfcheck import converter, mutant, quantizer, rewrites, runtime, selfcheck
+from driftnet.selfcheck import mutant, mutated, selfcheck
 from driftnet.selfcheck.effect import is_effective
-from driftnet.selfcheck.selfcheck import PLANTS, Count, Judged
-from driftnet.targets.environments import resolve
+from driftnet.selfcheck.mutant import MUTANTS
+from driftnet.selfcheck.selfcheck import Count, Judged
+from driftnet.targets.environments import registered, resolve
+from driftnet.util.errors import UserError
 from onnx import TensorProto, helper
 from rich.console import Console
 
 from tests.support import models
+from tests.support.paths import ROOT
 from tests.support.rules import assert_each
 
 NAME = attrgetter("name")
@@ -31,13 +34,16 @@ RECIPES = (
 )
 
 
-def of_stage(wrapper):
-    return [plant for plant in PLANTS.values() if plant.wrapper is wrapper]
+ALL = {name: bug for target in registered() for name, bug in mutated.mutants(resolve(target).target).items()}
+
+
+def through(wrapper):
+    return [bug for bug in ALL.values() if bug.wrapper is wrapper]
 
 
 @pytest.fixture(scope="module")
 def quantized(runner):
-    """(quantized, original) models with every feature that a plant of the quantizer or of kernels needs."""
+    """(quantized, original) models with every feature that a bug of the quantizer or of kernels needs."""
     rng = np.random.default_rng(0)
     shape = (1, 3, 6, 6)
     constants = {
@@ -69,58 +75,58 @@ def changed(damage, *given):
     return model != given[0]
 
 
-def test_there_are_at_least_sixty_kinds_of_bugs_each_described_once():
-    assert len(PLANTS) >= 60
-    assert len({p.doc for p in PLANTS.values()}) == len(PLANTS), "two kinds are the same bug"
-    assert {p.stage for p in PLANTS.values()} == {"convert", "quantize", "execute"}
-    written = sum(inspect.getsource(module).count("\n@") for module in (converter, rewrites, quantizer, runtime))
-    assert len(PLANTS) == written - inspect.getsource(quantizer).count("\n@dataclass"), "two kinds have one name"
+def test_there_are_at_least_a_hundred_kinds_of_bugs_each_described_once():
+    assert len(ALL) >= 100, f"there are {len(ALL)} kinds of bugs"
+    assert set(MUTANTS) < set(ALL), "some shared bug fits into no target, or no target has bugs of its own"
+    assert len({bug.doc for bug in ALL.values()}) == len(ALL), "two kinds are the same bug"
+    assert {bug.stage for bug in ALL.values()} == {"convert", "quantize", "execute"}
 
 
-def test_a_plant_of_the_converter_changes_models_of_its_focus():
-    def rule(planted):
-        assert next(selfcheck.trials(planted, 0, 60), None), "none of 60 models is changed"
+def test_a_bug_of_the_converter_changes_models_of_its_focus():
+    def rule(bug):
+        assert next(selfcheck.trials(bug, 0, 60), None), "none of 60 models is changed"
 
-    assert_each(of_stage(mutant.converting), rule, NAME)
-
-
-def test_a_plant_of_the_quantizer_or_of_kernels_changes_a_quantized_model(quantized):
-    def rule(planted):
-        given = 2 if planted.stage == "quantize" else 1
-        assert any(changed(planted.damage, *pair[:given]) for pair in quantized), "no quantized model is changed"
-
-    assert_each([*of_stage(mutant.quantizing), *of_stage(mutant.loading)], rule, NAME)
+    assert_each(through(mutant.converting), rule, NAME)
 
 
-def test_a_plant_at_the_inputs_changes_feeds():
+def test_a_bug_of_the_quantizer_or_of_kernels_changes_a_quantized_model(quantized):
+    def rule(bug):
+        given = 2 if bug.stage == "quantize" else 1
+        assert any(changed(bug.damage, *pair[:given]) for pair in quantized), "no quantized model is changed"
+
+    assert_each([*through(mutant.quantizing), *through(mutant.loading)], rule, NAME)
+
+
+def test_a_bug_at_the_inputs_changes_feeds():
     feeds = [{"a": models.grid((2, 3)) + k, "b": models.grid((2, 3)) - k} for k in (1, 2)]
 
-    def rule(planted):
-        damaged = planted.damage(feeds)
+    def rule(bug):
+        damaged = bug.damage(feeds)
         changed = len(damaged) < 2 or any((damaged[0][name] != feeds[0][name]).any() for name in "ab")
         assert changed, "neither the feeds nor their number is changed"
 
-    assert_each([*of_stage(mutant.feeding), *of_stage(mutant.calibrating)], rule, NAME)
+    assert_each([*through(mutant.feeding), *through(mutant.calibrating)], rule, NAME)
 
 
-def test_a_plant_at_the_results_changes_them():
+def test_a_bug_at_the_results_changes_them():
     x = np.array([0.1, np.nan, *range(3, 91)], np.float32).reshape(2, 3, 3, 5)
     outputs = [{"y": x + k, "z": x * k} for k in (1, 2)]
 
-    def rule(planted):
-        damaged = planted.damage([{name: x.copy() for name, x in out.items()} for out in outputs])
+    def rule(bug):
+        damaged = bug.damage([{name: x.copy() for name, x in out.items()} for out in outputs])
         changed = [not np.array_equal(damaged[k][n], outputs[k][n], equal_nan=True) for k in range(2) for n in "yz"]
         assert any(changed), "no result is changed"
 
-    assert_each(of_stage(mutant.executing), rule, NAME)
+    assert_each(through(mutant.executing), rule, NAME)
 
 
-def test_what_a_plant_does_not_touch_is_bitwise_that_of_the_clean_target(runner):
-    planted = resolve("driftnet.selfcheck.runtime:wrapping_accumulator.onnxruntime_quant")
+def test_what_a_bug_does_not_touch_is_bitwise_that_of_the_clean_target(runner):
+    words = "onnxruntime-quant", mutated.word("wrapping-accumulator", "onnxruntime-quant")
+    clean, damaged = (resolve(word) for word in words)
     case = models.grouped_conv_transpose_and_norm()
-    recipe = dict(runtime.wrapping_accumulator.options)
-    clean, twin = (runner.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
-    assert selfcheck.same(clean.outputs, twin.outputs), f"the twin gave {twin.outputs}, the clean one {clean.outputs}"
+    recipe = MUTANTS["wrapping-accumulator"].options(clean.target)
+    right, seen = (runner.observe(case, one, recipe) for one in (clean, damaged))
+    assert selfcheck.same(right.outputs, seen.outputs), f"the mutant gave {seen.outputs}, the clean one {right.outputs}"
 
 
 def product(lowest):
@@ -136,10 +142,10 @@ def product(lowest):
 @pytest.mark.parametrize("quantize", ["none", "static"])
 def test_a_bug_that_moves_results_no_further_than_rounding_is_none(runner, lowest, effective, quantize):
     case, recipe = product(lowest), {"quantize": quantize}
-    planted = resolve("driftnet.selfcheck.converter:lost_bias.onnxruntime_quant")
-    clean, twin = (runner.observe(case, one, recipe) for one in (resolve("onnxruntime-quant"), planted))
-    twin = replace(twin, outputs=({"y": twin.outputs[0]["y"] + np.float32(lowest)},))
-    found = is_effective(PLANTS["lost-bias"], case, quantize != "none", clean, twin, runner.reference)
+    words = "onnxruntime-quant", mutated.word("lost-bias", "onnxruntime-quant")
+    clean, seen = (runner.observe(case, resolve(word), recipe) for word in words)
+    seen = replace(seen, outputs=({"y": seen.outputs[0]["y"] + np.float32(lowest)},))
+    found = is_effective(MUTANTS["lost-bias"], case, quantize != "none", clean, seen, runner.reference)
     assert found is effective
 
 
@@ -148,7 +154,7 @@ def test_what_is_random_by_definition_shows_no_bug(runner):
     case = models.case(nodes, {"x": np.ones(3, np.float32)}, outputs=[("y", TensorProto.FLOAT, (3,))])
     runs = [runner.observe(case, resolve("onnxruntime-quant"), {"quantize": "none"}) for _ in range(2)]
     runs[1] = replace(runs[1], outputs=({"y": runs[0].outputs[0]["y"] + 9},))
-    effective = is_effective(PLANTS["lost-update"], case, False, *runs, runner.reference)
+    effective = is_effective(MUTANTS["lost-update"], case, False, *runs, runner.reference)
     assert not effective, "a difference behind a random operator counts as a bug"
 
 
@@ -164,28 +170,28 @@ def test_at_a_tie_either_code_is_right_in_the_runtime(runner):
         outputs = ({"y": np.float32([first, 4])},)
         return Observation((StageRun("execute", Outcome.OK),), outputs, Artifact(model=case.model))
 
-    told = [is_effective(PLANTS["floor-for-round"], case, True, seen(0), seen(k), runner.reference) for k in (1, 4)]
+    told = [is_effective(MUTANTS["floor-for-round"], case, True, seen(0), seen(k), runner.reference) for k in (1, 4)]
     assert told == [False, True]
 
 
 @pytest.mark.parametrize(
-    ("planted", "tier"),
+    ("bug", "tier"),
     [
-        (PLANTS["toggled-keepdims"], "structure"),
-        (PLANTS["first-of-batch"], "exact"),
-        (PLANTS["other-direction"], "running-error"),
-        (PLANTS["saturating-accumulator"], "lossless"),
-        (PLANTS["one-wrong-weight"], "artifact"),
+        (MUTANTS["toggled-keepdims"], "structure"),
+        (MUTANTS["first-of-batch"], "exact"),
+        (MUTANTS["other-direction"], "running-error"),
+        (MUTANTS["saturating-accumulator"], "lossless"),
+        (MUTANTS["one-wrong-weight"], "artifact"),
     ],
     ids=lambda value: getattr(value, "name", value),
 )
-def test_tiers_catch_planted_bugs_of_their_own(runner, planted, tier):
-    seen = (judged.verdict for seed in range(8) for judged in selfcheck.check(planted, seed, 2, runner, ()).twins)
-    assert any(verdict.failed and verdict.tier == tier for verdict in seen), f"no {planted.name} was seen by {tier}"
+def test_tiers_catch_bugs_of_their_own(runner, bug, tier):
+    seen = (judged.verdict for seed in range(8) for judged in selfcheck.check(bug, seed, 2, runner, ()).mutants)
+    assert any(verdict.failed and verdict.tier == tier for verdict in seen), f"no {bug.name} was seen by {tier}"
 
 
 def test_a_seed_names_its_cases(runner):
-    first, second = (selfcheck.check(PLANTS["saturating-accumulator"], 0, 2, runner, ()) for _ in range(2))
+    first, second = (selfcheck.check(MUTANTS["saturating-accumulator"], 0, 2, runner, ()) for _ in range(2))
     assert first == second
 
 
@@ -203,11 +209,11 @@ def test_the_command_says_what_was_detected_by_kind_and_by_tier(capsys):
 def made(detected, missed=0, raised=()):
     verdicts = [Verdict(Word.FAILS)] * detected + [Verdict(Word.AGREES)] * missed
     verdicts += [Verdict(Word.ABSTAINS, Tier.ERROR, message=message) for message in raised]
-    return Count([Judged("mnn", {"quantize": "none"}, {}, False, verdict) for verdict in verdicts], clean=9)
+    return Count(mutants=[Judged("mnn", {"quantize": "none"}, {}, False, verdict) for verdict in verdicts], clean=9)
 
 
 def test_too_little_detected_a_false_alarm_and_an_error_of_the_oracle_are_problems():
-    alarmed = replace(made(200), alarms=made(1).twins)
+    alarmed = replace(made(200), alarms=made(1).mutants)
     assert not selfcheck.summary({"cut-range": made(200, 5)})["problems"]
     assert selfcheck.summary({"lost-bias": made(3, 2), "cut-range": made(200)})["problems"] == [
         "lost-bias: 3 of 5 detected, 80% wanted"
@@ -236,3 +242,40 @@ def test_an_unknown_kind_is_the_users_mistake(capsys):
         cli.main(["selfcheck", "--json", "--kind", "bad-luck"])
     assert exit.value.code == 2
     assert "lost-bias" in json.loads(capsys.readouterr().out)["error"]["hint"]
+
+
+def test_a_third_target_proves_its_oracle_on_the_day_it_is_added(capsys):
+    plain = "tests.support.plain:PLAIN"
+    fitting = mutated.mutants(resolve(plain).target)
+    assert {bug.stage for bug in fitting.values()} == {"convert", "execute"}, "what quantizes nothing has no such bugs"
+    assert "constants-in-half-precision" in fitting, "it says that it computes in floats"
+    kinds = ["lost-bias", "swapped-operands", "constants-in-half-precision", "zeroed-tail", "swapped-inputs"]
+    with pytest.raises(SystemExit) as end:
+        cli.main(
+            ["selfcheck", "--target", plain, "--json", "--cases", "2"] + [word for k in kinds for word in ("--kind", k)]
+        )
+    result = json.loads(capsys.readouterr().out)
+    assert result["problems"] == [], f"what selfcheck says of a plain target: {result['problems']}"
+    assert end.value.code == 0
+    assert result["places"] == {"plain none": {"effective": 10, "detected": 10}}
+    with pytest.raises(SystemExit) as end:
+        cli.main(["selfcheck", "--target", plain, "--json", "--kind", "rolled-scales-in-file"])
+    assert end.value.code == 2
+    assert "zeroed-tail" in json.loads(capsys.readouterr().out)["error"]["hint"]
+
+
+def test_a_bug_that_does_not_fit_is_no_target():
+    with pytest.raises(UserError, match="rolled-channel-scales is no bug that fits into mnn"):
+        resolve(mutated.word("rolled-channel-scales", "mnn"))
+
+
+def test_selfcheck_and_what_it_stands_on_name_no_system():
+    names = {name for target in registered() for name in (target, target.replace("-", "_"))}
+
+    def rule(path):
+        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
+        modules = [node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        assert not texts & names, f"names {sorted(texts & names)}"
+        assert not [m for m in modules if m.startswith("driftnet.targets.") and m.split(".")[2] in names], "imports one"
+
+    assert_each(sorted((ROOT / "harness" / "selfcheck").glob("*.py")), rule)

@@ -23,7 +23,7 @@ from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind
 from driftnet.run.runner import Runner
-from driftnet.selfcheck import mutant
+from driftnet.selfcheck import mutant, mutated
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Feed, Options, StageError, Target
 from driftnet.targets.mnn.target import MNN
@@ -32,7 +32,7 @@ from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from tests.support import production
 
-preload = mutant.preload
+preload = mutated.preload
 
 FLOAT = {"quantize": "none"}
 PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})

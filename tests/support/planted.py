@@ -10,13 +10,14 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from driftnet.selfcheck import converter, mutant, quantizer, rewrites, runtime
-from driftnet.selfcheck.mutant import Outputs
+from driftnet.selfcheck import mutant, mutated
+from driftnet.selfcheck.mutant import MUTANTS, Outputs
 from driftnet.targets.interface import Options
 from driftnet.targets.mnn import target as mnn
 from driftnet.targets.mnn.target import MNN
+from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
 
-preload = mutant.preload
+preload = mutated.preload
 
 
 def crash(results: Outputs) -> Outputs:
@@ -37,7 +38,7 @@ def hang(results: Outputs) -> Outputs:
     return results
 
 
-FOLDS_NORM_IGNORING_GROUPS = converter.folded_norm_ignoring_groups.mnn
+FOLDS_NORM_IGNORING_GROUPS = MUTANTS["folded-norm-ignoring-groups"].put_into(MNN)
 
 
 def convert_without_bias(model: str, folder: str, options: Options) -> str:
@@ -52,12 +53,12 @@ def convert_without_bias(model: str, folder: str, options: Options) -> str:
 
 
 LOSES_BIAS = replace(MNN, name="lost-bias", convert=convert_without_bias)
-SWAPS_PADS = converter.swapped_pads.mnn
-BROADCASTS_ON_THE_WRONG_AXIS = rewrites.wrong_broadcast_axis.mnn
-TRUNCATES_WEIGHTS = quantizer.weights_without_lowest_bit.onnxruntime_quant
-SHIFTS_ZERO_POINT = quantizer.zero_point_off_by_one.onnxruntime_quant
-LEAVES_AN_ELEMENT_UNINITIALISED = runtime.uninitialized_element.mnn
-KEEPS_STATE = runtime.kept_state.mnn
+SWAPS_PADS = MUTANTS["swapped-pads"].put_into(MNN)
+BROADCASTS_ON_THE_WRONG_AXIS = MUTANTS["wrong-broadcast-axis"].put_into(MNN)
+TRUNCATES_WEIGHTS = MUTANTS["weights-without-lowest-bit"].put_into(ONNXRUNTIME_QUANT)
+SHIFTS_ZERO_POINT = MUTANTS["zero-point-off-by-one"].put_into(ONNXRUNTIME_QUANT)
+LEAVES_AN_ELEMENT_UNINITIALISED = MUTANTS["uninitialized-element"].put_into(MNN)
+KEEPS_STATE = MUTANTS["kept-state"].put_into(MNN)
 DEPENDS_ON_LAYOUT = replace(mutant.executing(MNN, add_layout), name="depends-on-layout")
 CRASHES = replace(mutant.executing(MNN, crash), name="crashes")
 HANGS = replace(mutant.executing(MNN, hang), name="hangs")

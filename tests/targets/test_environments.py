@@ -97,16 +97,22 @@ def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
 
 
 @pytest.mark.parametrize(
-    ("distribution", "release", "expected"),
+    ("name", "release", "expected"),
     [
         ("mnn", "3.0.0", set()),
-        ("onnxruntime", "1.17.3", {"numpy<2", "onnx<1.17"}),
-        ("onnxruntime", "1.20.1", {"onnx<1.18"}),
-        ("onnxruntime", "99.0", set()),
+        ("onnxruntime-quant", "1.17.3", {"onnx", "numpy<2", "onnx<1.17", "onnx<1.18", "onnx<1.20"}),
+        ("onnxruntime-quant", "1.20.1", {"onnx", "onnx<1.18", "onnx<1.20"}),
+        ("onnxruntime-quant", "99.0", {"onnx"}),
     ],
 )
-def test_old_releases_get_companions_of_their_time(distribution: str, release: str, expected: set[str]) -> None:
-    assert expected <= set(environments._companions(distribution, release))
+def test_old_releases_get_companions_of_their_time(name: str, release: str, expected: set[str]) -> None:
+    needed = environments._needed(resolve(name).target.companions, release)
+    assert set(needed) == expected, f"{name} {release} gets {needed}, should get {expected}"
+
+
+def test_the_default_targets_are_those_that_driftnet_registers_itself() -> None:
+    assert environments.DEFAULT_TARGETS == ("mnn", "onnxruntime-quant")
+    assert set(environments.DEFAULT_TARGETS) <= set(registered())
 
 
 @pytest.fixture(scope="module")

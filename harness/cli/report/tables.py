@@ -171,7 +171,7 @@ def bench(console: Console, result: Result) -> None:
 
 
 def selfcheck(console: Console, result: Result) -> None:
-    """Detection of planted bugs by kind and by tier, and what clean targets were blamed for."""
+    """Detection of mutants by kind and by tier, and what clean targets were blamed for."""
     table = _table("kind", "stage", "effective", "detected", "what goes wrong")
     for name, kind in result["kinds"].items():
         counts = (str(kind["effective"]), str(kind["detected"]))

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.mnn import artifact as mnn_artifact
+from driftnet.targets.mnn import mutants
 
 # A model without operators has 132 bytes, one of a single Identity 372.
 STUB_BYTES = 256
@@ -286,6 +287,8 @@ MNN = Target(
     scheme=scheme,
     inspect=inspect,
     executes_plain=True,
+    features={"float": {"quantize": "none"}},
+    mutants=(mutants.rolled_scales_in_file, mutants.scales_off_by_a_percent_in_file),
     complaint=(
         r"Check failed: .*|what\(\): .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
         r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"

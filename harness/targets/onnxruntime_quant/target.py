@@ -218,6 +218,23 @@ ONNXRUNTIME_QUANT = Target(
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
     switches={"disabled_optimizers": OPTIMIZERS},
+    companions=(  # the quantizer needs an onnx of its time without requiring one
+        ("1.19", "numpy<2"),
+        ("1.17", "onnx<1.16"),
+        ("1.20", "onnx<1.17"),
+        ("1.22", "onnx<1.18"),
+        ("1.24", "onnx<1.20"),
+        ("", "onnx"),
+    ),
+    features={
+        "float": {"quantize": "none"},
+        "onnx": {},
+        "qdq": {"quantize": "static", "format": "QDQ"},
+        "unfused": {"quantize": "static", "format": "QDQ", "optimization": "off"},
+        "min-max": {"quantize": "static", "calibration": "MinMax"},
+        "per-channel": {"per_channel": True},
+        "u8s8": {"types": "u8s8"},
+    },
     refusals=(
         Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
         Rule(
