@@ -20,7 +20,7 @@ from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.findings import corpus
-from driftnet.findings.known import KnownIssue, issue_of
+from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
@@ -99,7 +99,6 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
-    paths: dict[str, Path] = field(default_factory=dict)
     warned: bool = False
 
     def __post_init__(self) -> None:
@@ -113,7 +112,7 @@ class Shard:
             if path.name not in self.known_issues:
                 saved = corpus.load(path)
                 if saved.status != "fixed":
-                    self.known_issues[path.name], self.paths[path.name] = issue_of(saved), path
+                    self.known_issues[path.name] = KnownIssue(saved)
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events."""
@@ -142,7 +141,7 @@ class Shard:
                 trial.installed.release,
                 dict(trial.recipe),
                 result.verdict,
-                known=str(self.paths[result.known]) if result.known else "",
+                known=str(self.known_issues[result.known].saved.path) if result.known else "",
                 confirmed=result.confirmed,
                 operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
                 insensitive=is_insensitive,
@@ -171,7 +170,7 @@ class Shard:
         return {
             op: STEERED_WEIGHT
             for issue in self.known_issues.values()
-            if issue.target == target
+            if issue.saved.target == target
             for op in issue.op_types
         }
 

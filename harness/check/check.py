@@ -213,27 +213,21 @@ def _locate(
 
 def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     """Examine one fault of each sort; where the model fails and no part of it does, the model."""
-    for fault in _sorts(inquiry.case, found.faults)[:DIAGNOSED]:
-        if found.diagnoses and inquiry.left < 2 * RESERVED:
+    parts = [(_named(inquiry.case, fault), fault.case) for fault in _sorts(inquiry.case, found.faults)[:DIAGNOSED]]
+    for nodes, case in (*parts, ((), inquiry.case)):
+        if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
-        examined = _examined(inquiry, fault.case)
+        inquiry.tell("reducing")
+        seconds, calls = max(0.0, inquiry.deadline - time.monotonic()), max(0, inquiry.left - RESERVED)
+        trial, effort = replace(inquiry.trial, case=case), Effort(seconds=seconds, calls=calls)
+        examined = examine(trial, inquiry.known_issues, effort=effort)
         found.unconfirmed = examined.unconfirmed or found.unconfirmed
-        if examined.unconfirmed is None and examined.verdict.failed:
-            _add(inquiry, found, Diagnosis(_named(inquiry.case, fault), examined), fault.case)
-    if whole.failed and not found.diagnoses:
-        examined = _examined(inquiry, inquiry.case)
-        found.unconfirmed = examined.unconfirmed
-        if examined.unconfirmed is None:
-            _add(inquiry, found, Diagnosis((), examined), inquiry.case)
-
-
-def _add(inquiry: Inquiry, found: Found, diagnosis: Diagnosis, case: Case) -> None:
-    """The fault in `case`, and then what makes it go away: the fault is kept when somebody ends that."""
-    found.diagnoses.append(diagnosis)
-    finding = diagnosis.examination.finding
-    if finding and finding.ended == INTERRUPTED:
-        raise KeyboardInterrupt
-    found.diagnoses[-1] = _attributed(inquiry, diagnosis.nodes, case, diagnosis.examination)
+        if examined.unconfirmed or not (examined.verdict.failed or not nodes):
+            continue
+        found.diagnoses.append(Diagnosis(nodes, examined))  # it is kept when somebody ends what follows
+        if examined.finding and examined.finding.ended == INTERRUPTED:
+            raise KeyboardInterrupt
+        found.diagnoses[-1] = _attributed(inquiry, nodes, trial, examined)
 
 
 def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
@@ -244,20 +238,13 @@ def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
     return list(sorts.values())
 
 
-def _examined(inquiry: Inquiry, case: Case) -> Examination:
-    inquiry.tell("reducing")
-    seconds, calls = max(0.0, inquiry.deadline - time.monotonic()), max(0, inquiry.left - RESERVED)
-    effort = Effort(seconds=seconds, calls=calls)
-    return examine(replace(inquiry.trial, case=case), inquiry.known_issues, effort=effort)
-
-
-def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], case: Case, examined: Examination) -> Diagnosis:
-    """The fault of `nodes`, with what makes it go away: both as it was found in `case` and reduced, because what is
+def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], whole: Trial, examined: Examination) -> Diagnosis:
+    """The fault of `nodes`, with what makes it go away: both as it was found, `whole`, and reduced, because what is
     left of a bias that a converter loses may be zeros of which only a quantizer's parameters still tell. What was known
     before is not reduced."""
     if examined.verdict.word is Word.HANGS:
         return Diagnosis(nodes, examined)
-    finding, whole = examined.finding, replace(inquiry.trial, case=case)
+    finding = examined.finding
     small = replace(whole, case=finding.case, recipe=finding.recipe) if finding else whole
     verdict = finding.verdict if finding else examined.verdict
     inquiry.tell("trying options")
@@ -312,7 +299,7 @@ def _excuse(known_issues: Sequence[KnownIssue], diagnoses: Sequence[Diagnosis]) 
     They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
     operator, not once for every model that has it.
     """
-    documented = {issue.id: issue.rule for issue in known_issues}
+    documented = {issue.id: issue.saved.rule for issue in known_issues}
 
     def rule(examined: Examination) -> str:
         known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP

@@ -44,12 +44,7 @@ class Diagnosis:
         }
         return {
             "nodes": [_node(pair) for pair in self.nodes],
-            "verdict": str(verdict.word),
-            "kind": verdict.kind,
-            "tier": verdict.tier,
-            "error": verdict.error,
-            "bound": verdict.bound,
-            "message": verdict.message,
+            **_said(verdict, "kind", "tier", "error", "bound", "message"),
             "stage": self.stage,
             "known": self.examination.known,
             "known_path": "",
@@ -91,13 +86,10 @@ class Checked:
     def as_json(self) -> dict[str, Any]:
         """The check as a JSON value; `worst` are outputs of the model and of its windows."""
         verdict, observation = self.verdict, self.observation
-        told = [v for v in (verdict, *(judged.verdict for judged in self.judged)) if v.error]
+        wrong = [v for v in (verdict, *(judged.verdict for judged in self.judged)) if v.error]
+        worst = sorted(wrong, key=_excess, reverse=True)[:WORST]
         return {
-            "verdict": str(verdict.word),
-            "stage": verdict.stage,
-            "kind": verdict.kind,
-            "tier": verdict.tier,
-            "rule": verdict.rule,
+            **_said(verdict, "stage", "kind", "tier", "rule"),
             "known": self.known,
             "interrupted": self.interrupted,
             "message": verdict.message,
@@ -105,21 +97,19 @@ class Checked:
                 {"stage": run.stage, "outcome": str(run.outcome), "seconds": round(run.seconds, 3)}
                 for run in (observation.stages if observation else ())
             ],
-            "outputs": [
-                {"name": name, "error": error, "largest": largest} for name, (error, largest) in self.outputs.items()
-            ],
+            "outputs": [{"name": name, "error": e, "largest": most} for name, (e, most) in self.outputs.items()],
             "random": list(self.random),
-            "worst": [
-                {name: getattr(v, name) for name in ("output", "tier", "rule", "error", "bound")}
-                | {"verdict": str(v.word)}
-                for v in sorted(told, key=_excess, reverse=True)[:WORST]
-            ],
+            "worst": [_said(v, "output", "tier", "rule", "error", "bound") for v in worst],
             "culprits": [_node(pair) for pair in self.culprits],
             "vouched": round(self.vouched, 4),
             "doubtful": dict(self.doubtful),
             "windows": {"judged": len(self.judged), **Counter(str(j.verdict.word) for j in self.judged)},
             "faults": [diagnosis.as_json() for diagnosis in self.diagnoses],
         }
+
+
+def _said(verdict: Verdict, *names: str) -> dict[str, Any]:
+    return {"verdict": str(verdict.word), **{name: getattr(verdict, name) for name in names}}
 
 
 def _node(pair: tuple[str, str]) -> dict[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import json
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -83,26 +82,20 @@ def generate(
     """
     _check_focus(focus)
     make_folder(out)
-    started = time.process_time()
+    started = coordinator.cpu_seconds()
     if seeds:
-        return _generate_neighbours(cases, seed, out, seeds)
-    for index in range(cases):
-        _write_case(bulk.case(seed, index, focus=tuple(focus)), out, index)
-    return {"cases": cases, "cpu_seconds": round(time.process_time() - started, 3)}
+        with Runner(small_models=True) as runner:
+            reference, given = runner.reference, neighbours.check(seeds, runner.reference)
+            _write(out, (neighbours.neighbour(given, seed, index, reference) for index in range(cases)))
+    else:
+        _write(out, (bulk.case(seed, index, focus=tuple(focus)) for index in range(cases)))
+    return {"cases": cases, "cpu_seconds": round(coordinator.cpu_seconds() - started, 3)}
 
 
-def _generate_neighbours(cases: int, seed: int, out: Path, paths: Sequence[Path]) -> dict[str, Any]:
-    with Runner(small_models=True) as runner:
-        started = runner.all_cpu_seconds
-        seeds = neighbours.check(paths, runner.reference)
-        for index in range(cases):
-            _write_case(neighbours.neighbour(seeds, seed, index, runner.reference), out, index)
-        return {"cases": cases, "cpu_seconds": round(runner.all_cpu_seconds - started, 3)}
-
-
-def _write_case(case: Case, out: Path, index: int) -> None:
-    with corpus.whole(out / f"test_{index:06d}", replace=True) as folder:
-        corpus.write_model(case, (), folder)
+def _write(out: Path, cases: Iterable[Case]) -> None:
+    for index, case in enumerate(cases):
+        with corpus.whole(out / f"test_{index:06d}", replace=True) as folder:
+            corpus.write_model(case, (), folder)
 
 
 def _check_focus(focus: Iterable[str]) -> None:

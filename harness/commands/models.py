@@ -12,7 +12,7 @@ from driftnet.check import audit as audits
 from driftnet.check import check as checks
 from driftnet.check.synthetic_inputs import made_to_fit
 from driftnet.findings import corpus
-from driftnet.findings.known import issue_of
+from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial
 from driftnet.handover import handover
@@ -92,12 +92,12 @@ def check(
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=settings.python) for word in settings.targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
-    known = {saved.id: saved for saved in corpus.load_all(settings.corpus) if saved.status != "fixed"}
+    known_issues = issues(settings.corpus)
     with _runner(case, settings.timeout, settings.memory_gib) as runner:
         results: list[dict[str, Any]] = []
         for one, chosen in runs:
             try:
-                results.append(_check_one(Trial(case, one, chosen, runner), settings, known, tell))
+                results.append(_check_one(Trial(case, one, chosen, runner), settings, known_issues, tell))
             except KeyboardInterrupt:
                 if not results:
                     raise
@@ -144,11 +144,11 @@ def _recipes(target: Target, settings: CheckSettings) -> list[dict[str, Any]]:
 
 
 def _check_one(
-    trial: Trial, settings: CheckSettings, known: Mapping[str, corpus.SavedCase], tell: Callable[[str], None]
+    trial: Trial, settings: CheckSettings, known_issues: Sequence[KnownIssue], tell: Callable[[str], None]
 ) -> dict[str, Any]:
     runner, name, out = trial.runner, trial.target.name, settings.out
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
-    known_issues = [issue_of(saved) for saved in known.values()]
+    known = {issue.id: issue.saved for issue in known_issues}
     checked = checks.check(trial, known_issues, seconds=settings.budget, tell=lambda text: tell(f"{name}: {text}"))
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from driftnet.commands.saved import replay_one
 from driftnet.findings import corpus
-from driftnet.findings.known import KnownIssue, issue_of
+from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.pipeline import explanation
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, look
 from driftnet.model.inspect import Case
@@ -45,7 +45,7 @@ class Examiner:
 
     def knowing(self, folder: Path) -> Examiner:
         """The same examiner, which takes the open cases below `folder` as explanations."""
-        return Examiner(self.runner, [issue_of(saved) for saved in corpus.load_all(folder) if saved.status != "fixed"])
+        return Examiner(self.runner, issues(folder))
 
     def check(self, case: Case, target: str, recipe: Recipe | None = None) -> Word:
         """The verdict on one run of `case`.

@@ -26,10 +26,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from pathlib import Path
 from typing import Any
 
+from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase, Status
 from driftnet.findings.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
 from driftnet.model.constants import with_constants
@@ -83,28 +85,31 @@ def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "")
 
 @dataclass(frozen=True, eq=False)
 class KnownIssue:
-    """A known bug of `target`, to be found in other models.
+    """A known bug, to be found in other models by the case that was saved of it."""
 
-    id names the saved case;   rule  the documented behaviour that it shows, "" where it is a bug
-    remedy  options under which it is gone
-    is_flaky  it does not always show: a place that failed in this way is not asked to do so again
-    """
+    saved: SavedCase
 
-    id: str
-    target: str
-    kind: str
-    symptom: Symptom
-    nodes: tuple[PatternNode, ...]
-    rule: str = ""
-    remedy: Mapping[str, Any] = field(default_factory=dict)
-    is_flaky: bool = False
+    @property
+    def id(self) -> str:
+        """The name of the saved case."""
+        return self.saved.id
+
+    @cached_property
+    def symptom(self) -> Symptom:
+        """How the saved case fails."""
+        return symptom_of(self.saved.coarse, self.saved.verdict.culprits)
+
+    @cached_property
+    def nodes(self) -> tuple[PatternNode, ...]:
+        """The nodes of the saved case."""
+        return nodes_of(self.saved.case)
 
     @property
     def is_told(self) -> bool:
         """Whether the words of the error are pattern enough."""
         words = self.symptom.coarse.rpartition("/")[2].split()
         told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
-        return self.kind == Kind.ERROR and told
+        return self.saved.kind == Kind.ERROR and told
 
     @property
     def passes_on(self) -> str:
@@ -123,17 +128,15 @@ class KnownIssue:
         if self.is_told:
             return Pattern(self.nodes, sinks(self.nodes), classless=True)
         blamed = frozenset(i for i, node in enumerate(self.nodes) if node.name == self.symptom.node)
-        if not blamed and self.kind == Kind.OFF_BY_ONE_STEP:
+        if not blamed and self.saved.kind == Kind.OFF_BY_ONE_STEP:
             blamed = sinks(self.nodes)
         rankless = self.symptom.stage == "quantize"
         return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
 
 
-def issue_of(saved: SavedCase) -> KnownIssue:
-    """The issue of a saved case."""
-    shown, is_flaky = symptom_of(saved.coarse, saved.verdict.culprits), saved.status is Status.FLAKY
-    nodes = nodes_of(saved.case)
-    return KnownIssue(saved.id, saved.target, saved.kind, shown, nodes, saved.rule, saved.remedy, is_flaky)
+def issues(folder: Path) -> list[KnownIssue]:
+    """What is known by the cases saved below `folder`: a fixed one explains nothing any more."""
+    return [KnownIssue(saved) for saved in corpus.load_all(folder) if saved.status != Status.FIXED]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,8 +164,8 @@ def explain(
     failure   how a case fails
     Raises what `record` raises for `case` itself.
     """
-    remedies = {f"{issue.symptom.sort} {issue.remedy}": issue for issue in known_issues if issue.remedy}
-    known_issues = [issue for issue in known_issues if not issue.remedy]
+    remedies = {f"{issue.symptom.sort} {issue.saved.remedy}": issue for issue in known_issues if issue.saved.remedy}
+    known_issues = [issue for issue in known_issues if not issue.saved.remedy]
     possible = [issue for issue in known_issues if issue.passes_on or may_occur(issue.pattern, case)]
     told = {issue.symptom.coarse: issue for issue in known_issues if issue.is_told}
     found: list[KnownIssue] = []
@@ -175,7 +178,9 @@ def explain(
         return _fails_alone(issue, case, place, failure, recorded)
 
     def fails(issue: KnownIssue, place: Occurrence) -> bool:
-        return (issue.is_flaky and issue.symptom.coarse == failed.coarse) or fails_alone(issue, place)
+        return (issue.saved.status == Status.FLAKY and issue.symptom.coarse == failed.coarse) or fails_alone(
+            issue, place
+        )
 
     # A bug of one stage is not why another fails; when it is neutralized, what is left may fail in a later one.
     left = list(possible)
@@ -196,7 +201,7 @@ def explain(
                 return Explanation(tuple(found), None)
             rest, left = without, [issue for issue in possible if issue not in found]
     for issue in remedies.values():
-        if issue.symptom.sort == failed.sort and cured(rest, issue.remedy):
+        if issue.symptom.sort == failed.sort and cured(rest, issue.saved.remedy):
             return Explanation((*found, issue), None)
     return Explanation(tuple(found), rest)
 
@@ -250,7 +255,7 @@ def _fails_alone(issue: KnownIssue, case: Case, occurrence: Occurrence, failure:
 
 def _shows(issue: KnownIssue, found: Symptom) -> bool:
     # These kinds take several runs to tell; one run shows them as something else.
-    if issue.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
+    if issue.saved.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
         return found.coarse != ""
     alike = family(found.culprit) == family(issue.symptom.culprit)
     return found.coarse == issue.symptom.coarse and (alike or not issue.pattern.is_loose)

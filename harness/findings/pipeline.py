@@ -179,7 +179,7 @@ def explanation(
         found = look(replace(trial, case=part, recipe=remedied(trial.target, trial.recipe, remedy)))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
-    issues = [issue for issue in known_issues if issue.target == name]
+    issues = [issue for issue in known_issues if issue.saved.target == name]
     try:
         return explain(issues, trial.case, failure, trial.runner.reference.record, cured)
     except (ReferenceError, ExhaustedError):

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from driftnet.findings import corpus
-from driftnet.findings.known import KnownIssue, issue_of
+from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial as OnOneTarget
 from driftnet.generators import bulk
@@ -305,7 +304,7 @@ def _begin(corpus_folder: Path) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     _lab = Runner(timeout=TIMEOUT, small_models=True)
     util.Finalize(None, _lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
-    _masks = [issue_of(saved) for saved in corpus.load_all(corpus_folder) if saved.status != "fixed"]
+    _masks = issues(corpus_folder)
 
 
 def _check_kind(name: str, seed: int, cases: int, targets: Sequence[str]) -> Count:

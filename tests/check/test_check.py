@@ -13,7 +13,7 @@ from driftnet.check import check as checks
 from driftnet.check.check import check
 from driftnet.cli.report import pages
 from driftnet.findings import corpus
-from driftnet.findings.known import issue_of
+from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import Trial
 from driftnet.model.inspect import elements, nodes
@@ -106,7 +106,7 @@ def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(runner):
     assert checked.vouched == 0.0
 
 
-def interrupt(*args):
+def interrupt(*args, **options):
     raise KeyboardInterrupt
 
 
@@ -115,7 +115,7 @@ def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
     if when == "reducing":
         monkeypatch.setattr(reducer, "PASSES", (passes.window, interrupt))
     else:
-        monkeypatch.setattr(checks, "remedies" if when == "trying options" else "_examined", interrupt)
+        monkeypatch.setattr(checks, "remedies" if when == "trying options" else "examine", interrupt)
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     checked = check(Trial(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, runner), ())
     assert checked.interrupted
@@ -147,11 +147,11 @@ def test_what_is_documented_is_no_failure(runner):
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))
     finding = check(Trial(case, target, FLOAT, runner), ()).diagnoses[0].examination.finding
-    known = issue_of(finding.to_save())
+    known = KnownIssue(finding.to_save())
     assert check(Trial(case, target, FLOAT, runner), [known]).known == known.id, (
         "an open case is known, and still fails"
     )
-    documented = dataclasses.replace(known, rule="erf is approximated")
+    documented = KnownIssue(dataclasses.replace(known.saved, rule="erf is approximated"))
     checked = check(Trial(case, target, FLOAT, runner), [documented])
     assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "erf is approximated")
 
@@ -165,7 +165,7 @@ def test_a_kernel_that_floors_is_told_from_one_that_rounds(runner):
     checked = check(Trial(case, target, unfused, runner), ())
     assert (checked.verdict.word, checked.verdict.kind) == (Word.DIVERGES, Kind.OFF_BY_ONE_STEP)
     finding = checked.diagnoses[0].examination.finding
-    issue = issue_of(finding.to_save())
+    issue = KnownIssue(finding.to_save())
     known = check(Trial(case, target, unfused, runner), [issue])
     said = (known.verdict.word, known.verdict.rule)
     assert said == (Word.AGREES, Kind.OFF_BY_ONE_STEP), "a finding once, not in every model"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import Explanation, Failure, KnownIssue, Symptom, explain, issue_of
+from driftnet.findings.known import Explanation, Failure, KnownIssue, Symptom, explain
 from driftnet.findings.pattern import may_occur, occurrences
 from driftnet.findings.pipeline import is_gone
 from driftnet.model.inspect import Case
@@ -39,7 +39,11 @@ def explains(known: KnownIssue, case: Case, says: Failure, record: Any) -> bool:
 
 def issue(case: Case, coarse: str = COARSE, **verdict: Any) -> KnownIssue:
     said = Verdict(**{"word": Word.DIVERGES, "stage": "execute", "kind": "wrong-values", **verdict})
-    return issue_of(SavedCase("test_x", case, (), "planted", {}, coarse, f"{coarse} | | ", said))
+    return KnownIssue(SavedCase("test_x", case, (), "planted", {}, coarse, f"{coarse} | | ", said))
+
+
+def changed(known: KnownIssue, **changes: Any) -> KnownIssue:
+    return KnownIssue(replace(known.saved, **changes))
 
 
 def reduced(case: Case, bug: tools.Bug) -> Case:
@@ -133,7 +137,7 @@ def test_kinds_that_take_several_runs_to_tell_are_recognized_by_one():
 @pytest.mark.parametrize("is_flaky", [True, False])
 @pytest.mark.parametrize("coarse", [COARSE, "planted/execute/crash"])
 def test_a_place_of_a_flaky_bug_need_not_fail_by_itself_but_the_rest_must_not(is_flaky, coarse):
-    known = replace(issue(small(node("Relu", ["x"], ["y"]))), is_flaky=is_flaky)
+    known = changed(issue(small(node("Relu", ["x"], ["y"]))), status="flaky" if is_flaky else "open")
     case = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
     whole = failure(lambda part, recipe: len(part.proto.graph.node) == 2, coarse)
     assert explains(known, case, whole, tools.record) is (is_flaky and coarse == COARSE)
@@ -410,7 +414,7 @@ def test_an_error_of_few_words_is_known_at_its_own_operators_only():
 def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_whatever_its_operators():
     remedy = {"disabled": ["Mover"]}
     off, other = Symptom("planted/execute/off-by-one-step"), Symptom("planted/execute/crash")
-    known = replace(issue(small(node("Neg", ["x"], ["y"]))), remedy=remedy)
+    known = changed(issue(small(node("Neg", ["x"], ["y"]))), remedy=remedy)
     case = small(node("Sin", ["x"], ["y"]))
 
     def says(symptom: Symptom, cured: bool) -> bool:
@@ -424,7 +428,7 @@ def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_w
 
 
 def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
-    moves = replace(issue(small(node("Neg", ["x"], ["y"]))), remedy={"disabled": ["Mover"]})
+    moves = changed(issue(small(node("Neg", ["x"], ["y"]))), remedy={"disabled": ["Mover"]})
     case = small(node("Sin", ["x"], ["t"]), node("Softmax", ["t"], ["y"]))
     everywhere, asked = failure(tools.on_valid(lambda case, _: True)), list[int]()
 

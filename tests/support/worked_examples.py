@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from driftnet.check.audit import audit
 from driftnet.findings import corpus
-from driftnet.findings.known import issue_of
+from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial, watch
 from driftnet.generators import bulk
@@ -45,7 +45,7 @@ def one_case() -> Mapping[str, str]:
         "graph": printer.to_text(case.proto),
         "case": "\n".join(f"{name:3} {x.dtype}{list(x.shape)}" for name, x in case.feeds[0].items()),
     }
-    known = [issue_of(saved) for saved in corpus.load_all(CORPUS)]
+    known = [KnownIssue(saved) for saved in corpus.load_all(CORPUS)]
     with Runner() as runner, tempfile.TemporaryDirectory() as folder:
         trial = Trial(case, mnn, {}, runner)
         verdict, observation = watch(trial)

@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.findings import corpus
-from driftnet.findings.known import issue_of
+from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Outcome, Word
@@ -211,7 +211,7 @@ def test_images_keep_the_range_of_calibration(tmp_path):
 
 def test_what_does_not_run_is_not_the_quantizers_fault(runner):
     pooled = one("MaxPool", models.grid((1, 1, 2, 2)), kernel_shape=[1, 1])
-    known = issue_of(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
+    known = KnownIssue(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
     assert look(Trial(pooled, resolve("mnn"), {"quantize": "offline"}, runner)).stage == "quantize", (
         "calibration runs the model"
     )

@@ -11,38 +11,45 @@ from rich.markup import escape
 from rich.table import Table
 
 Result = Mapping[str, Any]
+COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}
 OUTPUTS = 5  # of a model, the worst, that are shown
 MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
 def fuzz(console: Console, result: Result, folder: Path) -> None:
     """The end of a campaign: counts, findings, where they are."""
+    findings, lost = result["findings"], result["unconfirmed"]
     per_cpu = result["cases"] / result["cpu_seconds"] if result["cpu_seconds"] else 0.0
-    console.print(
+    _say(
+        console,
         f"{counted(result['cases'], 'case')} of {counted(result['models'], 'model')} in {result['wall_seconds']:.0f} s "
-        f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)"
+        f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)",
+        "verdicts: " + _counts(result["verdicts"]),
+        lost and f"not reproducible in fresh processes, so not reported: {counted(lost, 'failure')}",
     )
-    console.print("verdicts: " + ", ".join(f"{n} {word}" for word, n in result["verdicts"].items()))
-    if result["unconfirmed"]:
-        console.print(
-            f"not reproducible in fresh processes, so not reported: {counted(result['unconfirmed'], 'failure')}"
-        )
-    if result["findings"]:
-        console.print(_findings(result["findings"]))
-    for finding in result["findings"]:
-        if finding.get("unfinished"):
-            again = f"reduction stopped early; to continue: driftnet reduce {finding['path']} --out DIR"
-            console.print(again, markup=False, soft_wrap=True)
-    for error in result["errors"]:
-        console.print(f"error of driftnet in case {error['index']}: {error['message']}", style="red", markup=False)
-    console.print(f"report: {folder / 'summary.md'}", markup=False)
-    if any(f["status"] == "new" for f in result["findings"]):
-        console.print(f"replay the new cases: driftnet replay {folder / 'cases'}", markup=False)
+    if findings:
+        table = _table("finding", "status", "times", "nodes", "elements")
+        for f in sorted(findings, key=lambda f: (f["status"] != "new", f["id"])):
+            said = f"{f['id']}\n  [dim]{escape(shortened(f['message'], MESSAGE))}[/]"
+            table.add_row(said, *(str(f[name]) for name in ("status", "times", "nodes", "elements")))
+        console.print(table)
+    for f in findings:
+        if f.get("unfinished"):
+            _say(console, f"reduction stopped early; to continue: driftnet reduce {f['path']} --out DIR")
+    for e in result["errors"]:
+        _say(console, f"error of driftnet in case {e['index']}: {e['message']}", style="red")
+    new = any(f["status"] == "new" for f in findings)
+    _say(
+        console,
+        f"report: {folder / 'summary.md'}",
+        new and f"replay the new cases: driftnet replay {folder / 'cases'}",
+    )
 
 
 def replay(console: Console, result: Result) -> None:
     """One row a saved case; rows that are not as their status says stand out."""
     table = _table("case", "target", "status", "outcome", "runs", "")
+    wrong = [c for c in result["cases"] if not c["as_expected"]]
     for c in result["cases"]:
         mark = "" if c["as_expected"] else "[red]unexpected[/]"
         if c["as_expected"] and c["status"] == "open" and c["outcome"] != "reproduces":
@@ -50,67 +57,50 @@ def replay(console: Console, result: Result) -> None:
         release = f"{c['target']}=={c['release']}"
         table.add_row(c["id"], release, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
     console.print(table)
-    wrong = [c for c in result["cases"] if not c["as_expected"]]
-    console.print(f"{counted(len(result['cases']), 'case')}, {len(wrong)} unexpected")
+    _say(console, f"{counted(len(result['cases']), 'case')}, {len(wrong)} unexpected")
     for c in wrong:
+        said = f": {c['message']}"
         if c["status"] == "open" and c["outcome"] == "agrees":
-            said = f"agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
-            console.print(f"{c['id']} {said}", markup=False)
-        else:
-            console.print(f"{c['id']}: {c['message']}", markup=False)
+            said = f" agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
+        _say(console, c["id"] + said)
 
 
 def audit(console: Console, result: Result) -> None:
     """The problems of a quantized model, the most telling question first."""
-    colour = "red" if result["problems"] else "green"
+    problems = result["problems"]
     console.print(
-        f"[{colour}]{result['verdict']}[/]: {counted(len(result['problems']), 'problem')}; "
+        f"[{'red' if problems else 'green'}]{result['verdict']}[/]: {counted(len(problems), 'problem')}; "
         f"{result['vouched']:.1%} of the float model's nodes were compared"
     )
     for rule, count in result["excused"].items():
-        console.print(
-            f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result", markup=False
-        )
-    if not result["problems"]:
-        return
+        _say(console, f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result")
     table = Table("question", "where", "error", "bound", "what", box=None, pad_edge=False)
-    for problem in result["problems"]:
+    for problem in problems:
         numbers = [f"{problem[key]:.3g}" for key in ("error", "bound")]
         table.add_row(problem["question"], escape(problem["where"]), *numbers, escape(problem["message"]))
-    console.print(table)
+    if problems:
+        console.print(table)
 
 
 def check(console: Console, result: Result) -> None:
     """The verdict on one model, a paragraph a target and recipe."""
     for r in result["targets"]:
-        colour = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}.get(
-            r["verdict"], "red"
-        )
         recipe = ", ".join(f"{k}={v}" for k, v in r["recipe"].items()) or "default recipe"
-        where = f" in {r['stage']}" if r["stage"] else ""
-        kind = (f" ({r['kind']})" if r["kind"] else "") + (", known" if r["known"] else "")
-        console.print(
-            f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: [{colour}]{r['verdict']}[/]{where}{kind}"
+        where = (f" in {r['stage']}" if r["stage"] else "") + (f" ({r['kind']})" if r["kind"] else "")
+        verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{', known' if r['known'] else ''}"
+        console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
+        rest = f"; not verified: {_counts(r['doubtful'])}" if r["doubtful"] else ""
+        worst = sorted(r["outputs"], key=lambda o: o["error"], reverse=True)[:OUTPUTS]
+        stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
+        _say(
+            console,
+            r["message"] and f"  {r['message']}",
+            stages and f"  stages: {stages}",
+            *(f"  output {o['name']}: error {o['error']:.3g}, largest value {o['largest']:.3g}" for o in worst),
+            *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
+            stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",
+            r["culprits"] and f"  nodes at fault: {_nodes(r['culprits'], ', ')}",
         )
-        if r["message"]:
-            console.print(f"  {r['message']}", markup=False)
-        if r["stages"]:
-            console.print("  stages: " + ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"]), markup=False)
-        for output in sorted(r["outputs"], key=lambda o: o["error"], reverse=True)[:OUTPUTS]:
-            console.print(
-                f"  output {output['name']}: error {output['error']:.3g}, largest value {output['largest']:.3g}",
-                markup=False,
-            )
-        for name in r["random"]:
-            console.print(f"  output {name}: random by definition: only its range is checked", markup=False)
-        if r["stages"]:
-            doubtful = ", ".join(f"{count} {op}" for op, count in r["doubtful"].items())
-            rest = f"; not verified: {doubtful}" if doubtful else ""
-            console.print(f"  verified: {r['vouched']:.1%} of the nodes{rest}", markup=False)
-        if r["culprits"]:
-            console.print(
-                "  nodes at fault: " + ", ".join(f"{c['op_type']} {c['node']}" for c in r["culprits"]), markup=False
-            )
         for fault in r["faults"]:
             _fault(console, fault)
         if r["interrupted"]:
@@ -119,32 +109,32 @@ def check(console: Console, result: Result) -> None:
 
 def _fault(console: Console, fault: Mapping[str, Any]) -> None:
     """One fault of a model: which nodes, how badly, what is known of it."""
-    where = " with ".join(f"{c['op_type']} {c['node']}" for c in fault["nodes"]) or "the model as a whole"
+    where = _nodes(fault["nodes"], " with ") or "the model as a whole"
     stage = f" in {fault['stage']}" if fault["stage"] else ""
     console.print(f"  [bold]fault[/] {escape(where)}: {fault['verdict']}{stage} ({fault['kind']}, {fault['tier']})")
-    console.print(f"    {fault['message']}", markup=False)
-    if fault["goes_away_with"]:
-        cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
-        console.print(f"    goes away with {cures}", markup=False)
-    if fault["known"]:
-        console.print(f"    known: {fault['known_path'] or fault['known']}", markup=False)
+    cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
+    _say(
+        console,
+        f"    {fault['message']}",
+        cures and f"    goes away with {cures}",
+        fault["known"] and f"    known: {fault['known_path'] or fault['known']}",
+    )
     if reduced := fault["reduced"]:
-        path = reduced["path"] or "give --out DIR to keep it"
         size = f"{counted(reduced['nodes'], 'node')}, {counted(reduced['elements'], 'element')}"
-        console.print(f"    reduced: {size}: {path}", markup=False)
-        if reduced["unfinished"]:
-            console.print(
-                "    reduction stopped early; to continue: more --budget, or driftnet reduce CASE", markup=False
-            )
-        if "remained" in reduced:
-            left = "; ".join(reduced["remained"]) or "nothing but operators, attributes and shapes"
-            console.print(f"    left of the original: {left}", markup=False)
+        left = "; ".join(reduced.get("remained", ())) or "nothing but operators, attributes and shapes"
+        _say(
+            console,
+            f"    reduced: {size}: {reduced['path'] or 'give --out DIR to keep it'}",
+            reduced["unfinished"]
+            and "    reduction stopped early; to continue: more --budget, or driftnet reduce CASE",
+            "remained" in reduced and f"    left of the original: {left}",
+        )
 
 
 def report(console: Console, result: Result) -> None:
     """Where the pages are."""
     counts = f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}"
-    console.print(f"{counts}: {result['page']}", markup=False)
+    _say(console, f"{counts}: {result['page']}")
 
 
 def targets(console: Console, result: Result) -> None:
@@ -177,7 +167,7 @@ def selfcheck(console: Console, result: Result) -> None:
         counts = (str(kind["effective"]), str(kind["detected"]))
         table.add_row(name, kind["stage"], *counts, escape(kind["what"]))
     console.print(table)
-    console.print("detected by: " + ", ".join(f"{tier} {n}" for tier, n in result["tiers"].items()))
+    _say(console, "detected by: " + _counts(result["tiers"]))
     for what, counts in (*result["places"].items(), ("on the grid", result["constructed"]), ("all", result)):
         share = counts["detected"] / counts["effective"] if counts["effective"] else 1.0
         console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
@@ -188,29 +178,15 @@ def selfcheck(console: Console, result: Result) -> None:
     )
     for alarm in clean["alarms"]:
         verdict, around = alarm["verdict"], ", ".join(alarm["origin"].get("focus", ())) or "any operator"
-        console.print(
-            f"false alarm on {alarm['target']} ({around}): {shortened(verdict.get('message', ''), MESSAGE)}\n"
-            f"  its recipe and verdict: driftnet selfcheck --kind {alarm['kind']} --seed {result['seed']} "
-            f"--cases {result['cases']} --json",
-            markup=False,
-        )
-    for problem in result["problems"]:
-        console.print(problem, style="red", markup=False)
+        again = f"driftnet selfcheck --kind {alarm['kind']} --seed {result['seed']} --cases {result['cases']} --json"
+        said = shortened(verdict.get("message", ""), MESSAGE)
+        _say(console, f"false alarm on {alarm['target']} ({around}): {said}", f"  its recipe and verdict: {again}")
+    _say(console, *result["problems"], style="red")
 
 
 def fields(console: Console, result: Result) -> None:
     """A small result as `name: value` lines."""
-    for name, value in result.items():
-        console.print(f"{name}: {value}", markup=False)
-
-
-def _findings(findings: Sequence[Mapping[str, Any]]) -> Table:
-    table = _table("finding", "status", "times", "nodes", "elements")
-    for f in sorted(findings, key=lambda f: (f["status"] != "new", f["id"])):
-        row = [f["status"], f["times"], f["nodes"], f["elements"]]
-        said = shortened(f["message"], MESSAGE)
-        table.add_row(f"{f['id']}\n  [dim]{escape(said)}[/]", *map(str, row))
-    return table
+    _say(console, *(f"{name}: {value}" for name, value in result.items()))
 
 
 def counted(number: int, noun: str) -> str:
@@ -222,6 +198,20 @@ def shortened(text: str, most: int) -> str:
     """The first line of `text`, cut to `most` characters."""
     line = text.splitlines()[0] if text else ""
     return line if len(line) <= most else line[: most - 1] + "…"
+
+
+def _say(console: Console, *lines: Any, style: str = "") -> None:
+    """A line for each text that is there; nothing in it is markup."""
+    for line in filter(None, lines):
+        console.print(line, style=style, markup=False, soft_wrap=True)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {what}" for what, count in counts.items())
+
+
+def _nodes(nodes: Sequence[Mapping[str, str]], separator: str) -> str:
+    return separator.join(f"{node['op_type']} {node['node']}" for node in nodes)
 
 
 def _table(*columns: str) -> Table:

@@ -17,7 +17,6 @@ import threading
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from driftnet.run.sandbox.worker import MEASURING, Exit, Limits, Process, Reply, Worker
@@ -98,9 +97,7 @@ class Zygote:
     def __enter__(self) -> Zygote:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _check_open(self) -> None:
