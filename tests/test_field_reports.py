@@ -62,7 +62,7 @@ def test_3_grouped_conv_transpose_and_norm_is_clean_on_the_current_mnn(runner):
 
 
 def test_3_a_converter_that_folds_norms_ignoring_groups_is_caught_and_reduced_to_the_two_nodes(runner):
-    planted = resolve("tests.support.planted:FOLDS_NORM_IGNORING_GROUPS")
+    planted = resolve("tests.support.mutants:FOLDS_NORM_IGNORING_GROUPS")
     finding = examine(Trial(models.grouped_conv_transpose_and_norm(), planted, {}, runner)).finding
     assert finding.verdict.kind == Kind.WRONG_VALUES
     assert [node.op_type for node in finding.case.proto.graph.node] == ["ConvTranspose", "BatchNormalization"]

@@ -66,7 +66,7 @@ def test_a_planted_bug_is_localized_and_reduced(runner, bug, model):
     ("name", "recipe", "cures", "stage"),
     [
         (
-            "OPTIMISER_BREAKS_SOFTMAX",
+            "OPTIMIZER_BREAKS_SOFTMAX",
             FLOAT,
             {("optimization", "off"), ("disabled_optimizers", "['TransposeOptimizer']")},
             "execute",

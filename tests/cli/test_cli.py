@@ -340,7 +340,7 @@ def test_sigterm_during_a_check_leaves_no_temporary_folder(tmp_path, model):
             "check",
             str(model),
             "--target",
-            "tests.support.planted:HANGS",
+            "tests.support.mutants:HANGS",
             "--json",
         ],
         stdout=subprocess.PIPE,

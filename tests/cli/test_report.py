@@ -85,7 +85,7 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
         "check",
         str(model),
         "--target",
-        "tests.support.planted:LOSES_BIAS",
+        "tests.support.mutants:LOSES_BIAS",
         "--out",
         str(tmp_path),
         "--corpus",

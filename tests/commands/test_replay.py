@@ -10,11 +10,11 @@ from driftnet.targets.environments import Installed, resolve
 from driftnet.util.machine import description
 
 from tests.findings.test_corpus import saved_relu
-from tests.support import models, planted
+from tests.support import models, mutants
 
 
 def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
-    installed = Installed(planted.DEPENDS_ON_LAYOUT, "tests.support.planted:DEPENDS_ON_LAYOUT", "1", sys.executable)
+    installed = Installed(mutants.DEPENDS_ON_LAYOUT, "tests.support.mutants:DEPENDS_ON_LAYOUT", "1", sys.executable)
     verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
     assert (reproduced, verdict.kind) == (CONFIRMING_RUNS, "nondeterministic"), "every worker had one memory layout"
 

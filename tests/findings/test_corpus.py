@@ -17,7 +17,7 @@ from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 from onnx import TensorProto, helper
 
-from tests.support import models, planted
+from tests.support import models, mutants
 
 
 def saved_relu(**changes):
@@ -197,7 +197,7 @@ def test_a_case_is_never_saved_outside_the_corpus(tmp_path, field, name):
 
 
 def test_a_finding_on_an_unregistered_target_is_saved_and_read_back(tmp_path):
-    name = planted.LOSES_BIAS.name
+    name = mutants.LOSES_BIAS.name
     loaded = corpus.load(corpus.save(saved_relu(target=name), tmp_path))
     assert (loaded.target, loaded.path) == (name, tmp_path / name / loaded.id)
 

@@ -85,7 +85,7 @@ def test_texts_and_large_integers_are_replaced_too():
 
 
 def test_a_finding_is_confirmed_and_described_anew(runner):
-    installed, case = resolve("tests.support.planted:LOSES_BIAS"), telling_case()
+    installed, case = resolve("tests.support.mutants:LOSES_BIAS"), telling_case()
     verdict, reproduced = confirm(Trial(case, installed, {}, runner))
     sign = coarse(installed.target.name, verdict)
     expected = runner.reference.run(case).outputs
@@ -115,7 +115,7 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
     np.savez(tmp_path / "inputs.npz", **case.feeds[0])
     words = [
         "--target",
-        "tests.support.planted:LOSES_BIAS",
+        "tests.support.mutants:LOSES_BIAS",
         "--inputs",
         tmp_path / "inputs.npz",
         "--corpus",

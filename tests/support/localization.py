@@ -1,4 +1,4 @@
-"""Bugs planted at single nodes and at pairs of nodes of a converter, and where they strike in a model.
+"""Bugs put at single nodes and at pairs of nodes of a converter, and where they strike in a model.
 
 python -m tests.support.localization FORM [BUG]... prints, for each bug and each model of tests.support.production it
 strikes, what `check` makes of it; FORM is one of FORMS.
@@ -105,7 +105,7 @@ BUGS: dict[str, Bug] = {}
 
 
 def bug(*operators: str, when: Callable[[ModelProto, Sequence[NodeProto]], bool] = lambda model, chain: True) -> Any:
-    """Mutant the decorated damage where these operators follow each other."""
+    """Make the decorated damage a bug where these operators follow each other."""
 
     def made(damage: Callable[[ModelProto, Sequence[NodeProto]], None]) -> Bug:
         name = damage.__name__
@@ -385,17 +385,17 @@ def _rewritten_wrongly(model: str, folder: str, options: Options) -> str:
 
 
 REWRITING_BREAKS_SOFTMAX = replace(MNN, name="rewriting-breaks-softmax", convert=_rewritten_wrongly)
-OPTIMISER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimizer-breaks-softmax", execute=_fused_wrongly)
+OPTIMIZER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimizer-breaks-softmax", execute=_fused_wrongly)
 
 
-def judged(checked: Checked, planted: Bug, case: Case) -> tuple[bool, int, int]:
+def judged(checked: Checked, struck: Bug, case: Case) -> tuple[bool, int, int]:
     """(every fault is a place where the bug strikes, extra nodes of the worst reduced case, its elements)"""
-    places = {tuple(sorted(node.name for node in chain)) for chain in planted.places(case.proto)}
+    places = {tuple(sorted(node.name for node in chain)) for chain in struck.places(case.proto)}
     # QLinearSoftmax of onnxruntime 1.31.1 is a step low by itself.
-    planted_ones = [d for d in checked.diagnoses if d.examination.verdict.kind != Kind.OFF_BY_ONE_STEP]
-    faults = [tuple(sorted(name for name, op in diagnosis.nodes if op not in PAIR)) for diagnosis in planted_ones]
-    findings = [d.examination.finding for d in planted_ones if d.examination.finding]
-    extra = max((nodes(f.case) - len(planted.operators) for f in findings), default=-1)
+    of_the_bug = [d for d in checked.diagnoses if d.examination.verdict.kind != Kind.OFF_BY_ONE_STEP]
+    faults = [tuple(sorted(name for name, op in diagnosis.nodes if op not in PAIR)) for diagnosis in of_the_bug]
+    findings = [d.examination.finding for d in of_the_bug if d.examination.finding]
+    extra = max((nodes(f.case) - len(struck.operators) for f in findings), default=-1)
     return bool(faults) and set(faults) <= places, extra, max((elements(f.case) for f in findings), default=-1)
 
 

@@ -419,8 +419,8 @@ def test_onnxruntime_quantizes_graphs_on_the_grid_without_loss(runner, recipe):
 
 
 @pytest.mark.parametrize("damaged", ["TRUNCATES_WEIGHTS", "SHIFTS_ZERO_POINT"])
-def test_a_planted_bug_of_the_quantizer_is_seen_in_whole_graphs(runner, damaged):
-    real, planted = resolve("onnxruntime-quant"), resolve(f"tests.support.planted:{damaged}")
+def test_a_mutant_of_the_quantizer_is_seen_in_whole_graphs(runner, damaged):
+    real, planted = resolve("onnxruntime-quant"), resolve(f"tests.support.mutants:{damaged}")
     recipe = {"types": "u8s8", "optimization": "off"}
     scheme = real.target.scheme(effective(real.target, recipe))
     seen = changed = 0

@@ -1,4 +1,4 @@
-"""Planted targets that tests name, as "tests.support.planted:LOSES_BIAS", and some that misbehave on any model."""
+"""Mutants that tests name, as "tests.support.mutants:LOSES_BIAS", and some that misbehave on any model."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ SWAPS_PADS = MUTANTS["swapped-pads"].put_into(MNN)
 BROADCASTS_ON_THE_WRONG_AXIS = MUTANTS["wrong-broadcast-axis"].put_into(MNN)
 TRUNCATES_WEIGHTS = MUTANTS["weights-without-lowest-bit"].put_into(ONNXRUNTIME_QUANT)
 SHIFTS_ZERO_POINT = MUTANTS["zero-point-off-by-one"].put_into(ONNXRUNTIME_QUANT)
-LEAVES_AN_ELEMENT_UNINITIALISED = MUTANTS["uninitialized-element"].put_into(MNN)
+LEAVES_AN_ELEMENT_UNINITIALIZED = MUTANTS["uninitialized-element"].put_into(MNN)
 KEEPS_STATE = MUTANTS["kept-state"].put_into(MNN)
 DEPENDS_ON_LAYOUT = replace(mutant.executing(MNN, add_layout), name="depends-on-layout")
 CRASHES = replace(mutant.executing(MNN, crash), name="crashes")

@@ -1,4 +1,4 @@
-"""The planted bugs are caught where they do harm, and their targets agree where they do none."""
+"""Mutants are caught where they do harm, and agree where they do none."""
 
 import numpy as np
 import pytest
@@ -49,34 +49,34 @@ def verdict(runner, case, name, recipe=None):
         ("KEEPS_STATE", conv((1, 3, 4, 4), feeds=2), conv((1, 3, 4, 4))),
     ],
 )
-def test_a_planted_converter_or_executor_is_wrong_where_its_bug_is_in_play(runner, name, harmed, unharmed):
-    assert verdict(runner, harmed, f"tests.support.planted:{name}").word is Word.DIVERGES
-    assert verdict(runner, unharmed, f"tests.support.planted:{name}").word is Word.AGREES
+def test_a_mutated_converter_or_executor_is_wrong_where_its_bug_is_in_play(runner, name, harmed, unharmed):
+    assert verdict(runner, harmed, f"tests.support.mutants:{name}").word is Word.DIVERGES
+    assert verdict(runner, unharmed, f"tests.support.mutants:{name}").word is Word.AGREES
     assert verdict(runner, harmed, "mnn").word is Word.AGREES, "the real target is right"
 
 
 @pytest.mark.parametrize("name", ["TRUNCATES_WEIGHTS", "SHIFTS_ZERO_POINT"])
 @pytest.mark.parametrize("recipe", [{}, {"per_channel": True}], ids=["per-tensor", "per-channel"])
-def test_a_planted_quantizer_is_caught_on_the_grid_of_its_scheme(runner, name, recipe):
+def test_a_mutated_quantizer_is_caught_on_the_grid_of_its_scheme(runner, name, recipe):
     scheme = ONNXRUNTIME_QUANT.scheme(effective(ONNXRUNTIME_QUANT, recipe))
     case = construct(conv((1, 3, 4, 4)), scheme, 1)
     assert verdict(runner, case, "onnxruntime-quant", recipe).word is Word.AGREES, "the real target is right"
-    assert verdict(runner, case, f"tests.support.planted:{name}", recipe).word is Word.DIVERGES
+    assert verdict(runner, case, f"tests.support.mutants:{name}", recipe).word is Word.DIVERGES
 
 
 def test_an_uninitialized_element_is_told_from_a_wrong_one(runner):
-    target = resolve("tests.support.planted:LEAVES_AN_ELEMENT_UNINITIALISED")
+    target = resolve("tests.support.mutants:LEAVES_AN_ELEMENT_UNINITIALIZED")
     finding = examine(Trial(models.relu(), target, {}, runner)).finding
     assert finding.verdict.kind == Kind.NONDETERMINISTIC
 
 
-def test_a_planted_crash_is_survived(runner):
-    run = runner.observe(models.relu(), resolve("tests.support.planted:CRASHES"), {}).last
+def test_a_mutated_crash_is_survived(runner):
+    run = runner.observe(models.relu(), resolve("tests.support.mutants:CRASHES"), {}).last
     assert (run.stage, run.outcome, run.signal) == ("execute", Outcome.CRASH, "SIGSEGV")
-    assert verdict(runner, models.relu(), "tests.support.planted:LOSES_BIAS").word is Word.AGREES, "the next case runs"
+    assert verdict(runner, models.relu(), "tests.support.mutants:LOSES_BIAS").word is Word.AGREES, "the next case runs"
 
 
-def test_a_planted_hang_ends_at_the_time_limit():
+def test_a_mutated_hang_ends_at_the_time_limit():
     with Runner(timeout=1.0) as runner:
-        run = runner.observe(models.relu(), resolve("tests.support.planted:HANGS"), {}).last
+        run = runner.observe(models.relu(), resolve("tests.support.mutants:HANGS"), {}).last
     assert (run.stage, run.outcome) == ("execute", Outcome.HANG)
