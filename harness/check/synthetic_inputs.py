@@ -9,7 +9,7 @@ import onnx
 from driftnet.model import graph as graphs
 from driftnet.model.graph import Values
 from driftnet.model.inspect import Case, Feed
-from driftnet.oracle.artifact.verified.calibration import Range, ranges_of
+from driftnet.oracle.artifact.verified.calibration import Range, largest_of, ranges_of
 from driftnet.oracle.artifact.verified.range_outliers import moved_from
 from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.run.runner import Runner
@@ -41,7 +41,7 @@ def made_to_fit(
 def _misfit(ranges: Mapping[str, Range], record: Values) -> float:
     """The mean |log2| of the largest that a range holds by the largest data."""
     seen = ranges_of([{name: record[name] for name in ranges.keys() & record.keys()}])
-    sizes = [(max(-ranges[name][0], ranges[name][1]), max(-low, high)) for name, (low, high) in seen.items()]
+    sizes = [(largest_of(ranges[name]), largest_of(found)) for name, found in seen.items()]
     return float(np.mean([abs(np.log2(a / b)) for a, b in sizes if b > 0] or [0]))
 
 

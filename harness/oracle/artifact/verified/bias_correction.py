@@ -14,8 +14,7 @@ from collections.abc import Collection, Iterator
 import numpy as np
 from driftnet.model.operators import WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
-from driftnet.oracle.artifact.verified.format import Artifact, Format, Use
-from driftnet.oracle.artifact.verified.operators import MOVEMENT
+from driftnet.oracle.artifact.verified.range_outliers import moved_from
 from driftnet.oracle.ball_arithmetic.ball import Undecided
 from driftnet.oracle.scheme.folding import output_axis
 from driftnet.oracle.tolerances.table import CORRECTED_BIASES
@@ -55,28 +54,15 @@ def _biases(c: Comparison) -> Iterator[tuple[str, bool]]:
 
 def _most(c: Comparison, linear: Pair) -> np.ndarray:
     """By how much correction may move the bias behind a linear operator, one number an output channel."""
-    x, w = (_present(use) for use in linear.operands[:2])
+    x, w = linear.operands[:2]
+    if x is None or w is None:
+        raise Undecided("an operand is missing")
     wanted = c.constants[linear.node.inputs[1]].astype(np.float64)
     found = c.numbers.real(w).numbers
     channel, _ = output_axis(linear.node, wanted)
     rest = tuple(k for k in range(wanted.ndim) if k != channel)
-    format = _format(c.artifact, x.tensor)
+    formats = c.artifact.formats
+    format = formats.get(x.tensor) or formats.get(moved_from(c.artifact.graph, x.tensor))
     half = float(np.max(c.numbers.scale(format))) / 2 if format else 0.0
     largest = float(np.abs(c.numbers.real(x).numbers).max(initial=0.0))
     return np.asarray(np.abs(found - wanted).sum(rest) * largest + np.abs(wanted).sum(rest) * half)
-
-
-def _format(artifact: Artifact, tensor: str) -> Format | None:
-    """That of what `tensor` is a part of, or moved from."""
-    while tensor not in artifact.formats:
-        maker = artifact.graph.producers.get(tensor)
-        if maker is None or maker.op not in MOVEMENT:
-            return None
-        tensor = maker.input(0)
-    return artifact.formats[tensor]
-
-
-def _present(use: Use | None) -> Use:
-    if use is None:
-        raise Undecided("an operand is missing")
-    return use

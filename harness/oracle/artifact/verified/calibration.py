@@ -35,6 +35,11 @@ class Calibration:
     alike: bool = False
 
 
+def largest_of(range: Range) -> float:
+    """The largest magnitude in a range that holds zero."""
+    return max(-range[0], range[1])
+
+
 def ranges_of(records: Sequence[Values]) -> dict[str, Range]:
     """[min, max] of each float tensor over several feeds; an empty tensor has none."""
     ranges: dict[str, Range] = {}

@@ -46,10 +46,11 @@ def _usages(numbers: Numbers, held: Held) -> list[Usage]:
     """One for each scale of a quantized constant; none where it is 0, or its codes are not known."""
     format = held.use.format
     try:
-        ball = numbers.ball(numbers.artifact.codes_of(held.use.tensor))
-        if format is None or format.block or format.packed or ball.dtype.kind not in "iu":
+        if format is None or format.block:
             return []
-        zero, scale = numbers.zero_point(format, ball.shape), numbers.spread_scale(format, ball.shape)
+        ball, zero, scale = numbers.coded(numbers.artifact.codes_of(held.use.tensor), format)
+        if ball.dtype.kind not in "iu":
+            return []
         symmetric = (numbers.zero_point(format, (1, 1)) == (0 if np.iinfo(ball.dtype).min < 0 else 128)).all()
     except Undecided:
         return []

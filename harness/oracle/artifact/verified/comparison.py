@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
+from driftnet.model.operators import AFFINE
 from driftnet.oracle.artifact.verified.calibration import Calibration
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.format import Artifact, Piece, Use
@@ -80,6 +82,15 @@ class Comparison:
     @property
     def artifact(self) -> Artifact:
         return self.numbers.artifact
+
+    @cached_property
+    def folded(self) -> Mapping[int, Sequence[Node]]:
+        """By the id of a piece, the affine nodes that it has absorbed."""
+        found: dict[int, list[Node]] = {}
+        for pair in self.pairs:
+            if pair.how is How.ABSORBED and pair.node.op in AFFINE and pair.piece:
+                found.setdefault(id(pair.piece), []).append(pair.node)
+        return found
 
 
 @dataclass(frozen=True)

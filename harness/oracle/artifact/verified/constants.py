@@ -16,7 +16,7 @@ from driftnet.model.graph import Node
 from driftnet.model.operators import AFFINE, RECURRENT, WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, label, problem_of
 from driftnet.oracle.artifact.verified.format import Format, Use
-from driftnet.oracle.artifact.verified.messages import channels_told, distance_told
+from driftnet.oracle.artifact.verified.messages import at, channels_told, distance_told
 from driftnet.oracle.artifact.verified.operators import BROADCASTING
 from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
 from driftnet.oracle.scheme.folding import fold
@@ -77,10 +77,7 @@ class Constants:
 
     def of_counterparts(self) -> None:
         """Judge the operands of each counterpart."""
-        pairs, foldings = self.comparison.pairs, dict[int, list[Node]]()
-        for pair in pairs:
-            if pair.how is How.ABSORBED and pair.node.op in AFFINE and pair.piece:
-                foldings.setdefault(id(pair.piece), []).append(pair.node)
+        pairs = self.comparison.pairs
         biases = {id(pair.piece): pair for pair in pairs if pair.how is How.ABSORBED and pair.bias}
         seen: set[tuple[Use, str, bool]] = set()
         for pair in pairs:
@@ -88,7 +85,7 @@ class Constants:
                 continue
             if (made := biases.get(id(pair.piece))) and not any(pair.operands[2:]):
                 pair = replace(pair, operands=(*pair.operands[:2], *made.operands), bias=made.bias)
-            folded = foldings.get(id(pair.piece), [])
+            folded = self.comparison.folded.get(id(pair.piece), [])
             for k, wanted in self.wanted(pair, folded).items():
                 use = pair.operand(k)
                 if folded and k == 2 and use is None:
@@ -178,10 +175,10 @@ class Constants:
         if not wrong.any():
             return True
         where = np.unravel_index(int(np.argmax(np.where(wrong, excess, 0))), wrong.shape)
+        distance = distance_told(error[where], held.steps[where])
         message = (
-            f"{held.name!r} of {held.node.op} holds {found[where]:.6g} at [{', '.join(map(str, where))}], the float "
-            f"model {wanted[where]:.6g}: {distance_told(error[where], held.steps[where])}; {int(wrong.sum())} of "
-            f"{wrong.size} elements{channels_told(wrong)}"
+            f"{held.name!r} of {held.node.op} holds {found[where]:.6g}{at(where)}, the float model {wanted[where]:.6g}"
+            f": {distance}; {int(wrong.sum())} of {wrong.size} elements{channels_told(wrong)}"
         )
         self.add(held.node, held.name, error[where], bound[where], message)
         return False

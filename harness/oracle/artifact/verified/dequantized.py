@@ -38,17 +38,23 @@ class Numbers:
 
     def real(self, use: Use) -> Ball:
         """The real numbers that a tensor stands for. Raises Undecided where they are not known."""
-        ball = self.ball(use.tensor)
         if not use.integer or use.format is None:
-            return ball
-        if use.format.packed:
-            codes, zero, step = self.unpacked(use)
-            return exact(((codes - zero) * step).astype(FLOAT))
-        step = self.spread_scale(use.format, ball.shape)
-        zero = self.zero_point(use.format, ball.shape)
+            return self.ball(use.tensor)
+        codes, zero, step = self.coded(use.tensor, use.format)
         with np.errstate(invalid="ignore"):  # an infinite scale is a problem of its own
-            whole = widened((ball.numbers - zero) * step, ball.error * step, FLOAT)
+            whole = widened((codes.numbers - zero) * step, codes.error * step, FLOAT)
         return moved(whole, _flip) if use.format.flipped else whole
+
+    def coded(self, tensor: str, format: Format) -> tuple[Ball, np.ndarray, np.ndarray]:
+        """(codes, zero points, scales) of a tensor of integers, which broadcast."""
+        ball = self.ball(tensor)
+        if not format.packed:
+            return ball, self.zero_point(format, ball.shape), _spread(self.scale(format), format, ball.shape)
+        bits, rows, columns = format.packed
+        zero = value(self.ball(format.zero_point)) if format.zero_point else None
+        held = value(ball), value(self.ball(format.scale)), zero
+        codes, origin, scale = unpacked_weights(*held, (columns, rows), bits, format.block)
+        return exact(codes.T), origin.T, scale.T
 
     def ball(self, tensor: str) -> Ball:
         """The ball of a tensor. Raises Undecided where there is none."""
@@ -64,26 +70,11 @@ class Numbers:
             return format.factor * np.asarray(a.ravel() * b.ravel() if a.size > 1 and b.size > 1 else a * b)
         return self.ball(format.scale).numbers
 
-    def spread_scale(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
-        """The scales in a shape that broadcasts to that of the integers."""
-        return _spread(self.scale(format), format, shape)
-
     def zero_point(self, format: Format, shape: tuple[int, ...]) -> np.ndarray:
         """The zero points, in a shape that broadcasts to that of the integers."""
         if not format.zero_point:
             return np.zeros(())
         return _spread(self.ball(format.zero_point).numbers, format, shape)
-
-    def unpacked(self, use: Use) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(codes, zero points, scales) of the weights of a MatMulNBits, each [K, N]."""
-        format = use.format
-        if format is None or format.packed is None:
-            raise Undecided(f"{use.tensor!r} is not packed")
-        bits, rows, columns = format.packed
-        packed, scale = (value(self.ball(name)) for name in (use.tensor, format.scale))
-        zero = value(self.ball(format.zero_point)) if format.zero_point else None
-        codes, zero, scale = unpacked_weights(packed, scale, zero, (columns, rows), bits, format.block)
-        return codes.T, zero.T, scale.T
 
     def limits(self, format: Format) -> tuple[float, float]:
         """The ends of a range, of one scale for the whole tensor."""
@@ -99,15 +90,10 @@ class Numbers:
         """The distance of neighbouring values for each element of a constant, summed where it is rounded several times;
         None where it is no quantized one."""
         format = self.artifact.formats.get(tensor)
-        if format and format.packed:
-            codes, _, scale = self.unpacked(self.artifact.use(tensor))
-            # The scale may be that of the largest element with its sign: as large an opposite one has no code.
-            ends = (codes == 0) | (codes == 2 ** format.packed[0] - 1)
-            return np.asarray(np.where(ends, 2 * np.abs(scale), np.abs(scale)))
         if format:
             written = self.artifact.codes_of(tensor)
-            ball = self.ball(written)
-            steps = _spacing(ball, format.block > 0) * np.abs(self.spread_scale(format, ball.shape))
+            codes, _, scale = self.coded(written, format)
+            steps = _spacing(codes, format) * np.abs(scale)
             maker = self.artifact.graph.producers.get(written)
             if maker and maker.op in QUANTIZE and (before := self.step(maker.inputs[0])) is not None:
                 steps = steps + before  # what an optimizer rounded, and the quantizer again
@@ -129,12 +115,9 @@ class Numbers:
             if found is None or found.ndim != wanted.ndim:
                 continue
             step = self.step(tensor)
-            steps = np.zeros(found.shape) if step is None else step
-            sides = [(found, steps)]
-            if found.ndim > 1:
-                sides.append((found.swapaxes(-1, -2), steps.swapaxes(-1, -2)))
-            fitting = [side for side in sides if side[0].shape == wanted.shape]
-            if fitting:
+            side = (found, np.zeros(found.shape) if step is None else step)
+            sides = [side, (_flip(side[0]), _flip(side[1]))] if found.ndim > 1 else [side]
+            if fitting := [side for side in sides if side[0].shape == wanted.shape]:
                 return (tensor, *min(fitting, key=lambda side: float(np.abs(side[0] - wanted).sum())))
         return None
 
@@ -149,18 +132,18 @@ class Numbers:
         return found
 
 
-def _spacing(codes: Ball, blocks: bool) -> np.ndarray:
-    """How far apart neighbouring codes are; twice that at both ends of blocks of 4 bits, as for packed ones, and at the
-    highest of signed codes where the lowest one stands for the largest element."""
-    if is_float(codes.dtype):
-        format = format_of(codes.dtype)
+def _spacing(codes: Ball, format: Format) -> np.ndarray:
+    """How far apart neighbouring codes are: twice as far at the ends of blocks of few bits, whose scale may be that of
+    the largest element with its sign, so that as large an opposite one has no code; and at the highest of signed codes
+    where the lowest one stands for the largest element."""
+    if is_float(codes.dtype) and not format.packed:
+        own = format_of(codes.dtype)
         _, exponent = np.frexp(codes.numbers)
-        return np.asarray(np.maximum(np.ldexp(format.unit, exponent), format.tiny))
-    low, high = code_range(codes.dtype)
-    ends = (
-        [low, high] if blocks and codes.dtype in NARROW else [high] if low < 0 and (codes.numbers == low).any() else []
-    )
-    return np.where(np.isin(codes.numbers, ends), 2.0, 1.0)
+        return np.asarray(np.maximum(np.ldexp(own.unit, exponent), own.tiny))
+    low, high = (0, 2 ** format.packed[0] - 1) if format.packed else code_range(codes.dtype)
+    blocks = format.packed or (format.block and codes.dtype in NARROW)
+    signed = low < 0 and (codes.numbers == low).any()
+    return np.where(np.isin(codes.numbers, [low, high] if blocks else [high] if signed else []), 2.0, 1.0)
 
 
 def _flip(x: np.ndarray) -> np.ndarray:
@@ -169,10 +152,8 @@ def _flip(x: np.ndarray) -> np.ndarray:
 
 def _spread(values: np.ndarray, format: Format, shape: Sequence[int]) -> np.ndarray:
     """Scales or zero points in a shape that broadcasts to that of the integers, [] to [1, C, 1, 1] or blocks."""
-    if (
-        values.size > 1 and values.ndim > 1 and not format.block
-    ):  # [directions, rows] of recurrent weights [directions, columns, rows]
-        return values[:, None, :] if len(shape) == 3 else values
+    if values.size > 1 and values.ndim > 1 and not format.block:
+        return values[:, None, :] if len(shape) == 3 else values  # [directions, rows] of recurrent weights
     return along(exact(values), tuple(shape), format.axis, format.block if values.size > 1 else 0).midpoint
 
 

@@ -10,67 +10,24 @@ channel have a point in common, and d cancels in every reader from there on, the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.graph import Graph, Node, captured
 from driftnet.model.operators import WEIGHTED
+from driftnet.oracle.artifact.verified import operators
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
 from driftnet.oracle.artifact.verified.constants import Held
 from driftnet.oracle.artifact.verified.dequantized import apply
 from driftnet.oracle.artifact.verified.format import Artifact, Use
 from driftnet.oracle.artifact.verified.names import named
-from driftnet.oracle.artifact.verified.operators import (
-    ARITHMETIC,
-    CARRYING,
-    MEASURING,
-    NORMS,
-    PASSING,
-    POOLING,
-    SLIDING,
-)
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float
 from driftnet.oracle.scheme.folding import output_axis
 
-
-@dataclass(frozen=True)
-class Factor:
-    """Positive numbers between `low` and `high`; origins: first results of the nodes that are the reason."""
-
-    low: np.ndarray
-    high: np.ndarray
-    origins: frozenset[str] = frozenset()
-
-    @property
-    def is_one(self) -> bool:
-        return bool(((self.low <= 1) & (self.high >= 1)).all())
-
-    def times(self, other: Factor) -> Factor:
-        return Factor(self.low * other.low, self.high * other.high)
-
-    def by(self, other: Factor) -> Factor:
-        with np.errstate(divide="ignore"):
-            return Factor(self.low / other.high, self.high / other.low)
-
-    def met(self, other: Factor) -> Factor:
-        """What is in both. Raises Undecided where nothing is."""
-        return Factor(np.maximum(self.low, other.low), np.minimum(self.high, other.high)).possible()
-
-    def common(self, axes: tuple[int, ...]) -> Factor:
-        """What is in all that lie along `axes`. Raises Undecided where nothing is."""
-        return Factor(self.low.max(axes), self.high.min(axes)).possible()
-
-    def possible(self) -> Factor:
-        if not ((self.low <= self.high) & (self.high > 0)).all():
-            raise Undecided("no factor explains it")
-        return self
-
-    def changed(self, change: Callable[[np.ndarray], np.ndarray]) -> Factor:
-        return replace(self, low=change(self.low), high=change(self.high))
-
-
-ONE = Factor(np.ones(()), np.ones(()))
+Factor = np.ndarray
+"""Positive numbers between two ends, which lie along the last axis."""
+ONE = np.ones(2)
 
 
 @dataclass(frozen=True)
@@ -114,19 +71,25 @@ def equivalent(c: Comparison, held: Mapping[tuple[Use, str], Held], wrong: Colle
     walk = _Walk(c, held, wrong)
     for pair in c.pairs:
         walk.step(pair)
-    for name in c.model.outputs:
-        walk.guilty |= walk.factor(name).origins
-    right = {name for name, origins in walk.explained.items() if not origins & walk.guilty}
-    multiples = {name for name, factor in walk.factors.items() if not factor.origins & walk.guilty}
+    guilty = walk.guilty.union(*(walk.origins.get(name, ()) for name in c.model.outputs))
+    right = {name for name, origins in walk.explained.items() if not origins & guilty}
+    multiples = {name for name, origins in walk.origins.items() if not origins & guilty}
     return Scaling(frozenset(right - walk.unexplained), frozenset(multiples))
 
 
 @dataclass
 class _Walk:
+    """factors    what the artifact has multiplied tensors by, where that is not one
+    origins    of these: first results of the nodes that are the reason
+    explained  wrong constants that factors explain, and the reasons for these;   unexplained  the others
+    guilty     reasons for factors that do not cancel
+    """
+
     c: Comparison
     held: Mapping[tuple[Use, str], Held]
     wrong: Collection[str]
     factors: dict[str, Factor] = field(default_factory=dict)
+    origins: dict[str, frozenset[str]] = field(default_factory=dict)
     explained: dict[str, frozenset[str]] = field(default_factory=dict)
     unexplained: set[str] = field(default_factory=set)
     guilty: frozenset[str] = frozenset()
@@ -134,25 +97,25 @@ class _Walk:
     def step(self, pair: Pair) -> None:
         """Find the factors of a node's results from those of its operands and its constants."""
         node = pair.node
-        read = [self.factors[name] for name in (*node.inputs, *captured(node)) if name in self.factors]
+        read = [self.origins[name] for name in (*node.inputs, *captured(node)) if name in self.origins]
         wrong = {name for name in node.inputs if name in self.wrong}
-        if node.op in MEASURING or not (read or wrong):
+        if node.op in operators.MEASURING or not (read or wrong):
             return
-        origins = frozenset[str]().union(*(factor.origins for factor in read))
+        origins = frozenset[str]().union(*read)
         try:
             results, judged = self.results(pair)
         except (Undecided, ValueError):  # the latter where what the artifact has there is of another shape
             self.guilty |= origins
             self.unexplained |= wrong
             return
-        if wrong and not all(result.is_one for result in results):
+        if wrong and not all(map(_is_one, results)):
             origins |= {pair.first}
         right = {node.input(k) for k in judged} if origins else set()
         self.unexplained |= wrong - right
         self.explained |= {name: self.explained.get(name, frozenset()) | origins for name in wrong & right}
         for name, result in zip(node.outputs, results):
-            if name and not result.is_one:
-                self.factors[name] = replace(result, origins=origins)
+            if name and not _is_one(result):
+                self.factors[name], self.origins[name] = result, origins
 
     def factor(self, name: str) -> Factor:
         return self.factors.get(name, ONE)
@@ -164,18 +127,21 @@ class _Walk:
         op = "" if pair.how is How.ABSORBED and node.op != "Clip" else node.op
         if op in WEIGHTED and constant == 1:
             return self.linear(pair, first)
-        if op in NORMS and first is ONE:
+        if op in operators.NORMS and first is ONE:
             return [self.norm(pair)], (1, 2)
-        if op in ARITHMETIC:
+        if op in operators.ARITHMETIC:
             if constant is not None:
                 first, second = [self.ratio(pair, k) if k == constant else self.factor(node.inputs[k]) for k in (0, 1)]
-            result = first.times(second) if op == "Mul" else first.by(second) if op == "Div" else first.met(second)
-            return [result], () if constant is None else (constant,)
-        if op in CARRYING:
+            with np.errstate(divide="ignore"):
+                made = (
+                    first * second if op == "Mul" else first / second[..., ::-1] if op == "Div" else _met(first, second)
+                )
+            return [made], () if constant is None else (constant,)
+        if op in operators.CARRYING:
             return self.carried(node), ()
-        if op in POOLING:
-            _vector(first.low, len(self.shape(node.inputs[0])) - 1)
-        if op and (op not in POOLING | PASSING or not second.is_one):
+        if op in operators.POOLING:
+            _vector(first, len(self.shape(node.inputs[0])) - 1)
+        if op and (op not in operators.POOLING | operators.PASSING or not _is_one(second)):
             raise Undecided(f"{op} of a multiple is no multiple")
         return [first], ()
 
@@ -189,28 +155,29 @@ class _Walk:
             size, found = np.abs(held.wanted), held.found * np.sign(held.wanted)
             low, high = np.maximum(found - held.bound, 0) / size, (found + held.bound) / size
         zeros = np.where(np.abs(held.found) <= held.bound, 0, np.inf)  # of nothing anything is a multiple
-        return Factor(np.where(size > 0, low, zeros), np.where(size > 0, high, np.inf))
+        return np.stack([np.where(size > 0, low, zeros), np.where(size > 0, high, np.inf)], axis=-1)
 
     def linear(self, pair: Pair, given: Factor) -> tuple[list[Factor], tuple[int, ...]]:
         """The results of a linear operator: found W = wanted W times the factor of the output, by that of the input."""
         node, wanted = pair.node, self.c.constants[pair.node.inputs[1]]
-        spatial = wanted.ndim - 2 if node.op in SLIDING else 0
+        spatial = wanted.ndim - 2 if node.op in operators.SLIDING else 0
         if any(name in self.factors for name in node.inputs[1:]) or (node.op == "Gemm" and "transA" in node.attributes):
             raise Undecided("another operand is a multiple too")
-        made = self.ratio(pair, 1).times(given.changed(lambda x: _along_inputs(node, _vector(x, spatial + 1), wanted)))
-        if made.is_one:
+        made = self.ratio(pair, 1) * _along_inputs(node, _vector(given, spatial + 1), wanted)
+        if _is_one(made):
             return [ONE], (1,)
         axis, channels = output_axis(node, wanted)
-        made = made.common(tuple(k for k in range(wanted.ndim) if k != axis))
+        rest = tuple(k for k in range(wanted.ndim) if k != axis)
+        made = _possible(made[..., 0].max(rest), made[..., 1].min(rest))
         if node.input(2):
-            made = made.met(self.ratio(pair, 2).changed(np.ravel))
-        return [made.changed(lambda x: x.reshape((channels,) + (1,) * spatial))], (1, 2)
+            made = _met(made, self.ratio(pair, 2).reshape(-1, 2))
+        return [made.reshape(channels, *(1,) * spatial, 2)], (1, 2)
 
     def norm(self, pair: Pair) -> Factor:
         made = self.ratio(pair, 1)
-        made = made.met(self.ratio(pair, 2)) if pair.node.input(2) else made
+        made = _met(made, self.ratio(pair, 2)) if pair.node.input(2) else made
         trailing = 0 if "Layer" in pair.node.op or "RMS" in pair.node.op else len(self.shape(pair.node.inputs[0])) - 2
-        return made.changed(lambda x: x.reshape(x.shape + (1,) * trailing))
+        return made.reshape(*made.shape[:-1], *(1,) * trailing, 2)
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self.c.numbers.ball(self.c.at.get(name, name)).shape
@@ -218,44 +185,60 @@ class _Walk:
     def carried(self, node: Node) -> list[Factor]:
         """The factors that data movement makes of those of its operands."""
         ends = []
-        for end in ("low", "high"):
+        for end in (0, 1):
             operands: list[Ball | None] = []
             for k, name in enumerate(node.inputs):
                 if k == 0 or node.op == "Concat":
-                    operands.append(exact(np.broadcast_to(getattr(self.factor(name), end), self.shape(name))))
+                    operands.append(exact(np.broadcast_to(self.factor(name)[..., end], self.shape(name))))
                 else:
                     known = self.c.constants.get(name)
                     operands.append(exact(known) if known is not None else self.c.numbers.balls.get(name))
-            ends.append([_narrowed(ball.midpoint) for ball in apply(node, operands, self.c.model.opset)])
-        return [Factor(low, high) for low, high in zip(*ends)]
+            ends.append([ball.midpoint for ball in apply(node, operands, self.c.model.opset)])
+        return [_narrowed(np.stack(both, axis=-1)) for both in zip(*ends)]
 
 
 def _is_float(stored: np.ndarray | None) -> bool:
     return stored is not None and is_float(stored.dtype)
 
 
-def _vector(x: np.ndarray, trailing: int) -> np.ndarray:
+def _is_one(x: Factor) -> bool:
+    return bool(((x[..., 0] <= 1) & (x[..., 1] >= 1)).all())
+
+
+def _met(a: Factor, b: Factor) -> Factor:
+    """What is in both. Raises Undecided where nothing is."""
+    return _possible(np.maximum(a[..., 0], b[..., 0]), np.minimum(a[..., 1], b[..., 1]))
+
+
+def _possible(low: np.ndarray, high: np.ndarray) -> Factor:
+    if not ((low <= high) & (high > 0)).all():
+        raise Undecided("no factor explains it")
+    return np.stack([low, high], axis=-1)
+
+
+def _vector(x: Factor, trailing: int) -> Factor:
     """`x` as one number a channel, or one for all. Raises Undecided where it differs along another axis than that of
     channels, behind which there are `trailing - 1`."""
-    if x.size > 1 and x.shape[-trailing:][:1] != (x.size,):
+    if x.size > 2 and x.shape[:-1][-trailing:][:1] != (x.size // 2,):
         raise Undecided("no number a channel")
-    return x.ravel()
+    return x.reshape(-1, 2)
 
 
-def _along_inputs(node: Node, x: np.ndarray, weights: np.ndarray) -> np.ndarray:
+def _along_inputs(node: Node, x: Factor, weights: np.ndarray) -> Factor:
     """One number for each input channel in a shape that broadcasts to that of the weights."""
     ones = (1,) * (weights.ndim - 2)
-    if node.op == "Conv" and x.size > 1:  # [outputs, inputs of a group, ...]
+    if node.op == "Conv" and len(x) > 1:  # [outputs, inputs of a group, ...]
         groups = node.attributes.get("group", 1)
-        return np.repeat(x.reshape(groups, -1), weights.shape[0] // groups, axis=0).reshape(-1, weights.shape[1], *ones)
+        each = np.repeat(x.reshape(groups, -1, 2), weights.shape[0] // groups, axis=0)
+        return each.reshape(-1, weights.shape[1], *ones, 2)
     if node.op == "ConvTranspose":
-        return x.reshape(-1, 1, *ones)
-    return x if node.attributes.get("transB", 0) else x.reshape(-1, 1)
+        return x.reshape(-1, 1, *ones, 2)
+    return x if node.attributes.get("transB", 0) else x.reshape(-1, 1, 2)
 
 
-def _narrowed(x: np.ndarray) -> np.ndarray:
+def _narrowed(x: Factor) -> Factor:
     """`x` with one element along each axis along which it does not differ."""
-    for axis in range(x.ndim):
+    for axis in range(x.ndim - 1):
         first = x.take([0], axis)
         x = first if (x == first).all() else x
     return x

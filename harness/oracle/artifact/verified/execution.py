@@ -8,16 +8,15 @@ of a milder kind, off-by-one-step.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.graph import Graph, Values, captured
 from driftnet.oracle.artifact.verified.comparison import Problem
 from driftnet.oracle.artifact.verified.dequantized import Numbers
-from driftnet.oracle.artifact.verified.format import Piece, Use
+from driftnet.oracle.artifact.verified.messages import at, blaming, farthest
 from driftnet.oracle.artifact.verified.operators import DEQUANTIZE, SATURATING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, format_of, outside
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
@@ -37,27 +36,21 @@ def execution(graph: Graph, evaluation: Evaluation, feed: Values, observed: Valu
     """Whether the `observed` outputs are what `graph`, evaluated as `evaluation` on `feed`, makes."""
     problems, undecided = {}, {}
     lenient: Evaluation | None = None
-    for name in graph.outputs:
-        if name not in observed:
-            continue
+    for name in (name for name in graph.outputs if name in observed):
         ball = evaluation.balls.get(name)
         if not isinstance(ball, Ball):
             undecided[name] = evaluation.undecided.get(name, "")
-            continue
-        problem = difference(ball, observed[name], name)
-        if problem is None:
-            if between := between_steps(graph, evaluation, name, observed[name]):
-                problems[name] = between
-                continue
-            if is_ill(ball) or ball.undecided.any():
-                undecided[name] = graph.producers[name].op if name in graph.producers else ""
-            continue
-        lenient = lenient or evaluate(graph, feed, lenient=True)
-        wider = lenient.balls.get(name)
-        if not isinstance(wider, Ball):
-            undecided[name] = lenient.undecided.get(name, "")
-            continue
-        problems[name] = difference(wider, observed[name], name) or replace(problem, mild=True)
+        elif problem := difference(ball, observed[name], name):
+            lenient = lenient or evaluate(graph, feed, lenient=True)
+            wider = lenient.balls.get(name)
+            if isinstance(wider, Ball):
+                problems[name] = difference(wider, observed[name], name) or replace(problem, mild=True)
+            else:
+                undecided[name] = lenient.undecided.get(name, "")
+        elif between := between_steps(graph, evaluation, name, observed[name]):
+            problems[name] = between
+        elif is_ill(ball) or ball.undecided.any():
+            undecided[name] = graph.producers[name].op if name in graph.producers else ""
     return Execution(problems, undecided)
 
 
@@ -66,18 +59,15 @@ def nodes_as_written(graph: Graph, tensors: Values) -> list[Problem]:
 
     tensors   the constants, and whatever else was recorded; a node that reads another is not judged
     """
-    problems = []
+    problems: list[Problem] = []
     for node in graph.nodes:
         given = {name: tensors[name] for name in (*node.inputs, *captured(node)) if name in tensors}
         if any(name and name not in given for name in node.inputs):
             continue
         part = Graph((node,), {}, frozenset(), tuple(given), node.outputs, graph.opset)
         made = {name: tensors[name] for name in node.outputs if name in tensors}
-        run = execution(part, evaluate(part, given), given, made)
-        for problem in run.problems.values():
-            message = f"{node.op} is not computed as written, even without optimizations: {problem.message}"
-            where = node.name or node.outputs[0]
-            problems.append(replace(problem, where=where, message=message, culprit=(where, node.op)))
+        found = execution(part, evaluate(part, given), given, made).problems.values()
+        problems += [blaming(node, "is not computed as written, even without optimizations", p) for p in found]
     return problems
 
 
@@ -91,11 +81,9 @@ def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
         return None
     error = np.asarray(distance(x, ball.midpoint))
     bound = np.broadcast_to(ball.error, error.shape)
-    where = np.unravel_index(
-        int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, posinf=1e300), -1))), error.shape
-    )
+    where = farthest(wrong, error, bound)
     message = (
-        f"{name!r} is {x[where]}{_at(where)}, as written {ball.midpoint[where]:.9g}: error {error[where]:.3g}, "
+        f"{name!r} is {x[where]}{at(where)}, as written {ball.midpoint[where]:.9g}: error {error[where]:.3g}, "
         f"bound {bound[where]:.3g}; {int(wrong.sum())} of {wrong.size} elements"
     )
     return Problem("execution", name, float(error[where]), float(bound[where]), message)
@@ -110,9 +98,8 @@ def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray
     if node is None or node.op not in DEQUANTIZE or not x.size or not np.isfinite(x).all():
         return None
     codes, scale = evaluation.balls.get(node.inputs[0]), graph.constants.get(node.inputs[1])
-    if scale is None or scale.size != 1 or not scale.all():
-        return None
-    if not isinstance(codes, Ball) or codes.dtype.kind not in "iu":
+    whole = isinstance(codes, Ball) and codes.dtype.kind in "iu"
+    if scale is None or scale.size != 1 or not scale.all() or not whole:
         return None
     real, step = x.astype(np.float64), float(scale.flat[0])
     worst = float(np.abs(real - np.rint(real / step) * step).max())
@@ -125,26 +112,13 @@ def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray
 
 def saturates(numbers: Numbers) -> bool:
     """Whether the machine may cut a pair of products of u8 activations and s8 weights."""
-    return any(_saturates(piece, numbers) for piece in numbers.artifact.pieces if piece.node.op in SATURATING)
-
-
-def _saturates(piece: Piece, numbers: Numbers) -> bool:
-    """With the largest code of all for any."""
-    try:
-        a, w = (_codes(use, numbers) for use in piece.uses[:2])
-    except (Undecided, ValueError):
-        return False
-    if a is None or w is None or a.dtype != np.uint8 or w.dtype != np.int8:
-        return False
-    return saturation.saturates(a.high.max(initial=0), np.abs(w.numbers).max(initial=0))
-
-
-def _codes(use: Use | None, numbers: Numbers) -> Ball | None:
-    if use is None or use.format is None:
-        return None
-    maker = numbers.artifact.graph.producers.get(use.tensor)
-    return numbers.ball(use.tensor if use.integer or maker is None else maker.inputs[0])
-
-
-def _at(where: Sequence[Any]) -> str:
-    return f" at [{', '.join(map(str, where))}]" if len(where) else ""
+    artifact = numbers.artifact
+    for piece in (piece for piece in artifact.pieces if piece.node.op in SATURATING):
+        try:
+            a, w = (numbers.ball(artifact.codes_of(use.tensor)) for use in piece.uses[:2] if use and use.format)
+        except (Undecided, ValueError):
+            continue
+        mixed, largest = a.dtype == np.uint8 and w.dtype == np.int8, np.abs(w.numbers).max(initial=0)
+        if mixed and saturation.saturates(a.high.max(initial=0), largest):
+            return True
+    return False

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from driftnet.model.graph import Graph, Node
 from driftnet.model.operators import CONTRIB
@@ -73,23 +72,23 @@ class Rounding:
 class Artifact:
     """A quantized model as it was read.
 
+    constant   tensors that do not depend on the inputs
     pieces     float operations, in order
     real       tensor -> the real tensor it stands for, where that has another name
     formats    of integer tensors, and of the floats that a DequantizeLinear makes of them
     roundings  every place where a real is rounded
     rereads    DequantizeLinear nodes that read with another format than the integers were written with
-    constant   tensors that do not depend on the inputs
     integers   tensors of integers that stand for reals
     """
 
     graph: Graph
-    pieces: tuple[Piece, ...]
-    real: Mapping[str, str]
-    formats: Mapping[str, Format]
-    roundings: tuple[Rounding, ...]
-    rereads: tuple[tuple[Node, Format, Format], ...]
-    constant: frozenset[str]
-    integers: frozenset[str]
+    constant: set[str]
+    pieces: list[Piece] = field(default_factory=list)
+    real: dict[str, str] = field(default_factory=dict)
+    formats: dict[str, Format] = field(default_factory=dict)
+    roundings: list[Rounding] = field(default_factory=list)
+    rereads: list[tuple[Node, Format, Format]] = field(default_factory=list)
+    integers: set[str] = field(default_factory=set)
 
     def use(self, tensor: str) -> Use:
         """`tensor` with what it stands for."""

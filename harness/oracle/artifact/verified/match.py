@@ -19,7 +19,7 @@ from driftnet.model.operators import AFFINE, WEIGHTED
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.format import Piece, Use
-from driftnet.oracle.artifact.verified.names import content, equal, first_result, is_in_order, named, same_attributes
+from driftnet.oracle.artifact.verified.names import attributes_of, content, first_result, named
 from driftnet.oracle.artifact.verified.operators import CLIPPING, COMMUTATIVE, COPYING, RESHAPING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, is_float
 
@@ -130,7 +130,7 @@ class _Matcher:
     def form(self, node: Node) -> tuple[object, ...]:
         """What nodes that compute the same have in common."""
         operands = [self.at.get(name) or content(self.constants.get(name), name) for name in node.inputs]
-        return (node.op, *operands, str(sorted(node.attributes.items(), key=lambda item: item[0])))
+        return (node.op, *operands, *sorted(attributes_of(node).items()))
 
     def operands_of(self, piece: Piece) -> list[str]:
         """The real tensors that a piece reads, constants left out."""
@@ -198,7 +198,8 @@ class _Matcher:
         """Whether a node may vanish behind what makes `real`: one that is affine, into constants that this reads."""
         maker = self.maker(real)
         if node.op not in AFFINE:
-            return node.op in CLIPPING | COPYING or is_in_order(node)
+            perm = list(node.attributes.get("perm", ())) if node.op == "Transpose" else []
+            return node.op in CLIPPING | COPYING or bool(perm and perm == sorted(perm))
         read = maker.uses[:2] if maker and maker.node.op in WEIGHTED else ()
         return any(use and self.is_constant(use) for use in read) and len(self.varying(node)) == 1
 
@@ -214,27 +215,24 @@ class _Matcher:
         rivals = [other for other in others if other.op == node.op or {other.op, node.op} <= AFFINE]
         if any(self.form(other) != self.form(node) for other in rivals):
             return None
+        same = attributes_of(node) == attributes_of(piece.node)
         score = 0.0 if not called else 4.0 if called in results else -4.0
         if called not in results:
             known = self.operands_at(node)
             if (known and not any(known)) or (node.op in RESHAPING and not self.same_form(node, piece, uses)):
                 return None
-            if node.op == "Shape" and not same_attributes(node, piece.node):
+            if node.op == "Shape" and not same:
                 return None  # most are known before anything runs, and gone; what is taken apart has some of its own
-        score += 1.0 * same_attributes(node, piece.node)
+        score += 1.0 * same
         held = [(name, use) for name, use in zip(node.inputs, uses) if use and name in self.constants]
         return score + sum(self.closeness(name, use) for name, use in held)
 
     def same_form(self, node: Node, piece: Piece, uses: Sequence[Use | None]) -> bool:
         """Whether the attributes that both give are equal, and constant shapes and axes are."""
-        a, b = node.attributes, piece.node.attributes
-        if not all(equal(a[name], b[name]) for name in a.keys() & b.keys()):
-            return False
-        constants = self.numbers.artifact.graph.constants
-        pairs = [(self.constants[name], use) for name, use in zip(node.inputs, uses) if use and name in self.constants]
-        return all(
-            np.array_equal(x, constants.get(use.tensor, np.zeros(0))) for x, use in pairs if x.dtype.kind in "iu"
-        )
+        a, b, constants = attributes_of(node), attributes_of(piece.node), self.numbers.artifact.graph.constants
+        held = [(self.constants[name], use) for name, use in zip(node.inputs, uses) if use and name in self.constants]
+        whole = [(x, constants.get(use.tensor, np.zeros(0))) for x, use in held if x.dtype.kind in "iu"]
+        return all(a[name] == b[name] for name in a.keys() & b.keys()) and all(np.array_equal(*both) for both in whole)
 
     def aligned(self, node: Node, piece: Piece) -> tuple[Use | None, ...] | None:
         """The uses of `piece` in the order of the operands of `node`; None when they cannot be the same."""

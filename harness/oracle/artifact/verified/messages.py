@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -31,7 +32,7 @@ def disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float)
     wrong = ~same & ~(error <= bound * (1 + 1e-6))
     if not wrong.any():
         return None
-    worst = np.unravel_index(int(np.argmax(np.where(wrong, np.nan_to_num(error - bound, nan=np.inf), -1))), error.shape)
+    worst = farthest(wrong, error, bound)
     have, should = found.numbers[worst], wanted.numbers[worst]
     said = {
         How.SAME: f"{node.op} is not the float model's{differences(pair)}: {name!r} is {have:.6g}, should be "
@@ -42,6 +43,17 @@ def disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float)
     otherwise = f"{name!r} is {have:.6g}, the float model's {node.op} on the same operands makes {should:.6g}"
     message = f"{said.get(pair.how, otherwise)}; {int(wrong.sum())} of {wrong.size} elements"
     return problem_of(node, "topology", error[worst], bound[worst], message, where=where)
+
+
+def farthest(wrong: np.ndarray, error: np.ndarray, bound: np.ndarray) -> tuple[np.intp, ...]:
+    """Where what is wrong is farthest beyond its bound."""
+    beyond = np.nan_to_num(error - bound, nan=np.inf)
+    return np.unravel_index(int(np.argmax(np.where(wrong, beyond, -1))), error.shape)
+
+
+def at(where: Sequence[np.intp]) -> str:
+    """Where an element stands."""
+    return f" at [{', '.join(map(str, where))}]" if len(where) else ""
 
 
 def differences(pair: Pair) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
-from dataclasses import replace
 
 import numpy as np
 import onnx
@@ -23,12 +22,6 @@ def spellings(name: str) -> Iterator[str]:
     return (start + name + end for start in PREFIXES for end in SUFFIXES)
 
 
-def is_in_order(node: Node) -> bool:
-    """Whether a node is a Transpose that leaves the axes where they are."""
-    perm = list(node.attributes.get("perm", ()))
-    return node.op == "Transpose" and bool(perm) and perm == sorted(perm)
-
-
 def first_result(node: Node) -> str:
     """The name of the first result of a node that has one."""
     return next(name for name in node.outputs if name)
@@ -39,26 +32,13 @@ def named(artifact: Artifact, names: Container[str], tensor: str) -> str:
     return next((artifact.stands_for(other) for other in spellings(tensor) if other in names), "")
 
 
-def same_attributes(a: Node, b: Node) -> bool:
-    """Whether two nodes have equal attributes; those left out count as other than those given."""
-    if a.attributes.keys() != b.attributes.keys():
-        return False
-    return all(equal(value, b.attributes[name]) for name, value in a.attributes.items())
-
-
-def without_bodies(node: Node) -> Node:
-    """`node` without the subgraphs among its attributes."""
-    plain = {name: x for name, x in node.attributes.items() if not isinstance(x, onnx.GraphProto)}
-    return replace(node, attributes=plain)
-
-
-def equal(a: object, b: object) -> bool:
-    """Whether two attributes are equal, and of one type."""
-    if isinstance(a, onnx.GraphProto) and isinstance(b, onnx.GraphProto):
-        return bool(a.SerializeToString() == b.SerializeToString())
-    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
-        return bool(np.array_equal(np.asarray(a), np.asarray(b)))
-    return type(a) is type(b) and a == b
+def attributes_of(node: Node, *, bodies: bool = True) -> dict[str, str]:
+    """The attributes of a node, each as a text that is the same for equal ones of one type. bodies: subgraphs too."""
+    return {
+        name: f"{type(x).__name__} {x.tolist() if isinstance(x, np.ndarray) else x}"
+        for name, x in node.attributes.items()
+        if bodies or not isinstance(x, onnx.GraphProto)
+    }
 
 
 def content(constant: np.ndarray | None, name: str) -> object:

@@ -7,11 +7,12 @@ of another one that shares its scale (data movement), or of the Relu or Clip tha
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
-from driftnet.oracle.artifact.verified.calibration import Calibration, Range
+from driftnet.oracle.artifact.verified.calibration import Calibration, Range, largest_of
 from driftnet.oracle.artifact.verified.comparison import Comparison, Problem, problem_of
 from driftnet.oracle.artifact.verified.constants import CODES
 from driftnet.oracle.artifact.verified.dequantized import Numbers
@@ -35,12 +36,10 @@ def stated_ranges(graph: Graph) -> dict[str, Range]:
     numbers = Numbers(artifact, {name: exact(x) for name, x in graph.constants.items()})
     ranges: dict[str, Range] = {}
     for rounding in artifact.roundings:
-        try:
+        with suppress(Undecided):
             low, high = numbers.limits(rounding.format)
-        except Undecided:
-            continue
-        if np.isfinite([low, high]).all() and low < high:
-            ranges |= dict.fromkeys((rounding.real, moved_from(graph, rounding.real)), (low, high))
+            if np.isfinite([low, high]).all() and low < high:
+                ranges |= dict.fromkeys((rounding.real, moved_from(graph, rounding.real)), (low, high))
     return ranges | {name: ranges[real] for name, real in artifact.real.items() if real in ranges}
 
 
@@ -63,28 +62,21 @@ class _Checker:
         tensors: dict[str, list[str]] = {}
         for name, real in self.c.at.items():
             tensors.setdefault(real, []).append(name)
-        shared: dict[tuple[object, ...], list[str]] = {}
-        judged = []
-        unknown = set()  # formats of tensors that the float model has not, of weights, or that stand in the float model
-        formats = self.c.artifact.formats
-        own = {formats[name].scale for name in self.c.artifact.constant if name in formats}
+        formats, constant = self.c.artifact.formats, self.c.artifact.constant
+        own = {formats[name].scale for name in constant if name in formats}
         own |= self.c.model.constants.keys()  # an optimizer moved a pair of the float model
+        keyed = []
         for rounding in self.c.artifact.roundings:
-            if rounding.dynamic or rounding.tensor in self.c.artifact.constant:
-                continue
-            try:
-                key = self.key(rounding.format)
-            except Undecided:
-                continue
-            if rounding.real not in tensors or rounding.format.scale in own:
-                unknown.add(key)
-                continue
-            shared.setdefault(key, []).extend(tensors[rounding.real])
-            judged.append((rounding, key))
-        for rounding, key in judged:
-            if key in unknown:
-                continue
-            self.range(rounding, shared[key], tensors[rounding.real])
+            with suppress(Undecided):
+                if not rounding.dynamic and rounding.tensor not in constant:
+                    keyed.append((rounding, self.key(rounding.format)))
+        # Of tensors that the float model has not, of weights, or that stand in the float model.
+        unknown = {key for found, key in keyed if found.real not in tensors or found.format.scale in own}
+        for rounding, key in keyed:
+            if key not in unknown:
+                shared = [name for other, same in keyed if same == key for name in tensors[other.real]]
+                with suppress(Undecided):
+                    self.range(rounding, shared, tensors[rounding.real])
         records, alike = self.calibration.records, self.calibration.alike
         for proportion, log2, least in outliers(self.c.model, self.proportions, records, alike):
             said = self.told(proportion.rounding, proportion.found, proportion.seen)
@@ -105,60 +97,58 @@ class _Checker:
         return values if self.calibration.sampled else (format.scale, format.zero_point)
 
     def range(self, rounding: Rounding, shared: Sequence[str], own: Sequence[str]) -> None:
-        try:
-            low, high = self.c.numbers.limits(rounding.format)
-        except Undecided:
-            return
-        scale = self.c.numbers.scale(rounding.format).item()
+        """Judge one rounding of the tensors `own`; shared: those that are rounded alike. May raise Undecided."""
+        found, scale = self.c.numbers.limits(rounding.format), self.c.numbers.scale(rounding.format).item()
+        ranges, sampled = self.calibration.ranges, self.calibration.sampled
         if not 0 < scale < np.inf:  # parameters.py tells of it, and nothing fits in it
             return
-        if self.calibration.sampled and (most := self.beyond(own, (low, high))):
-            message = f"{_rounded(rounding, (low, high))}, but cannot leave [{most[0]:g}, {most[1]:g}]"
-            self.add(rounding, rounding.node, (high - low) / (most[1] - most[0]), ROOMY_RANGE, message)
+        if sampled and (most := self.beyond(own, found)):
+            message = f"{_rounded(rounding, found)}, but cannot leave [{most[0]:g}, {most[1]:g}]"
+            self.add(rounding, rounding.node, (found[1] - found[0]) / (most[1] - most[0]), ROOMY_RANGE, message)
             return
         reached, lent = self.neighbours(own)
         names = [name for name in dict.fromkeys([*own, *self.linked(reached, shared), *reached]) if name not in lent]
-        known = [self.calibration.ranges[name] for name in names if name in self.calibration.ranges]
+        known = [ranges[name] for name in names if name in ranges]
         if not known or not np.isfinite(known).all() or self.has_no_scale(known, rounding):
             return
-        known_as = [*_candidates(known), *self.by_definition(names)]
-        sizes = [np.log2(max(-low, high) / max(-a, b)) for a, b in known_as if b > a] if high > low else []
-        vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
         unit = format_of(self.c.numbers.ball(rounding.format.scale).dtype).unit  # the scale is rounded to it
-        vague += unit * max(-low, high)
+        vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
+        slack = COVERED * scale + vague + unit * largest_of(found)
 
         def fits(candidates: Iterable[Range]) -> bool:
-            return any(self.fits(candidate, (low, high), scale, vague) for candidate in candidates)
+            return any(self.fits(candidate, found, slack) for candidate in candidates)
 
-        if fits(known_as):
-            recorded = [name for name in own if name in self.calibration.ranges]
+        possible = [*_candidates(known), *self.by_definition(names)]
+        if fits(possible):
+            sizes = [
+                np.log2(largest_of(found) / largest_of(x)) for x in possible if x[1] > x[0] and found[1] > found[0]
+            ]
+            recorded = [name for name in own if name in ranges]
             # What calibration saw is held to that alone: how far it clips is its own affair. The last is behind a Relu
             # or Clip that the range has absorbed.
-            if self.calibration.sampled and sizes and recorded:
-                data, log2 = self.calibration.ranges[recorded[-1]], min(sizes, key=abs)
-                self.proportions.append(Proportion(rounding, recorded[-1], log2, (low, high), data))
+            if sampled and sizes and recorded:
+                name = recorded[-1]
+                self.proportions.append(Proportion(rounding, name, min(sizes, key=abs), found, ranges[name]))
             return
-        error = max(abs(min(known[0][0], 0) - low), abs(max(known[0][1], 0) - high)) / scale
-        message = f"{self.told(rounding, (low, high), known[0])}: {error:.3g} steps off"
-        ranges = {name: self.calibration.ranges[name] for name in lent if name in self.calibration.ranges}
-        found = [name for name, x in ranges.items() if fits(_candidates([x])) or self.has_no_scale([x], rounding)]
-        lenders = [lent[name] for name in found]
+        error = max(abs(min(known[0][0], 0) - found[0]), abs(max(known[0][1], 0) - found[1])) / scale
+        message = f"{self.told(rounding, found, known[0])}: {error:.3g} steps off"
+        lenders = [
+            node
+            for name, node in lent.items()
+            if name in ranges and (fits(_candidates([ranges[name]])) or self.has_no_scale([ranges[name]], rounding))
+        ]
         if lenders:
             message += f"; that is the range of what {lenders[0].op} makes of it, which is not all that is read of it"
         self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message)
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
         """Whether data are so small that their scale would be no normal number: quantizers then take 1."""
-        dtype = self.c.numbers.ball(rounding.format.scale).dtype
-        largest = min(max(-low, high) for low, high in known)
-        return (
-            dtype.kind == "f"
-            and self.c.numbers.scale(rounding.format).item() == 1
-            and largest < 2 * CODES * float(np.finfo(dtype).tiny)
-        )
+        scale = self.c.numbers.ball(rounding.format.scale)
+        if scale.dtype.kind != "f" or self.c.numbers.scale(rounding.format).item() != 1:
+            return False
+        return min(map(largest_of, known)) < 2 * CODES * float(np.finfo(scale.dtype).tiny)
 
-    def fits(self, wanted: Range, found: Range, scale: float, vague: float) -> bool:
-        slack = COVERED * scale + vague
+    def fits(self, wanted: Range, found: Range, slack: float) -> bool:
         if self.calibration.sampled:
             return not self.calibration.alike or wanted[1] - wanted[0] <= ABSURD_RANGE * (found[1] - found[0])
         if self.calibration.clips:
@@ -176,22 +166,15 @@ class _Checker:
     def beyond(self, names: Iterable[str], found: Range) -> Range | None:
         """What one of `names` may hold by definition, where `found` goes far beyond that."""
         known = [bounds(self.c.model, moved_from(self.c.model, name)) for name in names]
-        largest = max(-found[0], found[1])
-        return next((x for x in known if x and largest > ROOMY_RANGE * COVERED * max(-x[0], x[1]) > 0), None)
+        return next((x for x in known if x and largest_of(found) > ROOMY_RANGE * COVERED * largest_of(x) > 0), None)
 
     def linked(self, near: set[str], shared: Sequence[str]) -> Iterator[str]:
         """Those of `shared` that nodes link with `near`: quantizers give no others one scale, and the one that is known
         to have written it gives it only to what its operators of SHARING read and make."""
-        reached, waiting = set(near), set(shared) - set(near)
-        while found := {
-            name
-            for node in self.c.model.nodes
-            if self.calibration.sampled or node.op in SHARING
-            if not reached.isdisjoint(ends := {*node.inputs, *node.outputs})
-            for name in ends & waiting
-        }:
+        reached = set(near)
+        ends = [{*n.inputs, *n.outputs} for n in self.c.model.nodes if self.calibration.sampled or n.op in SHARING]
+        while found := {*shared} & {x for names in ends if not reached.isdisjoint(names) for x in names} - reached:
             reached |= found
-            waiting -= found
         return (name for name in shared if name in reached)
 
     def neighbours(self, own: Sequence[str]) -> tuple[set[str], dict[str, Node]]:
@@ -200,11 +183,11 @@ class _Checker:
         reached, lent = set(own), dict[str, Node]()
         for node in self.c.model.nodes:  # forward
             name = node.input(0)
-            if name in lent and node.op in MOVEMENT | CLIPPING:
-                lent.update(dict.fromkeys(node.outputs, lent[name]))
-            elif name in reached and node.op in CLIPPING and not self.sees_all(node):
-                lent[node.outputs[0]] = node
-            elif name in reached and node.op in MOVEMENT | CLIPPING:
+            if node.op not in MOVEMENT | CLIPPING:
+                continue
+            if name in lent or (name in reached and node.op in CLIPPING and not self.sees_all(node)):
+                lent |= dict.fromkeys(node.outputs, lent.get(name, node))
+            elif name in reached:
                 reached.update(node.outputs)
         for node in reversed(self.c.model.nodes):
             if node.op in MOVEMENT and not reached.isdisjoint(node.outputs):
@@ -230,4 +213,4 @@ def _candidates(known: Sequence[Range]) -> Iterator[Range]:
     for low, high in [*known, union]:
         low, high = min(low, 0.0), max(high, 0.0)
         yield low, high
-        yield -max(-low, high), max(-low, high)
+        yield -largest_of((low, high)), largest_of((low, high))

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
+from driftnet.oracle.artifact.verified import operators
 from driftnet.oracle.artifact.verified.format import (
     OWN_ATTRIBUTES,
     Artifact,
@@ -30,46 +31,30 @@ from driftnet.oracle.artifact.verified.format import (
     operand_format,
 )
 from driftnet.oracle.artifact.verified.names import COPY, PREFIXES
-from driftnet.oracle.artifact.verified.operators import (
-    DEQUANTIZE,
-    FLOATS,
-    INTEGER_PRODUCTS,
-    MOVEMENT,
-    QUANTIZE,
-    QUANTIZED,
-)
 from driftnet.oracle.artifact.verified.unfuse import unfused
 from driftnet.oracle.scheme.precomputed import is_constant
 
 
 def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: False) -> Artifact:
     """Lift `graph`. kept: whether a node that quantizes or acts on integers stands in the float model too."""
-    reader = _Reader(graph, kept)
+    artifact = Artifact(graph, set(graph.constants))
+    reader = _Reader(artifact, kept)
     for node in graph.nodes:
-        if is_constant(node, reader.constant):
-            reader.constant.update(name for name in node.outputs if name)
+        if is_constant(node, artifact.constant):
+            artifact.constant.update(name for name in node.outputs if name)
         if id(node) not in reader.done:
             reader.read(node)
-    return Artifact(
-        graph,
-        tuple(reader.pieces),
-        reader.real,
-        reader.formats,
-        tuple(reader.roundings),
-        tuple(reader.rereads),
-        frozenset(reader.constant),
-        frozenset(reader.integers),
-    )
+    return artifact
 
 
 def kept_by(model: Graph) -> Callable[[Node], bool]:
     """Whether a node that quantizes, casts or acts on integers stood in the float model already."""
-    own = QUANTIZED | {"Cast"}
+    own = operators.QUANTIZED | {"Cast"}
     makers: dict[str, str] = {}
     for node in model.nodes:
         # An optimizer that takes movement away, two Transposes say, gives its result's name to what that reads. What
         # a quantizer adds has the name of what it rounds too, where it dequantizes.
-        passed = makers.get(node.input(0)) if node.op in MOVEMENT else None
+        passed = makers.get(node.input(0)) if node.op in operators.MOVEMENT else None
         op = node.op if node.op in own else passed if passed != "DequantizeLinear" else None
         makers.update({name: op for name in node.outputs if name and op})
     kept = {(start + name, op) for name, op in makers.items() for start in PREFIXES}
@@ -77,41 +62,36 @@ def kept_by(model: Graph) -> Callable[[Node], bool]:
 
 
 class _Reader:
-    """The state of one reading, node after node."""
+    """The state of one reading, node after node, which fills `artifact`."""
 
-    def __init__(self, graph: Graph, kept: Callable[[Node], bool]) -> None:
-        self.graph, self.kept = graph, kept
-        self.pieces: list[Piece] = []
-        self.real: dict[str, str] = {}
-        self.formats: dict[str, Format] = {}
-        self.roundings: list[Rounding] = []
-        self.rereads: list[tuple[Node, Format, Format]] = []
-        self.constant = set(graph.constants)
+    def __init__(self, artifact: Artifact, kept: Callable[[Node], bool]) -> None:
+        self.artifact, self.graph, self.kept = artifact, artifact.graph, kept
+        self.real, self.formats, self.integers = artifact.real, artifact.formats, artifact.integers
         self.done: set[int] = set()
-        self.integers: set[str] = set()
         self.firsts: dict[tuple[object, ...], Node] = {}
-        self.look_ahead()
+        self.formats.update(self.look_ahead())
+        self.integers.update(self.formats)
 
     def read(self, node: Node) -> None:
         if self.kept(node):
             self.once(node)
-        elif node.op in QUANTIZE:
+        elif node.op in operators.QUANTIZE:
             self.round(node, node.outputs[0], linear_format(node))
-        elif node.op in DEQUANTIZE:
+        elif node.op in operators.DEQUANTIZE:
             self.integer(node, node.inputs[0], linear_format(node))
             self.join(node.outputs[0], node.inputs[0])
             self.formats[node.outputs[0]] = linear_format(node)
         elif node.op == "DynamicQuantizeLinear":
             self.round(node, node.outputs[0], Format(node.outputs[1], node.outputs[2]), dynamic=True)
-        elif node.op in INTEGER_PRODUCTS and (scaled := self.scaled(node)):
+        elif node.op in operators.INTEGER_PRODUCTS and (scaled := self.scaled(node)):
             self.integer_product(node, *scaled)
         elif layout := layout_of(node):
             self.quantized(node, layout)
-        elif node.op == "Cast" and node.attributes["to"] in FLOATS:
+        elif node.op == "Cast" and node.attributes["to"] in operators.FLOATS:
             self.join(node.outputs[0], node.inputs[0])
             if node.inputs[0] in self.formats:
                 self.formats[node.outputs[0]] = self.formats[node.inputs[0]]
-        elif node.op in MOVEMENT and node.input(0) in self.integers:
+        elif node.op in operators.MOVEMENT and node.input(0) in self.integers:
             self.movement(node)
         else:
             for part in unfused(node) or (node,):
@@ -130,9 +110,9 @@ class _Reader:
         uses, results = ([self.use(name) for name in names] for names in (node.inputs, node.outputs))
         self.piece(node, node.op, uses, results)
 
-    def look_ahead(self) -> None:
+    def look_ahead(self) -> dict[str, Format]:
         """The formats of integer constants that are moved (a Gather from an embedding) before they are dequantized."""
-        formats = self.formats
+        formats: dict[str, Format] = {}
         for node in reversed(self.graph.nodes):
             if self.kept(node):
                 continue
@@ -141,15 +121,14 @@ class _Reader:
                     if not isinstance(where, int):
                         value, *rest = (node.input(k) for k in where)
                         formats.setdefault(value, operand_format(node, where[0], *rest))
-            elif node.op in INTEGER_PRODUCTS and (scaled := self.scaled(node)):
+            elif node.op in operators.INTEGER_PRODUCTS and (scaled := self.scaled(node)):
                 for k, scale in enumerate(scaled[1]):
                     formats.setdefault(node.inputs[k], operand_format(node, k, scale, node.input(k + 2)))
-            elif node.op in DEQUANTIZE:
+            elif node.op in operators.DEQUANTIZE:
                 formats.setdefault(node.inputs[0], linear_format(node))
-            elif node.op in MOVEMENT and node.outputs[0] in formats and node.input(0) not in formats:
+            elif node.op in operators.MOVEMENT and node.outputs[0] in formats and node.input(0) not in formats:
                 formats[node.input(0)] = formats[node.outputs[0]]
-        self.formats = {name: format for name, format in formats.items() if name in self.constant}
-        self.integers.update(self.formats)
+        return {name: format for name, format in formats.items() if name in self.artifact.constant}
 
     def use(self, name: str, format: Format | None = None) -> Use | None:
         if not name:
@@ -162,26 +141,24 @@ class _Reader:
     def round(self, node: Node, integers: str, format: Format, dynamic: bool = False) -> None:
         self.join(integers, node.inputs[0])
         self.integer(node, integers, format)
-        self.roundings.append(Rounding(self.real[integers], format, node, integers, dynamic))
+        self.artifact.roundings.append(Rounding(self.real[integers], format, node, integers, dynamic))
 
     def integer(self, node: Node, name: str, format: Format) -> None:
         """`name` holds integers of `format`, says `node`."""
         self.integers.add(name)
         written = self.formats.setdefault(name, format)
         if not self.same(written, format):
-            self.rereads.append((node, written, format))
+            self.artifact.rereads.append((node, written, format))
 
     def same(self, a: Format, b: Format) -> bool:
         if a == b or a.unit or b.unit:
             return True
-        values = self.graph.constants
-        known = all(name in values for name in (a.scale, b.scale))
-        if not known:
+        known = self.graph.constants
+        if a.scale not in known or b.scale not in known:
             return a.scale == b.scale
-        zero = [values[f.zero_point].astype(np.int64) if f.zero_point in values else np.zeros(1) for f in (a, b)]
-        return np.array_equal(np.ravel(values[a.scale]), np.ravel(values[b.scale])) and (
-            np.array_equal(np.ravel(zero[0]), np.ravel(zero[1])) or not (zero[0].any() or zero[1].any())
-        )
+        zeros = [known.get(f.zero_point, np.zeros(1)).astype(np.int64).ravel() for f in (a, b)]
+        alike = np.array_equal(zeros[0], zeros[1]) or not (zeros[0].any() or zeros[1].any())
+        return alike and np.array_equal(known[a.scale].ravel(), known[b.scale].ravel())
 
     def piece(
         self,
@@ -193,7 +170,7 @@ class _Reader:
     ) -> None:
         inputs, outputs = (tuple(use.real if use else "" for use in side) for side in (uses, results))
         node = Node(op, inputs, outputs, source.attributes if attributes is None else attributes, source.name)
-        self.pieces.append(Piece(node, tuple(uses), tuple(results), source))
+        self.artifact.pieces.append(Piece(node, tuple(uses), tuple(results), source))
 
     def quantized(self, node: Node, layout: Layout) -> None:
         uses = [self.operand(node, where) for where in layout.operands]
@@ -206,7 +183,7 @@ class _Reader:
         if layout.result and node.input(layout.result[0]):
             written, (scale, zero) = node.outputs[0], layout.result
             self.integer(node, written, Format(node.input(scale), node.input(zero)))
-            self.roundings.append(Rounding(written, self.formats[written], node, written))
+            self.artifact.roundings.append(Rounding(written, self.formats[written], node, written))
         added = node.input(layout.added) if layout.added >= 0 else ""
         results = [self.use(name) for name in ([f"{node.outputs[0]}/product"] if added else node.outputs)]
         self.piece(

@@ -159,7 +159,7 @@ def unfolded(model: Graph, constants: Values, artifact: Artifact) -> tuple[Value
         if first_result(node) in constants and (fused or real in rounded):
             names.update(node.outputs)
             read.update(node.inputs)
-    kept = frozenset(tensor for tensor in artifact.constant if artifact.stands_for(tensor) not in rounded)
+    kept = {tensor for tensor in artifact.constant if artifact.stands_for(tensor) not in rounded}
     return {k: x for k, x in constants.items() if k not in names}, replace(artifact, constant=kept)
 
 

@@ -15,12 +15,11 @@ from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.model.operators import AFFINE
 from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, problem_of
 from driftnet.oracle.artifact.verified.dequantized import apply
 from driftnet.oracle.artifact.verified.format import Use
 from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
-from driftnet.oracle.artifact.verified.names import same_attributes, without_bodies
+from driftnet.oracle.artifact.verified.names import attributes_of
 from driftnet.oracle.artifact.verified.operand_values import OperandValues
 from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, REDEFINED, RESHAPING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float, moved
@@ -57,9 +56,7 @@ class _Walk:
         c = self.comparison
         self.model, self.constants, self.pairs, self.numbers = c.model, c.constants, c.pairs, c.numbers
         self.values = OperandValues(c, {real for name, real in c.at.items() if name not in c.model.producers})
-        absorbed = [pair for pair in c.pairs if pair.how is How.ABSORBED and pair.node.op in AFFINE]
-        self.folded = {id(pair.piece) for pair in absorbed if pair.piece}
-        self.opset = c.artifact.graph.opset
+        self.folded, self.opset = c.folded, c.artifact.graph.opset
         self.sources: dict[str, frozenset[str]] = {}
         self.turns: dict[str, tuple[int, ...]] = {}
 
@@ -109,12 +106,10 @@ class _Walk:
 
     def is_identical(self, pair: Pair) -> bool:
         """Whether the counterpart is the same operation by its form."""
-        artifact, node = self.comparison.artifact, pair.node
-        if pair.piece is None or pair.piece.node.op != node.op:
+        node, other = pair.node, pair.piece.node if pair.piece else None
+        if other is None or other.op != node.op or (node.op in REDEFINED and self.model.opset != self.opset):
             return False
-        if not same_attributes(without_bodies(node), without_bodies(pair.piece.node)):
-            return False
-        if node.op in REDEFINED and self.model.opset != artifact.graph.opset:
+        if attributes_of(node, bodies=False) != attributes_of(other, bodies=False):
             return False
         names = node.inputs + ("",) * (len(pair.operands) - len(node.inputs))
         if id(pair.piece) in self.folded:  # D3 looks after the bias that this may have made

@@ -48,25 +48,20 @@ def _with_activation(node: Node) -> tuple[Node, ...]:
 
 
 def _skip_layer_normalization(node: Node) -> tuple[Node, ...]:
-    x, skip, scale = node.inputs[:3]
-    total = node.outputs[3] if len(node.outputs) > 3 else ""
-    terms: list[Step] = [("Add", (x, skip), {})]
-    terms += [("Add", (node.input(4),), {})] if node.input(4) else []
+    x, skip, scale, shift, bias = (node.input(k) for k in range(5))
+    terms: list[Step] = [("Add", (x, skip), {}), *([("Add", (bias,), {})] if bias else [])]
     attributes = {"axis": -1, "epsilon": node.attributes.get("epsilon", EPSILON)}
-    *added, last = _chain(node, *terms, ("LayerNormalization", (), attributes))
-    operands = (last.inputs[0], scale, *([node.input(3)] if node.input(3) else []))
-    if total:
-        added[-1] = Node("Add", added[-1].inputs, (total,), {}, node.name)
-        operands = (total, *operands[1:])
-    return (*added, Node(last.op, operands, node.outputs[:1], last.attributes, node.name))
+    norm = ("LayerNormalization", (scale, shift) if shift else (scale,), attributes)
+    return _chain(node, *terms, norm, inner=node.outputs[3] if len(node.outputs) > 3 else "")
 
 
-def _chain(node: Node, *steps: Step) -> tuple[Node, ...]:
-    """The operators of `steps`, each on the result of the one before it, which is its first operand."""
-    nodes: list[Node] = []
-    before: tuple[str, ...] = ()
-    for k, (op, operands, attributes) in enumerate(steps):
-        result = node.outputs[:1] if k == len(steps) - 1 else (f"{node.outputs[0]}/{op}{k}",)
-        nodes.append(Node(op, (*before, *operands), result, attributes, node.name))
-        before = result
-    return tuple(nodes)
+def _chain(node: Node, *steps: Step, inner: str = "") -> tuple[Node, ...]:
+    """The operators of `steps`, each on the result of the one before it, which is its first operand.
+
+    inner   what the last reads, where it has a name of its own
+    """
+    names = [f"{node.outputs[0]}/{op}{k}" for k, (op, _, _) in enumerate(steps)]
+    names[-2:] = [inner or names[-2], node.outputs[0]]
+    before = [(), *((name,) for name in names)]
+    made = zip(before, steps, names)
+    return tuple(Node(op, (*x, *operands), (y,), given, node.name) for x, (op, operands, given), y in made)
