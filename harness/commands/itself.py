@@ -34,10 +34,7 @@ def _described(name: str) -> dict[str, Any]:
         "installed": installed.release,
         "releases": made,
         "stages": list(STAGES),
-        "options": [
-            {"name": o.name, "stage": o.stage, "values": list(o.values), "help": o.help, "when": dict(o.when)}
-            for o in installed.target.options
-        ],
+        "options": [vars(option) for option in installed.target.options],
     }
 
 

@@ -214,14 +214,8 @@ def audit(
         return {
             "verdict": str(found.verdict),
             "problems": [
-                {
-                    "question": problem.question,
-                    "where": problem.where,
-                    "error": problem.error,
-                    "bound": problem.bound,
-                    "message": problem.message,
-                    "culprit": {"node": problem.culprit[0], "op_type": problem.culprit[1]},
-                }
+                {name: getattr(problem, name) for name in ("question", "where", "error", "bound", "message")}
+                | {"culprit": dict(zip(("node", "op_type"), problem.culprit))}
                 for problem in found.problems
             ],
             "vouched": found.vouched,
