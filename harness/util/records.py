@@ -7,6 +7,7 @@ import reprlib
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import inspect
 
 T = TypeVar("T")
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
@@ -22,7 +23,18 @@ def read(value: object, form: type[T], what: str) -> T:
         return msgspec.convert(value, form, builtin_types=(bytes,))  # or a text would be taken for base64
     except msgspec.ValidationError as e:
         said, _, path = str(e).partition(" - at `$")
+        if said.startswith("Invalid enum value"):
+            said = f"expected one of {', '.join(_members(form, path))}"
         raise ValueError(f"{what}{_described(value, path.rstrip('`'))}: {said[0].lower()}{said[1:]}") from None
+
+
+def _members(form: Any, path: str) -> list[str]:
+    """The values of the enum or Literal that stands at `path` of a form."""
+    info: Any = inspect.type_info(form)
+    for name in re.findall(r"\.(\w+)", path):
+        kinds = [getattr(kind, "item_type", kind) for kind in getattr(info, "types", [info])]
+        info = next(f.type for kind in kinds for f in getattr(kind, "fields", ()) if f.name == name)
+    return [str(member) for member in getattr(info, "cls", None) or info.values]
 
 
 def _described(value: Any, path: str) -> str:

@@ -114,7 +114,7 @@ def test_a_truncated_case_json_is_named(folder, cut):
     ("key", "value", "says"),
     [
         ("schema", 99, "case.json: schema 99"),
-        ("status", "odd", "case.status is 'odd': invalid"),
+        ("status", "odd", "case.status is 'odd': expected one of open, fixed, flaky, expected"),
         ("recipe", None, "missing required field `recipe`"),
         ("recipe", ["KL"], r"case.recipe is \['KL'\]: expected `object`"),
         ("recipe", {"method": [["KL"]]}, r"case.recipe\[...\]\[0\], in {'method': \[\['KL'\]\]}: expected `bool"),
@@ -122,7 +122,7 @@ def test_a_truncated_case_json_is_named(folder, cut):
         ("verdict", "crashes", "verdict is 'crashes': expected `object`"),
         ("verdict", {"word": "crashes", "message": 3}, "case.verdict.message is 3: expected `str`"),
         ("verdict", {}, "case.verdict is {}: object missing required field `word`"),
-        ("verdict", {"word": "fell"}, "case.verdict.word is 'fell': invalid"),
+        ("verdict", {"word": "fell"}, "case.verdict.word is 'fell': expected one of agrees, diverges"),
         ("verdict", {"word": "crashes", "culprits": 5}, "verdict.culprits is 5: expected `array`"),
         (
             "verdict",
