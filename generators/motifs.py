@@ -31,11 +31,16 @@ class _Encoder:
 
     def choose(self, name: str, options: Sequence[T]) -> T:
         position, self._cursor = self._cursor, self._cursor + 1
+        name = _DATA if name in ("x", "a") and _DATA in self.missing else name
         if name not in self.missing:
             return options[0]
         choice: T = self.missing.pop(name)
         self.written[position] = options.index(choice)
         return choice
+
+
+_DATA = "data"
+"""The reference of the operand that an operator function calls x, or a where it has a matrix."""
 
 
 def step(name: str, *, latest: bool = False, **wanted: Any) -> Template:
@@ -54,297 +59,266 @@ def step(name: str, *, latest: bool = False, **wanted: Any) -> Template:
     return Template(bytes(data), bytes(mask))
 
 
-def _affine() -> Fragment:
-    """One factor and one term a channel, as a normalization ends."""
-    return tuple([step(name, x=0, y="made", y_form="channel", y_source="initializer") for name in ("Mul", "Add")])
+def then(name: str, **wanted: Any) -> Template:
+    """A step on the most recent value that fits: mostly what the step before gave."""
+    return step(name, **{_DATA: 0, **wanted})
 
 
-def _quantized() -> Fragment:
-    """A per-tensor pair that agrees with itself."""
-    return tuple(
-        [
-            step(name, x=0, scale=0.0625, per_channel=False, zero_point=3)
-            for name in ("QuantizeLinear", "DequantizeLinear")
-        ]
-    )
-
-
-def _by_number(name: str, number: float, x: int = 0) -> Template:
-    return step(name, x=x, literal=number)
+def _by_number(name: str, number: float) -> Template:
+    return then(name, literal=number)
 
 
 def _with(name: str, x: int = 0) -> Template:
-    """Two computed values together."""
-    return step(name, x=x, y="value", literal=None)
+    """Two computed values together: the most recent, and the one that is `x` older."""
+    return then(name, data=x, y="value", literal=None)
+
+
+def _by_constant(name: str, form: str, **wanted: Any) -> Template:
+    return then(name, y="made", y_form=form, y_source="initializer", **wanted)
+
+
+def _chain(*parts: str | Template | Fragment) -> Fragment:
+    """The steps one after the other; a name is that operator on what came before, all else about it open."""
+    steps: list[Template] = []
+    for part in parts:
+        steps += [then(part)] if isinstance(part, str) else [part] if isinstance(part, Template) else part
+    return tuple(steps)
 
 
 _AXES_LAST = 4  # the third axis of three
 _SQUARE_CONV: Mapping[str, Any] = {"kernel": (1, 1, 1), "padding": "none", "multiplier": 0, "group": 1}
-_SAME_CONV = step("Conv", x=0, x_rank=4, kernel=(3, 3, 3), strides=(1, 1, 1), padding="same", multiplier=0)
-_POINT_CONV = step("Conv", x=0, x_rank=4, kernel=(1, 1, 1), strides=(1, 1, 1), padding="none", group=1)
-_SILU = (step("Sigmoid", x=0), _with("Mul", 1))
+_GEMM: Mapping[str, Any] = {"transA": False, "n": 0, "alpha": 1.0, "beta": 1.0}
+_SAME_CONV = then("Conv", x_rank=4, kernel=(3, 3, 3), strides=(1, 1, 1), padding="same", multiplier=0)
+_POINT_CONV = then("Conv", x_rank=4, kernel=(1, 1, 1), strides=(1, 1, 1), padding="none", group=1)
+_SILU = (then("Sigmoid"), _with("Mul", 1))
+_AFFINE = (_by_constant("Mul", "channel"), _by_constant("Add", "channel"))
+"""One factor and one term a channel, as a normalization ends."""
+_MATRIX = then("MatMul", form="matrix")
+_MEAN = then("ReduceMean", axes=_AXES_LAST, keepdims=1)
+_STATISTICS = dict.fromkeys(("scale", "bias", "mean", "variance"), "initializer")
 
+
+def _pair(**wanted: Any) -> Fragment:
+    """Quantized and dequantized, alike."""
+    # The two names are what the motifs of quantization are about.
+    return tuple([then(name, zero_point=3, **wanted) for name in ("QuantizeLinear", "DequantizeLinear")])
+
+
+_QUANTIZED = _pair(scale=0.0625, per_channel=False)
 
 MOTIFS: dict[str, Fragment] = {
-    "grouped-conv-transpose-batch-norm": (
-        step("ConvTranspose", group=2, w="initializer"),
-        step(
-            "BatchNormalization",
-            x=0,
-            scale="initializer",
-            bias="initializer",
-            mean="initializer",
-            variance="initializer",
-        ),
+    "grouped-conv-transpose-batch-norm": _chain(
+        step("ConvTranspose", group=2, w="initializer"), then("BatchNormalization", **_STATISTICS)
     ),
-    "grouped-conv-transpose-scale": (
-        step("ConvTranspose", group=2, w="initializer"),
-        step("Mul", x=0, y="made", y_form="channel", y_source="initializer"),
+    "grouped-conv-transpose-scale": _chain(
+        step("ConvTranspose", group=2, w="initializer"), _by_constant("Mul", "channel")
     ),
-    "time-embedding": (
+    "time-embedding": _chain(
         step("Conv", x=FRESH, x_rank=4, multiplier=0),
         step("Gemm", a=FRESH, transA=False, n=0),
-        step("Sigmoid", x=0),
-        step("Unsqueeze", x=0, axes=(2, 3)),
-        step("Mul", x=0, y="value"),
+        "Sigmoid",
+        then("Unsqueeze", axes=(2, 3)),
+        then("Mul", y="value"),
     ),
-    "multi-input-gru": (
+    "multi-input-gru": _chain(
         step("GRU", x=FRESH, initial_h="input", outputs=(True, True)),
-        step("Squeeze", x=1),
-        step("Add", x=0, y="made", y_form="same", y_source="input"),
+        then("Squeeze", data=1),
+        then("Add", y="made", y_form="same", y_source="input"),
     ),
-    "group-norm": (
+    "group-norm": _chain(
         step("Reshape", form="groups"),
-        step("InstanceNormalization", x=0, scale="initializer", bias="initializer"),
-        step("Reshape", x=0, form="like"),
-        *_affine(),
+        then("InstanceNormalization", scale="initializer", bias="initializer"),
+        then("Reshape", form="like"),
+        _AFFINE,
     ),
-    "dual-path": (
+    "dual-path": _chain(
         step("Conv", x_rank=4),
-        step("Reshape", x=0, form="merge"),
-        step("Transpose", x=0, perm="rotate"),
-        step("LSTM", x=0, direction="bidirectional", outputs=(True, False)),
-        step("Transpose", x=0, perm="middle"),
-        step("Reshape", x=0, form="merge"),
-        step("MatMul", a=0, form="matrix"),
-        step("Add", x=0, y="value"),
-        step("LayerNormalization", x=0),
+        then("Reshape", form="merge"),
+        then("Transpose", perm="rotate"),
+        then("LSTM", direction="bidirectional", outputs=(True, False)),
+        then("Transpose", perm="middle"),
+        then("Reshape", form="merge"),
+        _MATRIX,
+        then("Add", y="value"),
+        "LayerNormalization",
     ),
-    "quantized-conv": (
-        step("Conv", x_rank=4),
-        *_quantized(),
-        step("Conv", x=0, w="dequantized"),
-        step("Relu", x=0),
-        *_quantized(),
-    ),
-    "layer-norm-by-hand": (
+    "quantized-conv": _chain(step("Conv", x_rank=4), _QUANTIZED, then("Conv", w="dequantized"), "Relu", _QUANTIZED),
+    "layer-norm-by-hand": _chain(
         step("ReduceMean", x_rank=3, axes=_AXES_LAST, keepdims=1),
         _with("Sub", 1),
-        step("Pow", x=0, exponent=2.0),
-        step("ReduceMean", x=0, axes=_AXES_LAST, keepdims=1),
+        then("Pow", exponent=2.0),
+        _MEAN,
         _by_number("Add", 1e-5),
-        step("Sqrt", x=0),
+        "Sqrt",
         _with("Div", 4),
-        *_affine(),
+        _AFFINE,
     ),
-    "gelu-by-hand": (
+    "gelu-by-hand": _chain(
         step("Identity"),
         _by_number("Div", 2**0.5),
-        step("Erf", x=0),
+        "Erf",
         _by_number("Add", 1.0),
         _with("Mul", 3),
         _by_number("Mul", 0.5),
     ),
-    "gelu-by-tanh": (
+    "gelu-by-tanh": _chain(
         step("Pow", exponent=3.0),
         _by_number("Mul", 0.044715),
         _with("Add", 2),
-        step("Tanh", x=0),
+        "Tanh",
         _by_number("Add", 1.0),
         _with("Mul", 0),
     ),
-    "softmax-by-hand": (
+    "softmax-by-hand": _chain(
         step("ReduceMax", x_rank=3, axes=_AXES_LAST, keepdims=1),
         _with("Sub", 1),
-        step("Exp", x=0),
-        step("ReduceSum", x=0, axes=_AXES_LAST, keepdims=1),
+        "Exp",
+        then("ReduceSum", axes=_AXES_LAST, keepdims=1),
         _with("Div", 1),
     ),
-    "attention-by-hand": (
+    "attention-by-hand": _chain(
         step("MatMul", a_rank=4, form="matrix"),
-        step("Transpose", x=0, perm="swap first"),
-        step("MatMul", a=0, form="matrix"),
+        then("Transpose", perm="swap first"),
+        _MATRIX,
         _by_number("Div", 2.0),
-        step("Softmax", x=0),
-        step("Dropout", x=0),
-        step("MatMul", a=0, form="matrix"),
-        step("Transpose", x=0, perm="middle"),
-        step("Reshape", x=0, form="merge"),
+        "Softmax",
+        "Dropout",
+        _MATRIX,
+        then("Transpose", perm="middle"),
+        then("Reshape", form="merge"),
     ),
-    "residual-block": (
-        _SAME_CONV,
-        step("BatchNormalization", x=0),
-        step("Relu", x=0),
-        _SAME_CONV,
-        step("BatchNormalization", x=0),
-        _with("Add", 0),
-        step("Relu", x=0),
+    "residual-block": _chain(
+        _SAME_CONV, "BatchNormalization", "Relu", _SAME_CONV, "BatchNormalization", _with("Add"), "Relu"
     ),
-    "separable-block": (
-        step("Conv", x=0, x_rank=4, kernel=(3, 3, 3), padding="same", group=0, multiplier=1),
-        step("BatchNormalization", x=0),
-        step("Clip", x=0, bounds=(0.0, 6.0)),
+    "separable-block": _chain(
+        then("Conv", x_rank=4, kernel=(3, 3, 3), padding="same", group=0, multiplier=1),
+        "BatchNormalization",
+        then("Clip", bounds=(0.0, 6.0)),
         _POINT_CONV,
-        step("BatchNormalization", x=0),
+        "BatchNormalization",
     ),
-    "silu": (step("Conv", x_rank=4), *_SILU),
-    "unet-down": (
-        _SAME_CONV,
-        step("GlobalAveragePool", x=0),
-        _with("Add", 1),
-        *_SILU,
-        step("MaxPool", x=0, kernel=(2, 2, 2), strides=(2, 2, 2)),
+    "silu": _chain(step("Conv", x_rank=4), _SILU),
+    "unet-down": _chain(
+        _SAME_CONV, "GlobalAveragePool", _with("Add", 1), _SILU, then("MaxPool", kernel=(2, 2, 2), strides=(2, 2, 2))
     ),
-    "unet-up": (
+    "unet-up": _chain(
         _SAME_CONV,
-        step("Resize", x=0, mode="nearest", scales=(2.0, 2.0, 2.0)),
-        step("Relu", x=0),
-        step("Concat", x=0, y0="value", count=2),
+        then("Resize", mode="nearest", scales=(2.0, 2.0, 2.0)),
+        "Relu",
+        then("Concat", y0="value", count=2),
         _POINT_CONV,
     ),
-    "quantized-matmul": (
-        *_quantized(),
-        step("MatMul", a=0, w="dequantized", form="matrix"),
-        _with("Add", 0),
-        *_quantized(),
+    "quantized-matmul": _chain(_QUANTIZED, then("MatMul", w="dequantized", form="matrix"), _with("Add"), _QUANTIZED),
+    "quantized-per-channel": _chain(
+        step("Conv", x_rank=4, w="dequantized"), _pair(per_channel=True, axis=1, scale=0.5), "Relu"
     ),
-    "quantized-per-channel": (
-        step("Conv", x_rank=4, w="dequantized"),
-        step("QuantizeLinear", x=0, per_channel=True, axis=1, scale=0.5, zero_point=3),
-        step("DequantizeLinear", x=0, per_channel=True, axis=1, scale=0.5, zero_point=3),
-        step("Relu", x=0),
-    ),
-    "padded-conv": (step("Pad", x_rank=4, mode="constant"), step("Conv", x=0), step("Relu", x=0)),
-    "conv-padded": (
+    "padded-conv": _chain(step("Pad", x_rank=4, mode="constant"), "Conv", "Relu"),
+    "conv-padded": _chain(
         step("Conv", x_rank=4, w="initializer", b="initializer"),
-        step("Pad", x=0, mode="constant", partial=True),
-        step("Conv", x=0, w="initializer"),
+        then("Pad", mode="constant", partial=True),
+        then("Conv", w="initializer"),
     ),
-    "cropped-conv": (
-        step("Conv", x_rank=4, w="initializer"),
-        step("Pad", x=0, mode="constant", number=None, after=-1),
-        step("Relu", x=0),
+    "cropped-conv": _chain(
+        step("Conv", x_rank=4, w="initializer"), then("Pad", mode="constant", number=None, after=-1), "Relu"
     ),
-    "embedding": (
+    "embedding": _chain(
         step("Gather", table=True, table_source="initializer"),
-        step("MatMul", a=0, w="initializer", form="matrix"),
-        step("Softmax", x=0),
+        then("MatMul", w="initializer", form="matrix"),
+        "Softmax",
     ),
-    "padded-pool": (step("Pad", x_rank=4, mode="constant"), step("AveragePool", x=0)),
-    "scaled-conv": (
-        step("Conv", w="initializer", multiplier=3, x_rank=4),
-        *_affine(),
-        step("BatchNormalization", x=0),
-    ),
-    "shifted-conv": (step("Conv", w="initializer", multiplier=2, x_rank=4), _affine()[1], step("Relu", x=0)),
-    "shifted-conv-transpose": (step("ConvTranspose", w="initializer", group=2), _affine()[1]),
-    "tied-conv": (
+    "padded-pool": _chain(step("Pad", x_rank=4, mode="constant"), "AveragePool"),
+    "scaled-conv": _chain(step("Conv", w="initializer", multiplier=3, x_rank=4), _AFFINE, "BatchNormalization"),
+    "shifted-conv": _chain(step("Conv", w="initializer", multiplier=2, x_rank=4), _AFFINE[1], "Relu"),
+    "shifted-conv-transpose": _chain(step("ConvTranspose", w="initializer", group=2), _AFFINE[1]),
+    "tied-conv": _chain(
         step("Conv", x_rank=4, w="initializer", b="initializer", **_SQUARE_CONV),
-        step("Relu", x=0),
-        step("Conv", x=0, w="shared", b="shared", **_SQUARE_CONV),
+        "Relu",
+        then("Conv", w="shared", b="shared", **_SQUARE_CONV),
     ),
-    "tied-gemm": (
-        step("Gemm", a=FRESH, transA=False, n=0, w="initializer", c="initializer", alpha=1.0, beta=1.0),
-        step("Relu", x=0),
-        step("Gemm", a=0, transA=False, n=0, w="shared", c="shared", alpha=1.0, beta=1.0),
+    "tied-gemm": _chain(
+        step("Gemm", a=FRESH, w="initializer", c="initializer", **_GEMM),
+        "Relu",
+        then("Gemm", w="shared", c="shared", **_GEMM),
     ),
-    "tied-matmul": (
+    "tied-matmul": _chain(
         step("MatMul", a_rank=3, form="matrix", n=0, w="initializer"),
-        step("Tanh", x=0),
-        step("MatMul", a=0, form="matrix", n=0, w="shared"),
+        "Tanh",
+        then("MatMul", form="matrix", n=0, w="shared"),
     ),
-    "selected": (step("Conv", x_rank=4), step("Relu", x=0), step("Where", x=0, y="value"), step("Concat", x=0)),
-    "squeeze-excite": (
+    "selected": _chain(step("Conv", x_rank=4), "Relu", then("Where", y="value"), "Concat"),
+    "squeeze-excite": _chain(
         step("Conv", x_rank=4, multiplier=3),
-        step("GlobalAveragePool", x=0),
-        step("Conv", x=0, b="initializer", **_SQUARE_CONV),
-        step("Relu", x=0),
-        step("HardSigmoid", x=0),
+        "GlobalAveragePool",
+        then("Conv", b="initializer", **_SQUARE_CONV),
+        "Relu",
+        "HardSigmoid",
         _with("Mul", 4),
     ),
-    "hard-swish-by-hand": (
+    "hard-swish-by-hand": _chain(
         step("Identity"),
         _by_number("Add", 3.0),
-        step("Clip", x=0, bounds=(0.0, 6.0)),
+        then("Clip", bounds=(0.0, 6.0)),
         _with("Mul", 2),
         _by_number("Div", 6.0),
     ),
-    "scaled-gemm": (
+    "scaled-gemm": _chain(
         step("Gemm", transB=True, w="initializer", alpha=1.0),
-        step("Reshape", x=0, form="explicit"),
-        step("Mul", x=0, y="made", y_form="scalar", y_source="initializer"),
+        then("Reshape", form="explicit"),
+        _by_constant("Mul", "scalar"),
     ),
-    "shifted-gemm": (
-        step("Gemm", w="initializer", beta=1.0),
-        step("Reshape", x=0, form="tail"),
-        step("Add", x=0, y="made", y_form="last", y_source="initializer", literal=None),
+    "shifted-gemm": _chain(
+        step("Gemm", w="initializer", beta=1.0), then("Reshape", form="tail"), _by_constant("Add", "last", literal=None)
     ),
-    "biased-matmul": (
-        step("MatMul", form="matrix"),
-        step("Add", x=0, y="made", y_form="last", y_source="initializer", literal=None),
-        step("Relu", x=0),
+    "biased-matmul": _chain(step("MatMul", form="matrix"), _by_constant("Add", "last", literal=None), "Relu"),
+    "reshapes": _chain(*[then("Reshape", form=form) for form in ("rows", "unsqueezed", "squeezed", "flat")]),
+    "views": _chain(step("Conv"), then("Reshape", form="view"), "Gemm", then("Reshape", form="sized")),
+    "channel-shuffle": _chain(
+        step("Reshape", x_rank=4, form="shuffle"), then("Transpose", perm="middle"), then("Reshape", form="merge")
     ),
-    "reshapes": tuple(step("Reshape", x=0, form=form) for form in ("rows", "unsqueezed", "squeezed", "flat")),
-    "views": (step("Conv"), step("Reshape", x=0, form="view"), step("Gemm", a=0), step("Reshape", x=0, form="sized")),
-    "channel-shuffle": (
-        step("Reshape", x_rank=4, form="shuffle"),
-        step("Transpose", x=0, perm="middle"),
-        step("Reshape", x=0, form="merge"),
-    ),
-    "transposed-split": (
+    "transposed-split": _chain(
         step("Transpose", x_rank=4, perm="to last"),
-        step("Reshape", x=0, form="explicit"),
-        step("Transpose", x=0, perm="swap last"),
+        then("Reshape", form="explicit"),
+        then("Transpose", perm="swap last"),
     ),
-    "transposed-axes": (
+    "transposed-axes": _chain(
         step("Transpose", x_rank=3, perm="swap last"),
-        step("Unsqueeze", x=0),
-        step("Transpose", x=0),
-        step("Squeeze", x=0, every=False, axes=62),
-        step("Transpose", x=0),
+        "Unsqueeze",
+        "Transpose",
+        then("Squeeze", every=False, axes=62),
+        "Transpose",
     ),
-    "reduced-views": (step("ReduceMean", x_rank=3, axes=_AXES_LAST, keepdims=0), step("Unsqueeze", x=0, axes=(2,))),
-    "twins": (step("Sigmoid"), step("Sigmoid", x=1), _with("Add"), step("Tanh", x=0), step("Tanh", x=1), _with("Mul")),
-    "transposes": tuple(step("Transpose", x=0, perm=perm) for perm in ("swap last", "rotate", "default", "swap last")),
-    "slices": (step("Slice"), step("Slice", x=0), step("Concat", x=0, y0="value"), step("Concat", x=0, y0="value")),
-    "casts": tuple(step("Cast", x=0, to=to, latest=True) for to in (1, 11, 1)),
-    "axes": (
+    "reduced-views": _chain(step("ReduceMean", x_rank=3, axes=_AXES_LAST, keepdims=0), then("Unsqueeze", axes=(2,))),
+    "twins": _chain(step("Sigmoid"), then("Sigmoid", data=1), _with("Add"), "Tanh", then("Tanh", data=1), _with("Mul")),
+    "transposes": _chain(*[then("Transpose", perm=perm) for perm in ("swap last", "rotate", "default", "swap last")]),
+    "slices": _chain(step("Slice"), "Slice", then("Concat", y0="value"), then("Concat", y0="value")),
+    "casts": _chain(*[then("Cast", to=to, latest=True) for to in (1, 11, 1)]),
+    "axes": _chain(
         step("Unsqueeze", axes=(0,)),
-        step("Unsqueeze", x=0, axes=(1,)),
-        step("ReduceSum", x=0, keepdims=0, axes=1),
-        step("Squeeze", x=0),
-        step("Unsqueeze", x=0),
+        then("Unsqueeze", axes=(1,)),
+        then("ReduceSum", keepdims=0, axes=1),
+        "Squeeze",
+        "Unsqueeze",
     ),
-    "identities": (
+    "identities": _chain(
         _by_number("Add", 0.0),
         _by_number("Mul", 1.0),
-        step("Identity", x=0),
-        step("Transpose", x=0, perm="identity"),
-        step("Dropout", x=0),
+        "Identity",
+        then("Transpose", perm="identity"),
+        "Dropout",
         _by_number("Sub", 0.0),
-        step("Cast", x=0, to=1),
-        step("Concat", x=0, count=1),
-        step("Slice", x=0, form=(0, 2**63 - 1, 1)),
-        step("Expand", x=0, size=1, higher=False),
-        step("Pad", x=0, before=0, after=0),
+        then("Cast", to=1),
+        then("Concat", count=1),
+        then("Slice", form=(0, 2**63 - 1, 1)),
+        then("Expand", size=1, higher=False),
+        then("Pad", before=0, after=0),
         _by_number("Div", 1.0),
     ),
-    "shape-arithmetic": (
+    "shape-arithmetic": _chain(
         step("Shape", start=0),
-        step("Gather", latest=True, x=0, indices=(0,)),
-        step("Concat", latest=True, x=0, y0="self"),
-        step("ReduceSum", latest=True, x=0),
-        step("Cast", latest=True, x=0, to=1),
+        then("Gather", latest=True, indices=(0,)),
+        then("Concat", latest=True, y0="self"),
+        then("ReduceSum", latest=True),
+        then("Cast", latest=True, to=1),
     ),
 }
 """Name -> fragment."""

@@ -19,12 +19,7 @@ from onnx import TensorProto, helper
 
 Bug = Callable[[Case], bool]
 
-SETTINGS = settings(
-    max_examples=20_000,
-    database=None,
-    deadline=None,
-    phases=(Phase.generate, Phase.shrink),
-)
+SETTINGS = settings(max_examples=20_000, database=None, deadline=None, phases=(Phase.generate, Phase.shrink))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from driftnet.generators.building.values import ELEMENTS, Shape
 
 def broadcast(*shapes: Shape) -> Shape:
     """The common shape under multidirectional broadcasting. Raises ValueError where there is none."""
+    if shapes.count(shapes[0]) == len(shapes):
+        return shapes[0]
     rank = max(map(len, shapes))
     result = []
     for sizes in zip(*[(1,) * (rank - len(shape)) + shape for shape in shapes]):
@@ -55,18 +57,14 @@ def second(b: Builder, name: str, x: Value, *, fill: str = "weight") -> Value:
 
 def _second_shape(form: str, keep: int, shape: Shape) -> Shape:
     rank = len(shape)
-    if rank == 0:
+    if form == "scalar" or rank == 0:
         return ()
-    axis = {"channel": min(1, rank - 1), "last": rank - 1, "column": max(rank - 2, 0)}.get(form, 0)
-    shapes: dict[str, Shape] = {
-        "scalar": (),
-        "one": (1,) * rank,
-        "same": shape,
-        "higher": (1, *shape),
-        "trailing": shape[keep % rank :],
-        "mask": tuple([n if keep >> axis & 1 else 1 for axis, n in enumerate(shape)]),
-    }
-    return shapes.get(form, (shape[axis],) + (1,) * (rank - 1 - axis))
+    if form == "mask":
+        return tuple([n if keep >> axis & 1 else 1 for axis, n in enumerate(shape)])
+    if form in ("channel", "last", "column"):
+        axis = {"channel": min(1, rank - 1), "last": rank - 1, "column": max(rank - 2, 0)}[form]
+        return (shape[axis],) + (1,) * (rank - 1 - axis)
+    return {"one": (1,) * rank, "same": shape, "higher": (1, *shape), "trailing": shape[keep % rank :]}[form]
 
 
 def ordered(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:

@@ -160,10 +160,10 @@ class Builder:
         if not value.container and not math.isinf(value.high):
             (self.empties if value.empty else self.candidates).append(value)
 
-    def given(self, source: str, dtype: int, shapes: Shape | tuple[Shape, ...], fill: Fill) -> Value:
+    def given(self, source: str, dtype: int, shapes: tuple[Shape, ...], fill: Fill) -> Value:
         """A tensor that no node computes: source is "input", "initializer" or "constant"."""
         bounds = (0.0, 0.0) if dtype == STRING else values.bounds(fill, self.regime, dtype)
-        value = self.value(dtype, self.shapes(shapes), bounds)
+        value = self.value(dtype, shapes, bounds)
         self.givens.append(Given(value, source, fill))
         return value
 
@@ -212,11 +212,11 @@ class Builder:
     ) -> list[Value | None]:
         """Add a node with several outputs, each (dtype, shapes), or None where it is left out."""
         op_type = op_type or self.op_type
-        if not isinstance(bounds, tuple):
-            if bounds is None:
-                bounds = hull(*[v for v in inputs if v is not None])
-            else:
-                bounds = hull(bounds) if isinstance(bounds, Value) else (-bounds, bounds)
+        if bounds is None:
+            present = [v for v in inputs if v is not None]
+            bounds = min([v.low for v in present], default=0.0), max([v.high for v in present], default=0.0)
+        elif not isinstance(bounds, tuple):
+            bounds = (bounds.low, bounds.high) if isinstance(bounds, Value) else (-bounds, bounds)
         made = [
             None if output is None else self.value(output[0], self._resulting(output[1], inputs), bounds, container)
             for output in outputs
@@ -244,14 +244,15 @@ class Builder:
         """Those that are given, without what equals its default where this record is not explicit. Of an attribute that
         only newer opsets have the default is all that can be asked for."""
         written: dict[str, Attribute] = {}
-        own, newer = _defaults(op_type, self.opset)
+        (own, newer), explicit = _defaults(op_type, self.opset), self.explicit
         for name, value in attributes.items():
-            if isinstance(value, Stated):
-                written[name] = value.value
-            elif name in newer:
-                assert value is None or value == newer[name], f"{op_type} has no {name} in opset {self.opset}"
-            elif value is not None and (self.explicit or own[name] is None or value != own[name]):
-                written[name] = value
+            if value is None:
+                continue
+            default = own.get(name)
+            if default is None and name not in own:
+                assert value == newer[name], f"{op_type} has no {name} in opset {self.opset}"
+            elif explicit or default is None or value != default:
+                written[name] = value.value if isinstance(value, Stated) else value
         return written
 
     def cast(self, x: Value, dtype: int) -> Value:
@@ -304,18 +305,28 @@ class Builder:
 @lru_cache(maxsize=8192)
 def _types(op_type: str, opset: int, parameter: str, inner: bool) -> tuple[int, ...]:
     usable = STORAGE if inner else NUMPY
-    parameter = parameter or onnx.defs.get_schema(op_type, opset).inputs[0].type_str
+    parameter = parameter or _specified(op_type, _version(op_type, opset))[0]
     return tuple([dtype for dtype in kernels.dtypes(op_type, opset, parameter) if dtype in usable])
 
 
 @lru_cache(maxsize=8192)
 def _defaults(op_type: str, opset: int) -> tuple[dict[str, Any], dict[str, Any]]:
     """Attribute -> default, None where it has none: of the operator in this opset, and what newer ones have beside."""
-    own, newest = (
-        {name: _default(a.default_value) for name, a in onnx.defs.get_schema(op_type, version).attributes.items()}
-        for version in (opset, kernels.OPSETS[-1])
-    )
+    own, newest = (_specified(op_type, _version(op_type, n))[1] for n in (opset, kernels.OPSETS[-1]))
     return own, {name: default for name, default in newest.items() if name not in own}
+
+
+def _version(op_type: str, opset: int) -> int:
+    return int(onnx.defs.get_schema(op_type, opset).since_version)
+
+
+@lru_cache(maxsize=1024)
+def _specified(op_type: str, version: int) -> tuple[str, dict[str, Any]]:
+    """The type parameter of the first input, and the default of each attribute."""
+    schema = onnx.defs.get_schema(op_type, version)
+    return next((x.type_str for x in schema.inputs), ""), {
+        n: _default(a.default_value) for n, a in schema.attributes.items()
+    }
 
 
 def _default(stated: onnx.AttributeProto) -> Any:

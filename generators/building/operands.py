@@ -7,7 +7,7 @@ from the source that its byte names, or from what comes nearest where that has n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from driftnet.generators.building import record
@@ -78,14 +78,11 @@ def data(
     flags = b.record.data[record.FLAGS_AT]
     narrow = _wished(b, dtypes)
     if reference != record.FRESH and not b.isolated:
+        holds, multiple = domain.holds, sizes.multiple
 
         def suits(value: Value) -> bool:
-            return (
-                value.rank in ranks
-                and _is_fixed(value, fixed)
-                and (sizes.multiple == 1 or value.shape[1] % sizes.multiple == 0)
-                and domain.holds(value)
-            )
+            fits = value.rank in ranks and _is_fixed(value, fixed)
+            return fits and (multiple == 1 or value.shape[1] % multiple == 0) and holds(value)
 
         if empty and b.empties and flags >= record.TAKES_EMPTY:
             found = _recent(b.empties, dtypes, reference, suits)
@@ -141,8 +138,8 @@ def _is_fixed(value: Value, axes: Sequence[int] | None) -> bool:
 
 def fresh(b: Builder, dtype: int, shapes: Shape | tuple[Shape, ...], fill: Fill) -> Value:
     """A new graph input that later records may refer to."""
-    fill = replace(fill, offset=b.next_offset() if fill.array is None else 0)
-    value = b.given("input", dtype if dtype in NUMPY else FLOAT, shapes, fill)
+    fill = Fill(fill.kind, b.next_offset() if fill.array is None else 0, fill.low, fill.high, fill.array)
+    value = b.given("input", dtype if dtype in NUMPY else FLOAT, b.shapes(shapes), fill)
     b.offer(value)
     return value if value.dtype == dtype else b.cast(value, dtype)
 
@@ -201,8 +198,8 @@ def _dequantized(b: Builder, shape: Shape, fill: Fill) -> Value:
     since, name, top = _CODED[fill.offset % len(_CODED)]
     if b.opset < since:
         name, top = "int8", 127
-    numbers = replace(fill, kind="range", low=0 if name == "uint8" else -top, high=top)
-    stored = b.given("initializer", codes(name)[0], shape, numbers)
+    numbers = Fill("range", fill.offset, 0 if name == "uint8" else -top, top)
+    stored = b.given("initializer", codes(name)[0], b.shapes(shape), numbers)
     scale = fixed(b, "initializer", np.resize(WEIGHT_SCALES, shape[:1] if per_channel else ()))
     result = b.value(FLOAT, stored.shapes, (-4.0, 4.0))
     attributes = {"axis": 0} if per_channel else {}
@@ -233,7 +230,7 @@ def fixed(b: Builder, source: str, array: np.ndarray) -> Value:
     dtype = STRING if array.dtype == object else _CODES[array.dtype]
     if source not in b.profile.numbers or (source == "input" and dtype not in NUMPY):
         source = "initializer"
-    return b.given(source, dtype, array.shape, Fill(array=array))
+    return b.given(source, dtype, (array.shape,) * b.header.feeds, Fill(array=array))
 
 
 def whole(

@@ -10,9 +10,9 @@ import numpy as np
 import onnx
 from driftnet.generators.building import values
 from driftnet.generators.building.graph import Body, Given, GraphSpec, Node, Value, pruned
-from driftnet.generators.building.values import FLOAT, INT4, INT64, NUMPY, STORAGE, STRING, UINT4, Regime
+from driftnet.generators.building.values import FLOAT, INT64, NUMPY, STRING
 from driftnet.model.case import Case, Feed
-from onnx import AttributeProto, TensorProto, TypeProto, helper, numpy_helper
+from onnx import AttributeProto, TypeProto, helper, numpy_helper
 
 Symbols = dict[tuple[int, ...], str]
 """The sizes of a dim in each feed -> its name."""
@@ -60,8 +60,9 @@ def _model(spec: GraphSpec, names: Mapping[int | None, str], pool: np.ndarray, p
             graph.input.append(_value_info(names[given.value.index], given.value, symbols))
     for given in spec.givens:
         if given.source != "input":
-            literal = spec.form == "literal" and spec.opset >= 12
-            _add_constant(graph, given, names[given.value.index], spec.regime, pool, period, literal)
+            value, literal = given.value, spec.form == "literal" and spec.opset >= 12
+            numbers = values.materialize(given.fill, value.dtype, value.shape, spec.regime, pool, period)
+            _add_constant(graph, given, names[value.index], numbers, literal=literal)
     for node in spec.nodes:
         graph.node.append(_node(node, spec, names, symbols))
     for index in spec.outputs:
@@ -124,24 +125,16 @@ def _value_info(name: str, value: Value, symbols: Symbols) -> onnx.ValueInfoProt
     return onnx.ValueInfoProto(name=name, type=value_type(value.dtype, dims, value.container))
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16384)
 def value_type(dtype: int, dims: tuple[int | str, ...], container: str = "") -> TypeProto:
     """The type of a tensor, or of a container of such tensors. Shared: copy it before changing anything."""
-    proto = TypeProto()
-    if container:
-        outer, _, inner = container.partition(" ")
-        kind = proto.sequence_type if outer == "sequence" else proto.optional_type
-        kind.elem_type.CopyFrom(value_type(dtype, dims, inner))
-        return proto
-    proto.tensor_type.elem_type = dtype
-    shape = proto.tensor_type.shape
-    shape.SetInParent()
-    for dim in dims:
-        if isinstance(dim, str):
-            shape.dim.add(dim_param=dim)
-        else:
-            shape.dim.add(dim_value=dim)
-    return proto
+    if not container:
+        return helper.make_tensor_type_proto(dtype, dims)
+    outer, _, inner = container.partition(" ")
+    contained = value_type(dtype, dims, inner)
+    if outer == "sequence":
+        return helper.make_sequence_type_proto(contained)
+    return helper.make_optional_type_proto(contained)
 
 
 def _node(node: Node, spec: GraphSpec, names: Mapping[int | None, str], symbols: Symbols) -> onnx.NodeProto:
@@ -152,7 +145,7 @@ def _node(node: Node, spec: GraphSpec, names: Mapping[int | None, str], symbols:
         input=[names[i] for i in node.inputs],
         output=outputs,
         attribute=[
-            _large_attribute(name, value, spec, names, symbols)
+            helper.make_attribute(name, _proto(name, value, spec, names, symbols))
             if isinstance(value, (np.ndarray, Body, TypeProto))
             else attribute(name, value)
             for name, value in node.attributes.items()
@@ -163,72 +156,35 @@ def _node(node: Node, spec: GraphSpec, names: Mapping[int | None, str], symbols:
 @lru_cache(maxsize=4096, typed=True)
 def attribute(name: str, value: int | float | str | tuple[Any, ...]) -> AttributeProto:
     """The attribute as ONNX has it. Shared: a repeated field copies what is put into it."""
-    if isinstance(value, bool):
-        value = int(value)
-    if isinstance(value, int):
-        return AttributeProto(name=name, type=AttributeProto.INT, i=value)
-    if isinstance(value, float):
-        return AttributeProto(name=name, type=AttributeProto.FLOAT, f=value)
-    if isinstance(value, str):
-        return AttributeProto(name=name, type=AttributeProto.STRING, s=value.encode())
-    if value and isinstance(value[0], float):
-        return AttributeProto(name=name, type=AttributeProto.FLOATS, floats=value)
-    if value and isinstance(value[0], str):
-        return AttributeProto(name=name, type=AttributeProto.STRINGS, strings=[s.encode() for s in value])
-    return AttributeProto(name=name, type=AttributeProto.INTS, ints=value)
+    return helper.make_attribute(name, value, attr_type=AttributeProto.INTS if value == () else None)
 
 
-def _large_attribute(
-    name: str,
-    value: np.ndarray | Body | TypeProto,
-    spec: GraphSpec,
-    names: Mapping[int | None, str],
-    symbols: Symbols,
-) -> AttributeProto:
-    if isinstance(value, np.ndarray):
-        return AttributeProto(name=name, type=AttributeProto.TENSOR, t=numpy_helper.from_array(value))
-    if isinstance(value, TypeProto):
-        return AttributeProto(name=name, type=AttributeProto.TYPE_PROTO, tp=value)
-    graph = onnx.GraphProto(
-        name=name,
-        input=[_value_info(names[i], spec.values[i], symbols) for i in value.inputs],
-        node=[_node(node, spec, names, symbols) for node in value.nodes],
-        output=[_value_info(names[i], spec.values[i], symbols) for i in value.outputs],
-    )
-    return AttributeProto(name=name, type=AttributeProto.GRAPH, g=graph)
+def _proto(
+    name: str, value: np.ndarray | Body | TypeProto, spec: GraphSpec, names: Mapping[int | None, str], symbols: Symbols
+) -> onnx.TensorProto | onnx.GraphProto | TypeProto:
+    if isinstance(value, Body):
+        return onnx.GraphProto(
+            name=name,
+            input=[_value_info(names[i], spec.values[i], symbols) for i in value.inputs],
+            node=[_node(node, spec, names, symbols) for node in value.nodes],
+            output=[_value_info(names[i], spec.values[i], symbols) for i in value.outputs],
+        )
+    return numpy_helper.from_array(value) if isinstance(value, np.ndarray) else value
 
 
-def _add_constant(
-    graph: onnx.GraphProto, given: Given, name: str, regime: Regime, pool: np.ndarray, period: int, literal: bool
-) -> None:
+def _add_constant(graph: onnx.GraphProto, given: Given, name: str, numbers: np.ndarray, *, literal: bool) -> None:
     """literal: a Constant node holds plain numbers where there is an attribute for them."""
     value = given.value
-    numbers = values.materialize(given.fill, value.dtype, value.shape, regime, pool, period)
-    if value.dtype == STRING:
-        strings = [text.encode() for text in numbers.reshape(-1).tolist()]
-        tensor = TensorProto(dims=value.shape, data_type=value.dtype, string_data=strings)
-    else:
-        tensor = TensorProto(dims=value.shape, data_type=value.dtype, raw_data=_raw(numbers, value.dtype))
     if given.source == "initializer":
-        tensor.name = name
-        graph.initializer.append(tensor)
+        graph.initializer.append(numpy_helper.from_array(numbers, name))
         return
-    written = AttributeProto(name="value", type=AttributeProto.TENSOR, t=tensor)
     if literal and value.rank < 2 and value.dtype in _LITERALS and numbers.size:
         plain = numbers.tolist()
         written = attribute(_LITERALS[value.dtype] + "s" * value.rank, tuple(plain) if value.rank else plain)
+    else:
+        written = helper.make_attribute("value", numpy_helper.from_array(numbers))
     graph.node.add(name=f"Constant_{name}", op_type="Constant", output=[name], attribute=[written])
 
 
 _LITERALS = {FLOAT: "value_float", INT64: "value_int", STRING: "value_string"}
 """The attributes of Constant for one number (and, with an s, for several)."""
-
-
-def _raw(numbers: np.ndarray, dtype: int) -> bytes:
-    """Row-major little-endian bytes; two 4-bit integers share one, the first in its low half."""
-    if dtype not in (INT4, UINT4):
-        return np.ascontiguousarray(numbers, STORAGE[dtype]).tobytes()
-    nibbles = numbers.reshape(-1).astype(np.int8).view(np.uint8) & 15
-    padded = np.append(nibbles, np.zeros(nibbles.size % 2, np.uint8))
-    packed: np.ndarray = padded[::2] | padded[1::2] << 4
-    return packed.astype(np.uint8).tobytes()

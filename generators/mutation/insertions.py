@@ -61,9 +61,7 @@ def _doubled(draft: Draft, dice: Dice, x: str, y: str) -> Iterator[onnx.NodeProt
     yield helper.make_node("Shape", [x], [f"{y}_shape"])
     yield helper.make_node("Gather", [f"{y}_shape", draft.constant(np.array([axis]))], [f"{y}_size"])
     yield helper.make_node(
-        "Slice",
-        [f"{y}_twice", draft.constant(np.array([0])), f"{y}_size", draft.constant(np.array([axis]))],
-        [y],
+        "Slice", [f"{y}_twice", draft.constant(np.array([0])), f"{y}_size", draft.constant(np.array([axis]))], [y]
     )
 
 

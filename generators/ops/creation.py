@@ -7,16 +7,7 @@ import math
 import numpy as np
 from driftnet.generators.building.builder import Attributes, Builder
 from driftnet.generators.building.graph import Stated
-from driftnet.generators.building.operands import (
-    NUMBERS,
-    Domain,
-    constant,
-    data,
-    integers,
-    scalar,
-    shape_of,
-    within,
-)
+from driftnet.generators.building.operands import NUMBERS, Domain, constant, data, integers, scalar, shape_of, within
 from driftnet.generators.building.values import BOOL, DOUBLE, FLOAT, FLOAT16, INT32, INT64, NUMPY, Fill, Shape
 from driftnet.generators.ops.registry import operator
 

@@ -35,7 +35,7 @@ def unary(
 
     def function(b: Builder) -> None:
         x = data(b, domain=domain, empty=empty)
-        chosen = b.attributes(**{name: of(b) if callable(of) else of for name, of in attributes.items()})
+        chosen = {name: b.choose(name, of(b) if callable(of) else of) for name, of in attributes.items()}
         b.emit((x,), x, chosen, bounds=bounds(x.low, x.high, *chosen.values()) if callable(bounds) else bounds)
 
     return function

@@ -8,17 +8,7 @@ from typing import Any
 import numpy as np
 from driftnet.generators.building.builder import Builder, hull
 from driftnet.generators.building.graph import Stated, Value
-from driftnet.generators.building.operands import (
-    constant,
-    data,
-    find,
-    fresh,
-    integers,
-    shape_of,
-    tame,
-    weight,
-    whole,
-)
+from driftnet.generators.building.operands import constant, data, find, fresh, integers, shape_of, tame, weight, whole
 from driftnet.generators.building.values import DOUBLE, FLOAT, NUMPY, Fill, Shape
 from driftnet.generators.ops.registry import operator
 
@@ -141,10 +131,7 @@ def grid_sample(b: Builder) -> None:
     kinds = ("linear", "nearest", "cubic") if b.opset >= 20 else ("bilinear", "nearest", "bicubic")
     mode = kinds[b.choose("mode", (0, 1, 2))]
     mode = mode if mode != "cubic" or x.rank == 4 else kinds[0]
-    attributes = {
-        "mode": mode,
-        **b.attributes(padding_mode=("zeros", "border", "reflection"), align_corners=(0, 1)),
-    }
+    attributes = {"mode": mode, **b.attributes(padding_mode=("zeros", "border", "reflection"), align_corners=(0, 1))}
     size = b.choose("size", ((2, 2, 2), (1, 3, 2), (3, 1, 1), (4, 4, 1)))[: x.rank - 2]
     shapes = tuple([(s[0], *size, len(size)) for s in x.shapes])
     sources = ("input", "initializer", "constant")

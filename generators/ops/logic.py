@@ -60,11 +60,7 @@ def comparison(b: Builder) -> None:
 
 
 @operators(
-    {
-        "And": "z = x and y, broadcast",
-        "Or": "z = x or y, broadcast",
-        "Xor": "z = x differs from y, broadcast",
-    },
+    {"And": "z = x and y, broadcast", "Or": "z = x or y, broadcast", "Xor": "z = x differs from y, broadcast"},
     weight=0.4,
 )
 def logical(b: Builder) -> None:

@@ -74,10 +74,7 @@ def _one_a_channel(shape: Shape) -> Shape:
 
 
 @operators(
-    {
-        "GlobalAveragePool": "the mean over all spatial dims",
-        "GlobalMaxPool": "the maximum over all spatial dims",
-    }
+    {"GlobalAveragePool": "the mean over all spatial dims", "GlobalMaxPool": "the maximum over all spatial dims"}
 )
 def global_pool(b: Builder) -> None:
     """A pool whose window is the whole image"""
