@@ -51,7 +51,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 def _may_be_ours(path: Path) -> bool:
     """Whether it says what a saved case says, or cannot be read: then it may be one that was cut short."""
     try:
-        said = json.loads(path.read_text())
+        said = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return True
     return isinstance(said, dict) and "coarse" in said

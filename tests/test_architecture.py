@@ -294,3 +294,24 @@ def _words(node: ast.AST) -> list[object]:
         case ast.Constant(value=str(text)) if NAMES.issuperset(text.split()):
             return [*text.split()]
     return []
+
+
+def test_text_is_written_and_read_as_utf_8_whatever_the_locale_says():
+    def rule(path: Path) -> None:
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.Call):
+                continue
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            binary = any(
+                isinstance(a, ast.Constant) and isinstance(a.value, str) and "b" in a.value for a in node.args[1:]
+            )
+            stated = any(keyword.arg in ("encoding", "mode") for keyword in node.keywords)
+            descriptor = ast.unparse(node.func) == "os.open"
+            text = name in ("read_text", "write_text") or (name in ("open", "fdopen") and len(node.args) > 1)
+            assert stated or binary or descriptor or not text, (
+                f"line {node.lineno} leaves the encoding to the locale, should say utf-8"
+            )
+
+    # what the worker side writes goes to /proc, in ASCII
+    ours = [path for path in MODULES if named(path) != "harness/run/sandbox/inside.py"]
+    assert_each(ours, rule, named)

@@ -34,5 +34,5 @@ def parameters(op_type: str, opset: int) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, dict[str, dict[str, str]]]:
-    operators: dict[str, dict[str, dict[str, str]]] = json.loads(_FILE.read_text())["operators"]
+    operators: dict[str, dict[str, dict[str, str]]] = json.loads(_FILE.read_text(encoding="utf-8"))["operators"]
     return operators

@@ -27,7 +27,7 @@ def read(path: Path, commands: Mapping[str, click.Command]) -> dict[str, Any]:
     for a value of the wrong type.
     """
     try:
-        tables = tomllib.loads(path.read_text()).get("tool", {}).get("driftnet", {})
+        tables = tomllib.loads(path.read_text(encoding="utf-8")).get("tool", {}).get("driftnet", {})
     except FileNotFoundError:
         return {}
     except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as e:

@@ -199,7 +199,7 @@ def run(name: str) -> Result:
 def read(path: Path) -> Result:
     """A result that was written before. Raises UserError when it is none."""
     try:
-        return records.read(json.loads(path.read_text()), Result, "the result")
+        return records.read(json.loads(path.read_text(encoding="utf-8")), Result, "the result")
     except (OSError, ValueError) as e:
         raise UserError(f"{path} is no benchmark result: {e}", hint="driftnet bench --out FILE writes one") from e
 

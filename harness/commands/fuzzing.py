@@ -59,7 +59,7 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
 def _resumed(plan: Plan) -> Summary:
     path = plan.report / "summary.json"
     try:
-        summary = read(json.loads(path.read_text()), Summary, "summary")
+        summary = read(json.loads(path.read_text(encoding="utf-8")), Summary, "summary")
         if summary.seed != plan.seed:
             raise ValueError(f"that run has seed {summary.seed}, not {plan.seed}")
     except (OSError, ValueError) as e:

@@ -196,7 +196,7 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
 
 def _run(path: Path) -> dict[str, Any]:
     try:
-        summary = read(json.loads(path.read_text()), Summary, "summary")
+        summary = read(json.loads(path.read_text(encoding="utf-8")), Summary, "summary")
     except (OSError, ValueError) as e:
         raise UserError(
             f"{path} is no summary of a run: {e}", hint="name the folder of a driftnet fuzz run", kind="report"

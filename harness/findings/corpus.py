@@ -131,7 +131,7 @@ def save(saved: SavedCase, root: Path) -> Path:
     if not folder.exists():
         with whole(folder) as draft:
             write_model(saved.case, saved.expected, draft)
-            (draft / "case.json").write_text(_as_json(saved))
+            (draft / "case.json").write_text(_as_json(saved), encoding="utf-8")
     return folder
 
 
@@ -192,7 +192,7 @@ def load(folder: Path) -> SavedCase:
     folder = Path(folder)
     path = folder / "case.json"
     try:
-        fields = read(json.loads(path.read_text(), parse_float=json_number), dict[str, Any], "case")
+        fields = read(json.loads(path.read_text(encoding="utf-8"), parse_float=json_number), dict[str, Any], "case")
         if fields.get("schema", SCHEMA) != SCHEMA:
             what = f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}"
             raise UserError(what, hint="use the driftnet release that wrote it", kind="case")

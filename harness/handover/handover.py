@@ -256,7 +256,9 @@ def _array(x: np.ndarray) -> str:
 
 
 def _rendered(name: str, values: Mapping[str, Any]) -> str:
-    return _template(resources.files("driftnet.handover").joinpath("templates", name).read_text()).render(values)
+    return _template(
+        resources.files("driftnet.handover").joinpath("templates", name).read_text(encoding="utf-8")
+    ).render(values)
 
 
 @functools.cache  # compiling costs 80 ms a case, the rest 15

@@ -88,7 +88,7 @@ def child(attempt: int, feeds: Sequence[Arrays], calibration: Sequence[Arrays], 
         if isinstance(error, (ImportError, NameError)) and type(error).__name__ not in SAID:
             raise  # not the target's fault: it is not here, or this script lacks something
         traceback.print_exc()
-        Path("raised.txt").write_text(f"{type(error).__name__}: {error}", errors="replace")
+        Path("raised.txt").write_text(f"{type(error).__name__}: {error}", errors="replace", encoding="utf-8")
         os._exit(RAISED)
     finally:
         signal.alarm(0)
@@ -118,13 +118,13 @@ def failure(folder: Path, attempt: int) -> str:
     finally:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # and what it started
-    print((folder / "log.txt").read_text(errors="replace").strip()[-4000:])
+    print((folder / "log.txt").read_text(encoding="utf-8", errors="replace").strip()[-4000:])
     if status == -signal.SIGALRM and ENDED == "hang":
         return f"actual: did not come back in {SECONDS} s"
     if status < 0 and -status not in FROM_OUTSIDE:
         return f"actual: ended by {signal.Signals(-status).name}"
     if status == RAISED and ENDED in ("error", "memory"):
-        return f"actual: {(folder / 'raised.txt').read_text()}"
+        return f"actual: {(folder / 'raised.txt').read_text(encoding='utf-8')}"
     if status not in (0, NOT_TRIED) and f"exit-{status}" == ENDED:
         return f"actual: ended itself with status {status}"
     if status:

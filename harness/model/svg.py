@@ -107,7 +107,7 @@ def svg(drawn: Picture, title: str) -> str:
         for i, box in enumerate(drawn.boxes)
     ]
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(
-        resources.files("driftnet.model").joinpath("graph.svg.jinja").read_text()
+        resources.files("driftnet.model").joinpath("graph.svg.jinja").read_text(encoding="utf-8")
     )
     arrows = [_curve(arrow, placed, sizes) | {"label": _tail(arrow.label)} for arrow in drawn.arrows]
     size = {"width": width, "height": y - GAP_Y}

@@ -42,7 +42,7 @@ def replace_text(path: Path, text: str) -> None:
     try:
         handle, draft = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         try:
-            with os.fdopen(handle, "w") as f:
+            with os.fdopen(handle, "w", encoding="utf-8") as f:
                 f.write(text)
             os.chmod(draft, 0o644)
             os.replace(draft, path)

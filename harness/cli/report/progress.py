@@ -87,7 +87,7 @@ def written(folder: Path) -> Listener:
 def write(result: Mapping[str, Any], folder: Path) -> None:
     """Write summary.json and summary.md, each atomically. Raises UserError (kind "disk")."""
     template = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined).from_string(
-        resources.files("driftnet.cli.report").joinpath("summary.md").read_text()
+        resources.files("driftnet.cli.report").joinpath("summary.md").read_text(encoding="utf-8")
     )
     replace_text(folder / "summary.json", json_text(result, indent=1) + "\n")
     replace_text(folder / "summary.md", template.render(result))

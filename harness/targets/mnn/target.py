@@ -76,7 +76,7 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
         wanted = max(batch, len(calibration)) if options["method"] == "EMA" else len(calibration)
         config.update(_write_sequences(itertools.islice(itertools.cycle(calibration), wanted), data))
     settings, quantized = os.path.join(folder, "quantize.json"), os.path.join(folder, "quantized.mnn")
-    with open(settings, "w") as file:
+    with open(settings, "w", encoding="utf-8") as file:
         json.dump(config, file)
     _run_apart(lambda: _quantize_file(artifact, quantized, settings))
     _check_written(quantized)
@@ -266,9 +266,9 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
             if not path.startswith(sample + os.sep):
                 raise StageError(f"calibration data of an input called {name!r} would be a file outside its folder")
             os.makedirs(os.path.dirname(path), exist_ok=True)  # a name may hold slashes
-            with open(path, "w") as file:
+            with open(path, "w", encoding="utf-8") as file:
                 file.write("\n".join(repr(v) for v in x.astype(float).ravel().tolist()))
-        with open(os.path.join(sample, "input.json"), "w") as file:
+        with open(os.path.join(sample, "input.json"), "w", encoding="utf-8") as file:
             json.dump({"inputs": inputs}, file)
     return {"input_type": "sequence", "inputs": inputs}
 
