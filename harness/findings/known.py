@@ -1,6 +1,6 @@
-"""Known issues: known_issues of saved open cases, and whether one of them explains a failure.
+"""Known issues: the bugs of saved cases that are not fixed, and whether one of them explains a failure.
 
-Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw failures were the same one. A issue is the
+Toolchains carry many bugs, and one common bug drowns the rest: 59 of 60 raw failures were the same one. An issue is the
 reduced case of a known bug read as a pattern (`pattern`): reduction leaves only what the failure needs, so it is a
 lower bound. Three things say where in the pattern the bug is, so that the other nodes may be any:
 

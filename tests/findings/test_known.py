@@ -1,4 +1,4 @@
-"""A issue explains a failure when the known bug alone is what fails, and nothing else."""
+"""An issue explains a failure when the known bug alone is what fails, and nothing else."""
 
 from __future__ import annotations
 
