@@ -14,10 +14,11 @@ runtime rounding is that of the quantized model, if it is ONNX: a tie between tw
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
+from driftnet.findings.trial import Trial
 from driftnet.model import graph
 from driftnet.model.arrays import distance, identical
 from driftnet.model.graph import Values
@@ -33,27 +34,40 @@ DRAWS = 24
 BEYOND = 3.0  # times the largest of them
 
 
-def is_effective(
-    mutant: Mutant, case: Case, quantized: bool, clean: Observation, seen: Observation, reference: Reference
-) -> bool:
-    """Whether `mutant` made the outputs of `seen` wrong, where those of the same target without it are `clean`.
-
-    quantized   whether the recipe quantizes anything
-    """
-    judged = _judged(case, reference)
-    expected = reference.run(case).outputs
+def is_effective(mutant: Mutant, trial: Trial, clean: Observation, seen: Observation) -> bool:
+    """Whether `mutant` made the outputs of `seen` wrong, where those of the same target without it are `clean`."""
+    case, reference = trial.case, trial.runner.reference
     before, after = clean.outputs, seen.outputs
-    if not any(_differ(before, after, judged)) or not any(_differ(expected, after, judged)):
+    if not after or same(before, after):
         return False
-    if not quantized:
+    expected = reference.run(case).outputs
+    if not expected or any(value.name not in out for value in case.proto.graph.output for out in expected):
+        return False
+    judged = _judged(case, reference)
+    if same(before, after, judged) or same(expected, after, judged):
+        return False
+    if not trial.quantizes:
         return _moved(case, before, after, judged, reference)
     if mutant.stage == "convert":
-        damaged = reference.run(dataclasses.replace(case, model=damage(mutant, case).SerializeToString())).outputs
+        damaged = reference.run(replace(case, model=damage(mutant, case).SerializeToString())).outputs
         return not damaged or _moved(case, expected, damaged, judged, reference)
     written = clean.artifact.model
     if mutant.stage == "quantize" or written is None:
         return True
-    return _moved(dataclasses.replace(case, model=written), before, after, judged, reference)
+    return _moved(replace(case, model=written), before, after, judged, reference)
+
+
+def same(a: Sequence[Values], b: Sequence[Values], names: frozenset[str] | None = None) -> bool:
+    """Whether the outputs of all feeds, or those of these names, are the same, bit for bit."""
+    for x, y in zip(a, b, strict=True):
+        asked = x.keys() | y.keys() if names is None else names & (x.keys() | y.keys())
+        if any(name not in x or name not in y or not _alike(x[name], y[name]) for name in asked):
+            return False
+    return True
+
+
+def _alike(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.shape == b.shape and a.dtype == b.dtype and identical(a, b)
 
 
 def damage(mutant: Mutant, case: Case) -> ModelProto:
@@ -77,18 +91,6 @@ def _judged(case: Case, reference: Reference) -> frozenset[str]:
         if not any(is_random(node, model) for node in model.ancestors(name))
         and underspecified.find(model, records, [name], bounded=False) is None
     )
-
-
-def _differ(a: Sequence[Values], b: Sequence[Values], names: frozenset[str]) -> Iterator[bool]:
-    """For each output of each feed, whether it is another one."""
-    for x, y in zip(a, b, strict=True):
-        for name in names & (x.keys() | y.keys()):
-            yield name not in x or name not in y or not same(x[name], y[name])
-
-
-def same(a: np.ndarray, b: np.ndarray) -> bool:
-    """Whether two arrays are the same, bit for bit."""
-    return a.shape == b.shape and a.dtype == b.dtype and identical(a, b)
 
 
 def _moved(

@@ -43,12 +43,8 @@ class Mutant:
         """The stage that has the bug."""
         return STAGE_OF[self.wrapper]
 
-    def fits(self, target: Target) -> bool:
-        """Whether the bug has a place in `target`."""
-        return set(self.needs) <= target.features.keys()
-
     def options(self, target: Target) -> dict[str, Any]:
-        """The options without which it has none."""
+        """The options of `target` that give what the bug needs."""
         return {name: value for need in self.needs for name, value in target.features[need].items()}
 
     def put_into(self, target: Target) -> Target:

@@ -20,8 +20,8 @@ SHARED = (converter, rewrites, quantizer, runtime)
 
 def mutants(target: Target) -> Mapping[str, Mutant]:
     """The bugs that fit into `target`, by name: the shared ones, and its own."""
-    shared = {name: found for name, found in MUTANTS.items() if found.fits(target)}
-    return shared | {found.name: found for found in (own(damage, quantizer.WEIGHTED) for damage in target.mutants)}
+    shared = [found for found in MUTANTS.values() if set(found.needs) <= target.features.keys()]
+    return {found.name: found for found in (*shared, *(own(damage, quantizer.WEIGHTED) for damage in target.mutants))}
 
 
 def word(mutant: str, target: str) -> str:

@@ -13,29 +13,27 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
-import onnx
 from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.pipeline import Effort, examine
-from driftnet.findings.trial import Trial as OnOneTarget
+from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import CONSTANT_OPERANDS
-from driftnet.model.graph import Values
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation, Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
 from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
-from driftnet.selfcheck import effect, mutated
+from driftnet.selfcheck import mutated
 from driftnet.selfcheck.effect import damage, is_effective
-from driftnet.selfcheck.mutant import MUTANTS, Mutant
+from driftnet.selfcheck.mutant import Mutant
 from driftnet.targets import recipe
-from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
+from driftnet.targets.environments import DEFAULT_TARGETS, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 
@@ -46,20 +44,6 @@ LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
 TIMEOUT = 3.0  # seconds of one stage
 TRIES = 40  # cases looked at for each that is to be effective
 EFFORT = Effort(seconds=10.0, calls=45)
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One case on a clean target and on its mutant.
-
-    constructed   its data are on the quantizer's grid, and calibration does not clip them: quantizing is the identity
-    """
-
-    case: Case
-    clean: Installed
-    mutated: Installed
-    recipe: Recipe
-    constructed: bool
 
 
 @dataclass(frozen=True)
@@ -107,7 +91,7 @@ class Count:
     @property
     def detected(self) -> int:
         """In how many of these it was seen."""
-        return sum(judged.verdict.failed for judged in self.mutants)
+        return _detection(self.mutants)["detected"]
 
 
 Listener = Callable[[str, Count], None]
@@ -117,13 +101,16 @@ def nobody(kind: str, count: Count) -> None:
     """A listener to whom nothing matters."""
 
 
-def trials(mutant: Mutant, seed: int, count: int, targets: Sequence[str] = DEFAULT_TARGETS) -> Iterator[Trial]:
-    """Those of `count` cases in which the bug may come into play, on the targets it fits in turn. A seed names them."""
-    pairs = [
-        (clean, resolve(mutated.word(mutant.name, target)))
-        for target in targets
-        if mutant.name in mutated.mutants((clean := resolve(target)).target)
-    ]
+def trials(
+    mutant: Mutant, seed: int, count: int, runner: Runner, targets: Sequence[str] = DEFAULT_TARGETS
+) -> Iterator[tuple[Trial, Trial, bool]]:
+    """Those of `count` cases in which the bug may come into play, on the targets it fits in turn. A seed names them.
+
+    Each on the clean target and on the mutated one; and whether its data are on the quantizer's grid, and calibration
+    does not clip them: quantizing is the identity then.
+    """
+    fitting = [word for word in targets if mutant.name in mutated.mutants(resolve(word).target)]
+    pairs = [(resolve(word), resolve(mutated.word(mutant.name, word))) for word in fitting]
     for index in range(count):
         rng = random.Random(f"{seed}/{index}/{mutant.name}")
         clean, damaged = pairs[index % len(pairs)]
@@ -135,16 +122,17 @@ def trials(mutant: Mutant, seed: int, count: int, targets: Sequence[str] = DEFAU
         on_grid = construct(case, scheme, rng.getrandbits(32)) if scheme and rng.random() < CONSTRUCTED_SHARE else None
         if mutant.stage != "convert" or changes(mutant, on_grid or case):
             constructed = on_grid is not None and scheme is not None and not scheme.clips
-            yield Trial(on_grid or case, clean, damaged, chosen, constructed)
+            trial = Trial(on_grid or case, clean, chosen, runner)
+            yield trial, replace(trial, installed=damaged), constructed
 
 
 def changes(mutant: Mutant, case: Case) -> bool:
     """Whether a bug of the converter changes the model of `case` at all."""
-    return _parts(damage(mutant, case)) != _parts(case.proto)
-
-
-def _parts(model: onnx.ModelProto) -> list[bytes]:
-    return [part.SerializeToString() for part in (*model.graph.node, *model.graph.initializer)]
+    before, after = (
+        [part.SerializeToString() for part in (*model.graph.node, *model.graph.initializer)]
+        for model in (case.proto, damage(mutant, case))
+    )
+    return before != after
 
 
 def check(
@@ -157,59 +145,32 @@ def check(
 ) -> Count:
     """Count until `wanted` cases were effective, or TRIES times as many were tried."""
     count = Count(mutant.stage, mutant.doc)
-    for trial in trials(mutant, seed, TRIES * wanted, targets):
+    for trial, damaged, constructed in trials(mutant, seed, TRIES * wanted, runner, targets):
         if count.effective == wanted:
             break
-        clean = runner.observe(trial.case, trial.clean, trial.recipe)
-        seen = runner.observe(trial.case, trial.mutated, trial.recipe) if clean.outputs else clean
-        if not seen.outputs or same(clean.outputs, seen.outputs) or not _is_judgeable(trial.case, runner):
+        clean = runner.observe(trial.case, trial.installed, trial.recipe)
+        seen = runner.observe(trial.case, damaged.installed, trial.recipe) if clean.outputs else clean
+        if not is_effective(mutant, trial, clean, seen):
             continue
-        quantized = trial.clean.target.scheme(recipe.effective(trial.clean.target, trial.recipe)) is not None
-        if not is_effective(mutant, trial.case, quantized, clean, seen, runner.reference):
-            continue
-        verdict = _judge(trial, clean, trial.clean, runner)
+        judged = partial(Judged, trial.target.name, trial.options, trial.case.origin, constructed)
+        verdict = _verdict(trial, clean)
         count.clean += 1
         if not verdict.failed:
-            count.mutants.append(_judged(trial, _judge(trial, seen, trial.mutated, runner)))
-        elif _is_known(trial, runner, known_issues):
-            count.set_aside += 1
+            count.mutants.append(judged(_verdict(damaged, seen)))
+        elif (found := examine(trial, known_issues, effort=EFFORT)).known or not found.confirmed:
+            count.set_aside += 1  # the corpus explains it, or it does not fail again
         else:
-            count.alarms.append(_judged(trial, verdict))
+            count.alarms.append(judged(verdict))
     return count
 
 
-def same(a: Sequence[Values], b: Sequence[Values]) -> bool:
-    """Whether the outputs of all feeds are the same, bit for bit."""
-    return all(
-        x.keys() == y.keys() and all(effect.same(x[name], y[name]) for name in x) for x, y in zip(a, b, strict=True)
-    )
-
-
-def _is_judgeable(case: Case, runner: Runner) -> bool:
-    """Whether the reference runs `case` and every output is an array."""
-    reference = runner.reference.run(case)
-    names = {value.name for value in case.proto.graph.output}
-    return bool(reference.outputs) and all(names <= out.keys() for out in reference.outputs)
-
-
-def _is_known(trial: Trial, runner: Runner, known_issues: Sequence[KnownIssue]) -> bool:
-    """Whether the corpus explains why the clean target fails, or it does not fail again."""
-    found = examine(OnOneTarget(trial.case, trial.clean, trial.recipe, runner), known_issues, effort=EFFORT)
-    return bool(found.known) or not found.confirmed
-
-
-def _judge(trial: Trial, seen: Observation, installed: Installed, runner: Runner) -> Verdict:
+def _verdict(trial: Trial, seen: Observation) -> Verdict:
     """The verdict; an abstention of Tier.ERROR where the oracle itself raises: one case must not end the others."""
-    options = recipe.effective(installed.target, trial.recipe)
     try:
-        return judge(trial.case, seen, target=installed.target, options=options, reference=runner.reference)
+        reference = trial.runner.reference
+        return judge(trial.case, seen, target=trial.target, options=trial.options, reference=reference)
     except Exception as e:
         return Verdict(Word.ABSTAINS, Tier.ERROR, message=f"{type(e).__name__}: {e}")
-
-
-def _judged(trial: Trial, verdict: Verdict) -> Judged:
-    target = trial.clean.target
-    return Judged(target.name, recipe.effective(target, trial.recipe), trial.case.origin, trial.constructed, verdict)
 
 
 def run(
@@ -226,8 +187,7 @@ def run(
 
     The listener is told of each kind that is done. Raises UserError for a kind or a target that there is not.
     """
-    fitting = [name for target in targets for name in mutated.mutants(resolve(target).target)]
-    there = sorted(set(fitting), key=[*MUTANTS, *fitting].index)
+    there = _fitting(targets)
     if unknown := [name for name in kinds if name not in there]:
         hint = f"into {' and '.join(targets)} fit {', '.join(there)}"
         raise UserError(f"no bug is called {unknown[0]!r}", hint=hint, kind="option")
@@ -308,5 +268,9 @@ def _begin(corpus_folder: Path) -> None:
 
 
 def _check_kind(name: str, seed: int, cases: int, targets: Sequence[str]) -> Count:
-    fitting = [found for target in targets for found in [mutated.mutants(resolve(target).target).get(name)] if found]
-    return check(fitting[0], seed, cases, _lab, _masks, targets)
+    return check(_fitting(targets)[name], seed, cases, _lab, _masks, targets)
+
+
+def _fitting(targets: Sequence[str]) -> dict[str, Mutant]:
+    """The bugs that fit into any of these targets, by name."""
+    return {name: found for word in targets for name, found in mutated.mutants(resolve(word).target).items()}

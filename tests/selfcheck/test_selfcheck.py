@@ -10,10 +10,11 @@ import onnx
 import pytest
 from driftnet.cli import main as cli
 from driftnet.cli.report import tables
+from driftnet.findings.trial import Trial
 from driftnet.model.artifact import Artifact
 from driftnet.model.verdict import Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.selfcheck import mutant, mutated, selfcheck
-from driftnet.selfcheck.effect import is_effective
+from driftnet.selfcheck.effect import is_effective, same
 from driftnet.selfcheck.mutant import MUTANTS
 from driftnet.selfcheck.selfcheck import Count, Judged
 from driftnet.targets.environments import registered, resolve
@@ -82,9 +83,9 @@ def test_there_are_at_least_a_hundred_kinds_of_bugs_each_described_once():
     assert {bug.stage for bug in ALL.values()} == {"convert", "quantize", "execute"}
 
 
-def test_a_bug_of_the_converter_changes_models_of_its_focus():
+def test_a_bug_of_the_converter_changes_models_of_its_focus(runner):
     def rule(bug):
-        assert next(selfcheck.trials(bug, 0, 60), None), "none of 60 models is changed"
+        assert next(selfcheck.trials(bug, 0, 60, runner), None), "none of 60 models is changed"
 
     assert_each(through(mutant.converting), rule, NAME)
 
@@ -126,7 +127,11 @@ def test_what_a_bug_does_not_touch_is_bitwise_that_of_the_clean_target(runner):
     case = models.grouped_conv_transpose_and_norm()
     recipe = MUTANTS["wrapping-accumulator"].options(clean.target)
     right, seen = (runner.observe(case, one, recipe) for one in (clean, damaged))
-    assert selfcheck.same(right.outputs, seen.outputs), f"the mutant gave {seen.outputs}, the clean one {right.outputs}"
+    assert same(right.outputs, seen.outputs), f"the mutant gave {seen.outputs}, the clean one {right.outputs}"
+
+
+def on_onnxruntime(runner, case, recipe):
+    return Trial(case, resolve("onnxruntime-quant"), recipe, runner)
 
 
 def product(lowest):
@@ -145,7 +150,7 @@ def test_a_bug_that_moves_results_no_further_than_rounding_is_none(runner, lowes
     words = "onnxruntime-quant", mutated.word("lost-bias", "onnxruntime-quant")
     clean, seen = (runner.observe(case, resolve(word), recipe) for word in words)
     seen = replace(seen, outputs=({"y": seen.outputs[0]["y"] + np.float32(lowest)},))
-    found = is_effective(MUTANTS["lost-bias"], case, quantize != "none", clean, seen, runner.reference)
+    found = is_effective(MUTANTS["lost-bias"], on_onnxruntime(runner, case, recipe), clean, seen)
     assert found is effective
 
 
@@ -154,7 +159,7 @@ def test_what_is_random_by_definition_shows_no_bug(runner):
     case = models.case(nodes, {"x": np.ones(3, np.float32)}, outputs=[("y", TensorProto.FLOAT, (3,))])
     runs = [runner.observe(case, resolve("onnxruntime-quant"), {"quantize": "none"}) for _ in range(2)]
     runs[1] = replace(runs[1], outputs=({"y": runs[0].outputs[0]["y"] + 9},))
-    effective = is_effective(MUTANTS["lost-update"], case, False, *runs, runner.reference)
+    effective = is_effective(MUTANTS["lost-update"], on_onnxruntime(runner, case, {"quantize": "none"}), *runs)
     assert not effective, "a difference behind a random operator counts as a bug"
 
 
@@ -170,7 +175,8 @@ def test_at_a_tie_either_code_is_right_in_the_runtime(runner):
         outputs = ({"y": np.float32([first, 4])},)
         return Observation((StageRun("execute", Outcome.OK),), outputs, Artifact(model=case.model))
 
-    told = [is_effective(MUTANTS["floor-for-round"], case, True, seen(0), seen(k), runner.reference) for k in (1, 4)]
+    trial = on_onnxruntime(runner, case, {})
+    told = [is_effective(MUTANTS["floor-for-round"], trial, seen(0), seen(k)) for k in (1, 4)]
     assert told == [False, True]
 
 
