@@ -41,7 +41,7 @@ def named(path: Path) -> str:
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    return ast.parse(path.read_text())
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def imported(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
@@ -117,7 +117,7 @@ def test_a_function_takes_few_parameters():
 
 
 def test_pyproject_lists_every_package():
-    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]["packages"]
     folders = {named(path.parent) for path in MODULES}
     there = {re.sub("^(harness|generators)", r"driftnet.\1", name).replace("/", ".") for name in folders}
     there = {name.replace("driftnet.harness", "driftnet") for name in there} | {"driftnet.corpus"}
@@ -125,7 +125,7 @@ def test_pyproject_lists_every_package():
 
 
 def test_rooms_import_downwards_in_the_list_of_the_architecture():
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     listed = re.findall(r"^    (\w+) +\w", text[text.index("## The rooms") : text.index("Inside the oracle")], re.M)
 
     def room(path: Path) -> str:
@@ -212,7 +212,9 @@ def test_a_tier_is_imported_by_the_judge_alone():
 
 def test_package_init_files_are_empty():
     def rule(path: Path) -> None:
-        assert path.read_text() == "", f"holds {path.stat().st_size} bytes, should be empty: it runs in workers too"
+        assert path.read_text(encoding="utf-8") == "", (
+            f"holds {path.stat().st_size} bytes, should be empty: it runs in workers too"
+        )
 
     assert_each([p for p in MODULES if p.name == "__init__.py"], rule, named)
 

@@ -29,18 +29,20 @@ def named(path: Path) -> str:
 
 def spans(path: Path) -> Iterator[str]:
     """What stands in backquotes."""
-    for span in SPAN.finditer(path.read_text()):
+    for span in SPAN.finditer(path.read_text(encoding="utf-8")):
         yield span.group(1)
 
 
 def test_generated_pages_are_up_to_date():
-    stale = [f"docs/{name}" for name, page in PAGES.items() if (ROOT / "docs" / name).read_text() != page()]
+    stale = [
+        f"docs/{name}" for name, page in PAGES.items() if (ROOT / "docs" / name).read_text(encoding="utf-8") != page()
+    ]
     assert stale == [], f"{', '.join(stale)} is not what the code says now: make docs"
 
 
 def test_links_lead_somewhere():
     def rule(path: Path) -> None:
-        targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+        targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
         dead = [to for to in targets if "://" not in to and not (path.parent / to).exists()]
         assert dead == [], f"links to {dead}, which is not there"
 
@@ -81,7 +83,7 @@ def importable(dotted: str) -> bool:
 
 def test_commands_in_the_documents_are_understood():
     def rule(path: Path) -> None:
-        lines = [line.partition("  #")[0] for line in IN_CODE.findall(path.read_text())]
+        lines = [line.partition("  #")[0] for line in IN_CODE.findall(path.read_text(encoding="utf-8"))]
         lines += [span.removeprefix("driftnet ") for span in spans(path) if span.startswith("driftnet ")]
         wrong = [line for line in lines if not understood(shlex.split(line))]
         assert wrong == [], f"has commands that driftnet does not know: {wrong}"

@@ -25,7 +25,9 @@ def named(path: Path) -> str:
 
 @cache
 def functions(path: Path) -> tuple[ast.FunctionDef, ...]:
-    return tuple(node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef))
+    return tuple(
+        node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.FunctionDef)
+    )
 
 
 def called(node: ast.AST) -> Iterator[str]:
@@ -110,4 +112,4 @@ def test_the_tests_stand_where_the_rooms_stand():
     assert astray == [], "folders of tests that are no room of harness"
     untested = {str(room) for room in rooms - folders if len(room.parts) == 1}
     assert untested == set(TESTED_ELSEWHERE), "rooms of harness without a folder of tests, and those said to have none"
-    assert_each(TESTED_ELSEWHERE.values(), lambda file: ast.parse((ROOT / "tests" / file).read_text()))
+    assert_each(TESTED_ELSEWHERE.values(), lambda file: ast.parse((ROOT / "tests" / file).read_text(encoding="utf-8")))

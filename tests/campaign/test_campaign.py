@@ -102,7 +102,7 @@ def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number
     assert process.returncode == 1, err.decode()
     assert result["findings"]
     assert {f["id"] for f in result["findings"]} == {p.name for p in report.glob("cases/*/test_*")}
-    assert json.loads((report / "summary.json").read_text())["cases"] == result["cases"]
+    assert json.loads((report / "summary.json").read_text(encoding="utf-8"))["cases"] == result["cases"]
     for finding in result["findings"]:
         assert corpus.load(report / "cases" / finding["target"] / finding["id"]).expected
 
@@ -121,7 +121,7 @@ def test_ctrl_c_while_the_shards_start_ends_a_run_in_order(tmp_path):
 
 def shards_of(pid):
     """The processes that a campaign has spawned."""
-    children = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text().split()
+    children = (Path("/proc") / str(pid) / "task" / str(pid) / "children").read_text(encoding="utf-8").split()
     return [child for child in children if b"spawn_main" in (Path("/proc") / child / "cmdline").read_bytes()]
 
 
@@ -188,7 +188,7 @@ def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_p
     with pytest.raises(UserError, match="a process of driftnet itself died") as error:
         api.fuzz(Plan(cases=1, report=report, corpus=tmp_path), listeners=[progress.written(report)])
     assert error.value.kind == "internal"
-    assert json.loads((report / "summary.json").read_text())["wall_seconds"] > 0
+    assert json.loads((report / "summary.json").read_text(encoding="utf-8"))["wall_seconds"] > 0
 
 
 @pytest.mark.parametrize(

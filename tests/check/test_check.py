@@ -255,7 +255,7 @@ def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
     folder = Path(fault["known_path"])
     assert folder.is_relative_to(tmp_path / "out")
     assert {"reproduce.py", "ISSUE.md", "model.onnx"} <= {path.name for path in folder.iterdir()}
-    page = pages.write_check(result, source / "model.onnx", tmp_path / "out").read_text()
+    page = pages.write_check(result, source / "model.onnx", tmp_path / "out").read_text(encoding="utf-8")
     assert "The known case" in page
 
 

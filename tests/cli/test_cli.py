@@ -174,7 +174,7 @@ def test_nothing_to_replay_is_said(driftnet, tmp_path):
 def test_cases_of_another_target_and_recipes_that_there_are_not_are_no_cases_to_replay(driftnet, tmp_path):
     folder = corpus.save(saved_relu(), tmp_path)
     assert_one_clear_message(driftnet("replay", folder, "--target", "onnxruntime-quant"), says="they are for mnn")
-    held = json.loads((folder / "case.json").read_text())
+    held = json.loads((folder / "case.json").read_text(encoding="utf-8"))
     (folder / "case.json").write_text(json.dumps({**held, "recipe": {"metod": "KL"}}))
     assert_one_clear_message(driftnet("replay", folder), says="target mnn has no option 'metod'")
 
@@ -445,7 +445,7 @@ def test_a_comparison_of_benchmarks_can_be_written_too(driftnet, tmp_path):
     words = ["--compare", tmp_path / "a.json", tmp_path / "b.json", "--out", tmp_path / "c.json", "--json"]
     status, out, _ = driftnet("bench", *words)
     assert status == 0
-    assert json.loads(out) == json.loads((tmp_path / "c.json").read_text())
+    assert json.loads(out) == json.loads((tmp_path / "c.json").read_text(encoding="utf-8"))
     assert json.loads(out)["before"] == {"rate": 2.0}
     assert not list(tmp_path.glob(".*")), "a draft stays behind"
 

@@ -30,7 +30,7 @@ class Page(HTMLParser):
     def __init__(self, path):
         super().__init__()
         self.open, self.elements, self.text = [], [], ""
-        self.feed(path.read_text())
+        self.feed(path.read_text(encoding="utf-8"))
         assert not self.open, f"{path}: {self.open} stay open"
 
     def handle_starttag(self, tag, attributes):
@@ -169,9 +169,9 @@ def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_
     tables.fuzz(Console(width=80), summary.as_json(), tmp_path)
     assert command in capsys.readouterr().out
     progress.write(summary.as_json(), tmp_path)
-    assert command in (tmp_path / "summary.md").read_text()
+    assert command in (tmp_path / "summary.md").read_text(encoding="utf-8")
     pages.write_report(api.report([path], out=tmp_path / "out"), tmp_path / "out")
-    assert command in next((tmp_path / "out" / "cases").glob("*.html")).read_text()
+    assert command in next((tmp_path / "out" / "cases").glob("*.html")).read_text(encoding="utf-8")
 
 
 def test_a_summary_that_is_none_is_named(tmp_path):

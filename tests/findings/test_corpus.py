@@ -55,9 +55,9 @@ def test_an_option_may_be_a_list_of_parts(tmp_path):
 
 
 def test_a_case_that_already_stands_is_left_alone(folder, tmp_path):
-    before = (folder / "case.json").read_text()
+    before = (folder / "case.json").read_text(encoding="utf-8")
     assert corpus.save(saved_relu(note="another"), tmp_path) == folder
-    assert (folder / "case.json").read_text() == before
+    assert (folder / "case.json").read_text(encoding="utf-8") == before
 
 
 def test_a_case_that_cannot_be_written_whole_is_not_written_at_all(tmp_path, monkeypatch):
@@ -80,7 +80,7 @@ def test_a_file_where_a_folder_should_be_is_a_user_error(tmp_path):
 
 
 def test_an_update_that_fails_leaves_the_case_as_it_was(folder, monkeypatch):
-    before = (folder / "case.json").read_text()
+    before = (folder / "case.json").read_text(encoding="utf-8")
 
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -88,7 +88,7 @@ def test_an_update_that_fails_leaves_the_case_as_it_was(folder, monkeypatch):
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(UserError, match="what was saved before is untouched"):
         corpus.update(corpus.load(folder), status="fixed")
-    assert (folder / "case.json").read_text() == before
+    assert (folder / "case.json").read_text(encoding="utf-8") == before
     assert not list(folder.glob(".case.*")), "a draft was left behind"
 
 
@@ -103,7 +103,7 @@ def test_an_update_changes_case_json_alone(folder):
 @pytest.mark.parametrize("cut", [0, 1, 100, -3])
 def test_a_truncated_case_json_is_named(folder, cut):
     path = folder / "case.json"
-    path.write_text(path.read_text()[:cut])
+    path.write_text(path.read_text(encoding="utf-8")[:cut])
     with pytest.raises(UserError, match=r"case\.json: not a whole case\.json") as error:
         corpus.load(folder)
     assert error.value.kind == "case"
@@ -150,7 +150,7 @@ def test_a_truncated_case_json_is_named(folder, cut):
 )
 def test_a_case_json_of_another_form_is_named(folder, key, value, says):
     path = folder / "case.json"
-    fields = json.loads(path.read_text()) | {key: value}
+    fields = json.loads(path.read_text(encoding="utf-8")) | {key: value}
     if value is None:
         del fields[key]
     path.write_text(json.dumps(fields))
@@ -172,7 +172,7 @@ NO_NAMES = ["evilmod:X", "../../escape", "..", ".", "a/b", "/abs", "", "mnn==3.4
 @pytest.mark.parametrize("target", NO_NAMES)
 def test_a_case_cannot_name_code_or_a_path_as_its_target(folder, target):
     path = folder / "case.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"target": target}))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"target": target}))
     with pytest.raises(UserError, match="is not the plain name of a registered target"):
         corpus.load(folder)
 
@@ -181,7 +181,7 @@ def test_replaying_a_case_never_imports_what_it_names(folder, tmp_path, monkeypa
     (tmp_path / "evilmod.py").write_text("import pathlib\npathlib.Path(__file__).with_name('ran').touch()\nX = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     path = folder / "case.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"target": "evilmod:X"}))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"target": "evilmod:X"}))
     with pytest.raises(UserError, match="evilmod:X"):
         api.replay([folder], runs=1)
     assert not (tmp_path / "ran").exists(), "the case made the harness import its module"
@@ -205,7 +205,7 @@ def test_a_finding_on_an_unregistered_target_is_saved_and_read_back(tmp_path):
 def test_what_else_is_said_of_the_machine_does_not_matter(folder):
     path = folder / "case.json"
     machine = {"arch": "x86_64", "cpu_features": ["avx2"], "threads": 1}
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"machine": machine}))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"machine": machine}))
     assert corpus.load(folder).machine == machine
     assert description().keys() == {"arch", "cpu_features"}
 
@@ -257,7 +257,7 @@ def test_the_first_of_two_processes_that_save_one_case_wins(tmp_path):
         (draft / "whose").write_text("the second's")
         folder.mkdir()
         (folder / "whose").write_text("the first's")
-    assert (folder / "whose").read_text() == "the first's"
+    assert (folder / "whose").read_text(encoding="utf-8") == "the first's"
     assert list(tmp_path.iterdir()) == [folder], "a draft was left behind"
 
 

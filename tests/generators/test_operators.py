@@ -100,7 +100,11 @@ def test_deleting_a_record_leaves_the_operators_of_the_others_alone() -> None:
 
 
 def test_nothing_is_rejected() -> None:
-    rejecting = [path.name for path in SOURCES if re.search(r"\.filter\(|\bassume\b|\breject\(", path.read_text())]
+    rejecting = [
+        path.name
+        for path in SOURCES
+        if re.search(r"\.filter\(|\bassume\b|\breject\(", path.read_text(encoding="utf-8"))
+    ]
     assert rejecting == [], f"valid by construction means no assume and no filter, but {rejecting} have them"
 
 
@@ -203,7 +207,7 @@ def test_every_operator_of_the_specification_is_decided_on() -> None:
 
 
 def test_the_table_of_kernels_is_what_its_onnxruntime_has() -> None:
-    table, read = json.loads(kernel_table.FILE.read_text()), kernel_table.read()
+    table, read = json.loads(kernel_table.FILE.read_text(encoding="utf-8")), kernel_table.read()
     # Of another onnxruntime than the table's nothing is known to be out of date.
     of_this_release = table["onnxruntime"] == ort.__version__
     assert not of_this_release or table == read, "kernels.json is out of date: python -m tests.support.kernel_table"

@@ -56,7 +56,7 @@ def test_a_pair_of_seed_and_index_names_one_case_in_every_process() -> None:
 
 def test_generators_use_nothing_that_differs_between_pythons_runs_or_machines() -> None:
     def rule(path: Path) -> None:
-        nodes = list(ast.walk(ast.parse(path.read_text())))
+        nodes = list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
         drawn = sorted({node.attr for node in nodes if isinstance(node, ast.Attribute)} & VERSION_DEPENDENT)
         assert drawn == [], f"{drawn} may draw otherwise on another Python: use Random.random or Random.randbytes"
         called = {node.func.id for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}

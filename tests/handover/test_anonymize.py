@@ -128,7 +128,9 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
     assert end.value.code == 1
     (one,) = json.loads(capsys.readouterr().out)["targets"]
     assert one["reduced"]["remained"] == []
-    assert "goes away with" in (out / "check.html").read_text(), "the page of an anonymous check is empty"
+    assert "goes away with" in (out / "check.html").read_text(encoding="utf-8"), (
+        "the page of an anonymous check is empty"
+    )
     written = [path for path in out.rglob("*") if path.is_file()]
     assert {"model.onnx", "ISSUE.md", "reproduce.py", "case.json"} <= {path.name for path in written}
     (script,) = out.rglob("reproduce.py")

@@ -80,7 +80,7 @@ def test_a_case_with_what_is_handed_over_still_loads_as_it_was(runner, tmp_path)
 
 def test_the_issue_says_what_a_maintainer_asks_for(runner, tmp_path):
     folder = handed_over(runner, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
-    text = (folder / "ISSUE.md").read_text()
+    text = (folder / "ISSUE.md").read_text(encoding="utf-8")
     assert text.startswith("# mnn 3.6.1: Gemm with transA")
     for part in (
         "| seen on | 3.0.0,",
@@ -101,7 +101,7 @@ def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
     result = api.reduce(before.path, out=tmp_path)
     after = corpus.load(Path(result["path"]))
     assert (after.note, after.seen, after.not_seen) == (before.note, before.seen, before.not_seen)
-    text = (after.path / "ISSUE.md").read_text()
+    text = (after.path / "ISSUE.md").read_text(encoding="utf-8")
     assert before.note in text
     assert "| seen on | 3.0.0, " in text
 
@@ -155,7 +155,7 @@ def test_what_quantizing_costs_is_no_difference_where_the_question_is_how_the_re
     handover.write(folder, resolve("onnxruntime-quant"), runner)
     result = run(folder)
     assert result.returncode == 0, result.stdout + result.stderr
-    assert "the quantized model as it is written" in (folder / "ISSUE.md").read_text()
+    assert "the quantized model as it is written" in (folder / "ISSUE.md").read_text(encoding="utf-8")
 
 
 def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():

@@ -51,14 +51,14 @@ def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of
     for k, recipe in enumerate(recipes):
         folder = tmp_path / f"{k:03}"
         folder.mkdir()
-        text = (written(replace(saved, recipe=recipe), name, folder) / "reproduce.py").read_text()
+        text = (written(replace(saved, recipe=recipe), name, folder) / "reproduce.py").read_text(encoding="utf-8")
         assert imported(text) <= {"numpy", "onnx", "onnxruntime", "MNN", "_tools"}, f"{recipe}: {imported(text)}"
         asked = {"target": name, "options": effective(target, recipe)}
         (folder / "asked.json").write_text(json.dumps(asked))
     command = [sys.executable, "-m", "tests.support.native_calls", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"{name}: the last recipes were not run\n{done.stderr[-2000:]}"
-    told = [json.loads((tmp_path / f"{k:03}" / "told.json").read_text()) for k in range(len(recipes))]
+    told = [json.loads((tmp_path / f"{k:03}" / "told.json").read_text(encoding="utf-8")) for k in range(len(recipes))]
     for recipe, both in zip(recipes, told):
         assert both["script"] == both["target"], f"{name} under {recipe}: the script does something else"
         assert both["target"]["calls"], f"{name} under {recipe}: no native call was recorded"
@@ -107,7 +107,7 @@ def test_a_name_of_an_input_leads_to_no_file_outside(name, tmp_path):
 def test_a_target_in_several_modules_of_its_package_gets_a_script(tmp_path):
     saved = saved_relu(recipe={"offset": "one"}, target="toy")
     folder = written(saved, f"{TOYS}:TOY", tmp_path)
-    text = (folder / "reproduce.py").read_text()
+    text = (folder / "reproduce.py").read_text(encoding="utf-8")
     assert imported(text) == {"numpy", "onnx", "onnxruntime"}, "what others have not is in the script itself"
     result = run(folder)
     assert result.returncode == 1, result.stdout + result.stderr
@@ -130,7 +130,7 @@ def test_a_target_whose_text_does_not_stand_by_itself_gets_a_reason_instead(runn
     (folder / "reproduce.py").write_text("of an earlier release")
     handover.write(folder, resolve(f"{TOYS}:{name}"), runner)
     assert not (folder / "reproduce.py").exists()
-    text = (folder / "ISSUE.md").read_text()
+    text = (folder / "ISSUE.md").read_text(encoding="utf-8")
     assert "driftnet replay ." in text
     assert why in text
 
@@ -169,7 +169,7 @@ def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_repro
 def test_only_the_failure_that_was_seen_is_one(tmp_path, kind, deed, status, said):
     saved = saved_relu(target="toy", verdict=Verdict(Word.FAILS, stage="execute", kind=kind, message="that"))
     folder = written(saved, f"{TOYS}:TOY", tmp_path)
-    text = (folder / "reproduce.py").read_text()
+    text = (folder / "reproduce.py").read_text(encoding="utf-8")
     damaged = text.replace("    return results\n", f"    {deed}\n    return results\n")
     assert damaged != text
     (folder / "reproduce.py").write_text(damaged)

@@ -58,7 +58,7 @@ def assert_works(worker: Worker) -> None:
 
 def is_running(pid: int) -> bool:
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in "ZX"
     except FileNotFoundError:
         return False
 
@@ -377,7 +377,9 @@ def test_a_daemon_of_a_worker_ends_with_it(zygote: Zygote, worker: Worker) -> No
 
 def test_a_daemon_ends_when_its_worker_crashes(worker: Worker) -> None:
     call(worker, "start_daemon_and_segfault", "pid")
-    assert wait_until_gone(int((worker.folder / "pid").read_text())) == [], "a daemon outlives the crash of its worker"
+    assert wait_until_gone(int((worker.folder / "pid").read_text(encoding="utf-8"))) == [], (
+        "a daemon outlives the crash of its worker"
+    )
 
 
 def test_a_daemon_of_another_worker_is_left_alone(zygote: Zygote, worker: Worker) -> None:
@@ -452,7 +454,7 @@ def test_ctrl_c_is_for_the_harness_not_for_its_workers(worker: Worker) -> None:
 def test_a_killed_template_is_replaced(zygote: Zygote, worker: Worker) -> None:
     pid, other = call(worker, "pid").value, zygote.worker()
     assert_works(other)
-    template = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    template = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
     os.kill(template, signal.SIGKILL)
     assert wait_until_gone(pid, template) == [], "workers outlive their template"
     assert_works(worker)

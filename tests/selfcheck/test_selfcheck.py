@@ -279,8 +279,16 @@ def test_selfcheck_and_what_it_stands_on_name_no_system():
     names = {name for target in registered() for name in (target, target.replace("-", "_"))}
 
     def rule(path):
-        texts = {node.value for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Constant)}
-        modules = [node.module for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom)]
+        texts = {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Constant)
+        }
+        modules = [
+            node.module
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+            if isinstance(node, ast.ImportFrom)
+        ]
         assert not texts & names, f"names {sorted(texts & names)}"
         assert not [m for m in modules if m.startswith("driftnet.targets.") and m.split(".")[2] in names], "imports one"
 

@@ -87,7 +87,7 @@ def account(folder: Path, log: Path, run: Callable[[], Any]) -> dict[str, Any]:
         results = f"{type(e).__name__}: {e}"
     made = sorted(path for path in folder.rglob("*") if path.is_file())
     return {
-        "calls": [json.loads(line) for line in log.read_text().splitlines()],
+        "calls": [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()],
         "files": {str(path.relative_to(folder)): digest(path.read_bytes()) for path in made},
         "results": results,
     }
@@ -110,7 +110,7 @@ def by_script(place: Path, case: Case, outputs: Mapping[str, str]) -> Any:
 def main(root: Path) -> None:
     log = root / "calls.txt"
     places = sorted(path for path in root.iterdir() if path.is_dir())
-    asked = [json.loads((place / "asked.json").read_text()) for place in places]
+    asked = [json.loads((place / "asked.json").read_text(encoding="utf-8")) for place in places]
     for dotted in NATIVE.get(asked[0]["target"], ()):
         name, _, function = dotted.rpartition(".")
         module = importlib.import_module(name)

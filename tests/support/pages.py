@@ -24,7 +24,7 @@ def filled(name: str, example: Callable[[], Mapping[str, str]]) -> str:
         lines = (f"    {line}".rstrip() for line in example()[block[2]].splitlines())
         return "\n".join([block[1], *lines, "", block[3]])
 
-    return BLOCK.sub(made, (ROOT / "docs" / name).read_text())
+    return BLOCK.sub(made, (ROOT / "docs" / name).read_text(encoding="utf-8"))
 
 
 def commands() -> str:

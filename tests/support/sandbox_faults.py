@@ -142,7 +142,7 @@ def read_input() -> str:
 
 
 def environment() -> str:
-    return repr(os.environ) + Path("/proc/self/environ").read_text()
+    return repr(os.environ) + Path("/proc/self/environ").read_text(encoding="utf-8")
 
 
 def connect(port: int) -> None:
@@ -291,7 +291,7 @@ def join_network_of(pid: int) -> None:
 
 
 def environment_of(pid: int) -> str:
-    return Path(f"/proc/{pid}/environ").read_text()
+    return Path(f"/proc/{pid}/environ").read_text(encoding="utf-8")
 
 
 def raise_limits() -> None:

@@ -175,4 +175,4 @@ def test_damaged_messages_give_a_value_or_a_wire_error() -> None:
 
 @pytest.mark.parametrize("file", ["harness/targets/interface.py", "harness/run/sandbox/inside.py"])
 def test_the_workers_side_is_written_in_python_3_8(file: str) -> None:
-    assert ast.parse((ROOT / file).read_text(), feature_version=(3, 8)).body != []
+    assert ast.parse((ROOT / file).read_text(encoding="utf-8"), feature_version=(3, 8)).body != []

@@ -67,7 +67,7 @@ def cache_folder() -> Path:
 @cache
 def specimens() -> tuple[Specimen, ...]:
     """All models of the manifest."""
-    return tuple(Specimen(**entry) for entry in json.loads(MANIFEST.read_text()))
+    return tuple(Specimen(**entry) for entry in json.loads(MANIFEST.read_text(encoding="utf-8")))
 
 
 def fetch() -> None:
