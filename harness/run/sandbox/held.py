@@ -30,6 +30,7 @@ SYSTEM = re.compile(
 """Modules whose frames say nothing of the system under test."""
 
 _STANDARD = re.compile(r"(^|\w )(std::|__gnu_cxx::|operator new|operator delete|_?Py[A-Z_]|_PyEval|__)")
+_TRIES = 5  # a thread that ends meanwhile cannot be looked at
 _KNOWN: dict[tuple[str, ...], tuple[str, ...]] = {}
 
 
@@ -64,8 +65,9 @@ def stack(held: Held) -> tuple[str, ...]:
     key = tuple(_trail(held))
     known = _KNOWN.get(key) if key else None
     if known is None:
-        # From a jump to nowhere there is no way back for an unwinder.
-        known = tuple(_unwound(held)) or key[1:]
+        known = tuple(_unwound(held))
+        if not known and key and not key[0]:  # from a jump to nowhere there is no way back for an unwinder
+            known = key[1:]
         if key and known:
             _KNOWN[key] = known
     return known
@@ -99,7 +101,7 @@ def _trail(held: Held) -> Iterator[str]:
         maps = _maps(held.pid)
         yield _place(instruction, maps)
         words = _CODE.unpack(os.pread(memory, _CODE.size, pointer))
-    except (OSError, struct.error):
+    except (OSError, OverflowError, struct.error):  # a stack pointer may be anything by then
         return
     finally:
         os.close(memory)
@@ -113,10 +115,11 @@ def _unwound(held: Held) -> Iterator[str]:
         from pystack.engine import NativeReportingMode, get_process_threads
     except ImportError:
         return
-    try:
-        threads = list(get_process_threads(held.pid, native_mode=NativeReportingMode.ALL))
-    except Exception:  # what it raises for a process whose memory is damaged is nowhere said
-        return
+    threads = []
+    for _ in range(_TRIES):
+        with contextlib.suppress(Exception):  # what it raises for a process whose memory is damaged is nowhere said
+            threads = list(get_process_threads(held.pid, native_mode=NativeReportingMode.ALL))
+            break
     frames = next((thread.native_frames for thread in threads if thread.tid == held.thread), [])
     maps = _maps(held.pid)
     crashed = False

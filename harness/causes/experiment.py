@@ -1,0 +1,181 @@
+"""Experiments on one failure: a case is run, and the answer is whether it fails in the same way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of, recipe_facts
+from driftnet.causes.place import Where, place_of
+from driftnet.causes.predicate import Shape, Trigger
+from driftnet.findings.corpus import SavedCase, Status
+from driftnet.findings.known import symptom_of
+from driftnet.findings.pipeline import is_clear
+from driftnet.findings.trial import Trial, watch
+from driftnet.model.case import Case
+from driftnet.model.inspect import digest
+from driftnet.model.signature import coarse
+from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.reduce.problem import shrink
+from driftnet.run.reference import ReferenceError
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import Installed
+from driftnet.targets.recipe import Recipe, remedied
+
+DEPENDS_ON_RUN = (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
+"""Kinds that take several runs to tell; one run shows them as something else."""
+
+STAGE_SECONDS = 1.0
+"""Wall seconds of one stage of one run."""
+
+TRIES = 3
+"""Runs that something which does not always show is given."""
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """What came of one experiment.
+
+    how     "case", "pair", "walk", "drawn": how it was made;   aspect  what was changed, of a minimal pair
+    fails   whether it fails in the same way
+    facts   those of the place; None where it has no such place
+    """
+
+    case: Case
+    recipe: Recipe
+    how: str
+    fails: bool
+    facts: Facts | None
+    aspect: str = ""
+    said: str = ""
+
+
+@dataclass(eq=False)
+class Experiments:
+    """Runs changed cases of one saved failure, as long as the budget lasts, each once.
+
+    seconds   CPU seconds of all processes
+    steady    whether what fails once fails always, as far as was seen; what is not is run several times
+    """
+
+    saved: SavedCase
+    installed: Installed
+    runner: Runner
+    seconds: float
+    where: Where = field(default_factory=Where)
+    steady: bool = True
+    runs: int = 0
+    _known: dict[str, bool | None] = field(default_factory=dict)
+    _start: float = 0.0
+
+    def __post_init__(self) -> None:
+        self._start = self.runner.all_cpu_seconds
+        self._sort = symptom_of(self.saved.coarse, ()).sort
+        self.steady = self.saved.status is not Status.FLAKY
+
+    @property
+    def spent(self) -> float:
+        """CPU seconds used so far."""
+        return self.runner.all_cpu_seconds - self._start
+
+    @property
+    def left(self) -> bool:
+        """Whether some of the budget is left."""
+        return self.spent < self.seconds
+
+    def begin(self) -> Verdict | None:
+        """Run the case as it was saved, and remember where it fails; None where it does not."""
+        for _ in range(TRIES):
+            verdict, observation = watch(self._trial(self.saved.case, self.saved.recipe), fresh=True)
+            if self._is_alike(verdict):
+                self.where = place_of(self.installed.target, verdict, observation)
+                if verdict.stage == "execute":
+                    self.where = replace(self.where, optimizers=self._parts_at_fault())
+                return verdict
+        return None
+
+    def _parts_at_fault(self) -> tuple[str, ...]:
+        """The fewest parts of the target without which the case does not fail; none where that cures nothing."""
+
+        def cures(name: str, parts: Sequence[str]) -> bool:
+            changed = remedied(self.installed.target, self.saved.recipe, {name: list(parts)})
+            return self.fails(self.saved.case, changed) is False
+
+        for name, parts in self.installed.target.switches.items():
+            if cures(name, parts):
+                return tuple(shrink(parts, partial(cures, name), least=1))
+        return ()
+
+    def fails(self, case: Case, recipe: Recipe) -> bool | None:
+        """Whether it fails in the same way; None where that cannot be told."""
+        name = digest(case) + json.dumps(dict(recipe), sort_keys=True)
+        if name not in self._known:
+            self._known[name] = self._run(case, recipe)
+        return self._known[name]
+
+    def repeat(self, samples: Sequence[Sample]) -> None:
+        """Run some of `samples` again; where one comes out otherwise, nothing is steady from now on."""
+        for sample in samples:
+            self.runs += 1
+            verdict, _ = watch(self._trial(sample.case, sample.recipe), fresh=True)
+            if self._is_alike(verdict) != sample.fails:
+                self.steady = False
+                self._known.clear()
+                return
+
+    def _run(self, case: Case, recipe: Recipe) -> bool | None:
+        for _ in range(1 if self.steady else TRIES):
+            self.runs += 1
+            verdict, observation = watch(self._trial(case, recipe), fresh=not self.steady)
+            hurried = verdict.word is Word.HANGS and self.saved.kind != Kind.HANG
+            if verdict.word in (Word.INVALID, Word.ABSTAINS) or hurried:
+                return None
+            if self._is_alike(verdict):
+                if not self.where.near(place_of(self.installed.target, verdict, observation)):
+                    return False
+                return True if is_clear(verdict) else None
+        return False
+
+    def _trial(self, case: Case, recipe: Recipe) -> Trial:
+        return Trial(case, self.installed, recipe, self.runner, STAGE_SECONDS)
+
+    def _is_alike(self, verdict: Verdict) -> bool:
+        if not verdict.failed:
+            return False
+        if self.saved.kind in DEPENDS_ON_RUN:
+            return verdict.word is Word.DIVERGES
+        return symptom_of(coarse(self.installed.target.name, verdict), ()).sort == self._sort
+
+    def tensors(self, case: Case) -> Tensors:
+        """What the first feed makes the tensors of `case`: outputs, and what is between where anything is."""
+        host = host_of(case)
+        try:
+            if set(host.makers) <= set(host.graph.outputs):
+                return dict(next(iter(self.runner.reference.run(case).outputs), {}))
+            return dict(self.runner.reference.record(case)[0])
+        except ReferenceError:
+            return {}
+
+    def expected(self, case: Case, recipe: Recipe, trigger: Trigger) -> bool | None:
+        """What `trigger` says of `case` before it is run; None where that hangs on what is computed."""
+        return trigger.matches(host_of(case), recipe_facts(self.installed.target, recipe))
+
+    def facts(self, case: Case, recipe: Recipe, shape: Shape, like: Facts | None = None) -> Facts | None:
+        """The facts of the place of `shape` in `case`, of several that which has most in common with `like`."""
+        host = host_of(case, self.tensors(case))
+        options = recipe_facts(self.installed.target, recipe)
+        found = [facts_of(host, place, options) for place in _first(shape, host)]
+        if like is None or len(found) < 2:
+            return found[0] if found else None
+        return max(found, key=lambda facts: sum(facts.get(k) == v for k, v in like.items()))
+
+
+def _first(shape: Shape, host: Host, most: int = 6) -> list[tuple[int, ...]]:
+    places = []
+    for place in shape.places(host):
+        places.append(place)
+        if len(places) == most:
+            break
+    return places

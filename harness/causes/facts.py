@@ -1,0 +1,368 @@
+"""Facts: what can be said of a place in a model without running it, as data that a trigger is a predicate over.
+
+A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives them. Each fact has a name and a value:
+
+    0.op                          "MaxPool"                      0.attr.strides            (2, 2)
+    0.attr.strides.stated         False                          0.in.0.dtype              "float32"
+    0.in.1.from                   "constant"|"input"|"computed"  0.in.0.dim.-1             5
+    0.in.0.negative               True                           0.out.0.final             True
+    1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
+    recipe.quantize               "offline"                      opset                     13
+
+A value that only a run could tell (the sign of what a graph input is fed) is None: unknown. What has no meaning at a
+place, such as the strides of an Add, has no fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Any
+
+import numpy as np
+import onnx
+from driftnet.model.case import Case
+from driftnet.model.graph import Graph, Node, captured, read
+from driftnet.model.operators import Trait, traits_of
+from driftnet.targets.interface import Target
+from driftnet.targets.recipe import Recipe, effective
+from onnx import TensorProto, defs, helper
+
+Value = str | int | float | bool | tuple[Any, ...] | None
+Facts = Mapping[str, Value]
+Tensors = Mapping[str, np.ndarray]
+Place = tuple[int, ...]
+"""Indices into `Graph.nodes`, in the order of the roles."""
+
+SLOTS = 8
+"""Operands of a node that are looked at; what is variadic has alike ones."""
+FEW = 8
+"""Numbers of a tensor attribute that are told in full."""
+PARAMETERS = frozenset(
+    (
+        "axes",
+        "depth",
+        "ends",
+        "k",
+        "kernel_shape",
+        "pads",
+        "repeats",
+        "scales",
+        "shape",
+        "sizes",
+        "split",
+        "starts",
+        "steps",
+    )
+)
+"""Operands that were attributes once, or might be."""
+DIMS = (0, 1, 2, 3, -2, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """A model in which places are looked for.
+
+    tensors   values of its inputs and of what it computes, as far as they are known; constants need not be among them
+    """
+
+    model: onnx.ModelProto
+    tensors: Tensors
+    graph: Graph
+
+    @cached_property
+    def makers(self) -> Mapping[str, tuple[int, int]]:
+        """Tensor -> (node, slot) that makes it."""
+        return {name: (i, k) for i, node in enumerate(self.graph.nodes) for k, name in enumerate(node.outputs) if name}
+
+    @cached_property
+    def readers(self) -> Mapping[str, list[int]]:
+        """Tensor -> the nodes that read it, through subgraphs too."""
+        found: dict[str, list[int]] = {}
+        for i, node in enumerate(self.graph.nodes):
+            for name in dict.fromkeys((*node.inputs, *captured(node))):
+                found.setdefault(name, []).append(i)
+        return found
+
+    @cached_property
+    def declared(self) -> Mapping[str, onnx.TypeProto]:
+        """Tensor -> its type as declared or inferred."""
+        graph = self.model.graph
+        values = [*graph.value_info, *graph.output, *graph.input]
+        if any(v not in {x.name for x in values} for v in self.makers):
+            try:
+                inferred = onnx.shape_inference.infer_shapes(self.model, data_prop=True).graph
+                values = [*inferred.value_info, *values]
+            except Exception:  # protobuf's and onnx's own types, for a model that cannot be inferred
+                pass
+        return {v.name: v.type for v in values}
+
+    @cached_property
+    def folded(self) -> frozenset[str]:
+        """What depends on constants alone, these included."""
+        found = set(self.graph.constants)
+        for node in self.graph.nodes:
+            if all(name in found for name in node.inputs if name) and any(node.inputs):
+                found.update(node.outputs)
+        return frozenset(found)
+
+    def array(self, name: str) -> np.ndarray | None:
+        """The value of a tensor, where it is known."""
+        found = self.graph.constants.get(name)
+        return self.tensors.get(name) if found is None else found
+
+    def of_node(self, index: int) -> Facts:
+        """The facts of one node, without the number of its role."""
+        if index not in self._nodes:
+            self._nodes[index] = dict(_of_node(self, self.graph.nodes[index]))
+        return self._nodes[index]
+
+    @cached_property
+    def _nodes(self) -> dict[int, Facts]:
+        return {}
+
+
+def host_of(case: Case, tensors: Tensors | None = None) -> Host:
+    """`case` as a host; its first feed is known, and what `tensors` says besides."""
+    return Host(case.proto, {**case.feeds[0], **(tensors or {})}, read(case.proto, case.file))
+
+
+def facts_of(host: Host, place: Place, options: Facts) -> dict[str, Value]:
+    """The facts of `place`. options: those of the recipe (`recipe_facts`)."""
+    facts: dict[str, Value] = {"opset": host.graph.opset, **options}
+    first: dict[str, str] = {}
+    for role, index in enumerate(place):
+        facts.update((f"{role}.{name}", value) for name, value in host.of_node(index).items())
+        for k, name in enumerate(host.graph.nodes[index].inputs[:SLOTS]):
+            if not name:
+                continue
+            maker = host.makers.get(name)
+            if maker and maker[0] in place:
+                facts[f"{role}.in.{k}.made"] = f"{place.index(maker[0])}.out.{maker[1]}"
+            here = f"{role}.in.{k}"
+            if first.setdefault(name, here) != here:
+                facts[f"{here}.shared"] = first[name]
+    return facts
+
+
+def recipe_facts(target: Target, recipe: Recipe) -> dict[str, Value]:
+    """The options in effect, switches as the tuple of their parts."""
+    return {f"recipe.{k}": tuple(v) if isinstance(v, list) else v for k, v in effective(target, recipe).items()}
+
+
+@lru_cache(maxsize=4096)
+def schema_of(op: str, opset: int) -> defs.OpSchema | None:
+    """The schema of an operator of the default domain, None where there is none."""
+    try:
+        return defs.get_schema(op, opset)
+    except defs.SchemaError:
+        return None
+
+
+def default_of(schema: defs.OpSchema, name: str) -> Any:
+    """The value that an absent attribute has, None where the schema says none."""
+    proto = schema.attributes[name].default_value
+    return plain(helper.get_attribute_value(proto)) if proto.name else None
+
+
+def plain(value: Any) -> Any:
+    """An attribute as text, number, or tuple of them; graphs and tensors by a word for what they are."""
+    if isinstance(value, bytes):
+        return value.decode(errors="replace")
+    if isinstance(value, np.ndarray):
+        return tuple(value.reshape(-1).tolist()) if value.size <= FEW and value.dtype.kind in "biuf" else "tensor"
+    if isinstance(value, list | tuple):
+        return tuple(plain(v) for v in value)
+    if isinstance(value, str | int | float | bool):
+        return value
+    return "graph" if isinstance(value, onnx.GraphProto) else type(value).__name__
+
+
+def _of_node(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
+    yield "op", node.op
+    for trait in traits_of(node.op):
+        yield f"trait.{str(trait.name).lower()}", True
+    yield from _of_attributes(node, host.graph.opset)
+    shapes = [_shape(host, name) for name in node.inputs]
+    for k, name in enumerate(node.inputs[:SLOTS]):
+        if name:
+            yield from _of_operand(host, f"in.{k}", name)
+            if k == 0:
+                yield f"in.{k}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
+            if k and node.inputs[0]:
+                yield f"in.{k}.like.0", _equal(shapes[k], shapes[0])
+            if name in node.inputs[:k]:
+                yield f"in.{k}.repeated", True
+    yield from _of_parameters(host, node)
+    yield "inputs", sum(bool(name) for name in node.inputs)
+    yield "outputs", sum(bool(name) for name in node.outputs)
+    for k, name in enumerate(node.outputs[:SLOTS]):
+        if name:
+            yield from _of_result(host, f"out.{k}", name)
+            if node.inputs and node.inputs[0]:
+                shape = _shape(host, name)
+                yield f"out.{k}.like.0", _equal(shape, shapes[0])
+                if shape is not None and shapes[0] is not None:
+                    yield f"out.{k}.lost", len(shapes[0]) - len(shape)
+                if k == 0 and shape and shapes[0] and Trait.SPATIAL in traits_of(node.op):
+                    yield from _of_growth(shapes[0], shape)
+
+
+def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Iterable[tuple[str, Value]]:
+    """By what the last two axes grow."""
+    for axis in (-2, -1):
+        if min(len(image), len(result)) >= 2 - axis and (before := image[axis]) and (after := result[axis]):
+            yield f"out.0.ratio.{axis}", round(after / before, 3)
+
+
+def _equal(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None) -> bool | None:
+    if a is None or b is None:
+        return None
+    if len(a) != len(b):
+        return False
+    return None if None in a or None in b else a == b
+
+
+def _of_attributes(node: Node, opset: int) -> Iterable[tuple[str, Value]]:
+    schema = schema_of(node.op, opset)
+    for name in {**(schema.attributes if schema else {}), **node.attributes}:
+        stated = name in node.attributes
+        default = default_of(schema, name) if schema and name in schema.attributes else None
+        value = plain(node.attributes[name]) if stated else "unset" if default is None else default
+        yield f"attr.{name}.stated", stated
+        yield f"attr.{name}", value
+        if default is not None:
+            yield f"attr.{name}.default", value == default
+        if isinstance(value, tuple) and value and all(isinstance(v, str) for v in value):
+            yield from ((f"attr.{name}.has.{v}", True) for v in dict.fromkeys(value))
+        elif isinstance(value, tuple) and value and all(isinstance(v, int | float) for v in value):
+            yield f"attr.{name}.least", min(value)
+            yield f"attr.{name}.most", max(value)
+            yield f"attr.{name}.length", len(value)
+
+
+def _of_parameters(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
+    """Lists of integers that say how, whether this opset has them as an attribute or as an operand: axes, pads, ..."""
+    schema = schema_of(node.op, host.graph.opset)
+    named = {name: np.asarray(v) for name, v in node.attributes.items() if isinstance(v, list)}
+    for k, name in enumerate(node.inputs[:SLOTS]):
+        if name and schema and k < len(schema.inputs) and schema.inputs[k].name in PARAMETERS:
+            x = host.array(name)
+            if x is None:
+                yield f"say.{schema.inputs[k].name}.count", None
+            else:
+                named[schema.inputs[k].name] = x.reshape(-1)
+    for name, x in named.items():
+        if x.dtype.kind in "iuf":
+            yield f"say.{name}.count", int(x.size)
+            if x.size:
+                yield f"say.{name}.least", _rounded(float(x.min()))
+                yield f"say.{name}.most", _rounded(float(x.max()))
+
+
+def _of_operand(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
+    constant, maker = name in host.folded, host.makers.get(name)
+    yield f"{key}.given", True
+    yield f"{key}.from", "constant" if constant else "computed" if maker else "input"
+    yield f"{key}.maker", host.graph.nodes[maker[0]].op if maker else ""
+    if name in host.graph.constants:
+        yield f"{key}.initializer", name in host.graph.initializers
+    yield from _of_type(host, key, name)
+    yield from _of_values(host, key, name)
+
+
+def _of_result(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
+    yield from _of_values(host, key, name, _OF_RESULTS)
+    readers = host.readers.get(name, [])
+    yield f"{key}.given", True
+    yield f"{key}.final", name in host.graph.outputs
+    yield f"{key}.readers", len(readers)
+    yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
+    yield from _of_type(host, key, name)
+
+
+def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
+    x, declared = host.array(name), host.declared.get(name)
+    tensor = declared.tensor_type if declared and declared.HasField("tensor_type") else None
+    if x is not None:
+        yield f"{key}.dtype", _dtype(x)
+    elif declared is not None and tensor is None:
+        yield f"{key}.dtype", str(declared.WhichOneof("value")).removesuffix("_type")
+        return
+    else:
+        yield f"{key}.dtype", TensorProto.DataType.Name(tensor.elem_type).lower() if tensor else None
+    shape = _shape(host, name)
+    if shape is None:
+        yield from ((f"{key}.{what}", None) for what in ("rank", "elements"))
+        return
+    if tensor is not None and tensor.HasField("shape") and x is not None and name not in host.graph.constants:
+        yield f"{key}.symbolic", any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
+    yield f"{key}.rank", len(shape)
+    sizes = [n for n in shape if n is not None]
+    yield f"{key}.elements", int(np.prod(sizes)) if len(sizes) == len(shape) else 0 if 0 in sizes else None
+    for k in DIMS:
+        if -len(shape) <= k < len(shape):
+            yield f"{key}.dim.{k}", shape[k]
+
+
+def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
+    x = host.array(name)
+    if x is not None:
+        return x.shape
+    declared = host.declared.get(name)
+    if declared is None or not declared.tensor_type.HasField("shape"):
+        return None
+    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in declared.tensor_type.shape.dim)
+
+
+_OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")
+_NUMBERS = (*_OF_RESULTS, "zero", "whole", "same", "distinct", "smallest")
+
+
+def _of_values(host: Host, key: str, name: str, wanted: Sequence[str] = _NUMBERS) -> Iterable[tuple[str, Value]]:
+    x = host.array(name)
+    if x is None:
+        yield from ((f"{key}.{what}", None) for what in wanted)
+    elif x.dtype.kind in "biuf" and x.size:
+        yield from ((f"{key}.{what}", value) for what, value in _numbers(x) if what in wanted)
+
+
+def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
+    v = x.astype(np.float64).reshape(-1)
+    sizes = np.abs(v[np.isfinite(v)])
+    yield "negative", bool((v < 0).any())
+    yield "positive", bool((v > 0).any())
+    yield "zero", bool((v == 0).any())
+    yield "zeros", not sizes.any() and sizes.size == v.size
+    yield "whole", bool((sizes == np.rint(sizes)).all())
+    yield "finite", sizes.size == v.size
+    yield "nan", bool(np.isnan(v).any())
+    yield "same", bool((v == v[0]).all())
+    yield "distinct", bool(v.size == np.unique(v).size)
+    if sizes.size:
+        yield "magnitude", _rounded(sizes.max())
+    if sizes.any():
+        yield "smallest", _rounded(sizes[sizes > 0].min())
+
+
+def _tied(x: np.ndarray | None, axis: object) -> bool | None:
+    """Whether the greatest or the least element along an axis occurs there more than once."""
+    if x is None:
+        return None
+    if x.dtype.kind not in "biuf" or not x.size or not x.ndim:
+        return False
+    axis = axis if isinstance(axis, int) and -x.ndim <= axis < x.ndim else -1
+    ends = (x == extreme(x, axis=axis, keepdims=True) for extreme in (np.max, np.min))
+    return any(bool((np.count_nonzero(end, axis=axis) > 1).any()) for end in ends)
+
+
+def _rounded(x: float) -> float:
+    """`x` to two digits: what a trigger says of sizes are orders of magnitude."""
+    return float(f"{x:.2g}")
+
+
+def _dtype(x: np.ndarray) -> str:
+    if x.dtype.kind in "OUS":
+        return "string"
+    return str(TensorProto.DataType.Name(helper.np_dtype_to_tensor_dtype(x.dtype))).lower()

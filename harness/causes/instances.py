@@ -1,0 +1,96 @@
+"""Instances: what the generator makes of the operators of a place, cut out so that nothing else stands around."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from random import Random
+
+from driftnet.causes.facts import Host, Place, host_of
+from driftnet.causes.predicate import Shape
+from driftnet.generators import bulk
+from driftnet.generators.building.header import HEADER
+from driftnet.generators.building.record import RECORD, SIZES_AT
+from driftnet.generators.building.serialization import build
+from driftnet.generators.genome import Genome, decode, of_code
+from driftnet.generators.ops.table import CODES
+from driftnet.model.case import Case
+from driftnet.model.inspect import computing
+from driftnet.model.submodel import Record, UnrecordedError, recording, submodel
+from driftnet.run.reference import ReferenceError
+
+Operators = Mapping[int, Sequence[str]]
+"""Role -> the operators that it may have."""
+
+SAME_SIZES = 0.8
+"""Of the records, the share that has the sizes of the first, so that shapes meet."""
+
+
+def drawn(seed: int, index: int, roles: Sequence[Sequence[str]], shape: Shape, record: Record) -> Case | None:
+    """A place of `shape` made of one record for each role, by itself; None where the records do not hang together so.
+
+    Dearer nothing is made: where the model is the place there is nothing to record.
+    """
+    rng = Random(f"{seed} {index} instance")
+    names = [options[int(rng.random() * len(options))] for options in roles]
+    if any(name not in CODES for name in names):
+        return None
+    header, sizes = rng.randbytes(HEADER), rng.randbytes(4)
+    records = []
+    for name in names:
+        noise = bytearray(rng.randbytes(RECORD))
+        if rng.random() < SAME_SIZES:
+            noise[SIZES_AT] = sizes
+        records.append(of_code(CODES[name]).filled(bytes(noise)))
+    case = build(decode(Genome(header, tuple(records), rng.randbytes(bulk.POOL))))
+    if rng.random() < 0.5:
+        case = replace(case, calibration=())
+    return next(cut(case, shape, dict(enumerate(roles)), record), None)
+
+
+def among_others(seed: int, index: int, roles: Sequence[Sequence[str]], shape: Shape, record: Record) -> Iterator[Case]:
+    """The places of `shape` in case `index` of the stream `seed`, which is made around one of their operators."""
+    focus = tuple(dict.fromkeys(name for options in roles for name in options if name in CODES))
+    if focus:
+        yield from cut(bulk.case(seed, index, focus=focus), shape, dict(enumerate(roles)), record)
+
+
+def cut(case: Case, shape: Shape, roles: Operators, record: Record, most: int = 2) -> Iterator[Case]:
+    """The first places of `shape` in `case` with these operators, each as a model of its own."""
+    host = host_of(case)
+    indices, seen = computing(case.proto.graph), set[frozenset[int]]()
+    fits = {role: frozenset(names) for role, names in roles.items()}
+    recorded = None
+    for place in shape.places(host, fits):
+        if frozenset(place) in seen:
+            continue
+        seen.add(frozenset(place))
+        if len(place) == len(indices):
+            yield case
+        else:
+            try:
+                recorded = recorded or recording(case, record)
+                yield submodel(case, [indices[i] for i in place], recorded)
+            except (UnrecordedError, ReferenceError):
+                pass
+        if len(seen) == most:
+            return
+
+
+def whole(host: Host) -> Place:
+    """All nodes as one place."""
+    return tuple(range(len(host.graph.nodes)))
+
+
+def shape_of(host: Host) -> Shape:
+    """How all the nodes of a model hang together."""
+    nodes = host.graph.nodes
+    edges = {(reader, host.makers[name][0]) for name in host.makers for reader in host.readers.get(name, ()) if name}
+    joined = {frozenset(edge) for edge in edges}
+    shared = {
+        (b, a)
+        for a in range(len(nodes))
+        for b in range(a + 1, len(nodes))
+        if frozenset({a, b}) not in joined and not set(filter(None, nodes[a].inputs)).isdisjoint(nodes[b].inputs)
+    }
+    return Shape(len(nodes), frozenset(edges), frozenset(shared))

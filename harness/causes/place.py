@@ -1,0 +1,96 @@
+"""Where in the system a failure happens: what a maintainer looks at first, and what two findings of one bug share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from driftnet.model.signature import normalized
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.run.sandbox import held
+from driftnet.targets.interface import Target
+
+HEAP = re.compile(
+    r"libc(_malloc_debug)? "
+    r"(_?_?(libc_)?(free|malloc|calloc|realloc|memalign)|_int_\w+|malloc_\w+|unlink_chunk\S*|tcache_\w+)"
+)
+"""Frames in which the C library minds its heap: what fails there was damaged before, somewhere else."""
+
+ENTRIES = re.compile(r"\w+/(capi|nn|expr)/")
+"""Python modules that hand over to native code: of what goes wrong there they say nothing."""
+
+WRONG: Mapping[str, str] = {
+    r"holds an infinite|scale .*\binf\b|is inf\b": "infinite scale",
+    r"\bis gone, and no range does\b": "operator removed",
+    r"bias\b.*saturat|bias\b.*does not fit": "bias saturates",
+    r"\bbias\b": "bias",
+    r"zero point": "zero point",
+    r"scale .*\b0\b|scale is 0": "scale of zero",
+    r"\brange\b|\bscale\b": "scale",
+    r"is not the float model's": "operator changed",
+    r"on the same operands makes": "operator computes something else",
+    r"of shape": "shape",
+    r"steps off": "weights",
+}
+"""What the artifact tier says is wrong, by what its messages say."""
+
+
+@dataclass(frozen=True)
+class Where:
+    """The place of a failure.
+
+    sort      "crash", "heap" (damaged before: the stack says nothing), "error" (a function of the package), "message"
+              (native code's own words), "artifact" (a class of what is wrong), "" where nothing is known
+    keys      what is compared, the most telling first: frames, or words
+    optimizers  parts of the system without which it does not happen
+    """
+
+    sort: str = ""
+    keys: tuple[str, ...] = ()
+    optimizers: tuple[str, ...] = ()
+
+    @property
+    def tells(self) -> bool:
+        """Whether two failures at this place are likely to be one bug."""
+        return self.sort in ("crash", "error")
+
+    def near(self, other: Where) -> bool:
+        """Whether both are in one function, whoever called it, as far as is known."""
+        return not self.tells or not other.tells or (self.sort, self.keys[:1]) == (other.sort, other.keys[:1])
+
+    def as_json(self) -> dict[str, Any]:
+        """The place as a JSON value."""
+        return {"sort": self.sort, "keys": list(self.keys), "optimizers": list(self.optimizers)}
+
+    def __str__(self) -> str:
+        named = {"crash": " ← ".join(self.keys), "heap": "a damaged heap"}.get(self.sort, ": ".join(self.keys))
+        without = f"not without {', '.join(self.optimizers)}" if self.optimizers else ""
+        return "; ".join(filter(None, (named, without)))
+
+
+def place_of(target: Target, verdict: Verdict, observation: Observation | None) -> Where:
+    """Where `verdict`, a failure of `target`, happened, as far as one observation tells."""
+    frames = observation.last.frames if observation else ()
+    if verdict.word is Word.CRASHES:
+        own = held.telling(frames)
+        first = next((i for i, frame in enumerate(frames) if own and frame == own[0]), len(frames))
+        if any(HEAP.match(frame) for frame in frames[:first]):
+            return Where("heap", own)
+        return Where("crash", own) if own else Where()
+    if verdict.kind == Kind.ERROR:
+        function = next((f for f in frames if _is_of(target, f) and not ENTRIES.match(f)), "")
+        said = re.match(r"(\w*(Error|Exception|Iteration|Exit))\b", observation.last.message) if observation else None
+        if function:
+            return Where("error", (function, said[1] if said else ""))
+        return Where("message", (normalized(verdict.message),))
+    if verdict.tier == "artifact":
+        found = next((name for pattern, name in WRONG.items() if re.search(pattern, verdict.message)), "")
+        return Where("artifact", (found,)) if found else Where()
+    return Where()
+
+
+def _is_of(target: Target, frame: str) -> bool:
+    """Whether a Python frame is of the package of the target."""
+    return frame.lower().startswith(f"{target.distribution.lower()}/")

@@ -1,0 +1,185 @@
+"""A trigger as a sentence: "MaxPool, AveragePool without `strides`; any dtype, sizes and opset"."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from driftnet.causes.facts import Value
+from driftnet.causes.predicate import Atom, Region, Shape, Trigger
+
+MOST = 6
+"""Names in one list."""
+
+_PLAIN: Sequence[tuple[str, str]] = (
+    (r"\.dtype$|dtype", "dtype"),
+    (r"\.dim\.|^rank$|\.rank$", "sizes"),
+    (r"\.values$|^values$", "values"),
+    (r"^opset$", "opset"),
+    (r"^symbolic$", "static or symbolic dims"),
+    (r"\.from$|\.initializer$", "constant or input operands"),
+    (r"\.maker$|\.reader$|\.final$", "company"),
+    (r"^recipe\.(\w+)$", ""),
+)
+"""Aspects that were tried, by what people call them."""
+
+
+def sentence(trigger: Trigger, free: Sequence[str] = ()) -> str:
+    """The trigger in words, and of what was tried that which does not matter."""
+    regions = "; or ".join(dict.fromkeys(region_in_words(region, trigger.shape) for region in trigger.regions))
+    matters = {atom.fact for region in trigger.regions for atom in region.atoms}
+    said = listed(dict.fromkeys(_does_not_matter([aspect for aspect in free if aspect not in matters])))
+    return f"{regions}; any {said}" if said else regions
+
+
+def region_in_words(region: Region, shape: Shape) -> str:
+    """One region in words: the operators in the order in which they hang together, then what has to hold of each."""
+    parts, named = [], [_operators(region, role) for role in range(shape.roles)]
+    chain = _chain(shape, named)
+    for role in range(shape.roles):
+        words = [w for atom in region.of_role(role) if (w := _of_role(atom))]
+        if words:
+            whose = f"{named[role]} " if shape.roles > 1 else ""
+            parts.append(whose + ", ".join(words))
+    general = [w for atom in region.of_role(-1) if (w := _general(atom))]
+    with_ = "; ".join(parts)
+    joined = f"{chain} {with_}" if with_ and shape.roles == 1 else f"{chain}: {with_}" if with_ else chain
+    return f"{joined}; {', '.join(general)}" if general else joined
+
+
+def listed(names: Iterable[str]) -> str:
+    """a, b and c"""
+    *most, last = list(names) or [""]
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def _chain(shape: Shape, named: Sequence[str]) -> str:
+    if shape.roles == 1:
+        return named[0]
+    if shape.edges == {(k, k - 1) for k in range(1, shape.roles)}:
+        return " → ".join(named)
+    edges = [f"{named[b]} → {named[a]}" for a, b in sorted(shape.edges)]
+    edges += [f"{named[a]} and {named[b]} of one tensor" for a, b in sorted(shape.shared)]
+    inside = {role for pair in (*shape.edges, *shape.shared) for role in pair}
+    return ", ".join([*edges, *(f"beside {named[k]}" for k in range(shape.roles) if k not in inside)])
+
+
+def _operators(region: Region, role: int) -> str:
+    for atom in region.of_role(role):
+        if atom.fact == f"{role}.op":
+            match atom.test:
+                case "is":
+                    return str(atom.value)
+                case "in":
+                    names = [str(name) for name in atom.value]  # type: ignore[union-attr]
+                    return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
+                case "not":
+                    return f"any operator but {atom.value}"
+    return "any operator"
+
+
+_TRUE: Sequence[tuple[str, str, str]] = (
+    (r"attr\.(\w+)\.stated", "with `{0}` stated", "without `{0}`"),
+    (r"attr\.(\w+)\.default", "`{0}` at its default", "`{0}` other than its default"),
+    (r"attr\.(\w+)\.has\.(\w+)", "`{0}` with {1}", "`{0}` without {1}"),
+    (r"in\.(\d+)\.given", "with {o}", "without {o}"),
+    (r"in\.(\d+)\.symbolic", "{o} of symbolic size", "{o} of fixed size"),
+    (r"in\.(\d+)\.initializer", "{o} an initializer", "{o} a Constant node"),
+    (r"in\.(\d+)\.negative", "{o} with negative numbers", "{o} without negative numbers"),
+    (r"in\.(\d+)\.zero", "{o} with a zero", "{o} without a zero"),
+    (r"in\.(\d+)\.zeros", "{o} all zeros", "{o} not all zeros"),
+    (r"in\.(\d+)\.whole", "{o} of whole numbers", "{o} with fractions"),
+    (r"in\.(\d+)\.finite", "{o} finite", "{o} with infinities or NaN"),
+    (r"in\.(\d+)\.nan", "{o} with NaN", "{o} without NaN"),
+    (r"in\.(\d+)\.same", "all of {o} equal", "{o} of different numbers"),
+    (r"in\.(\d+)\.distinct", "no two of {o} equal", "{o} with equal numbers"),
+    (r"in\.(\d+)\.tied", "ties in {o}", "no ties in {o}"),
+    (r"in\.(\d+)\.repeated", "{o} given twice", "{o} not given twice"),
+    (r"in\.(\d+)\.like\.0", "{o} shaped like operand 0", "{o} of another shape than operand 0"),
+    (r"in\.(\d+)\.positive", "{o} with positive numbers", "{o} without positive numbers"),
+    (r"out\.(\d+)\.negative", "result with negative numbers", "result without negative numbers"),
+    (r"out\.(\d+)\.positive", "result with positive numbers", "result without positive numbers"),
+    (r"out\.(\d+)\.finite", "result finite", "result with infinities or NaN"),
+    (r"out\.(\d+)\.nan", "result with NaN", "result without NaN"),
+    (r"out\.(\d+)\.zeros", "result all zeros", "result not all zeros"),
+    (r"out\.(\d+)\.like\.0", "result shaped like operand 0", "result of another shape than operand 0"),
+    (r"out\.(\d+)\.final", "result a graph output", "result no graph output"),
+    (r"out\.(\d+)\.given", "with result {0}", "without result {0}"),
+    (r"out\.(\d+)\.symbolic", "result of symbolic size", "result of fixed size"),
+)
+"""A fact that is true or false: its pattern, what is said where it is true, and where it is not."""
+
+_OTHER: Sequence[tuple[str, str]] = (
+    (r"attr\.(\w+)", "`{0}`"),
+    (r"attr\.(\w+)\.least", "least of `{0}`"),
+    (r"attr\.(\w+)\.most", "greatest of `{0}`"),
+    (r"attr\.(\w+)\.length", "length of `{0}`"),
+    (r"in\.(\d+)\.(dtype|rank|magnitude|elements)", "{1} of {o}"),
+    (r"in\.(\d+)\.smallest", "smallest magnitude in {o}"),
+    (r"in\.(\d+)\.dim\.(-?\d+)", "dim {1} of {o}"),
+    (r"in\.(\d+)\.from", "{o}"),
+    (r"in\.(\d+)\.maker", "maker of {o}"),
+    (r"in\.(\d+)\.made", "{o}"),
+    (r"in\.(\d+)\.shared", "{o}"),
+    (r"out\.(\d+)\.(dtype|rank|elements|readers|reader|magnitude)", "{1} of the result"),
+    (r"out\.(\d+)\.dim\.(-?\d+)", "dim {1} of the result"),
+    (r"out\.(\d+)\.ratio\.(-?\d+)", "growth of dim {1}"),
+    (r"say\.(\w+)\.count", "number of {0}"),
+    (r"say\.(\w+)\.(least|most)", "{1} of {0}"),
+    (r"out\.(\d+)\.lost", "axes lost"),
+    (r"(inputs|outputs)", "number of {0}"),
+    (r"trait\.(\w+)", "trait {0}"),
+)
+
+
+def _of_role(atom: Atom) -> str:
+    fact = atom.fact.partition(".")[2]
+    if fact == "op":
+        return ""
+    for pattern, true, false in _TRUE:
+        if (found := re.fullmatch(pattern, fact)) and isinstance(atom.value, bool) and atom.test in ("is", "not"):
+            said = true if atom.value == (atom.test == "is") else false
+            return said.format(*found.groups(), o=_operand(found[1]))
+    for pattern, what in _OTHER:
+        if found := re.fullmatch(pattern, fact):
+            return _tested(what.format(*found.groups(), o=_operand(found[1])), atom)
+    return _tested(fact, atom)
+
+
+def _operand(slot: str) -> str:
+    return f"operand {slot}"
+
+
+def _general(atom: Atom) -> str:
+    name = atom.fact.removeprefix("recipe.")
+    return _tested(name if atom.fact == "opset" else f"option {name}", atom)
+
+
+_SAID: dict[str, Callable[[str, str], str]] = {
+    "is": "{} = {}".format,
+    "not": "{} other than {}".format,
+    "in": "{} one of {}".format,
+    "least": "{} at least {}".format,
+    "most": "{} at most {}".format,
+}
+
+
+def _tested(what: str, atom: Atom) -> str:
+    return _SAID[atom.test](what, _value(atom.value, many=atom.test == "in"))
+
+
+def _value(value: Value, *, many: bool = False) -> str:
+    if many and isinstance(value, tuple):
+        names = [_value(v) for v in value]
+        return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
+    if isinstance(value, tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _does_not_matter(free: Sequence[str]) -> Iterator[str]:
+    for aspect in free:
+        for pattern, name in _PLAIN:
+            if found := re.search(pattern, aspect):
+                yield name or f"`{found[1]}`"
+                break

@@ -1,0 +1,143 @@
+"""Facts of a place, and predicates over them: data, evaluated without a run."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from driftnet.causes.facts import facts_of, host_of
+from driftnet.causes.instances import shape_of, whole
+from driftnet.causes.predicate import Atom, Region, Shape, Trigger, trigger_of
+from driftnet.causes.words import sentence
+from onnx import helper
+
+from tests.support.models import grid
+from tests.support.triggers import one, some
+
+HIDDEN = Trigger(
+    Shape(2, frozenset({(1, 0)})),
+    (
+        Region(
+            (
+                Atom("0.op", "is", "Transpose"),
+                Atom("1.op", "in", ("MatMul", "Gemm")),
+                Atom("0.out.0.final", "is", False),
+            )
+        ),
+    ),
+)
+
+
+def facts(case, **options):
+    host = host_of(case)
+    return facts_of(host, whole(host), options)
+
+
+def test_an_attribute_is_told_with_its_default_and_whether_it_is_stated() -> None:
+    found = facts(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 3]))
+    assert found["0.op"] == "MaxPool"
+    assert found["0.attr.strides.stated"] is False
+    assert found["0.attr.auto_pad"] == "NOTSET"
+    assert found["0.attr.auto_pad.default"] is True
+    assert found["0.attr.kernel_shape"] == (2, 3)
+    assert (found["0.say.kernel_shape.count"], found["0.say.kernel_shape.most"]) == (2, 3)
+
+
+def test_an_operand_is_told_by_where_it_comes_from_and_what_it_holds() -> None:
+    found = facts(one("Sub", grid((2, 3)), constants=[np.array([0, -1, -1], np.float32)]))
+    assert (found["0.in.0.from"], found["0.in.1.from"]) == ("input", "constant")
+    assert (found["0.in.1.dtype"], found["0.in.1.rank"], found["0.in.1.dim.-1"]) == ("float", 1, 3)
+    assert (found["0.in.1.negative"], found["0.in.1.zero"], found["0.in.1.distinct"]) == (True, True, False)
+    assert found["0.in.1.like.0"] is False
+    assert (found["0.out.0.rank"], found["0.out.0.final"], found["0.out.0.readers"]) == (2, True, 0)
+    assert found["0.out.0.negative"] is None, "what is computed is unknown without a run"
+
+
+def test_axes_are_told_alike_as_attribute_and_as_operand() -> None:
+    old = facts(one("ReduceSum", grid((2, 3)), axes=[0, 1], opset=11))
+    new = facts(one("ReduceSum", grid((2, 3)), constants=[np.array([0, 1])], opset=13))
+    assert old["0.say.axes.count"] == new["0.say.axes.count"] == 2
+
+
+def test_a_tensor_that_two_operands_are_is_seen() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Mul", ["t", "t"], ["y"])]
+    found = facts(some(nodes, {"x": grid((2, 3))}, {}, outputs=["y"]))
+    assert found["1.in.0.made"] == "0.out.0"
+    assert found["1.in.1.repeated"] is True
+    assert found["1.in.1.shared"] == "1.in.0"
+
+
+@pytest.mark.parametrize(
+    ("atom", "holds"),
+    [
+        (Atom("a", "is", 3), True),
+        (Atom("a", "is", 4), False),
+        (Atom("a", "not", 4), True),
+        (Atom("a", "in", (1, 3)), True),
+        (Atom("a", "least", 3), True),
+        (Atom("a", "most", 2), False),
+        (Atom("text", "least", 3), False),
+        (Atom("nothing", "is", 3), False),
+        (Atom("nothing", "not", 3), True),
+        (Atom("nothing", "least", 3), False),
+        (Atom("unknown", "is", 3), None),
+        (Atom("unknown", "not", 3), None),
+    ],
+)
+def test_an_atom_holds_fails_or_is_unknown(atom: Atom, holds: bool | None) -> None:
+    assert atom.holds({"a": 3, "text": "x", "unknown": None}) is holds
+
+
+def test_what_is_unknown_matters_only_where_all_else_holds() -> None:
+    unknown, false = Atom("unknown", "is", 1), Atom("a", "is", 1)
+    assert Region((unknown, false)).holds({"unknown": None, "a": 2}) is False
+    assert Region((unknown,)).holds({"unknown": None}) is None
+    assert Trigger(Shape(), (Region((unknown,)), Region(()))).holds({"unknown": None}) is True
+
+
+def test_a_trigger_is_json_and_comes_back() -> None:
+    trigger = Trigger(HIDDEN.shape, (*HIDDEN.regions, Region((Atom("0.attr.perm", "is", (1, 0)),))))
+    assert trigger_of(json.loads(json.dumps(trigger.as_json()))) == trigger
+    with pytest.raises(ValueError, match="is no test of a fact"):
+        trigger_of({"roles": 1, "edges": [], "shared": [], "regions": [[{"fact": "a", "calls": "os.system"}]]})
+
+
+def test_a_trigger_is_met_at_a_place_in_a_larger_model() -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Transpose", ["a"], ["b"]),
+        helper.make_node("MatMul", ["w", "b"], ["c"]),
+        helper.make_node("Neg", ["c"], ["y"]),
+    ]
+    given = {"x": grid((2, 3))}, {"w": grid((4, 3))}
+    host = host_of(some(nodes, *given, outputs=["y"]))
+    assert HIDDEN.matches(host, {})
+    assert [HIDDEN.matches(host, {}, node) for node in range(4)] == [False, True, True, False]
+    assert HIDDEN.matches(host_of(some(nodes, *given, outputs=["y", "b"])), {}) is False
+    apart = [*nodes[:2], helper.make_node("MatMul", ["w", "v"], ["c"]), nodes[3]]
+    host = host_of(some(apart, given[0], {**given[1], "v": grid((3, 3))}, outputs=["y", "b"]))
+    assert HIDDEN.matches(host, {}) is False
+
+
+def test_the_shape_of_a_case_says_what_is_read_and_what_is_shared() -> None:
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["y"]),
+        helper.make_node("Gemm", ["z", "w"], ["u"]),
+        helper.make_node("Relu", ["u"], ["v"]),
+    ]
+    case = some(nodes, {"x": grid((2, 3)), "z": grid((1, 3))}, {"w": grid((3, 3))}, outputs=["y", "v"])
+    assert shape_of(host_of(case)) == Shape(3, frozenset({(2, 1)}), frozenset({(1, 0)}))
+
+
+def test_a_trigger_is_a_sentence() -> None:
+    atoms = (Atom("0.op", "in", ("MaxPool", "AveragePool")), Atom("0.attr.strides.stated", "is", False))
+    trigger = Trigger(Shape(), (Region(atoms),))
+    said = sentence(trigger, ("0.in.0.dtype", "opset", "recipe.threads"))
+    assert said == "MaxPool, AveragePool without `strides`; any dtype, opset and `threads`"
+    assert sentence(HIDDEN) == "Transpose → MatMul, Gemm: Transpose result no graph output"
+
+
+def test_what_a_trigger_speaks_of_is_not_said_to_be_free() -> None:
+    trigger = Trigger(Shape(), (Region((Atom("0.op", "is", "Abs"), Atom("opset", "most", 12))),))
+    assert sentence(trigger, ("opset",)) == "Abs; opset at most 12"

@@ -1,0 +1,82 @@
+"""A trigger that is known is found: by experiment, from one reduced case."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from driftnet.causes.trigger import learn_trigger, measure
+from driftnet.causes.words import sentence
+from driftnet.model.case import Case
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import resolve
+from onnx import helper
+
+from tests.support.models import grid
+from tests.support.triggers import learned, one, said, saved, some
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner(small_models=True, hold_crashes=True) as made:
+        yield made
+
+
+def pool(op: str, **attributes: object) -> Case:
+    return one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2], **attributes)
+
+
+def transposed(*, exposed: bool) -> Case:
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("MatMul", ["t", "w"], ["y"])]
+    return some(nodes, {"x": grid((2, 3))}, {"w": grid((2, 4))}, outputs=["y", "t"] if exposed else ["y"])
+
+
+def test_an_attribute_that_is_not_stated(runner: Runner) -> None:
+    found = learned(pool("MaxPool"), "tests.support.bugs:NEEDS_STRIDES", runner)
+    assert said(found, pool("MaxPool")), f"the trigger is {found.trigger}"
+    assert said(found, pool("AveragePool")), "its sibling, which fails too"
+    assert said(found, pool("LpPool")) is False, "its sibling, which does not"
+    assert said(found, pool("MaxPool", strides=[1, 1])) is False
+    assert said(found, pool("MaxPool", auto_pad="SAME_UPPER")), "what does not matter"
+    assert "without `strides`" in sentence(found.trigger, found.free), sentence(found.trigger, found.free)
+    assert {"0.attr.strides.stated"} & {*found.needed} or "0.attr.strides" in found.needed
+    assert "0.attr.ceil_mode" in found.free, f"of what was tried, this does not matter: {found.free}"
+    score = measure(found, resolve("tests.support.bugs:NEEDS_STRIDES"), runner, seed=9)
+    assert score.accuracy >= 0.95, f"of fresh instances it is right about {score}"
+    assert score.failing, "some of them fail"
+
+
+def test_how_many_axes_there_are(runner: Runner) -> None:
+    x = grid((2, 3, 4))
+    found = learned(one("ReduceMax", x, axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
+    assert said(found, one("ReduceMax", x, axes=[1, 2])), f"the trigger is {found.trigger}"
+    assert said(found, one("ReduceMax", x, axes=[1])) is False
+    assert said(found, one("ReduceMin", x, axes=[1, 2])) is False
+
+
+def test_a_constant_operand_at_a_crash(runner: Runner) -> None:
+    x, w = grid((2, 3)), np.full((3,), 2, np.float32)
+    found = learned(one("Sub", x, constants=[w]), "tests.support.bugs:CRASHES_AT_CONSTANTS", runner)
+    assert found.where.sort == "crash"
+    assert found.where.keys[0].endswith("string_at"), f"the place is {found.where}"
+    assert said(found, one("Div", x, constants=[w])), f"the trigger is {found.trigger}"
+    assert said(found, one("Add", x, constants=[w])) is False
+    assert said(found, one("Sub", x, w)) is False, "a second operand that is fed"
+
+
+def test_how_nodes_hang_together(runner: Runner) -> None:
+    found = learned(transposed(exposed=False), "tests.support.bugs:FUSES_TRANSPOSES", runner)
+    assert found.trigger is not None
+    assert found.trigger.shape.edges == {(1, 0)}
+    assert said(found, transposed(exposed=False)), f"the trigger is {found.trigger}"
+    assert said(found, transposed(exposed=True)) is False
+    assert said(found, one("MatMul", grid((2, 3)), constants=[grid((3, 4))])) is False, "a MatMul by itself"
+
+
+def test_a_finding_that_does_not_come_back_teaches_nothing(runner: Runner) -> None:
+    finding = saved(pool("MaxPool"), "tests.support.bugs:NEEDS_STRIDES", runner)
+    mended = replace(finding, case=pool("MaxPool", strides=[1, 1]))
+    found = learn_trigger(mended, resolve("tests.support.bugs:NEEDS_STRIDES"), runner, seconds=1.0)
+    assert found.trigger is None

@@ -1,0 +1,68 @@
+"""Bugs whose triggers are known, in a system that has none: onnxruntime executing what it is given.
+
+A test that learns a trigger knows what it should be. Named as "tests.support.bugs:NEEDS_STRIDES".
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from dataclasses import replace
+
+import onnx
+from driftnet.targets.interface import Options, Target
+from driftnet.targets.onnxruntime_quant import target as onnxruntime_quant
+from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
+
+preload = onnxruntime_quant.preload
+Bug = Callable[[onnx.ModelProto], None]
+
+
+def found(model: onnx.ModelProto, *operators: str) -> list[onnx.NodeProto]:
+    return [node for node in model.graph.node if node.op_type in operators]
+
+
+def refuse_pools_without_strides(model: onnx.ModelProto) -> None:
+    for node in found(model, "MaxPool", "AveragePool"):
+        if all(attribute.name != "strides" for attribute in node.attribute):
+            raise ValueError("strides are none")
+
+
+def negate_long_maxima(model: onnx.ModelProto) -> None:
+    """Wrong values: ReduceMax of more than one axis gives the least."""
+    for node in found(model, "ReduceMax"):
+        if any(attribute.name == "axes" and len(attribute.ints) > 1 for attribute in node.attribute):
+            node.op_type = "ReduceMin"
+
+
+def crash_at_constants(model: onnx.ModelProto) -> None:
+    """A crash where the second operand of Sub or Div is an initializer."""
+    constants = {tensor.name for tensor in model.graph.initializer}
+    if any(node.input[1] in constants for node in found(model, "Sub", "Div")):
+        ctypes.string_at(0)
+
+
+def refuse_hidden_transposes(model: onnx.ModelProto) -> None:
+    """A Transpose before a MatMul, unless it is a graph output too."""
+    outputs = {value.name for value in model.graph.output}
+    for node in found(model, "MatMul"):
+        for maker in found(model, "Transpose"):
+            if maker.output[0] in node.input and maker.output[0] not in outputs:
+                raise ValueError("a Transpose was fused")
+
+
+def having(name: str, bug: Bug) -> Target:
+    def convert(model: str, folder: str, options: Options) -> str:
+        proto, damaged = onnx.load(model), os.path.join(folder, "damaged.onnx")
+        bug(proto)
+        onnx.save(proto, damaged)
+        return ONNXRUNTIME_QUANT.convert(damaged, folder, options)
+
+    return replace(ONNXRUNTIME_QUANT, name=name, convert=convert)
+
+
+NEEDS_STRIDES = having("needs-strides", refuse_pools_without_strides)
+NEGATES_LONG_MAXIMA = having("negates-long-maxima", negate_long_maxima)
+CRASHES_AT_CONSTANTS = having("crashes-at-constants", crash_at_constants)
+FUSES_TRANSPOSES = having("fuses-transposes", refuse_hidden_transposes)
