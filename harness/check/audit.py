@@ -33,7 +33,6 @@ from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.exemptions.documented import documented
-from driftnet.oracle.question.poles import DATA_DEPENDENT
 from driftnet.reduce.problem import shrink
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
@@ -122,7 +121,7 @@ def _misshapen(model: Graph, recorded: Sequence[Values], records: Sequence[Value
         makers = model.ancestors(name)
         shapes = {(a[name].shape, b[name].shape) for a, b in zip(recorded, records) if name in a and name in b}
         other = next((pair for pair in sorted(shapes) if pair[0] != pair[1]), None)
-        if other and DATA_DEPENDENT.isdisjoint(node.op for node in makers):
+        if other and having(Trait.SHAPE_FROM_NUMBERS).isdisjoint(node.op for node in makers):
             message = f"output {name!r} has shape {list(other[1])}, in the float model {list(other[0])}"
             culprit = (label(makers[-1]), makers[-1].op) if makers else ("", "")
             yield Problem("topology", name, np.inf, 0.0, message, culprit)

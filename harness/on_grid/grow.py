@@ -119,6 +119,7 @@ def _name(part: Part, node: Node, name: str) -> str:
 
 def _shift(part: Part, node: Node, drawn: Drawn, results: Drawn) -> None:
     """Move results by a constant that is added to them all, where there is one, so that they are on the formulas."""
+    # These add a constant to each channel, or to all.
     shiftable = node.op in ("Add", "BatchNormalization") or formulas.has_weights(part.model, node)
     added = [name for name in drawn if name in part.model.constants and (node.op == "Add" or name == node.input(2))]
     if not added or not shiftable or node.inputs.count(added[0]) > 1:

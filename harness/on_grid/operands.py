@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
+from driftnet.model.operators import settings
 from driftnet.on_grid.draw import Lattice, coarse, coarse_channels, single_valued, steps_of
 from driftnet.oracle.fixed_point.fixed_point import fixed_point_of
 from driftnet.oracle.scheme import formulas
@@ -112,7 +113,7 @@ def _inputs(part: Part, name: str, rich: bool, widest: int, rng: np.random.Gener
 def _constant(part: Part, node: Node, name: str, rng: np.random.Generator) -> np.ndarray:
     """A constant that is no weight or bias of a weighted operator."""
     given, role = part.model.constants[name], node.inputs.index(name)
-    if given.dtype != np.float32 or role >= formulas.PARAMETERS.get(node.op, len(node.inputs)):
+    if given.dtype != np.float32 or role in settings(node.op):
         return given
     match node.op, role:
         case "BatchNormalization", 4:

@@ -31,6 +31,7 @@ from driftnet.model.arrays import distance, identical
 from driftnet.model.artifact import UNTOLD
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node
+from driftnet.model.operators import Trait, parameters, traits_of
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
 from driftnet.oracle.artifact.simulated import tier as simulation
@@ -39,7 +40,6 @@ from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.ball_arithmetic import ball
 from driftnet.oracle.ball_arithmetic.quantized import along
 from driftnet.oracle.exemptions import documented, underspecified
-from driftnet.oracle.fixed_point import rules
 from driftnet.oracle.question.answers import Decide, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
@@ -238,8 +238,8 @@ def _one_step(question: Question, place: Place, verdict: Verdict) -> Verdict:
     if verdict.kind != Kind.WRONG_VALUES:
         return verdict
     graph, name = question.graph, place[1]
-    while (node := graph.producers.get(name)) and rules.moves(node.op):
-        name = node.inputs[0]
+    while (node := graph.producers.get(name)) and Trait.MOVES in traits_of(node.op):
+        name = next((name for k, name in enumerate(node.inputs) if k not in parameters(node.op)), "")
     step, error = np.ones(()), distance(*question.pair(place))
     if node and node.op == "DequantizeLinear":
         step = _steps(node, graph, error.shape if name == place[1] else None)

@@ -79,6 +79,21 @@ def test_one_step_of_a_pair_is_a_kind_of_its_own(runner):
         assert verdict(runner, model, {**right, "y": y}).kind == kind
 
 
+def test_one_step_of_a_pair_is_so_behind_a_choice_too(runner):
+    """Of what a Where moves the condition is no part."""
+    constants = {"s": np.asarray(0.1, np.float32), "z": np.asarray(3, np.uint8), "zero": np.zeros((), np.float32)}
+    nodes = [
+        helper.make_node("Sin", ["x"], ["t"]),
+        helper.make_node("QuantizeLinear", ["t", "s", "z"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        helper.make_node("Where", ["c", "d", "zero"], ["y"]),
+    ]
+    feed = {"x": np.random.default_rng(0).normal(size=8).astype(np.float32), "c": np.arange(8) % 2 == 1}
+    model = case(nodes, feed, constants, outputs=[("y", FLOAT, (8,))])
+    y = runner.reference.run(model).outputs[0]["y"] + np.float32(0.1) * feed["c"]
+    assert verdict(runner, model, {"y": y}).kind == Kind.OFF_BY_ONE_STEP
+
+
 def test_integers_are_compared_exactly(runner):
     nodes = [helper.make_node("Shape", ["x"], ["n"]), helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT32)]
     model = case(nodes, {"x": grid((2, 3))}, outputs=[("n", TensorProto.INT64, (2,)), ("i", TensorProto.INT32, (2, 3))])

@@ -69,6 +69,7 @@ def _followed(op: str, node: Node, operands: Sequence[Ball], context: Context) -
     return result
 
 
+# Those that onnxruntime has, but QLinearConcat, whose operands come in another order, and QLinearReduceMean.
 QLINEAR = {
     **dict.fromkeys(("AveragePool", "GlobalAveragePool", "LeakyRelu", "Sigmoid", "Softmax"), 1),
     **dict.fromkeys(("Add", "Mul", "Where"), 2),

@@ -11,6 +11,7 @@ from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, exact, joined, moved
 from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, moving, rule
 
+# a rule each
 SIMPLE: Mapping[str, Callable[..., Array]] = {
     "Compress": lambda x, condition, *, axis=None: np.compress(condition, x, axis),
     "Expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))),

@@ -29,6 +29,7 @@ from driftnet.oracle.ball_arithmetic.rules import dtype_of, rule
 
 Test = Callable[[Array, Array], Array]
 
+# a rule each
 ORDERS: dict[str, Test] = {
     "Greater": np.greater,
     "GreaterOrEqual": np.greater_equal,
@@ -90,6 +91,7 @@ def is_inf(x: Ball, *, detect_positive: int = 1, detect_negative: int = 1) -> Ba
     return _open(found, found, x.undecided)
 
 
+# a rule each
 STEPS: dict[str, Callable[[Array], Array]] = {"Ceil": np.ceil, "Floor": np.floor, "Round": np.rint, "Sign": np.sign}
 
 
@@ -156,6 +158,7 @@ def bit_cast(x: Array, *, to: int) -> Ball:
     return exact(x.view(dtype_of(to)))
 
 
+# a rule each
 BITS: dict[str, Callable[..., Array]] = {
     "BitwiseAnd": np.bitwise_and,
     "BitwiseNot": np.invert,

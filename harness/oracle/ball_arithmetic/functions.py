@@ -120,6 +120,7 @@ def softsign(x: Array) -> Array:
     return np.asarray(x / (1 + np.abs(x)))
 
 
+# a rule each
 SIMPLE: dict[str, tuple[Function, tuple[Turn, ...]]] = {
     "Acos": (np.arccos, ()),
     "Acosh": (np.arccosh, ()),

@@ -149,6 +149,7 @@ class Cell:
     step: Step
 
 
+# a rule each
 CELLS = {
     "RNN": Cell(1, 1, ("Tanh",), _rnn_step),
     "GRU": Cell(3, 1, ("Sigmoid", "Tanh"), _gru_step),

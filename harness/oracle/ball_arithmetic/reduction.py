@@ -92,6 +92,7 @@ def log_sum_exp(x: Ball, axes: Axes, *, keepdims: bool = True) -> Ball:
     return approximated(ends.numbers, ends.error, x.dtype, "Log")
 
 
+# a rule each
 REDUCTIONS: dict[str, Callable[..., Ball]] = {
     "ReduceL1": lambda x, axes, **kept: total(absolute(x), axes, **kept),
     "ReduceL2": lambda x, axes, **kept: root(sum_of_squares(x, axes, **kept)),
@@ -104,8 +105,10 @@ REDUCTIONS: dict[str, Callable[..., Ball]] = {
     "ReduceSum": total,
     "ReduceSumSquare": sum_of_squares,
 }
+# Editions of the standard, and engines, differ by operator, not by trait.
 FRACTIONS = frozenset({"ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"})
 """what they make of integers is none"""
+# likewise
 KEEPING = frozenset({"ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"})
 """what they make of one element is that element"""
 

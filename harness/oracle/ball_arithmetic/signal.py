@@ -19,6 +19,7 @@ from driftnet.oracle.ball_arithmetic.linear import products
 from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, dtype_of, rule
 from driftnet.oracle.tolerances.table import BLUESTEIN_ROUNDINGS, FOURIER_ROUNDINGS, UNDECIDED_COUNT
 
+# a rule each
 WINDOWS = {"HannWindow": (0.5, 0.5, 0.0), "HammingWindow": (25 / 46, 21 / 46, 0.0), "BlackmanWindow": (0.42, 0.5, 0.08)}
 """Of a - b cos(2 pi n / N) + c cos(4 pi n / N)."""
 

@@ -96,7 +96,8 @@ def _along_axis(x: Ball, function: Callable[[Ball], Ball], node: Node, context: 
 @rule("Softmax", "LogSoftmax", "Hardmax")
 def along_axis(x: Ball, *, node: Node, context: Context) -> Ball:
     """Along an axis"""
-    return _along_axis(x, {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}[node.op], node, context)
+    functions = {"Softmax": softmax, "LogSoftmax": log_softmax, "Hardmax": hardmax}  # a rule each
+    return _along_axis(x, functions[node.op], node, context)
 
 
 def hardmax(x: Ball) -> Ball:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.operators import WEIGHTED, Trait, having
 from driftnet.model.verdict import Tier, Verdict
 from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, outside, widened
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
@@ -87,7 +88,7 @@ def _dequantized(graph: Graph, name: str) -> Node | None:
 def _scales(graph: Graph, known: Values, node: Node) -> tuple[np.ndarray, np.ndarray] | None:
     """Those of data and weights, where the runtime rounds bias or weights."""
     bias = known.get(node.input(2)) if node.input(2) else np.zeros(0)
-    if bias is None or node.op not in ("Conv", "ConvTranspose", "Gemm") or bias.ndim != 1 or not is_float(bias.dtype):
+    if bias is None or node.op not in WEIGHTED - {"MatMul"} or bias.ndim != 1 or not is_float(bias.dtype):
         return None
     data, weights = (_dequantized(graph, name) for name in node.inputs[:2])
     own = known.get(node.inputs[1])
@@ -110,7 +111,7 @@ def _has_constant_weights(graph: Graph, known: Values, node: Node) -> bool:
     """Whether the runtime has a kernel for this product that reads codes: of a matrix with one scale, one a column or
     one a block of a power of two of its rows, 16 at least (onnxruntime 1.31 was seen to take these, and no other)."""
     given = node.attributes
-    if node.op not in ("Gemm", "MatMul") or given.get("transA", 0) or given.get("transB", 0):
+    if node.op not in WEIGHTED - having(Trait.SLIDES) or given.get("transA", 0) or given.get("transB", 0):
         return False
     weights = _dequantized(graph, node.input(1))
     if weights is None or given.get("alpha", 1.0) != 1.0 or _dequantized(graph, node.inputs[0]):

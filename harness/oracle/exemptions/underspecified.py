@@ -14,20 +14,21 @@ from functools import partial
 
 import numpy as np
 from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.operators import Trait, having, traits_of
 from driftnet.oracle.ball_arithmetic.ball import Ball, is_float
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, applied
 from driftnet.oracle.ball_arithmetic.sliding import CEIL_MODE_SETTLED, window_attributes
 
-POOLS = frozenset({"AveragePool", "LpPool", "MaxPool"})
-WINDOWED = frozenset({"AveragePool", "Conv", "LpPool", "MaxPool"})
-EXTREMES = frozenset(
-    {"Clip", "DynamicQuantizeLinear", "GlobalMaxPool", "Max", "MaxPool", "Min", "ReduceMax", "ReduceMin", "Relu"}
-)
-OPEN = frozenset(
+POOLS = having(Trait.POOLS | Trait.SLIDES) - having(Trait.IN_CODES)
+WINDOWED = having(Trait.SLIDES) - {"ConvTranspose", "MaxUnpool"}  # whose windows slide over the result
+EXTREMES = having(Trait.EXTREME) | {"DynamicQuantizeLinear"}  # which takes the range of its operand
+CASTS = having(Trait.COPIES | Trait.DECIDES)
+SCATTERS = frozenset({"ScatterElements", "ScatterND"})  # what else moves to places is told each place once
+OPEN = frozenset(  # rules say so by raising Open
     {"Cast", "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean", "ReduceSumSquare", "Resize"}
     | {"RoiAlign", "TopK", "Upsample"}
 )
-"""operators whose rules in ball arithmetic raise Open"""
+"""what a rule of ball arithmetic raises Open of"""
 MASK_SETTLED = 12
 """the opset from which on Dropout says when it is in training"""
 
@@ -92,8 +93,9 @@ def _window_beyond_input(node: Node, tensors: Values, opset: int) -> bool:
 
 
 def _kernel(node: Node, tensors: Values) -> list[int]:
-    if node.op == "Conv" and node.input(1) in tensors:
-        return list(tensors[node.input(1)].shape[2:])
+    weights = tensors.get(node.input(3 if Trait.IN_CODES in traits_of(node.op) and len(node.inputs) > 4 else 1))
+    if weights is not None and Trait.CONTRACTS in traits_of(node.op):
+        return list(weights.shape[2:])
     return list(node.attributes.get("kernel_shape", ()))
 
 
@@ -191,13 +193,13 @@ RULES = (
     Contested(
         "float beyond the range of an integer",
         "Cast: undefined if out of range, says the standard; engines wrap, saturate, or do what the processor does",
-        partial(_several_answers, frozenset({"Cast", "CastLike"})),
+        partial(_several_answers, CASTS),
         bounded=True,
     ),
     Contested(
         "index that occurs twice",
         "ScatterElements, ScatterND: should not have duplicates, says the standard; either update may win",
-        partial(_several_answers, frozenset({"ScatterElements", "ScatterND"})),
+        partial(_several_answers, SCATTERS),
         bounded=True,
     ),
     Contested(

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.operators import Trait, having, settings
 from driftnet.oracle.ball_arithmetic.ball import Ball, is_float
 from driftnet.oracle.ball_arithmetic.evaluate import applied
 from driftnet.oracle.fixed_point.fixed_point import (
@@ -49,6 +50,11 @@ class Application:
     def operands(self) -> list[FixedPoint]:
         return [self.known[name] for name in self.node.inputs if name]
 
+    def data(self) -> list[FixedPoint]:
+        """The formats of the operands that are no mere settings."""
+        fixed = settings(self.node.op)
+        return [self.known[name] for k, name in enumerate(self.node.inputs) if name and k not in fixed]
+
     def attribute(self, name: str, default: Any) -> Any:
         return self.node.attributes.get(name, default)
 
@@ -73,45 +79,43 @@ class Application:
 
 
 Rule = Callable[[Application], FixedPoint | None]
+RULES: dict[str, Rule] = {}
 
 
+def _rule(*operators: str) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
+        RULES.update(dict.fromkeys(operators, rule))
+        return rule
+
+    return register
+
+
+# The index of a OneHot may lie between two, and those of a MaxUnpool may be the same; a Dropout may have a mask.
+# Scatter has left the standard.
+@_rule(*(having(Trait.MOVES) - {"OneHot", "MaxUnpool", "Dropout", "Scatter"}))
 def _move(at: Application) -> FixedPoint | None:
-    """Elements of the operands (of any dtype), each somewhere."""
-    return union(at.operands()) if at.attribute("reduction", "none") == "none" else None
+    """Elements of the operands (of any dtype), each somewhere; the settings say where."""
+    return union(at.data()) if at.attribute("reduction", "none") == "none" else None
 
 
-def _move_first(at: Application) -> FixedPoint | None:
-    """Elements of the first operand; the others say where."""
-    return at.operand(0)
-
-
+@_rule("Dropout")
 def _dropout(at: Application) -> FixedPoint | None:
     """Before opset 12 nobody said what the mask is outside of training."""
     masked = any(at.node.outputs[1:]) and at.graph.opset < 12
     return None if masked or at.node.input(2) else at.operand(0)
 
 
+# The cells of a MaxRoiPool are rounded.
+@_rule(*(having(Trait.EXTREME) - {"MaxRoiPool"}), "Abs", "Neg", "ThresholdedRelu")
 def _select(at: Application) -> FixedPoint | None:
-    """Like moving, but which element is taken depends on comparisons, and engines differ on NaN."""
-    found = union(at.operands())
-    return found if math.isfinite(found.size) else None
+    """Like moving, but which element is taken depends on comparisons. Engines differ on NaN, and no standard says which
+    of equal maxima the indices of a MaxPool tell."""
+    bounds = [of_number(at.node.attributes[name]) for name in ("min", "max") if name in at.node.attributes]
+    found = union([*at.data(), *bounds])
+    return None if any(at.node.outputs[1:]) or not math.isfinite(found.size) else found
 
 
-def _select_first(at: Application) -> FixedPoint | None:
-    return at.operand(0) if math.isfinite(at.operand(0).size) else None
-
-
-def _max_pool(at: Application) -> FixedPoint | None:
-    """No standard says which of equal maxima the indices tell."""
-    return None if any(at.node.outputs[1:]) else _select_first(at)
-
-
-def _clip(at: Application) -> FixedPoint | None:
-    bounds = [of_number(at.attribute(name, 0.0)) for name in ("min", "max") if name in at.node.attributes]
-    found = union([*at.operands(), *bounds])
-    return found if math.isfinite(found.size) else None
-
-
+@_rule("ConstantOfShape")
 def _fill(at: Application) -> FixedPoint | None:
     return fixed_point_of(np.asarray(at.attribute("value", np.float32(0))))
 
@@ -123,6 +127,10 @@ def _measured(at: Application) -> FixedPoint | None:
     return union([fixed_point_of(at.value(name)) for name in at.node.outputs if name])
 
 
+@_rule(
+    *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "And", "Or", "Xor", "Not", "Sign", "Shape", "Size"),
+    *("BitwiseAnd", "BitwiseOr", "BitwiseXor", "BitwiseNot", "ArgMax", "ArgMin", "NonZero", "OneHot"),
+)
 def _decide(at: Application) -> FixedPoint | None:
     """What is decided by numbers, and leaves no choice."""
     results = applied(at.node, {name: at.value(name) for name in at.node.inputs if name}, at.graph.opset).balls
@@ -130,6 +138,7 @@ def _decide(at: Application) -> FixedPoint | None:
     return _measured(at) if all(isinstance(ball, Ball) and not ball.error.any() for ball in balls) else None
 
 
+@_rule("Cast", "CastLike")
 def _cast(at: Application) -> FixedPoint | None:
     if at.result.dtype.kind != "f":
         return _decide(at)
@@ -139,24 +148,29 @@ def _cast(at: Application) -> FixedPoint | None:
     return at.fitting(at.operand(0) if is_float(source.dtype) else fixed_point_of(source))
 
 
+@_rule("Round", "Floor", "Ceil")
 def _round(at: Application) -> FixedPoint | None:
     x = at.operand(0)
     return FixedPoint(x.size + 1, max(x.lsb, 0)) if math.isfinite(x.size) else None
 
 
+@_rule("Range")
 def _range(at: Application) -> FixedPoint | None:
     """Each element is a product and a sum, or a sum of as many steps as lie before it."""
     return at.fitting(total([at.operand(0), at.operand(2).times(at.result.size)]))
 
 
+@_rule("Add", "Sub", "Sum")
 def _add(at: Application) -> FixedPoint | None:
     return at.fitting(total(at.operands()))
 
 
+@_rule("Mul")
 def _multiply(at: Application) -> FixedPoint | None:
     return at.fitting(product(at.operand(0), at.operand(1)))
 
 
+@_rule("Mean")
 def _mean(at: Application) -> FixedPoint | None:
     return _divided(at, total(at.operands()), len(at.operands()))
 
@@ -168,6 +182,7 @@ def _divided(at: Application, dividend: FixedPoint, count: int) -> FixedPoint | 
     return at.fitting(FixedPoint(dividend.size, dividend.lsb - count.bit_length() + 1))
 
 
+@_rule("LeakyRelu", "PRelu")
 def _leaky(at: Application) -> FixedPoint | None:
     slope = at.operand(1) if at.node.op == "PRelu" else of_number(at.attribute("alpha", 0.01))
     return at.fitting(union([at.operand(0), product(at.operand(0), slope)]))
@@ -182,6 +197,7 @@ def _linear(at: Application, weights: np.ndarray | None, count: int, weight: Fix
     return FixedPoint(at.operand(0).size * each, products.lsb)
 
 
+@_rule("Conv", "ConvTranspose")
 def _convolution(at: Application) -> FixedPoint | None:
     weights, shape = at.constant(1), at.shape(1)
     transposed = at.node.op == "ConvTranspose"
@@ -195,12 +211,14 @@ def _convolution(at: Application) -> FixedPoint | None:
     return at.fitting(total([_linear(at, rows, count, at.operand(1)), at.operand(2)]))
 
 
+@_rule("MatMul")
 def _matmul(at: Application) -> FixedPoint | None:
     weights, count = at.constant(1), at.shape(0)[-1] if at.shape(0) else 1
     rows = np.moveaxis(weights, -2, -1) if weights is not None and weights.ndim > 1 and weights.size else None
     return at.fitting(_linear(at, rows, count, at.operand(1)))
 
 
+@_rule("Gemm")
 def _gemm(at: Application) -> FixedPoint | None:
     """alpha A B + beta C, and as much if alpha and beta come last."""
     weights, shape = at.constant(1), at.shape(1)
@@ -214,6 +232,7 @@ def _gemm(at: Application) -> FixedPoint | None:
     return at.fitting(total([*scaled, products, at.operand(2)]))
 
 
+@_rule("BatchNormalization")
 def _batch_normalization(at: Application) -> FixedPoint | None:
     """By deviations that are powers of two; the factor may be multiplied into what is before it, or not."""
     variance = at.constant(4)
@@ -233,6 +252,7 @@ def _are_powers_of_two(x: np.ndarray) -> bool:
     return bool((np.frexp(x.astype(np.float64))[0] == 0.5).all())
 
 
+@_rule("AveragePool")
 def _pool(at: Application) -> FixedPoint | None:
     """The mean of windows that hold as many elements everywhere."""
     count = math.prod(int(k) for k in at.attribute("kernel_shape", ()))
@@ -248,6 +268,7 @@ def _reduced(at: Application) -> int:
     return before // max(at.result.size, 1)
 
 
+@_rule("ReduceSum", "ReduceL1")
 def _reduce_sum(at: Application) -> FixedPoint | None:
     """Whether ReduceL1 takes the magnitude where it reduces nothing, editions of the standard disagree."""
     if at.node.op == "ReduceL1" and at.attribute("noop_with_empty_axes", 0):
@@ -255,15 +276,18 @@ def _reduce_sum(at: Application) -> FixedPoint | None:
     return at.fitting(at.operand(0).times(_reduced(at)))
 
 
+@_rule("ReduceMean", "GlobalAveragePool")
 def _reduce_mean(at: Application) -> FixedPoint | None:
     return _divided(at, at.operand(0).times(_reduced(at)), _reduced(at))
 
 
+@_rule("CumSum")
 def _cumulate(at: Application) -> FixedPoint | None:
     axis = int(at.value(at.node.input(1)).item())
     return at.fitting(at.operand(0).times(at.shape(0)[axis]))
 
 
+@_rule("Resize", "Upsample")
 def _resize(at: Application) -> FixedPoint | None:
     """Scales that are powers of two: a coordinate is then an exact binary fraction, and so is a linear weight."""
     ratios = [after / before for after, before in zip(at.result.shape, at.shape(0)) if after != before and before]
@@ -283,11 +307,13 @@ def _resize(at: Application) -> FixedPoint | None:
     return None
 
 
+@_rule("DequantizeLinear")
 def _dequantize(at: Application) -> FixedPoint | None:
     code = total([fixed_point_of(at.value(at.node.inputs[0])), at.operand(2)])
     return at.fitting(product(code, at.operand(1)))
 
 
+@_rule("QuantizeLinear")
 def _quantize(at: Application) -> FixedPoint | None:
     """Codes that are integers, by a scale that can be divided by or multiplied with; halves go to even, says the
     standard. Floats of eight bits have ties of their own."""
@@ -296,48 +322,4 @@ def _quantize(at: Application) -> FixedPoint | None:
     return _measured(at)
 
 
-def _table(rules: Mapping[Rule, str]) -> dict[str, Rule]:
-    return {op: rule for rule, ops in rules.items() for op in ops.split()}
-
-
-RULES: Mapping[str, Rule] = _table(
-    {
-        _move: "Concat Where Pad Identity ScatterElements ScatterND",
-        _move_first: "Reshape Transpose Squeeze Unsqueeze Flatten Expand Tile Slice Gather GatherElements GatherND "
-        "Split DepthToSpace SpaceToDepth ReverseSequence Compress Trilu",
-        _dropout: "Dropout",
-        _select: "Max Min Relu Abs Neg",
-        _max_pool: "MaxPool",
-        _select_first: "GlobalMaxPool ReduceMax ReduceMin ThresholdedRelu",
-        _clip: "Clip",
-        _fill: "ConstantOfShape",
-        _decide: "Shape Size Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not ArgMax ArgMin NonZero "
-        "Sign BitwiseAnd BitwiseOr BitwiseXor BitwiseNot OneHot",
-        _cast: "Cast",
-        _round: "Round Floor Ceil",
-        _range: "Range",
-        _add: "Add Sub Sum",
-        _multiply: "Mul",
-        _mean: "Mean",
-        _leaky: "LeakyRelu PRelu",
-        _convolution: "Conv ConvTranspose",
-        _matmul: "MatMul",
-        _gemm: "Gemm",
-        _batch_normalization: "BatchNormalization",
-        _pool: "AveragePool",
-        _reduce_sum: "ReduceSum ReduceL1",
-        _reduce_mean: "ReduceMean GlobalAveragePool",
-        _cumulate: "CumSum",
-        _resize: "Resize Upsample",
-        _dequantize: "DequantizeLinear",
-        _quantize: "QuantizeLinear",
-    }
-)
-WITHOUT_ARITHMETIC = frozenset(
-    {_move, _move_first, _dropout, _select, _select_first, _max_pool, _clip, _fill, _decide, _round}
-)
-
-
-def moves(op: str) -> bool:
-    """Whether an operator puts elements of its operands somewhere else, and does nothing to them."""
-    return RULES.get(op) in (_move, _move_first)
+WITHOUT_ARITHMETIC = frozenset({_move, _dropout, _select, _fill, _decide, _round})

@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 from driftnet.model.graph import Node, nested
+from driftnet.model.operators import Trait, traits_of
 from driftnet.oracle.question.question import Place, Question
-
-DATA_DEPENDENT = frozenset({"Compress", "NonMaxSuppression", "NonZero", "Unique"})
-POLES = frozenset(
-    {"Acos", "Acosh", "Asin", "Atanh", "Div", "Log", "LpNormalization", "Mod", "Pow", "ReduceLogSum", "Reciprocal"}
-    | {"Sqrt", "Tan"}
-)
 
 
 def poles(question: Question, place: Place) -> list[str]:
@@ -20,6 +15,6 @@ def poles(question: Question, place: Place) -> list[str]:
 
 
 def _has_pole(node: Node) -> bool:
-    if node.op in ("InstanceNormalization", "LayerNormalization", "GroupNormalization", "BatchNormalization"):
+    if Trait.NORMALIZES in traits_of(node.op):
         return bool(node.attributes.get("epsilon", 1e-5) == 0)
-    return node.op in POLES
+    return Trait.HAS_POLES in traits_of(node.op)

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from driftnet.model.graph import Graph, Node, Values
-from driftnet.model.operators import RECURRENT, WEIGHTED
+from driftnet.model.operators import AFFINE, RECURRENT, WEIGHTED, Trait, traits_of
 from driftnet.oracle.tolerances.table import CODE_ERROR
 from driftnet.targets.interface import Scheme
 
+# Not what keeps a grid by its trait: each was tried on quantizers, which take others apart, or leave them in floats.
 PLAIN = frozenset(
     {"Abs", "Add", "AveragePool", "BatchNormalization", "Clip", "Concat", "CumSum", "DepthToSpace", "Dropout"}
     | {"Expand", "Flatten", "Gather", "GatherElements", "GatherND", "GlobalAveragePool", "GlobalMaxPool"}
@@ -19,10 +20,7 @@ PLAIN = frozenset(
 )
 """operators without weights: every float operand is quantized as an activation"""
 
-PARAMETERS = {"Dropout": 1, "Resize": 1}
-"""operands from this position on are never quantized by themselves"""
-
-FOLDED = frozenset({"BatchNormalization", "Div", "Mul"})
+FOLDED = AFFINE - {"Add", "Sub"}  # which leave factors alone
 """operators that a converter may multiply into weights before it quantizes them"""
 
 
@@ -185,4 +183,4 @@ def taken_apart(node: Node, values: Values) -> bool:
     if node.op == "Gemm":
         bias, outputs = node.input(2), values[node.outputs[0]].shape[-1]
         return node.attributes.get("alpha", 1.0) != 1.0 or (bool(bias) and np.size(values[bias]) != outputs)
-    return node.op in ("Conv", "ConvTranspose") and (grouped(node) or values[node.inputs[0]].ndim > 4)
+    return Trait.WEIGHTED | Trait.SLIDES in traits_of(node.op) and (grouped(node) or values[node.inputs[0]].ndim > 4)

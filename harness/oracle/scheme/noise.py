@@ -104,7 +104,7 @@ def weight_steps(model: Graph, scheme: Scheme) -> dict[str, np.ndarray]:
         w = model.constants.get(name)
         if w is None or w.dtype.kind != "f" or not w.size or not np.isfinite(w).all():
             continue
-        kept = formulas.channel_axes(node, scheme) if node.op in ("Conv", "Gemm") or w.ndim == 2 else ()
+        kept = formulas.channel_axes(node, scheme) if node.op == "Conv" or w.ndim == 2 else ()
         axes = tuple(k for k in range(w.ndim) if len(kept) != 1 or k not in kept)
         low, high = (f(w, axis=axes, keepdims=True).astype(np.float64) for f in (np.min, np.max))
         step = formulas.scales(low, high, scheme.weight_codes, scheme.symmetric_weights)

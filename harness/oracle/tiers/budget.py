@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.graph import Values
-from driftnet.model.operators import WEIGHTED
+from driftnet.model.operators import WEIGHTED, Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.poles import poles
@@ -32,14 +32,8 @@ from driftnet.oracle.scheme.noise import Noise, of_scheme, sampled
 from driftnet.oracle.tolerances.table import BUDGET_FLOAT_ERROR, DROWNED, SAMPLED_DEVIATIONS, SAMPLED_ERRORS, SCORE
 
 SAMPLES = (12, 24, 48, 96)
-DECISIONS = frozenset(
-    {"And", "ArgMax", "ArgMin", "BitwiseAnd", "BitwiseNot", "BitwiseOr", "BitwiseXor", "Cast", "Ceil", "Compress"}
-    | {"DequantizeLinear", "DynamicQuantizeLinear", "Equal", "Floor", "Greater", "GreaterOrEqual", "Hardmax", "If"}
-    | {"IsInf", "IsNaN", "Less", "LessOrEqual", "Loop", "Mod", "NonMaxSuppression", "NonZero", "Not", "Or"}
-    | {"QuantizeLinear", "Round", "Scan", "Shrink", "Sign", "ThresholdedRelu", "TopK", "Unique", "Xor"}
-)
-"""operators of which a small change of an operand may change the result by any amount"""
-
+DECISIONS = having(Trait.DECIDES) | having(Trait.HAS_BODY)  # a subgraph may hold anything
+# These are known to stay one operation.
 SIMPLE = WEIGHTED | formulas.PLAIN | {"Div", "Elu", "Exp", "HardSigmoid", "HardSwish", "Sigmoid", "Softmax", "Tanh"}
 """operators that a converter keeps as one; of others it may make several, and what is between them is quantized too
 (LpNormalization in MNN: results 3 times as far off as noise at its ends explains). So with convolutions that have

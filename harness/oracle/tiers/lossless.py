@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.graph import Node, Values
-from driftnet.model.operators import RECURRENT, WEIGHTED
+from driftnet.model.operators import RECURRENT, WEIGHTED, Trait, having, settings
 from driftnet.model.verdict import Kind, Tier, Verdict
 from driftnet.oracle.exemptions import saturation, underspecified
 from driftnet.oracle.question.answers import abstains, agrees, diverges
@@ -41,22 +41,14 @@ from driftnet.oracle.tolerances.table import (
 )
 from driftnet.targets.interface import Scheme
 
+# Seen of MNN's converter.
 TAKEN_APART = frozenset(
-    {
-        "BatchNormalization",
-        "Clip",
-        "CumSum",
-        "LeakyRelu",
-        "PRelu",
-        "ReduceMean",
-        "ReduceSum",
-        "Resize",
-        "Trilu",
-        "Where",
-    }
+    {"BatchNormalization", "Clip", "CumSum", "LeakyRelu", "PRelu", "ReduceMean", "ReduceSum", "Resize"}
+    | {"Trilu", "Where"}
 )
 """operators of which a converter may make several"""
-OWN_STEP = WEIGHTED | {"Add", "BatchNormalization", "CumSum", "Mul", "PRelu", "ReduceSum", "Sub", "Sum"}
+# Results of those that are taken out are some multiple of the operand, whose step quantizers keep.
+OWN_STEP = (WEIGHTED | formulas.PLAIN) - having(Trait.WITHIN) - {"Abs", "LeakyRelu", "Neg", "Resize"}
 """operators whose results may leave the ranges of their operands; to others quantizers give the step of an operand"""
 
 
@@ -150,8 +142,9 @@ class Run:
         if any(name and name not in self.values for name in node.inputs):  # a sequence, or a type numpy has not
             return False
         weighted = formulas.has_weights(model, node)
-        for name in node.inputs[: formulas.PARAMETERS.get(node.op)]:
-            if not name or self.values[name].dtype.kind != "f" or (weighted and name in node.inputs[1:3]):
+        for k, name in enumerate(node.inputs):
+            quantized = name and k not in settings(node.op) and self.values[name].dtype.kind == "f"
+            if not quantized or (weighted and name in node.inputs[1:3]):
                 continue
             kept = name not in self.vanished and formulas.indifferent(self.values[name])
             fits = kept if name in model.constants else name in self.held

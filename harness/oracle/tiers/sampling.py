@@ -23,6 +23,7 @@ import onnx
 from driftnet.model.arrays import distance
 from driftnet.model.graph import Node, Values
 from driftnet.model.inspect import Case
+from driftnet.model.operators import RECURRENT, Trait, traits_of
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.oracle.ball_arithmetic.ball import format_of
 from driftnet.oracle.question.answers import abstains, agrees, diverges
@@ -40,12 +41,6 @@ from driftnet.oracle.tolerances.table import (
 from onnx import helper
 
 SAMPLES = (0, 6, 24)  # most outputs need none: they are within the floor. Before accusing, ask for many.
-
-SUMS = frozenset(
-    {"Conv", "ConvTranspose", "Gemm", "MatMul", "ReduceSum", "ReduceMean", "ReduceL1", "ReduceL2", "ReduceSumSquare"}
-    | {"AveragePool", "GlobalAveragePool", "InstanceNormalization", "LayerNormalization", "Softmax", "LogSoftmax"}
-    | {"GRU", "LSTM", "RNN", "CumSum", "Einsum", "ReduceLogSum", "ReduceLogSumExp", "LpNormalization"}
-)
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -110,26 +105,25 @@ def _longest_sum(question: Question, place: Place) -> int:
     """The largest number of terms that any operator before `place` adds up."""
     feed, name = place
     values = {**question.records[feed], **question.graph.constants}
-    return max((_terms(node, values) for node in question.graph.ancestors(name) if node.op in SUMS), default=1)
+    sums = [node for node in question.graph.ancestors(name) if Trait.SUMS in traits_of(node.op)]
+    return max((_terms(node, values) for node in sums), default=1)
 
 
 def _terms(node: Node, values: Values) -> int:
-    before = values[node.inputs[0]]
-    match node.op:
-        case "Conv":
-            return int(math.prod(values[node.inputs[1]].shape[1:]))
-        case "ConvTranspose":
-            weights = values[node.inputs[1]].shape
-            return int(weights[0] // max(int(node.attributes.get("group", 1)), 1) * math.prod(weights[2:]))
-        case "MatMul" | "Softmax" | "LogSoftmax":
-            return max(before.shape, default=1)
-        case "Gemm":
-            return int(before.shape[0 if node.attributes.get("transA", 0) else 1])
-        case "AveragePool":
-            return int(math.prod(node.attributes.get("kernel_shape", (1,))))
-        case "GRU" | "LSTM" | "RNN":
-            return sum(values[name].shape[-1] for name in node.inputs[1:3])
-    return before.size
+    before, traits = values[node.inputs[0]], traits_of(node.op)
+    if node.op == "ConvTranspose":
+        weights = values[node.inputs[1]].shape
+        return int(weights[0] // max(int(node.attributes.get("group", 1)), 1) * math.prod(weights[2:]))
+    if Trait.WEIGHTED | Trait.SLIDES in traits:
+        return int(math.prod(values[node.inputs[1]].shape[1:]))
+    if node.op == "Gemm":
+        return int(before.shape[0 if node.attributes.get("transA", 0) else 1])
+    if Trait.SLIDES | Trait.POOLS in traits:
+        return int(math.prod(node.attributes.get("kernel_shape", (1,))))
+    if node.op in RECURRENT:
+        return sum(values[name].shape[-1] for name in node.inputs[1:3])
+    along_one_axis = node.op in {"MatMul", "Softmax", "LogSoftmax"}  # no trait says along how many
+    return max(before.shape, default=1) if along_one_axis else before.size
 
 
 def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]:

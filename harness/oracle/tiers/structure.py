@@ -12,10 +12,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from driftnet.model import external_data
+from driftnet.model.operators import Trait, traits_of
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
 from driftnet.oracle.question.answers import abstains, diverges
-from driftnet.oracle.question.poles import DATA_DEPENDENT, poles
+from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import Place, Question
 from driftnet.targets.interface import Target
 
@@ -94,7 +95,7 @@ def _data_dependent_shape(question: Question, place: Place) -> list[str]:
     """The operators that make the shape there depend on values which may legitimately differ."""
     feed, name = place
     ancestors = [node.op for node in question.graph.ancestors(name)]
-    operators = [op for op in ancestors if op in DATA_DEPENDENT]
+    operators = [op for op in ancestors if Trait.SHAPE_FROM_NUMBERS in traits_of(op)]
     if question.scheme is not None and name not in reach.untouched(question):
         return operators
     shape = question.expected[feed][name].shape

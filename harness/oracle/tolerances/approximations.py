@@ -14,6 +14,7 @@ class Approximation(NamedTuple):
     of_largest: float = 0.0
 
 
+# a number each
 MEASURED: Mapping[str, Approximation] = {
     "Acos": Approximation(5e-7),
     "Asin": Approximation(5e-7),
@@ -34,6 +35,7 @@ MEASURED: Mapping[str, Approximation] = {
 """Functions of one variable: the errors of onnxruntime 1.31.1 and MNN 3.6.1 against float64, over 20 000 to 50 000
 arguments in [-12, 12]. `tests/oracle/tolerances/` measures those that are installed."""
 
+# likewise
 APPROXIMATIONS: Mapping[str, Approximation] = {
     **MEASURED,
     # compound operators: what their exponentials, tanh and square roots allow

@@ -22,6 +22,23 @@ def pool(op="MaxPool", opset=18, *, kernel=2, size=4, **attributes):
     return models.case([node], {"x": models.grid((1, 1, size))}, outputs=[("y", TensorProto.FLOAT, "ncw")], opset=opset)
 
 
+def deformed(kernel):
+    """One DeformConv of a 3 x 3 image."""
+    constants = {"w": np.ones((1, 1, kernel, kernel), np.float32), "o": np.zeros((1, 2 * kernel**2, 1, 1), np.float32)}
+    node = helper.make_node("DeformConv", ["x", "w", "o"], ["y"], strides=[2, 2])
+    output = ("y", TensorProto.FLOAT, "nchw")
+    return models.case([node], {"x": models.grid((1, 1, 3, 3))}, constants, outputs=[output], opset=19)
+
+
+def largest_of_region(value):
+    """One MaxRoiPool of a whole image that holds a value."""
+    x = models.grid((1, 1, 2, 2))
+    x[0, 0, 0, 1] = value
+    node = helper.make_node("MaxRoiPool", ["x", "r"], ["y"], pooled_shape=[1, 1])
+    regions = {"r": np.array([[0, 0, 0, 1, 1]], np.float32)}
+    return models.case([node], {"x": x}, regions, outputs=[("y", TensorProto.FLOAT, (1, 1, 1, 1))])
+
+
 def quantize(scale):
     """One QuantizeLinear."""
     constants = {"s": np.array(scale, np.float32), "z": np.array(0, np.uint8)}
@@ -56,16 +73,25 @@ def verdict_on_wrong_values(runner, case):
         (pool(kernel=5, strides=[2]), pool(kernel=4, strides=[2])),
         (pool(kernel=5, strides=[2], auto_pad="NOTSET"), pool(kernel=4, strides=[2], auto_pad="NOTSET")),
         (pool(**BEHIND), pool(**BEHIND, opset=19)),
+        (deformed(4), deformed(3)),
         (quantize(0.0), quantize(0.5)),
         (rnn("Tanh", "Tanh"), rnn("Tanh")),
     ],
-    ids=["window", "window-auto_pad", "ceil_mode", "scale", "activations"],
+    ids=["window", "window-auto_pad", "ceil_mode", "deformed", "scale", "activations"],
 )
 def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(runner, open_case, settled):
     verdict = verdict_on_wrong_values(runner, open_case)
     assert verdict.word is Word.ABSTAINS
     assert verdict.rule
     assert verdict_on_wrong_values(runner, settled).word is Word.DIVERGES
+
+
+def test_a_maximum_of_nan_is_open_in_a_region_too(runner):
+    def damage(x):
+        return np.full_like(x, 3)  # the largest of the numbers
+
+    assert verdict_on(runner, largest_of_region(np.nan), damage).word is Word.ABSTAINS
+    assert verdict_on(runner, largest_of_region(9), damage).word is Word.DIVERGES
 
 
 @pytest.mark.parametrize("opset", [18, 19])

@@ -179,6 +179,18 @@ def test_behind_a_decision_nobody_is_accused(runner):
     assert (said.word, said.abstained) == (Word.ABSTAINS, ("Ceil", "Gemm", "Relu"))
 
 
+def test_behind_a_cast_to_the_type_of_another_tensor_nobody_is_accused(runner):
+    made = network()
+    proto = made.proto.__class__.FromString(made.model)
+    proto.graph.node[-1].output[0] = "i"
+    proto.graph.node.append(helper.make_node("CastLike", ["i", "like"], ["c"]))
+    proto.graph.node.append(helper.make_node("CastLike", ["c", "i"], ["y"]))
+    proto.graph.initializer.append(helper.make_tensor("like", TensorProto.INT32, [1], [0]))
+    model = dataclasses.replace(made, model=proto.SerializeToString())
+    said = asked(runner, model, {"y": runner.reference.run(model).outputs[0]["y"] * 3})
+    assert (said.word, said.abstained) == (Word.ABSTAINS, ("CastLike", "Gemm", "Identity", "Relu"))
+
+
 def test_noise_that_drowns_the_result_leaves_nothing_to_judge(runner):
     model = network(last="Sign")
     zero = dataclasses.replace(model, feeds=({"x": model.feeds[0]["x"] * 0},), calibration=model.feeds)

@@ -348,7 +348,8 @@ def test_wherever_a_ball_is_undecided_exact_abstains(runner, kind, changed):
         for node in (node for node in known if exactly.keys() & {*node.outputs}):
             operands = {name: values[name] for name in node.inputs if name}
             balls = applied(node, operands, question.graph.opset).balls
-            for ball in (balls.get(name) for name in node.outputs if name):
+            found = [balls.get(name) for name in node.outputs if name]
+            for ball in (part for x in found for part in (x if isinstance(x, tuple) else (x,))):  # or a sequence
                 assert isinstance(ball, Ball), f"{node.op} has no ball, but is exact"
                 assert np.isfinite(ball.error).all(), f"{node.op} of {operands} is undecided, but exact"
                 whole = not is_float(ball.dtype) and node.op != "QuantizeLinear"  # which says how to break ties

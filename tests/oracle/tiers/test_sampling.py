@@ -69,6 +69,17 @@ def test_a_long_sum_in_sequence_is_no_bug(runner, terms):
         assert said.word is not Word.AGREES, "a term is missing"
 
 
+def test_every_operator_that_adds_up_may_do_so_in_another_order(runner):
+    """One sum of 2048 squares, whose terms a norm over all positions adds up as a ReduceL2 does."""
+    x = normal(1, 1, 2048)
+    model = case([helper.make_node("GlobalLpPool", ["x"], ["y"])], {"x": x}, outputs=[("y", FLOAT, (1, 1, 1))])
+    samples = runner.reference.sample(model, count=24)
+    right = runner.reference.run(model).outputs[0]["y"]
+    spread = max(float(np.abs(sample[0]["y"] - right).max()) for sample in samples)
+    said = asked(sampling.decide, runner, model, {"y": right + np.float32(30 * spread)})
+    assert said.word is Word.AGREES, said.message
+
+
 def test_a_hundred_matrix_products_another_way_are_no_bugs(runner):
     for seed in range(100):
         rng = np.random.default_rng(seed)

@@ -141,6 +141,23 @@ def test_nan_behind_a_pole_is_left_open_where_the_divisor_was_quantized(runner):
     assert verdict(runner, divided, {"y": out}, scheme=INT8).word is Word.ABSTAINS
 
 
+@pytest.mark.parametrize(
+    ("op", "scaled", "attributes"),
+    [
+        ("MeanVarianceNormalization", False, {"axes": [1]}),
+        ("RMSNormalization", True, {"epsilon": 0.0}),
+    ],
+)
+def test_nan_is_left_open_where_a_spread_was_quantized_to_nothing(runner, op, scaled, attributes):
+    x, scale = np.array([[1e-4, 2e-4, 0, 1e-4], [1, 2, 3, 5]], np.float32), np.ones(4, np.float32)
+    node = helper.make_node(op, ["x", "s"] if scaled else ["x"], ["y"], **attributes)
+    model = case([node], {"x": x}, {"s": scale} if scaled else {}, outputs=[("y", TensorProto.FLOAT, (2, 4))], opset=23)
+    out = runner.reference.run(model).outputs[0]["y"].copy()
+    out[0] = np.nan
+    said = verdict(runner, model, {"y": out}, scheme=INT8)
+    assert not said.failed, f"{said.message}: the spread of the first row may have been quantized to 0"
+
+
 def test_equal_kinds_of_infinity_and_nan_are_equal(runner):
     special = case(
         [helper.make_node("Log", ["x"], ["y"])],
