@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import locale
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -26,7 +27,11 @@ def strings(*operands: Array, node: Node) -> list[Array]:
     """Operators on strings"""
     feed = {f"x{k}": np.asarray(_TEXTS(x), object) for k, x in enumerate(operands)}
     proto = helper.make_node(node.op, list(feed), [f"y{k}" for k in range(len(node.outputs))], **node.attributes)
-    results: Any = ReferenceEvaluator(proto).run(None, feed)
+    before = locale.setlocale(locale.LC_ALL)  # StringNormalizer sets that of the process: how files are read
+    try:
+        results: Any = ReferenceEvaluator(proto).run(None, feed)
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
     return [np.asarray(result, object) if result.dtype.kind == "U" else result for result in results]
 
 

@@ -1,5 +1,7 @@
 """Data movement in ball arithmetic: a radius travels with its element, and where elements go is never approximate."""
 
+import locale
+
 import numpy as np
 import pytest
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact
@@ -88,6 +90,12 @@ def test_reshape_copies_a_dim_for_zero_unless_zero_is_allowed():
 def test_strings_move():
     words = np.array([["a", "b"], ["c", "d"]], object)
     assert apply("Transpose", words)[0].midpoint.tolist() == [["a", "c"], ["b", "d"]]
+
+
+def test_a_locale_in_a_model_is_not_that_of_this_process():
+    before = locale.setlocale(locale.LC_ALL)
+    apply("StringNormalizer", np.array(["a", "b"], object), locale="C", case_change_action="UPPER", stopwords=["b"])
+    assert locale.setlocale(locale.LC_ALL) == before, "files would be read in another encoding from now on"
 
 
 def test_where_indices_depend_on_rounding_there_is_no_answer():
