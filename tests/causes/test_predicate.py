@@ -112,7 +112,7 @@ def test_a_trigger_is_met_at_a_place_in_a_larger_model() -> None:
     ]
     given = {"x": grid((2, 3))}, {"w": grid((4, 3))}
     host = host_of(some(nodes, *given, outputs=["y"]))
-    assert HIDDEN.matches(host, {})
+    assert HIDDEN.matches(host, {}), f"{HIDDEN} is not met in a graph that has its three nodes, should be"
     assert [HIDDEN.matches(host, {}, node) for node in range(4)] == [False, True, True, False]
     assert HIDDEN.matches(host_of(some(nodes, *given, outputs=["y", "b"])), {}) is False
     apart = [*nodes[:2], helper.make_node("MatMul", ["w", "v"], ["c"]), nodes[3]]
