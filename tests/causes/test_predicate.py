@@ -7,9 +7,9 @@ import json
 import numpy as np
 import pytest
 from driftnet.causes.facts import facts_of, host_of
-from driftnet.causes.instances import shape_of, whole
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger, trigger_of
 from driftnet.causes.words import sentence
+from driftnet.learning.instances import shape_of, whole
 from onnx import helper
 
 from tests.support.models import grid

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.causes.facts import host_of, recipe_facts
-from driftnet.causes.trigger import Learned, learn_trigger
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.trial import Trial, look
+from driftnet.learning.trigger import Learned, learn_trigger
 from driftnet.model.case import Case
 from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.run.runner import Runner

@@ -13,11 +13,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.causes import edits
-from driftnet.causes.edits import Refill
 from driftnet.causes.facts import FEW, Host, Place, default_of, plain, schema_of
 from driftnet.generators.mutation.changes import WORDS
 from driftnet.generators.ops.table import families
+from driftnet.learning import edits
+from driftnet.learning.edits import Refill
 from driftnet.model.case import Case
 from driftnet.model.inspect import graph_inputs
 from driftnet.model.operators import Trait, traits_of

@@ -18,9 +18,9 @@ from typing import Any
 from driftnet.causes.facts import Facts, host_of, recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
-from driftnet.causes.trigger import Learned, Score
 from driftnet.causes.words import region_in_words, sentence
 from driftnet.findings.known import symptom_of
+from driftnet.learning.trigger import Learned, Score
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Word
 from driftnet.targets.interface import Target

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from driftnet.causes.cause import Severity, causes_of
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
-from driftnet.causes.trigger import Learned
 from driftnet.findings.corpus import SavedCase
+from driftnet.learning.merging import Severity, causes_of
+from driftnet.learning.trigger import Learned
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.targets.environments import resolve
 

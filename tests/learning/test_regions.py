@@ -6,8 +6,8 @@ from random import Random
 
 import numpy as np
 from driftnet.causes.facts import Facts, Value
-from driftnet.causes.learning import Data, learn
 from driftnet.causes.predicate import Atom, Shape, Trigger
+from driftnet.learning.regions import Data, learn
 
 DTYPES = ("float", "uint8", "int64")
 

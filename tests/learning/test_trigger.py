@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from driftnet.causes.trigger import learn_trigger, measure
 from driftnet.causes.words import sentence
+from driftnet.learning.trigger import learn_trigger, measure
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve

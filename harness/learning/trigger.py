@@ -20,14 +20,14 @@ from random import Random
 from typing import Any
 
 import numpy as np
-from driftnet.causes import instances
-from driftnet.causes.experiment import Experiments, Sample
 from driftnet.causes.facts import Facts, Tensors, host_of
-from driftnet.causes.learning import Data, learn
-from driftnet.causes.pairs import Change, changes
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings.corpus import SavedCase
+from driftnet.learning import instances
+from driftnet.learning.experiment import Experiments, Sample
+from driftnet.learning.pairs import Change, changes
+from driftnet.learning.regions import Data, learn
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed

@@ -9,9 +9,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from driftnet.causes.cause import Cause, causes_of
-from driftnet.causes.trigger import SECONDS, Learned, learn_trigger, measure
 from driftnet.findings.corpus import SavedCase, load_all
+from driftnet.learning.merging import Cause, causes_of
+from driftnet.learning.trigger import SECONDS, Learned, learn_trigger, measure
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.util.files import replace_text
