@@ -19,7 +19,7 @@ from driftnet.model.inspect import digest
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.reduce.problem import shrink
-from driftnet.run.reference import ReferenceError
+from driftnet.run.reference import Reference, ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe, remedied
@@ -41,6 +41,7 @@ class Sample:
     how     "case", "pair", "walk", "drawn": how it was made;   aspect  what was changed, of a minimal pair
     fails   whether it fails in the same way
     facts   those of the place; None where it has no such place
+    agrees  whether it is right: what does not fail in this way may fail in another
     """
 
     case: Case
@@ -50,6 +51,7 @@ class Sample:
     facts: Facts | None
     aspect: str = ""
     said: str = ""
+    agrees: bool = False
 
 
 @dataclass(eq=False)
@@ -68,6 +70,7 @@ class Experiments:
     steady: bool = True
     runs: int = 0
     _known: dict[str, bool | None] = field(default_factory=dict)
+    _right: set[str] = field(default_factory=set)
     _start: float = 0.0
 
     def __post_init__(self) -> None:
@@ -110,10 +113,14 @@ class Experiments:
 
     def fails(self, case: Case, recipe: Recipe) -> bool | None:
         """Whether it fails in the same way; None where that cannot be told."""
-        name = digest(case) + json.dumps(dict(recipe), sort_keys=True)
+        name = _name(case, recipe)
         if name not in self._known:
             self._known[name] = self._run(case, recipe)
         return self._known[name]
+
+    def agrees(self, case: Case, recipe: Recipe) -> bool:
+        """Whether what `fails` was asked of is right each time it was run."""
+        return _name(case, recipe) in self._right
 
     def repeat(self, samples: Sequence[Sample]) -> None:
         """Run some of `samples` again; where one comes out otherwise, nothing is steady from now on."""
@@ -136,6 +143,8 @@ class Experiments:
                 if not self.where.near(place_of(self.installed.target, verdict, observation)):
                     return False
                 return True if is_clear(verdict) else None
+        if verdict.word is Word.AGREES:
+            self._right.add(_name(case, recipe))
         return False
 
     def _trial(self, case: Case, recipe: Recipe) -> Trial:
@@ -149,14 +158,8 @@ class Experiments:
         return symptom_of(coarse(self.installed.target.name, verdict), ()).sort == self._sort
 
     def tensors(self, case: Case) -> Tensors:
-        """What the first feed makes the tensors of `case`: outputs, and what is between where anything is."""
-        host = host_of(case)
-        try:
-            if set(host.makers) <= set(host.graph.outputs):
-                return dict(next(iter(self.runner.reference.run(case).outputs), {}))
-            return dict(self.runner.reference.record(case)[0])
-        except ReferenceError:
-            return {}
+        """What the first feed makes the tensors of `case`."""
+        return computed(case, self.runner.reference)
 
     def expected(self, case: Case, recipe: Recipe, trigger: Trigger) -> bool | None:
         """What `trigger` says of `case` before it is run; None where that hangs on what is computed."""
@@ -170,6 +173,21 @@ class Experiments:
         if like is None or len(found) < 2:
             return found[0] if found else None
         return max(found, key=lambda facts: sum(facts.get(k) == v for k, v in like.items()))
+
+
+def computed(case: Case, reference: Reference) -> Tensors:
+    """What the first feed makes the tensors of `case`: outputs, and what is between where anything is."""
+    host = host_of(case)
+    try:
+        if set(host.makers) <= set(host.graph.outputs):
+            return dict(next(iter(reference.run(case).outputs), {}))
+        return dict(reference.record(case)[0])
+    except ReferenceError:
+        return {}
+
+
+def _name(case: Case, recipe: Recipe) -> str:
+    return digest(case) + json.dumps(dict(recipe), sort_keys=True)
 
 
 def _first(shape: Shape, host: Host, most: int = 6) -> list[tuple[int, ...]]:

@@ -1,62 +1,205 @@
-"""A survey of saved cases: what was learned of each, and the causes that they come down to."""
+"""A survey of saved cases: what was learned of each, one JSON line a case, and the causes that they come down to.
+
+    python -m driftnet.learning.survey learn CORPUS LINES.jsonl [--shard K/N] [--again ID]...
+    python -m driftnet.learning.survey merge CORPUS CAUSES.json LINES.jsonl...
+
+Learning takes some CPU seconds a case. It goes on where it was ended, and may run in several shards, each with lines of
+its own; of two lines of one case the later one counts. Merging takes the lines that are there. A line holds
+
+    case, target, fine     its id, its target, its fine signature
+    trigger                `Trigger.as_json`, or null;   sentence   the trigger in words
+    place                  `Where.as_json`
+    free, needed           aspects whose changes never lost the failure, and those that did
+    operators              role -> the operators with which it fails
+    score                  on fresh instances;   believed   on the last ones while it was learned
+    steady, seconds, runs  whether it fails always, CPU seconds, runs of the target
+    nearest                the nearest model that is right, or null: {"aspect", "said", "recipe", "case"}, where case is
+                           {"model", "feeds", "calibration"} in base64, tensors as TensorProto (`case_of` reads it)
+"""
 
 from __future__ import annotations
 
+import argparse
+import base64
 import dataclasses
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from statistics import median
 from typing import Any
 
+import numpy as np
+from driftnet.causes.place import Where
+from driftnet.causes.predicate import trigger_of
+from driftnet.causes.words import sentence
 from driftnet.findings.corpus import SavedCase, load_all
+from driftnet.learning.experiment import Sample, computed
 from driftnet.learning.merging import Cause, causes_of
-from driftnet.learning.trigger import SECONDS, Learned, learn_trigger, measure
+from driftnet.learning.trigger import SECONDS, Learned, Score, learn_trigger, measure
+from driftnet.model.case import Case, Feed
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
-from driftnet.util.files import replace_text
+from driftnet.util.files import json_text, replace_text
+from onnx import TensorProto, numpy_helper
 
-FILE = "causes.json"
 FRESH = 40
 """Instances that a trigger is measured on."""
 
 
-def survey(corpus: Path, *, seconds: float = SECONDS, seed: int = 1, fresh: int = FRESH) -> list[Cause]:
-    """Learn the trigger of every saved case below `corpus`, merge them into causes, and write causes.json there.
+def survey(
+    cases: Sequence[SavedCase], lines: Path, *, seconds: float = SECONDS, seed: int = 1, fresh: int = FRESH
+) -> None:
+    """Learn the trigger of every case, and write its line.
 
     seconds   CPU seconds of all processes for each case
-    fresh     instances, of another seed, on which each trigger is measured afterwards, beyond these seconds
+    seed      of the instances
+    fresh     instances, of another seed, that each trigger is measured on afterwards, beyond these seconds
     """
-    learned = list(learn_all(load_all(corpus), seconds=seconds, seed=seed, fresh=fresh))
-    targets = {name: resolve(name).target for name in {m.saved.target for m in learned}}
-    causes = causes_of(learned, targets)
-    replace_text(corpus / FILE, json.dumps(summary(learned, causes), indent=1) + "\n")
-    return causes
+    with lines.open("a", encoding="utf-8") as file:
+        for learned, believed in learn_all(cases, seconds=seconds, seed=seed, fresh=fresh):
+            file.write(json_text(line_of(learned, believed)) + "\n")
+            file.flush()
 
 
 def learn_all(
-    cases: Sequence[SavedCase], *, seconds: float = SECONDS, seed: int = 1, fresh: int = FRESH
-) -> Iterator[Learned]:
-    """What can be learned of each case, one after the other. Some are `flaky`: what they need may not come back."""
-    installed = {name: resolve(name) for name in {saved.target for saved in cases}}
+    cases: Iterable[SavedCase], *, seconds: float = SECONDS, seed: int = 1, fresh: int = FRESH
+) -> Iterator[tuple[Learned, Score]]:
+    """What can be learned of each case, measured, and the score that it had before. Some cases are `flaky`: what they
+    need may not come back."""
     for saved in cases:
-        target = installed[saved.target]
+        target = resolve(saved.target)
         # A runner of its own: what one target's crashes left in a template is not the next one's.
         with Runner(small_models=True, hold_crashes=True) as runner:
             learned = learn_trigger(saved, target, runner, seconds=seconds, seed=seed)
             score = measure(learned, target, runner, seed=seed + 1, count=fresh) if fresh else learned.score
-        yield dataclasses.replace(learned, score=score)
+        yield dataclasses.replace(learned, score=score), learned.score
 
 
-def summary(learned: Sequence[Learned], causes: Sequence[Cause]) -> dict[str, Any]:
+def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
+    """What was learned of a case as a JSON value, but for its samples and what its case computes."""
+    near = learned.nearest
+    return {
+        "case": learned.saved.id,
+        "target": learned.saved.target,
+        "fine": learned.saved.fine,
+        "trigger": learned.trigger and learned.trigger.as_json(),
+        "sentence": sentence(learned.trigger, learned.free) if learned.trigger else "",
+        "place": learned.where.as_json(),
+        "free": list(learned.free),
+        "needed": list(learned.needed),
+        "operators": [list(names) for names in learned.operators],
+        "score": learned.score.as_json(),
+        "believed": believed.as_json(),
+        "steady": learned.steady,
+        "seconds": round(learned.seconds, 2),
+        "runs": learned.runs,
+        "nearest": near
+        and {"aspect": near.aspect, "said": near.said, "recipe": dict(near.recipe), "case": _as_json(near.case)},
+    }
+
+
+def learned_of(line: Mapping[str, Any], saved: SavedCase, runner: Runner) -> Learned:
+    """What `line` says was learned of `saved`; what its case computes is asked of the reference."""
+    near, place = line["nearest"], line["place"]
+    return Learned(
+        saved,
+        Where(place["sort"], tuple(place["keys"]), tuple(place["optimizers"])),
+        line["trigger"] and trigger_of(line["trigger"]),
+        tuple(line["free"]),
+        tuple(line["needed"]),
+        tuple(map(tuple, line["operators"])),
+        score=Score(**{k: v for k, v in line["score"].items() if k != "accuracy"}),
+        runs=line["runs"],
+        seconds=line["seconds"],
+        steady=line["steady"],
+        nearest=near
+        and Sample(case_of(near["case"]), near["recipe"], "pair", False, None, near["aspect"], near["said"], True),
+        tensors=computed(saved.case, runner.reference),
+    )
+
+
+def _as_json(case: Case) -> dict[str, Any]:
+    return {
+        "model": base64.b64encode(case.model).decode(),
+        "feeds": [_encoded(feed) for feed in case.feeds],
+        "calibration": [_encoded(feed) for feed in case.calibration],
+    }
+
+
+def case_of(value: Mapping[str, Any]) -> Case:
+    """The case that a line holds in base64."""
+    feeds, calibration = (tuple(map(_decoded, value[what])) for what in ("feeds", "calibration"))
+    return Case(base64.b64decode(value["model"]), feeds, calibration)
+
+
+def _encoded(feed: Feed) -> dict[str, str]:
+    arrays = {name: numpy_helper.from_array(np.asarray(x)) for name, x in feed.items()}
+    return {name: base64.b64encode(tensor.SerializeToString()).decode() for name, tensor in arrays.items()}
+
+
+def _decoded(feed: Mapping[str, str]) -> Feed:
+    return {name: numpy_helper.to_array(TensorProto.FromString(base64.b64decode(x))) for name, x in feed.items()}
+
+
+def read_lines(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
+    """Case -> its last line."""
+    lines = (
+        json.loads(line) for path in files if path.exists() for line in path.read_text(encoding="utf-8").splitlines()
+    )
+    return {line["case"]: line for line in lines}
+
+
+def merge(cases: Sequence[SavedCase], lines: Mapping[str, Mapping[str, Any]]) -> list[Cause]:
+    """The causes that the cases with a line come down to, the worst first within a target."""
+    with Runner(small_models=True) as runner:
+        learned = [learned_of(lines[saved.id], saved, runner) for saved in cases if saved.id in lines]
+    return causes_of(learned, {name: resolve(name).target for name in {m.saved.target for m in learned}})
+
+
+def summary(causes: Sequence[Cause]) -> dict[str, Any]:
     """The causes with the numbers that say how well they were learned."""
-    with_trigger = [m for m in learned if m.trigger]
-    scores = [m.score for m in with_trigger if m.score.instances]
+    learned = [m for cause in causes for m in cause.members]
+    measured = [m for m in learned if m.trigger and m.score.instances]
     return {
         "cases": len(learned),
-        "with_trigger": len(with_trigger),
-        "causes": [cause.as_json() for cause in causes],
+        "with_trigger": sum(m.trigger is not None for m in learned),
+        "measured": len(measured),
         "median_cpu_seconds": round(median([m.seconds for m in learned] or [0.0]), 2),
-        "mean_accuracy": round(sum(s.accuracy for s in scores) / max(1, len(scores)), 4),
-        "below_80_percent": [m.saved.id for m in with_trigger if m.score.instances and m.score.accuracy < 0.8],
+        "mean_accuracy": round(sum(m.score.accuracy for m in measured) / max(1, len(measured)), 4),
+        "below_80_percent": [m.saved.id for m in measured if m.score.accuracy < 0.8],
+        "causes": [cause.as_json() for cause in causes],
     }
+
+
+def main() -> None:
+    """What the command line asks for: see the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    learn = commands.add_parser("learn", help="learn the triggers of the cases of CORPUS that have no line yet")
+    learn.add_argument("corpus", type=Path)
+    learn.add_argument("lines", type=Path)
+    learn.add_argument("--shard", default="0/1", help="K/N: every N-th case, from the K-th on")
+    learn.add_argument("--again", action="append", default=[], help="this case, whether it has a line or not")
+    learn.add_argument("--seed", type=int, default=1)
+    learn.add_argument("--seconds", type=float, default=SECONDS, help="CPU seconds of all processes for each case")
+    learn.add_argument("--fresh", type=int, default=FRESH, help="instances that each trigger is measured on afterwards")
+    merged = commands.add_parser("merge", help="merge the cases that have a line into causes")
+    merged.add_argument("corpus", type=Path)
+    merged.add_argument("causes", type=Path)
+    merged.add_argument("lines", type=Path, nargs="+")
+    asked = parser.parse_args()
+    cases = load_all(asked.corpus)
+    if asked.command == "merge":
+        causes = merge(cases, read_lines(asked.lines))
+        replace_text(asked.causes, json.dumps(summary(causes), indent=1) + "\n")
+        return
+    Random(0).shuffle(cases)  # what is there at any time is a sample of all
+    k, n = map(int, asked.shard.split("/"))
+    done = read_lines([asked.lines])
+    wanted = [saved for saved in cases if saved.id in asked.again] or [s for s in cases[k::n] if s.id not in done]
+    survey(wanted, asked.lines, seconds=asked.seconds, seed=asked.seed, fresh=asked.fresh)
+
+
+if __name__ == "__main__":
+    main()

@@ -13,6 +13,7 @@ and failures that were seen with a few more things changed (close to the border)
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,8 @@ ANY = 4
 """Operators that have to fail before any is believed to."""
 REPEATED = 3
 """Minimal pairs that fail, and as many that do not, that are run again to see whether they do so always."""
+FAR = (r"rank|symbolic", r"maker|reader|final|order", r"\.op$", r"^opset$", r"^recipe\.")
+"""Aspects of minimal pairs that say less about a failure than others, the least telling last."""
 PER_ASPECT = 8
 """Changes of one aspect that are run."""
 
@@ -78,8 +81,10 @@ class Learned:
 
     trigger   None where there is no node to say anything of, or the case did not fail
     free      aspects that were changed without losing the failure, with how often;  needed  those that lost it
-    score     on fresh instances
+    operators role -> the operators with which it fails
+    score     on instances that it was not learned from
     steady    whether what failed once failed always
+    nearest   the model that differs least of those that are right: a minimal pair; None where none was found
     tensors   what its case computes
     """
 
@@ -88,10 +93,12 @@ class Learned:
     trigger: Trigger | None
     free: tuple[str, ...] = ()
     needed: tuple[str, ...] = ()
+    operators: tuple[tuple[str, ...], ...] = ()
     score: Score = Score()
     runs: int = 0
     seconds: float = 0.0
     steady: bool = True
+    nearest: Sample | None = None
     samples: tuple[Sample, ...] = ()
     tensors: Tensors = field(default_factory=dict)
 
@@ -120,22 +127,48 @@ def learn_trigger(
     lab.repeat([s for fails in (True, False) for s in [s for s in samples if s.fails is fails][-REPEATED:]])
     roles = _operators(samples, shape)
     trigger = _learned(shape, samples, roles)
-    score, quiet = Score(), 0
+    quiet, recent = 0, list[bool]()
     draws = _draws(lab, samples, roles, shape, Random(seed), seed)
     while lab.left and quiet < QUIET:
         batch = list(_batch(lab, draws, shape, base, trigger))
         if not batch:
             break
-        wrong = [s for s in batch if s.facts is not None and (trigger.holds(s.facts) is True) != s.fails]
+        right = [(trigger.holds(s.facts) is True) == s.fails for s in batch if s.facts is not None]
+        recent = [*recent, *right][-QUIET * BATCH :]
         samples += batch
         lab.repeat(batch[-2:])
-        quiet = 0 if wrong else quiet + 1
-        if wrong:
+        quiet = quiet + 1 if all(right) else 0
+        if not all(right):
             trigger = _learned(shape, samples, roles)
     free, needed = _aspects(samples)
     return Learned(
-        saved, lab.where, trigger, free, needed, score, lab.runs, lab.spent, lab.steady, tuple(samples), tensors
+        saved,
+        lab.where,
+        trigger,
+        free,
+        needed,
+        tuple(map(tuple, roles)),
+        score=Score(len(recent), sum(recent)),
+        runs=lab.runs,
+        seconds=lab.spent,
+        steady=lab.steady,
+        nearest=nearest(samples, trigger),
+        samples=tuple(samples),
+        tensors=tensors,
     )
+
+
+def nearest(samples: Sequence[Sample], trigger: Trigger) -> Sample | None:
+    """Of the minimal pairs that are right the one that is most telling: outside the trigger if it can be, then the
+    same operators, the same opset, the same recipe; None where there is none."""
+    right = [s for s in samples if s.how == "pair" and s.agrees]
+
+    def distance(s: Sample) -> tuple[bool, int]:
+        outside = s.facts is not None and trigger.holds(s.facts) is False
+        far = next((k for k, pattern in enumerate(FAR) if re.search(pattern, s.aspect)), -1)
+        return not outside, far
+
+    return min(right, key=distance, default=None)
 
 
 def measure(
@@ -149,7 +182,7 @@ def measure(
         return Score()
     lab.steady = learned.steady
     shape = learned.trigger.shape
-    roles = _operators(learned.samples, shape)
+    roles = [list(names) for names in learned.operators]
     score = Counter[str]()
     for index in range(tries):
         for case in _fresh(seed, index, roles, shape, runner):
@@ -205,7 +238,7 @@ def _pairs(lab: Experiments, shape: Shape, base: Facts, wanted: Sequence[Change]
         fails = lab.fails(case, recipe) if case is not None else None
         if case is not None and fails is not None:
             facts = lab.facts(case, recipe, shape, base)
-            yield Sample(case, recipe, "pair", fails, facts, change.aspect, change.said)
+            yield Sample(case, recipe, "pair", fails, facts, change.aspect, change.said, lab.agrees(case, recipe))
 
 
 def _operators(samples: Sequence[Sample], shape: Shape) -> list[list[str]]:

@@ -1,0 +1,56 @@
+"""What was learned survives as a line of JSON, and merging needs no more than that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driftnet.findings.trial import Trial, look
+from driftnet.learning.merging import causes_of
+from driftnet.learning.survey import learned_of, line_of, read_lines
+from driftnet.learning.trigger import Learned
+from driftnet.model.verdict import Word
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import resolve
+
+from tests.support.models import grid
+from tests.support.triggers import learned, one
+
+NEEDS_STRIDES = "tests.support.bugs:NEEDS_STRIDES"
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner(small_models=True, hold_crashes=True) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def found(runner: Runner) -> Learned:
+    return learned(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), NEEDS_STRIDES, runner, seconds=1.5)
+
+
+def test_the_nearest_model_that_is_right_differs_in_what_is_needed(found: Learned, runner: Runner) -> None:
+    assert found.nearest is not None
+    assert found.nearest.aspect.startswith("0.attr.strides"), f"it differs in {found.nearest.aspect}"
+    verdict = look(Trial(found.nearest.case, resolve(NEEDS_STRIDES), found.nearest.recipe, runner))
+    assert verdict.word is Word.AGREES, f"the verdict is {verdict}"
+
+
+def test_a_line_holds_all_that_merging_needs(found: Learned, runner: Runner, tmp_path: Path) -> None:
+    file = tmp_path / "lines.jsonl"
+    old = line_of(found, found.score) | {"sentence": "of an earlier time"}
+    file.write_text("".join(json.dumps(line) + "\n" for line in (old, line_of(found, found.score))), encoding="utf-8")
+    lines = read_lines([file])
+    assert lines[found.saved.id]["sentence"].startswith("MaxPool"), "the later of two lines counts"
+    again = learned_of(lines[found.saved.id], found.saved, runner)
+    for name in ("trigger", "where", "free", "needed", "operators", "score", "steady"):
+        assert getattr(again, name) == getattr(found, name), name
+    assert again.nearest is not None
+    assert found.nearest is not None
+    assert again.nearest.case.model == found.nearest.case.model
+    assert {k: x.tolist() for k, x in again.tensors.items()} == {k: x.tolist() for k, x in found.tensors.items()}
+    (cause,) = causes_of([again], {found.saved.target: resolve(NEEDS_STRIDES).target})
+    assert cause.trigger == found.trigger
