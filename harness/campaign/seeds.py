@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from driftnet.findings import corpus
+from driftnet.findings.names import located
 from driftnet.generators.mutation.neighbour import neighbour as mutated
 from driftnet.model.feeds import made_up, read_feeds
 from driftnet.model.inspect import Case
@@ -54,7 +55,7 @@ def neighbour(cases: Sequence[Case], seed: int, index: int, reference: Reference
 
 def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
     """Each model with the path of its file."""
-    for path in paths:
+    for path in map(located, paths):
         if path.is_file():
             model = corpus.read_onnx(path)
             yield path, Case(model.SerializeToString(), (made_up(model, {}),), origin={"file": path.name})

@@ -13,6 +13,7 @@ from driftnet.check import check as checks
 from driftnet.check.synthetic_inputs import made_to_fit
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issues
+from driftnet.findings.names import located_case
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial
 from driftnet.handover import handover
@@ -251,6 +252,7 @@ def reduce(
 
     Raises UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
     """
+    path = located_case(path)
     before = corpus.load(path) if path.is_dir() else None
     if before:
         case, chosen, word = before.case, before.recipe, target or before.target

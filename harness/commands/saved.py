@@ -10,8 +10,9 @@ from typing import Any
 
 import msgspec
 from driftnet.campaign.summary import Summary, described
+from driftnet.causes.record import Status
 from driftnet.findings import corpus
-from driftnet.findings.corpus import Status
+from driftnet.findings.names import located, located_case
 from driftnet.findings.pipeline import is_gone, reproduces
 from driftnet.findings.trial import Trial, look, watch
 from driftnet.model.signature import coarse
@@ -43,7 +44,7 @@ def replay(
     Raises UserError, before anything is run, for a case that is not whole, for a recipe or a target that there is not,
     and where no case is of `target`.
     """
-    folders = corpus.folders(paths)
+    folders = corpus.folders([located(path) for path in paths])
     if not folders:
         raise UserError(
             f"no saved case below {', '.join(map(str, paths))}", hint="driftnet fuzz finds some", kind="case"
@@ -144,6 +145,7 @@ def triage(
         raise UserError(f"there is no status {status!r}", hint=f"it is one of {', '.join(Status)}", kind="option")
     if status == Status.EXPECTED and not note:
         raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
+    path = located_case(path, (root, corpus.COMMITTED))
     saved = corpus.load(path)
     chosen = _remedy(saved, remedy) if remedy else saved.remedy
     if not path.resolve().is_relative_to(root.resolve()):
@@ -183,6 +185,7 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
     path, and when a case or summary is not whole.
     """
     make_folder(out)
+    paths = [located(path) for path in paths]
     found = [corpus.load(folder) for folder in corpus.folders(paths)]
     return {
         "runs": [_run(path / "summary.json") for path in paths if (path / "summary.json").exists()],

@@ -1,10 +1,13 @@
 """Saved cases: folders in the layout of ONNX's backend tests, with a case.json beside the model.
 
-    <target>/test_<slug>_<hash8>/
+    <target>/<cause>/test_<slug>_<hash8>/
         model.onnx
         test_data_set_<k>/input_<i>.pb, output_<i>.pb     one a feed; outputs are the reference's
         calibration_<k>/input_<i>.pb
         case.json
+
+A case in the folder of a cause (`driftnet.causes.record`) is a variant of it; one that lies loose below its target, as
+in a run's report, is a cause of its own, of which no trigger is known.
 
 Cases are data: nothing in them is executed or unpickled. A folder appears whole or not at all.
 """
@@ -18,12 +21,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
+from driftnet.causes import record
+from driftnet.causes.record import CauseRecord, Options, Status
 from driftnet.model import external_data
 from driftnet.model.inspect import Case, Feed, graph_inputs, validate_feed
 from driftnet.model.verdict import Verdict
@@ -41,20 +45,6 @@ COMMITTED = next(
 _HINT = "restore the folder from version control, or remove it and let driftnet fuzz find the case again"
 
 
-Value = str | int | float | bool | None
-Options = Mapping[str, Value | list[Value]]
-"""A recipe as JSON may hold it."""
-
-
-class Status(StrEnum):
-    """What a saved case promises of its replay: see `driftnet.commands.saved.behaves`."""
-
-    OPEN = "open"
-    FIXED = "fixed"
-    FLAKY = "flaky"
-    EXPECTED = "expected"
-
-
 @dataclass(frozen=True, eq=False)
 class SavedCase:
     """One folder of the corpus: case.json is these fields, but for the folder's own name and what stands beside it.
@@ -70,6 +60,8 @@ class SavedCase:
     rule       for status "expected": the documented rule that explains it
     remedy     options under which the bug is gone, found by hand: what goes away under them is this bug (`known`)
     unfinished   its reduction was ended before it was done: it may get smaller, and show to be a case that is saved
+    depends    what it was measured to depend on: what lies on the heap, or the CPU; "" where it shows everywhere
+    cause      the record of the cause that it is a variant of, None where it lies loose
     """
 
     id: str
@@ -92,6 +84,8 @@ class SavedCase:
     rule: str = ""
     remedy: Options = field(default_factory=dict)
     unfinished: bool = False
+    depends: Literal["", "cpu", "heap"] = ""
+    cause: CauseRecord | None = None
     path: Path | None = None
 
     @property
@@ -103,13 +97,14 @@ class SavedCase:
         return self.verdict.kind
 
 
-_UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": "", "unfinished": False}
-_BESIDE = ("id", "case", "expected", "path")
+_UNLESS_SAID: Mapping[str, Any] = {"remedy": {}, "answer": "", "unfinished": False, "depends": ""}
+_BESIDE = ("id", "case", "expected", "cause", "path")
 _IN_JSON = tuple(f.name for f in dataclasses.fields(SavedCase) if f.name not in _BESIDE)
 
 
 def save(saved: SavedCase, root: Path) -> Path:
-    """Write `saved` below `root`, whole or not at all; a case that already stands there is left alone.
+    """Write `saved` below `root`, whole or not at all; a case that already stands there, loose or as a variant of a
+    cause, is left alone.
 
     Returns its folder. Raises UserError: kind "disk" when the folder cannot be written, "case" when its target or id
     cannot be the name of one.
@@ -128,6 +123,8 @@ def save(saved: SavedCase, root: Path) -> Path:
             kind="case",
         )
     folder = Path(root) / saved.target / saved.id
+    if below := next((Path(root) / saved.target).glob(f"*/{saved.id}/case.json"), None):
+        return below.parent
     if not folder.exists():
         with whole(folder) as draft:
             write_model(saved.case, saved.expected, draft)
@@ -197,7 +194,8 @@ def load(folder: Path) -> SavedCase:
             what = f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}"
             raise UserError(what, hint="use the driftnet release that wrote it", kind="case")
         origin = read(fields.get("origin"), dict[str, Any], "case.origin")
-        beside = {"id": folder.resolve().name, "case": Case(b"", (), origin=origin), "expected": (), "path": folder}
+        beside = {"id": folder.resolve().name, "case": Case(b"", (), origin=origin), "expected": ()}
+        beside |= {"cause": None, "path": folder}
         saved = read(fields | beside, SavedCase, "case")
         _check(saved)
     except FileNotFoundError:
@@ -207,7 +205,14 @@ def load(folder: Path) -> SavedCase:
     except (ValueError, RecursionError) as e:
         raise UserError(f"{path}: not a whole case.json: {e}", hint=_HINT, kind="case") from None
     case, expected = read_model(folder)
-    return dataclasses.replace(saved, case=dataclasses.replace(case, origin=origin), expected=expected)
+    case = dataclasses.replace(case, origin=origin)
+    return dataclasses.replace(saved, case=case, expected=expected, cause=_cause_of(folder))
+
+
+def _cause_of(folder: Path) -> CauseRecord | None:
+    """The record of the cause that the case in `folder` is a variant of."""
+    above = folder.resolve().parent
+    return record.load(above) if (above / record.FILE).exists() else None
 
 
 def _check(saved: SavedCase) -> None:

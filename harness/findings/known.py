@@ -31,8 +31,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
+from driftnet.causes.record import Status
 from driftnet.findings import corpus
-from driftnet.findings.corpus import SavedCase, Status
+from driftnet.findings.corpus import SavedCase
 from driftnet.findings.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
 from driftnet.model.constants import with_constants
 from driftnet.model.inspect import Case, computing, graph_inputs

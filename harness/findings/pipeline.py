@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from driftnet.findings.corpus import SavedCase, Status
+from driftnet.causes.record import Status
+from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import Explanation, KnownIssue, Symptom, explain, symptom_of
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed

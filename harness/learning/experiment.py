@@ -10,7 +10,8 @@ from functools import partial
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of, recipe_facts
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import Shape, Trigger
-from driftnet.findings.corpus import SavedCase, Status
+from driftnet.causes.record import Status
+from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import symptom_of
 from driftnet.findings.pipeline import is_clear
 from driftnet.findings.trial import Trial, watch

@@ -1,0 +1,166 @@
+"""The record of a cause: what cause.json says. One folder a cause, with its variants (saved cases) below it:
+
+    <target>/<slug>_<hash8>/
+        cause.json
+        test_<slug>_<hash8>/case.json, model.onnx, ...
+
+A cause is what one fix would mend. Its record says when the system fails (trigger), where in the system (place), what
+that does to a user (severity, impact), and what people said of it (status, upstream, note).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from driftnet.causes.place import Where
+from driftnet.causes.predicate import Trigger, trigger_of
+from driftnet.causes.words import sentence
+from driftnet.targets.environments import NAME
+from driftnet.util.errors import UserError
+from driftnet.util.files import json_number, json_text, replace_text
+from driftnet.util.records import read
+
+SCHEMA = 1
+FILE = "cause.json"
+_HINT = "restore the file from version control"
+
+Value = str | int | float | bool | None
+Options = Mapping[str, Value | list[Value]]
+"""A recipe as JSON may hold it."""
+
+
+class Status(StrEnum):
+    """What a saved case promises of its replay (`driftnet.commands.saved.behaves`), and a cause of its variants."""
+
+    OPEN = "open"
+    FIXED = "fixed"
+    FLAKY = "flaky"
+    EXPECTED = "expected"
+
+
+class Severity(StrEnum):
+    """What a failure does to a user, the worst first."""
+
+    WRONG = "wrong"
+    """silently wrong values"""
+    CRASH = "crash"
+    HANG = "hang"
+    ERROR = "error"
+    REFUSAL = "refusal"
+    """an error that says nothing"""
+
+
+@dataclass(frozen=True, eq=False)
+class CauseRecord:
+    """cause.json is these fields, but for the folder's own name and path.
+
+    id         the folder's name
+    title      the cause in a line
+    trigger    the condition under which the system fails; None where none was learned
+    score      of the trigger on fresh instances
+    tried      what was changed without losing the failure
+    place      where in the system it fails
+    impact     {"exposure": how common the trigger is in real models, "artificial": whether nobody has that, ...}
+    seen, not_seen   releases of the target that showed it and that did not
+    remedy     options under which it is gone
+    status     of its variants the one that asks for most: open where any is open
+    merged     cases that were merged into it and are not kept: id -> what was said of each
+    together   ids of what a person merged into it: a later survey keeps that together
+    apart      ids of what a person split off: a later survey keeps that apart
+    """
+
+    id: str
+    target: str
+    title: str
+    severity: Severity
+    trigger: Trigger | None = None
+    score: Mapping[str, float] = field(default_factory=dict)
+    tried: tuple[str, ...] = ()
+    place: Where = field(default_factory=Where)
+    impact: Mapping[str, Any] = field(default_factory=dict)
+    seen: tuple[str, ...] = ()
+    not_seen: tuple[str, ...] = ()
+    remedy: Options = field(default_factory=dict)
+    status: Status = Status.OPEN
+    upstream: str = ""
+    note: str = ""
+    merged: Mapping[str, str] = field(default_factory=dict)
+    together: tuple[str, ...] = ()
+    apart: tuple[str, ...] = ()
+    path: Path | None = None
+
+    @property
+    def sentence(self) -> str:
+        """The trigger in words, and what was tried and does not matter; "" where there is no trigger."""
+        return sentence(self.trigger, self.tried) if self.trigger else ""
+
+    @property
+    def exposure(self) -> float:
+        """How common the trigger is in real models, 0 where nobody has said."""
+        return float(self.impact.get("exposure") or 0.0)
+
+    @property
+    def artificial(self) -> bool:
+        """Whether no real model is known to have what it takes."""
+        return bool(self.impact.get("artificial"))
+
+    @property
+    def rank(self) -> tuple[bool, int, float, str]:
+        """What it is sorted by, the cause that matters most first."""
+        return (self.artificial, list(Severity).index(self.severity), -self.exposure, self.id)
+
+    def as_json(self) -> dict[str, Any]:
+        """What stands in cause.json: the fields, the trigger in words too, and how many cases were merged."""
+        said = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _BESIDE}
+        trigger = self.trigger.as_json() if self.trigger else None
+        told = {"trigger": trigger, "sentence": self.sentence, "place": self.place.as_json()}
+        return {"schema": SCHEMA, "id": self.id, **said, **told, "count": len(self.merged)}
+
+
+_BESIDE = ("id", "path")
+
+
+def load(folder: Path) -> CauseRecord:
+    """The record of the cause in `folder`. Raises UserError (kind "cause") that says what is wrong with it."""
+    path = Path(folder) / FILE
+    try:
+        fields = read(json.loads(path.read_text(encoding="utf-8"), parse_float=json_number), dict[str, Any], "cause")
+        if fields.get("schema", SCHEMA) != SCHEMA:
+            what = f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}"
+            raise UserError(what, hint="use the driftnet release that wrote it", kind="cause")
+        said = fields.get("trigger")
+        beside = {"id": path.parent.resolve().name, "path": None, "trigger": None}
+        record = read(fields | beside, CauseRecord, "cause")
+        if not NAME.fullmatch(record.target):
+            raise ValueError(f"target {record.target!r:.80} is not the plain name of a registered target")
+        return dataclasses.replace(record, path=path.parent, trigger=None if said is None else _trigger(said))
+    except OSError as e:
+        raise UserError(f"cannot read {path}: {e.strerror}", hint=_HINT, kind="cause") from None
+    except (ValueError, RecursionError) as e:
+        raise UserError(f"{path}: not a whole {FILE}: {e}", hint=_HINT, kind="cause") from None
+
+
+def save(record: CauseRecord, folder: Path) -> CauseRecord:
+    """Write cause.json into `folder`, atomically, and return the record as it now stands there."""
+    replace_text(folder / FILE, json_text(record.as_json(), indent=1) + "\n")
+    return dataclasses.replace(record, id=folder.resolve().name, path=folder)
+
+
+def update(record: CauseRecord, **changes: Any) -> CauseRecord:
+    """Change fields of cause.json in place, atomically, and return the record as it now stands."""
+    if record.path is None:
+        raise ValueError("only a cause that was loaded from a folder can be updated")
+    return save(dataclasses.replace(record, **changes), record.path)
+
+
+def _trigger(said: object) -> Trigger:
+    try:
+        return trigger_of(read(said, dict[str, Any], "cause.trigger"))
+    except (KeyError, TypeError, AttributeError) as e:
+        raise ValueError(f"cause.trigger is no trigger: {type(e).__name__} {e}") from None

@@ -1,0 +1,61 @@
+"""How people name a cause or a case: by its folder, by its id, or by the 8 hex digits at its end."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from driftnet.causes import record
+from driftnet.findings import corpus
+from driftnet.model.inspect import elements, nodes
+from driftnet.util.errors import UserError
+
+DEFAULT_ROOTS = (Path("corpus"), corpus.COMMITTED)
+HASH = re.compile("[0-9a-f]{8}")
+NEAREST = 3
+
+
+def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
+    """The folder of the cause or case that `name` says: what stands there, else what is called so in the first of
+    `roots` that has it, a cause before the case that it has its digits from.
+
+    A path of several parts, and that of an ONNX file, is given back as it is. Raises UserError (kind "case") that
+    says what is nearest for a name that there is not, and into which cause a case was merged that is not kept.
+    """
+    word = str(name)
+    if name.exists() or len(name.parts) != 1 or name.suffix == ".onnx":
+        return name
+    known: dict[str, Path] = {}
+    for folder in (folder for root in roots for folder in _all(root)):
+        known.setdefault(folder.name, folder)
+        known.setdefault(folder.name[-8:], folder)
+    if word in known:
+        return known[word]
+    for folder in dict.fromkeys(known.values()):
+        gone = record.load(folder).merged if (folder / record.FILE).exists() else {}
+        if merged := [id for id in gone if word in (id, id[-8:])]:
+            what = f"{merged[0]} was merged into {folder.name}, and is not kept"
+            raise UserError(what, hint=f"name that cause: {folder.name[-8:]}", kind="case")
+    nearest = difflib.get_close_matches(word, known, NEAREST, cutoff=0.6)
+    hint = f"did you mean {', '.join(nearest)}?" if nearest else "name a folder, an id, or the 8 hex digits at its end"
+    raise UserError(f"there is no cause and no case {word!r}, nor such a path", hint=hint, kind="case")
+
+
+def located_case(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
+    """As `located`, and of a cause its smallest variant."""
+    found = located(name, roots)
+    if not (found / record.FILE).exists():
+        return found
+    variants = [corpus.load(folder) for folder in corpus.folders([found])]
+    if not variants:
+        raise UserError(f"{found} has no case", hint="restore the folder from version control", kind="case")
+    smallest = min(variants, key=lambda saved: (nodes(saved.case), elements(saved.case), saved.id))
+    return found / smallest.id
+
+
+def _all(root: Path) -> Iterator[Path]:
+    """The folders of causes and cases below `root`, causes first."""
+    yield from sorted(path.parent for path in root.glob(f"*/*/{record.FILE}"))
+    yield from sorted(path.parent for path in root.rglob("test_*/case.json"))
