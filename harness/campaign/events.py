@@ -16,6 +16,7 @@ class Examined(Struct, frozen=True):
     known       the path of the saved case that explains its failure, "" where none does
     confirmed   False: it failed, but not again in fresh processes
     operators   those of the model;   insensitive   no damage could have shown, and no other numbers helped
+    cpu         CPU seconds of all processes that it took
     """
 
     index: int
@@ -27,14 +28,16 @@ class Examined(Struct, frozen=True):
     confirmed: bool = True
     operators: tuple[str, ...] = ()
     insensitive: bool = False
+    cpu: float = 0.0
 
 
 class Found(Struct, frozen=True):
-    """A new finding was saved."""
+    """A new finding was saved; cpu: what that took beside its examination."""
 
     index: int
     path: Path
     release: str
+    cpu: float = 0.0
 
 
 class Warned(Struct, frozen=True):

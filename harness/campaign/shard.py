@@ -130,6 +130,7 @@ class Shard:
         for draft in drafts[:most]:
             if self.stopping():
                 return
+            begun = self.runner.all_cpu_seconds
             trial, is_insensitive = self._telling(draft)
             effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
             result = examine(trial, list(self.known_issues.values()), effort=effort)
@@ -145,12 +146,13 @@ class Shard:
                 confirmed=result.confirmed,
                 operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
                 insensitive=is_insensitive,
+                cpu=(examined := self.runner.all_cpu_seconds) - begun,
             )
             if result.finding and not result.known:
                 path = corpus.save(result.finding.to_save(), self.plan.found)
                 handover.write(path, trial.installed, self.runner)
                 self.learn(self.plan.found)
-                yield Found(index, path, trial.installed.release)
+                yield Found(index, path, trial.installed.release, self.runner.all_cpu_seconds - examined)
 
     def _case(self, index: int, favoured: str) -> Case:
         if self.seeds:

@@ -18,6 +18,9 @@ Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Counts = dict[str, Count]
 
+OTHER = "other"
+"""Of the CPU time: starting, reading what is known, drawing graphs."""
+
 
 class Entry(Struct, kw_only=True, omit_defaults=True):
     """What JSON says of a finding. times: how often a campaign met it."""
@@ -46,6 +49,7 @@ class Summary(Struct, kw_only=True):
     operators   operator type -> cases that hold it, of those that the target did not refuse
     insensitive     cases in which no damage could have shown, examined as they were: no other numbers helped
     unconfirmed  failures that fresh workers did not show again
+    cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of everything else
     errors      of driftnet itself
     """
 
@@ -55,6 +59,7 @@ class Summary(Struct, kw_only=True):
     next_index: Count
     wall_seconds: Seconds = 0.0
     cpu_seconds: Seconds = 0.0
+    cpu_by: dict[str, Seconds] = {}
     verdicts: Counts = {}
     abstained: Counts = {}
     abstention_rates: dict[str, float] = {}
@@ -80,7 +85,9 @@ class Summary(Struct, kw_only=True):
         sorted_ = {name: commonest(getattr(self, name)) for name in ("verdicts", "abstained", "operators", "rules")}
         rates = {op: round(n / max(n, self.operators.get(op, 0)), 3) for op, n in sorted_["abstained"].items()}
         rounded = {name: round(getattr(self, name), 1) for name in ("wall_seconds", "cpu_seconds")}
-        said: dict[str, Any] = msgspec.to_builtins(structs.replace(self, **sorted_, **rounded, abstention_rates=rates))
+        cpu_by = {name: round(seconds, 2) for name, seconds in self.cpu_by.items()}
+        told = structs.replace(self, **sorted_, **rounded, abstention_rates=rates, cpu_by=cpu_by)
+        said: dict[str, Any] = msgspec.to_builtins(told)
         return said
 
 
@@ -106,6 +113,7 @@ class Tally:
             case Examined():
                 self._examined(event)
             case Found():
+                self._spent("new", event.cpu)
                 self._met(event.path, event.release, "new")
             case Done():
                 summary.models += 1
@@ -117,6 +125,11 @@ class Tally:
             case Ended():
                 summary.wall_seconds = self.wall_before + event.elapsed
                 summary.cpu_seconds = self.cpu_before + event.cpu
+                told = sum(seconds for name, seconds in summary.cpu_by.items() if name != OTHER)
+                summary.cpu_by[OTHER] = max(0.0, summary.cpu_seconds - told)
+
+    def _spent(self, name: str, seconds: float) -> None:
+        self.summary.cpu_by[name] = self.summary.cpu_by.get(name, 0.0) + seconds
 
     def _examined(self, event: Examined) -> None:
         summary, verdict = self.summary, event.verdict
@@ -128,6 +141,7 @@ class Tally:
             _count(summary.operators, event.operators)
         summary.insensitive += event.insensitive
         summary.unconfirmed += not event.confirmed
+        self._spent("known" if event.known else "new" if verdict.failed else "clean", event.cpu)
         if event.known:
             path = Path(event.known)
             self._met(path, event.release, "new" if path.is_relative_to(self.run_cases) else "known")

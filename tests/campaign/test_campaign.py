@@ -14,11 +14,12 @@ from types import SimpleNamespace
 import pytest
 from driftnet import api
 from driftnet.campaign import coordinator, shard
-from driftnet.campaign.events import Done, Ended, Examined, Failed, Tick, Warned
+from driftnet.campaign.events import Done, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus
+from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 from driftnet.util.records import read
 from msgspec import structs
@@ -146,6 +147,16 @@ def test_a_run_that_goes_on_adds_time_and_keeps_errors(tmp_path):
     assert (summary.wall_seconds, summary.cpu_seconds) == (12.0, 23.0)
     assert [error.message for error in summary.errors] == ["a slip"]
     assert summary.exit_status == 2
+
+
+def test_cpu_time_is_told_by_what_it_went_into(tmp_path):
+    path = corpus.save(saved_relu(), tmp_path / "corpus")
+    tally = Tally(tmp_path / "cases", structs.replace(EMPTY, cpu_by={}))
+    for word, known, cpu in [("agrees", "", 1.0), ("diverges", str(path), 2.0), ("crashes", "", 3.0)]:
+        tally(Examined(0, "mnn", "1", {}, Verdict(Word(word)), known=known, cpu=cpu))
+    tally(Found(0, path, "1", cpu=0.5))
+    tally(Ended(10.0, 8.0))
+    assert tally.summary.as_json()["cpu_by"] == {"clean": 1.0, "known": 2.0, "new": 3.5, "other": 1.5}
 
 
 @pytest.mark.parametrize(

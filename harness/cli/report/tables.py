@@ -24,6 +24,7 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         console,
         f"{counted(result['cases'], 'case')} of {counted(result['models'], 'model')} in {result['wall_seconds']:.0f} s "
         f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)",
+        result["cpu_by"] and "CPU time: " + shares(result["cpu_by"]),
         "verdicts: " + _counts(result["verdicts"]),
         lost and f"not reproducible in fresh processes, so not reported: {counted(lost, 'failure')}",
     )
@@ -44,6 +45,12 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         f"report: {folder / 'summary.md'}",
         new and f"replay the new cases: driftnet replay {folder / 'cases'}",
     )
+
+
+def shares(seconds: Mapping[str, float]) -> str:
+    """What took which share of a time, as words."""
+    total = sum(seconds.values())
+    return ", ".join(f"{name} {100 * spent / max(total, 1e-9):.0f} %" for name, spent in seconds.items())
 
 
 def replay(console: Console, result: Result) -> None:
