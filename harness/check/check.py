@@ -6,20 +6,21 @@ where it goes wrong, and vouch for the rest. Each fault is then examined as any 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
+from driftnet.check import kernels
 from driftnet.check.attribution import Remedy, remedies, stage_at_fault, with_options
+from driftnet.check.end_to_end import Impact, References, impact, losses
 from driftnet.check.localize import Fault, Search, locate
-from driftnet.check.result import Checked, Diagnosis
+from driftnet.check.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import Trial, watch
-from driftnet.model.arrays import distance
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
@@ -79,7 +80,8 @@ class Inquiry:
         """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
         if self.left <= (1 - share) * self.limit:
             raise ExhaustedError
-        return self.watch(replace(self.trial, case=case))[0]
+        trial = replace(self.trial, case=case)
+        return kernels.judged(trial, *self.watch(trial), self.watch)
 
     def watch(self, trial: Trial) -> tuple[Verdict, Observation | None]:
         """One run. Raises ExhaustedError once the time is spent."""
@@ -92,11 +94,13 @@ class Inquiry:
 class Found:
     """What a check has come to. It grows as the check goes on, so that somebody may end it and keep what there is.
 
+    impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     """
 
     judged: list[Judged] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
+    impacts: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     unconfirmed: Verdict | None = None
     interrupted: bool = False
@@ -120,31 +124,62 @@ def check(
     tell("the whole model")
     verdict, observation = watch(trial)
     if observation is None:
-        return Checked(verdict, culprits=verdict.culprits)
+        return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
-    errors = {name: said for name, said in _errors(trial, observation).items() if name not in random}
-    checked = Checked(verdict, observation, outputs=errors, random=random)
+    table = losses(observation.outputs, trial.runner.reference.run(case).outputs, random)
+    checked = Checked(verdict, observation, end_to_end=tuple(table), random=random)
     if verdict.word is Word.AGREES and verdict.tier is Tier.EXACT and not verdict.rule:
         return replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
         return checked
     inquiry = Inquiry(trial.hurried(verdict, observation), known_issues, deadline, tell, started, limit)
-    return _localized(inquiry, checked)
+    with contextlib.suppress(ExhaustedError):
+        checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
+    return _with_costs(inquiry, _localized(inquiry, checked))
+
+
+def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
+    """`checked` with what the kernels cost by whose rounding something was excused: of the output that they move most,
+    how far it is off with and without them."""
+    named = {verdict.rule for verdict in (checked.verdict, *(judged.verdict for judged in checked.judged))}
+    costs = []
+    for kernel in kernels.used(inquiry.trial):
+        if kernel.name not in named:
+            continue
+        with contextlib.suppress(ExhaustedError):
+            _, seen = inquiry.watch(with_options(inquiry.trial, kernel.without))
+            without = losses(seen.outputs, inquiry.trial.runner.reference.run(inquiry.case).outputs) if seen else []
+            pairs = [(a, b) for a in checked.end_to_end for b in without if a.output == b.output]
+            if pairs:
+                a, b = max(pairs, key=lambda pair: pair[0].relative_l2 - pair[1].relative_l2)
+                costs.append(Cost(kernel.name, a.output, a.relative_l2, b.relative_l2, dict(kernel.without)))
+    verdict = checked.verdict
+    if verdict.word is Word.AGREES and costs:
+        verdict = replace(verdict, rule=verdict.rule or costs[0].kernel, message="; ".join(map(str, costs)))
+    return replace(checked, verdict=verdict, costs=tuple(costs))
 
 
 def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
     case, whole, found = inquiry.case, checked.verdict, Found()
     try:
-        _find(inquiry, whole, found)
+        _find(inquiry, checked, found)
     except KeyboardInterrupt:
         if not (whole.failed or found.faults):
             raise
         found.interrupted = True
     diagnoses = found.diagnoses
-    examined = len(diagnoses) >= len(_sorts(case, found.faults)) and (whole.in_values or not whole.failed)
+    serious = _serious(inquiry, found)
+    examined = len(diagnoses) >= len(_sorts(case, serious)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.known_issues, diagnoses) if examined else ""
-    right = [j for j in found.judged if _vouches(j.verdict) or (rule and j.verdict.in_values)]
+    wrong = {node for fault in serious for node in fault.nodes}
+    noted = {node for fault in found.faults for node in fault.nodes} - wrong
+    right = [
+        j
+        for j in found.judged
+        if _vouches(j.verdict)
+        or (j.verdict.in_values and (rule or (not noted.isdisjoint(j.nodes) and wrong.isdisjoint(j.nodes))))
+    ]
     affirmed = {node for j in right for node in j.nodes}
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
@@ -155,13 +190,15 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
         judged=tuple(found.judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
-        culprits=tuple(dict.fromkeys(pair for fault in found.faults for pair in _named(case, fault))),
+        culprits=_culprits(case, serious, found.impacts),
+        notes=_culprits(case, [fault for fault in found.faults if fault not in serious], found.impacts),
         diagnoses=tuple(diagnoses),
         interrupted=found.interrupted,
     )
 
 
-def _find(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
+def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
+    whole = checked.verdict
     try:
         recorded = recording(inquiry.case, inquiry.trial.runner.reference.record)
     except ReferenceError as e:
@@ -169,6 +206,7 @@ def _find(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     else:
         _survey(inquiry, recorded, whole, found.judged)
         _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)
+        _weigh(inquiry, recorded, checked, found)
     _diagnose(inquiry, whole, found)
 
 
@@ -211,10 +249,49 @@ def _locate(
         inquiry.tell("localization: the budget is spent")
 
 
+def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
+    """What each fault does to the outputs; the faults are put in that order."""
+    outputs = checked.observation.outputs if checked.observation else ()
+    if not outputs:
+        return
+    reference = References(recorded.feeds, inquiry.trial.runner.reference.record)
+    with contextlib.suppress(ExhaustedError):
+        for fault in found.faults:
+            _, seen = inquiry.watch(replace(inquiry.trial, case=fault.case))
+            if seen and seen.outputs:
+                found.impacts[fault.nodes] = impact(inquiry.case, fault, seen.outputs, outputs, reference)
+
+    def share(fault: Fault) -> float:
+        weighed = found.impacts.get(fault.nodes)
+        return weighed.share if weighed else 0.0
+
+    found.faults.sort(key=share, reverse=True)
+
+
+def _serious(inquiry: Inquiry, found: Found) -> list[Fault]:
+    """The faults that do something to the outputs, as far as anybody can tell."""
+    quantized = inquiry.trial.quantizes
+    weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults]
+    return [fault for fault, said in weighed if said is None or not said.negligible(quantized)]
+
+
+def _culprits(
+    case: Case, faults: Sequence[Fault], impacts: Mapping[tuple[int, ...], Impact | None]
+) -> tuple[Culprit, ...]:
+    """Every node of the faults, each with the most that a fault of it explains."""
+    shares: dict[tuple[str, str], float | None] = {}
+    for fault in faults:
+        weighed = impacts.get(fault.nodes)
+        for pair in _named(case, fault):
+            shares.setdefault(pair, weighed.share if weighed else None)
+    return tuple(Culprit(*pair, share) for pair, share in shares.items())
+
+
 def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     """Examine one fault of each sort; where the model fails and no part of it does, the model."""
-    parts = [(_named(inquiry.case, fault), fault.case) for fault in _sorts(inquiry.case, found.faults)[:DIAGNOSED]]
-    for nodes, case in (*parts, ((), inquiry.case)):
+    faults = _sorts(inquiry.case, _serious(inquiry, found))[:DIAGNOSED]
+    parts = [(_named(inquiry.case, fault), fault.case, found.impacts.get(fault.nodes)) for fault in faults]
+    for nodes, case, weighed in (*parts, ((), inquiry.case, None)):
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
         inquiry.tell("reducing")
@@ -224,10 +301,11 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
         found.unconfirmed = examined.unconfirmed or found.unconfirmed
         if examined.unconfirmed or not (examined.verdict.failed or not nodes):
             continue
-        found.diagnoses.append(Diagnosis(nodes, examined))  # it is kept when somebody ends what follows
+        share = weighed.share if weighed else None
+        found.diagnoses.append(Diagnosis(nodes, examined, impact=share))  # it is kept when somebody ends what follows
         if examined.finding and examined.finding.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        found.diagnoses[-1] = _attributed(inquiry, nodes, trial, examined)
+        found.diagnoses[-1] = _attributed(inquiry, found.diagnoses[-1], trial)
 
 
 def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
@@ -238,12 +316,13 @@ def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
     return list(sorts.values())
 
 
-def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], whole: Trial, examined: Examination) -> Diagnosis:
-    """The fault of `nodes`, with what makes it go away: both as it was found, `whole`, and reduced, because what is
+def _attributed(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
+    """The fault with what makes it go away: both as it was found, `whole`, and reduced, because what is
     left of a bias that a converter loses may be zeros of which only a quantizer's parameters still tell. What was known
     before is not reduced."""
+    examined = diagnosis.examination
     if examined.verdict.word is Word.HANGS:
-        return Diagnosis(nodes, examined)
+        return diagnosis
     finding = examined.finding
     small = replace(whole, case=finding.case, recipe=finding.recipe) if finding else whole
     verdict = finding.verdict if finding else examined.verdict
@@ -258,7 +337,7 @@ def _attributed(inquiry: Inquiry, nodes: tuple[tuple[str, str], ...], whole: Tri
         stage = stage_at_fault(small, verdict, found, inquiry.watch)
     except ExhaustedError:
         stage = ""
-    return Diagnosis(nodes, examined, tuple(found), stage)
+    return replace(diagnosis, remedies=tuple(found), stage=stage)
 
 
 def _vouches(verdict: Verdict) -> bool:
@@ -313,17 +392,3 @@ def _random_outputs(case: Case) -> tuple[str, ...]:
     """The outputs of which two right runs may differ, so that nothing is said by how far these are apart."""
     graph = read(case.proto, case.file)
     return tuple(name for name in graph.outputs if any(is_random(node, graph) for node in graph.ancestors(name)))
-
-
-def _errors(trial: Trial, observation: Observation) -> dict[str, tuple[float, float]]:
-    """Of each output the largest error over all feeds, and the largest magnitude it should have."""
-    errors: dict[str, tuple[float, float]] = {}
-    for got, expected in zip(observation.outputs, trial.runner.reference.run(trial.case).outputs):
-        for name, right in expected.items():
-            error = math.inf
-            if name in got and got[name].shape == right.shape:
-                error = float(distance(got[name], right).max(initial=0.0))
-            size = float(distance(right, np.zeros_like(right)).max(initial=0.0)) if right.dtype.kind in "biuf" else 0.0
-            before = errors.get(name, (0.0, 0.0))
-            errors[name] = (max(before[0], error), max(before[1], size))
-    return errors

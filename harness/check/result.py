@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from driftnet.check.attribution import Remedy
+from driftnet.check.end_to_end import Loss
 from driftnet.findings.pipeline import Examination
 from driftnet.model.inspect import elements
 from driftnet.model.inspect import nodes as size
@@ -26,12 +27,14 @@ class Diagnosis:
 
     nodes    (name, operator) of the nodes in the model that fail together; empty where it is the model as a whole
     stage    the stage that goes wrong, "" where that cannot be told
+    impact   the share of the error of the outputs that it explains, None where that cannot be told
     """
 
     nodes: tuple[tuple[str, str], ...]
     examination: Examination
     remedies: tuple[Remedy, ...] = ()
     stage: str = ""
+    impact: float | None = None
 
     def as_json(self) -> dict[str, Any]:
         """The fault as a JSON value; `reduced` where there is a finding. Paths are left open."""
@@ -46,11 +49,50 @@ class Diagnosis:
             "nodes": [_node(pair) for pair in self.nodes],
             **_said(verdict, "kind", "tier", "error", "bound", "message"),
             "stage": self.stage,
+            "impact": self.impact,
             "known": self.examination.known,
             "known_path": "",
             "goes_away_with": [{"option": r.option, "value": r.value} for r in self.remedies],
             "reduced": reduced,
         }
+
+
+@dataclass(frozen=True)
+class Culprit:
+    """A node at fault, and the share of the outputs' error that its fault explains; None where nobody can tell."""
+
+    node: str
+    op_type: str
+    impact: float | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """The node as a JSON value."""
+        return {**_node((self.node, self.op_type)), "impact": self.impact}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the rounding of a fast kernel does to the output that it moves most: its relative L2 error with the kernel,
+    and without it, under other options."""
+
+    kernel: str
+    output: str
+    with_it: float
+    without_it: float
+    options: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        remedy = ", ".join(f"{k}={','.join(v) if isinstance(v, list) else v}" for k, v in self.options.items())
+        return (
+            f"{self.kernel} costs {self.with_it:.1e} of output {self.output!r}; {self.without_it:.1e} are left "
+            f"with {remedy}"
+        )
+
+    def as_json(self) -> dict[str, Any]:
+        """The cost as a JSON value."""
+        cures = [{"option": name, "value": value} for name, value in self.options.items()]
+        numbers = {"relative_l2": self.with_it, "relative_l2_without": self.without_it}
+        return {"kernel": self.kernel, "output": self.output, **numbers, "goes_away_with": cures}
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +102,10 @@ class Checked:
     verdict   on the model; observation of the run of the whole model, None when the target was not asked
     judged    the windows and the verdicts on them
     vouched   share of the nodes that some tier affirmed;   doubtful   operator -> how many nodes it did not
-    culprits  (name, operator) of every node found at fault, those of faults that were not examined too
-    outputs   of each graph output the largest error over all feeds, and the largest magnitude it should have
+    culprits  every node found at fault, those of faults that were not examined too, the gravest first
+    notes     the same of faults that do nothing to the outputs, or too little to matter
+    end_to_end   of each graph output how far it is off, over all feeds
+    costs     what the rounding of fast kernels comes to, where something was excused by it
     random    the graph outputs that hang on random numbers, of which there is no error
     interrupted   somebody ended the check: this is what it had come to
     """
@@ -71,9 +115,11 @@ class Checked:
     judged: tuple[Judged, ...] = ()
     vouched: float = 0.0
     doubtful: Mapping[str, int] = field(default_factory=dict)
-    culprits: tuple[tuple[str, str], ...] = ()
+    culprits: tuple[Culprit, ...] = ()
+    notes: tuple[Culprit, ...] = ()
     diagnoses: tuple[Diagnosis, ...] = ()
-    outputs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    end_to_end: tuple[Loss, ...] = ()
+    costs: tuple[Cost, ...] = ()
     random: tuple[str, ...] = ()
     interrupted: bool = False
 
@@ -97,10 +143,12 @@ class Checked:
                 {"stage": run.stage, "outcome": str(run.outcome), "seconds": round(run.seconds, 3)}
                 for run in (observation.stages if observation else ())
             ],
-            "outputs": [{"name": name, "error": e, "largest": most} for name, (e, most) in self.outputs.items()],
+            "end_to_end": [loss.as_json() for loss in self.end_to_end],
+            "kernels": [cost.as_json() for cost in self.costs],
             "random": list(self.random),
             "worst": [_said(v, "output", "tier", "rule", "error", "bound") for v in worst],
-            "culprits": [_node(pair) for pair in self.culprits],
+            "culprits": [culprit.as_json() for culprit in self.culprits],
+            "notes": [culprit.as_json() for culprit in self.notes],
             "vouched": round(self.vouched, 4),
             "doubtful": dict(self.doubtful),
             "windows": {"judged": len(self.judged), **Counter(str(j.verdict.word) for j in self.judged)},

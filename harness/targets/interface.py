@@ -84,6 +84,22 @@ class Scheme:
     nearest_weights: bool = True
 
 
+@dataclass(frozen=True)
+class Kernel:
+    """A fast algorithm (Winograd, Strassen ...) that rounds more than any bound of single elements allows.
+
+    operators   ONNX operators that it may compute
+    loss        what it may be off by at most, of the largest element of a result
+    without     options under which the target does not use it;   source   where it is documented
+    """
+
+    name: str
+    operators: frozenset[str]
+    loss: float
+    without: Mapping[str, Any]
+    source: str
+
+
 class StageError(Exception):
     """The system under test said that a stage failed. The message is the system's own words."""
 
@@ -118,6 +134,7 @@ class Target:
     complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
     exceptions    documented numerical behaviour that the oracle must not report
+    kernels       its fast kernels that no bound of single elements holds, each with its own bound and its switch
     companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
                   below "" is every release
     features      for `driftnet selfcheck`, which puts bugs into targets: {what a bug may need: options that give it}.
@@ -144,6 +161,7 @@ class Target:
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kernels: tuple[Kernel, ...] = ()
     companions: tuple[tuple[str, str], ...] = ()
     features: Mapping[str, Options] = field(default_factory=dict)
     mutants: tuple[Callable[[str], None], ...] = ()

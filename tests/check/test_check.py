@@ -120,7 +120,7 @@ def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
     checked = check(Trial(one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32)), target, FLOAT, runner), ())
     assert checked.interrupted
     assert checked.verdict.failed
-    assert [op for _, op in checked.culprits] == ["Erf"]
+    assert [culprit.op_type for culprit in checked.culprits] == ["Erf"]
     sizes = [elements(diagnosis.examination.finding.case) for diagnosis in checked.diagnoses]
     assert sizes == {"reducing": [8], "trying options": [1], "examining": []}[when]
 
@@ -187,7 +187,7 @@ def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(run
 
     monkeypatch.setattr(checks, "watch", watched)
     monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(wrong))
-    assert {op for _, op in check(Trial(case, resolve("mnn"), {}, runner), ()).culprits} == {"ConvTranspose"}
+    assert {c.op_type for c in check(Trial(case, resolve("mnn"), {}, runner), ()).culprits} == {"ConvTranspose"}
 
 
 def test_an_output_that_is_random_by_definition_has_no_error(runner):
@@ -199,7 +199,7 @@ def test_an_output_that_is_random_by_definition_has_no_error(runner):
     )
     assert checked.verdict.word is Word.AGREES
     assert checked.random == ("y",)
-    assert checked.as_json()["outputs"] == [{"name": "z", "error": 0.0, "largest": checked.outputs["z"][1]}]
+    assert [(row["output"], row["max_abs"]) for row in checked.as_json()["end_to_end"]] == [("z", 0.0)]
 
 
 def test_a_failure_that_does_not_come_back_is_no_agreement(runner, monkeypatch):
@@ -226,10 +226,11 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     result = api.check(model, settings, tell=said.append)
     (one,) = json.loads(json.dumps(result))["targets"]
     assert {c["op_type"] for c in one["culprits"]} == {"Erf"}
-    assert one["faults"][0]["nodes"] == [c for c in one["culprits"] if c in one["faults"][0]["nodes"]]
+    named = [{"node": c["node"], "op_type": c["op_type"]} for c in one["culprits"]]
+    assert one["faults"][0]["nodes"] == [c for c in named if c in one["faults"][0]["nodes"]]
     assert one["faults"][0]["error"] > one["faults"][0]["bound"]
     assert [s["stage"] for s in one["stages"]] == ["convert", "quantize", "execute"]
-    assert one["outputs"][0]["name"] == "logits"
+    assert one["end_to_end"][0]["output"] == "logits"
     saved = corpus.load(Path(one["reduced"]["path"]))
     assert (nodes(saved.case), elements(saved.case)) == (one["reduced"]["nodes"], one["reduced"]["elements"]) == (1, 1)
     assert one["target_runs"] < 300

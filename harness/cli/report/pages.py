@@ -38,7 +38,8 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
 def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
     """What api.check returned without anything that is named, counted or measured in the model itself: verdicts,
     operators at fault and what cures them are left, and the reduced cases, which are to be anonymous already."""
-    hidden = {"message": "", "outputs": [], "random": [], "worst": [], "culprits": [], "doubtful": {}}
+    named = ("end_to_end", "kernels", "random", "worst", "culprits", "notes")
+    hidden = {"message": "", "doubtful": {}, **{name: [] for name in named}}
     targets = []
     for one in result["targets"]:
         faults = [
@@ -68,12 +69,12 @@ def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
     recipe = ", ".join(f"{k} = {v}" for k, v in one["recipe"].items()) or "default recipe"
     options = [word for k, v in one["recipe"].items() for word in ("--option", f"{k}={v}")]
     again = shlex.join(["driftnet", "check", *given, "--target", f"{one['target']}=={one['release']}", *options])
-    worst = sorted(one["outputs"], key=lambda o: -o["error"] / (o["largest"] or 1))
+    worst = sorted(one["end_to_end"], key=lambda row: -row["relative_l2"])
     return {
         **one,
         "recipe_text": recipe,
         "again": again,
-        "outputs": worst,
+        "end_to_end": worst,
         "faults": [_fault(fault) for fault in one["faults"]],
     }
 

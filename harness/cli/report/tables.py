@@ -13,6 +13,7 @@ from rich.table import Table
 Result = Mapping[str, Any]
 COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}
 OUTPUTS = 5  # of a model, the worst, that are shown
+LOUD = 1e6  # decibels: of an error of 0 they are infinite
 MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
@@ -97,16 +98,17 @@ def check(console: Console, result: Result) -> None:
         verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{', known' if r['known'] else ''}"
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
         rest = f"; not verified: {_counts(r['doubtful'])}" if r["doubtful"] else ""
-        worst = sorted(r["outputs"], key=lambda o: o["error"], reverse=True)[:OUTPUTS]
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
         _say(
             console,
             r["message"] and f"  {r['message']}",
             stages and f"  stages: {stages}",
-            *(f"  output {o['name']}: error {o['error']:.3g}, largest value {o['largest']:.3g}" for o in worst),
+            *_end_to_end(r["end_to_end"]),
+            *(f"  {_cost(cost)}" for cost in r["kernels"] if r["verdict"] != "agrees"),
             *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
             stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",
             r["culprits"] and f"  nodes at fault: {_nodes(r['culprits'], ', ')}",
+            r["notes"] and f"  wrong, without effect on the outputs: {_nodes(r['notes'], ', ')}",
         )
         for fault in r["faults"]:
             _fault(console, fault)
@@ -114,11 +116,42 @@ def check(console: Console, result: Result) -> None:
             console.print("  [yellow]interrupted[/]: there may be more faults, and cases may get smaller")
 
 
+def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How far the outputs are off, the worst first."""
+    worst = sorted(rows, key=lambda row: row["relative_l2"], reverse=True)
+    told = []
+    for row in worst[:OUTPUTS]:
+        ranks = [
+            f"{what} the same in {row[name]:.1%}"
+            for name, what in (("argmax", "largest"), ("top_k", "top 5"))
+            if row[name] is not None
+        ]
+        numbers = [
+            f"error {row['max_abs']:.3g} of {row['largest']:.3g}",
+            f"relative L2 {row['relative_l2']:.2g}",
+            f"cosine {row['cosine']:.5f}",
+            f"SQNR {row['sqnr_db']:.1f} dB" if abs(row["sqnr_db"]) < LOUD else "",
+        ]
+        told.append(f"  output {row['output']}: {', '.join(filter(None, (*numbers, *ranks)))}")
+    more = len(worst) - OUTPUTS
+    return told + ([f"  and {counted(more, 'output')} that are nearer"] if more > 0 else [])
+
+
+def _cost(cost: Mapping[str, Any]) -> str:
+    cures = ", ".join(f"{cure['option']}={','.join(cure['value'])}" for cure in cost["goes_away_with"])
+    return (
+        f"{cost['kernel']} costs {cost['relative_l2']:.1e} of {cost['output']} (relative L2); with {cures} it is "
+        f"{cost['relative_l2_without']:.1e}"
+    )
+
+
 def _fault(console: Console, fault: Mapping[str, Any]) -> None:
     """One fault of a model: which nodes, how badly, what is known of it."""
     where = _nodes(fault["nodes"], " with ") or "the model as a whole"
     stage = f" in {fault['stage']}" if fault["stage"] else ""
-    console.print(f"  [bold]fault[/] {escape(where)}: {fault['verdict']}{stage} ({fault['kind']}, {fault['tier']})")
+    share = "" if fault["impact"] is None else f", explains {fault['impact']:.0%} of the error of the outputs"
+    what = f"{fault['verdict']}{stage} ({fault['kind']}, {fault['tier']}){share}"
+    console.print(f"  [bold]fault[/] {escape(where)}: {what}")
     cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
     _say(
         console,

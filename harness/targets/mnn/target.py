@@ -17,12 +17,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.interface import Feed, Kernel, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.mnn import artifact as mnn_artifact
 from driftnet.targets.mnn import mutants
 
 # A model without operators has 132 bytes, one of a single Identity 372.
 STUB_BYTES = 256
+WINOGRAD_MEMORY_LEVEL = 3  # Interpreter::HintMode
 # What MNN computes a type in. An output comes back in it, and is given the declared type again.
 COMPUTED_IN = {
     "float32": "float32",
@@ -93,6 +94,8 @@ def execute(
     settings = {"backend": "CPU", "numThread": options["threads"], "memory": options["memory"], "precision": "high"}
     names = sorted(feeds[0])
     runtime = MNN.nn.create_runtime_manager((settings,))
+    if "Winograd" in options.get("disabled_kernels", ()):
+        runtime.set_hint(WINOGRAD_MEMORY_LEVEL, 0)
     module = MNN.nn.load_module_from_file(artifact, names, list(outputs), runtime_manager=runtime)
     if module is None:
         raise StageError("the model does not load")
@@ -275,6 +278,7 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
 
 _CONVERTER = "https://github.com/alibaba/MNN/blob/master/tools/converter/source/onnx"
 _CONVERT_DOCS = "https://github.com/alibaba/MNN/blob/master/docs/tools/convert.md"
+_WINOGRAD = "https://github.com/alibaba/MNN/blob/master/source/math/WingoradGenerater.cpp"
 _OFFLINE = {"quantize": ("offline",)}
 _WEIGHT_ONLY = {"quantize": ("weight-only",)}
 
@@ -313,6 +317,11 @@ MNN = Target(
         Option("origin_rnn", "convert", (False, True), "keep LSTM and GRU as one operator"),
         Option("memory", "execute", ("normal", "low"), "low keeps quantized weights quantized in memory"),
         Option("threads", "execute", (1, 2), "threads of one run"),
+    ),
+    switches={"disabled_kernels": ("Winograd",)},
+    kernels=(
+        # Up to 8e-4 were measured of one layer of random or trained weights, and 1e-6 without; a window holds three.
+        Kernel("Winograd", frozenset({"Conv"}), 4e-3, {"disabled_kernels": ["Winograd"]}, _WINOGRAD),
     ),
     exceptions=(
         # convertDataType: "For compability, use int32 instead of int64"

@@ -1,0 +1,125 @@
+"""End to end: a table says how far outputs are off, and the share that a fault explains is found by experiment."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+from driftnet.check import check as checks
+from driftnet.check import kernels
+from driftnet.check.check import check
+from driftnet.check.end_to_end import References, impact, losses
+from driftnet.check.localize import Fault
+from driftnet.findings.trial import Trial, watch
+from driftnet.model.submodel import recording, submodel
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.targets.environments import resolve
+from onnx import TensorProto, helper
+
+from tests.support import models
+
+WRONG = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES)
+
+
+def test_the_table_says_how_far_an_output_is_off_over_all_feeds():
+    right = [{"y": np.array([[3.0, 0, 4]], np.float32)}, {"y": np.array([[0.0, 1, 0]], np.float32)}]
+    got = [{"y": np.array([[3.0, 0, 4]], np.float32)}, {"y": np.array([[0.0, 1, 2]], np.float32)}]
+    (row,) = losses(got, right)
+    assert (row.max_abs, row.largest, row.argmax) == (2.0, 4.0, 0.5)
+    assert row.relative_l2 == pytest.approx(2 / math.sqrt(26))
+    assert row.sqnr_db == pytest.approx(10 * math.log10(26 / 4))
+    assert row.cosine == pytest.approx(26 / math.sqrt(26 * 30))
+
+
+def test_an_output_that_is_right_has_no_error_and_nothing_is_divided_by_zero():
+    (row,) = losses([{"y": np.zeros(4, np.float32)}], [{"y": np.zeros(4, np.float32)}])
+    assert (row.max_abs, row.relative_l2, row.cosine, row.sqnr_db) == (0.0, 0.0, 1.0, math.inf)
+
+
+def test_what_is_not_finite_or_of_another_shape_counts_as_much_as_the_largest():
+    right = [{"a": np.array([1.0, -4], np.float32), "b": np.ones((2, 2), np.float32)}]
+    rows = losses([{"a": np.array([np.nan, -4], np.float32), "b": np.ones(4, np.float32)}], right)
+    assert [row.max_abs for row in rows] == [math.inf, math.inf]
+    assert [row.relative_l2 for row in rows] == [pytest.approx(4 / math.sqrt(17)), 1.0]
+
+
+def two_branches():
+    """y = 1000 relu(x) + .5 relu(-x): what is wrong in the first branch is nearly all of the error."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["p"], name="large"),
+        helper.make_node("Neg", ["x"], ["n"]),
+        helper.make_node("Relu", ["n"], ["q"], name="small"),
+        helper.make_node("Mul", ["p", "k"], ["pk"]),
+        helper.make_node("Mul", ["q", "h"], ["qh"]),
+        helper.make_node("Add", ["pk", "qh"], ["y"]),
+    ]
+    constants = {"k": np.float32(1000), "h": np.float32(0.5)}
+    x = np.linspace(-1, 1, 9, dtype=np.float32)
+    return models.case(nodes, {"x": x}, constants, outputs=[("y", TensorProto.FLOAT, (9,))])
+
+
+@pytest.mark.parametrize(("node", "tensor", "share"), [(0, "p", 1.0), (2, "q", 0.0)])
+def test_the_share_of_a_fault_is_what_it_carries_to_the_outputs(runner, node, tensor, share):
+    case = two_branches()
+    recorded = recording(case, runner.reference.record)
+    fault = Fault((node,), submodel(case, [node], recorded), WRONG)
+    (run,) = recorded.feeds
+    outputs = [{"y": 1000 * (run["p"] * 1.1) + 0.5 * (run["q"] * 1.1)}]
+    found = impact(
+        case, fault, [{tensor: run[tensor] * np.float32(1.1)}], outputs, References([run], runner.reference.record)
+    )
+    assert found.share == pytest.approx(share, abs=1e-3)
+
+
+def test_a_fault_that_is_there_for_being_cut_out_explains_nothing(runner):
+    case = two_branches()
+    recorded = recording(case, runner.reference.record)
+    (run,) = recorded.feeds
+    fault = Fault((0,), submodel(case, [0], recorded), WRONG)
+    slightly_off = [{"y": run["y"] * np.float32(1 + 1e-6)}]
+    found = impact(case, fault, [{"p": -run["p"]}], slightly_off, References([run], runner.reference.record))
+    assert found.share == 0.0
+    assert found.negligible(quantized=False)
+
+
+def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(runner, monkeypatch):
+    """Both Relu nodes are a tenth too large; but for 2 in ten million all of the error comes from the first."""
+    case = two_branches()
+
+    def watched(trial):
+        part = trial.case.proto.graph
+        expected = runner.reference.run(trial.case).outputs
+        bad = [node for node in part.node if node.op_type == "Relu"]
+        if len(bad) == 2:
+            run = runner.reference.record(trial.case)[0]
+            return WRONG, Observation((), ({"y": 1100 * run["p"] + 0.55 * run["q"]},))
+        outputs = tuple({name: x * np.float32(1.1 if bad else 1) for name, x in out.items()} for out in expected)
+        return (WRONG if bad else Verdict(Word.AGREES)), Observation((), outputs)
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+    checked = check(Trial(case, resolve("mnn"), {}, runner), ())
+    assert [(culprit.node, round(culprit.impact, 3)) for culprit in checked.culprits] == [("large", 1.0)]
+    assert [note.node for note in checked.notes] == ["small"]
+
+
+def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
+    """64 channels are enough for MNN's large tile, which is off by 4e-4 of the largest element."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 64, 24, 24), (16, 64, 3, 3)))
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
+    case = models.case([node], {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 16, 22, 22))])
+    trial = Trial(case, resolve("mnn"), {}, runner)
+    verdict, seen = watch(trial)
+    (kernel,) = kernels.used(trial)
+    lost = kernels.loss(seen.outputs, runner.reference.run(case).outputs)
+    assert verdict.word is Word.DIVERGES, "no longer so coarse: is the declared loss still needed?"
+    assert 1e-5 < lost < kernel.loss / 2, f"lost {lost:.1e}, should be some 4e-4"
+    checked = check(trial, ())
+    (cost,) = checked.costs
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "Winograd"), checked.verdict.message
+    assert cost.without_it < 2e-6 < 1e-5 < cost.with_it
+    coarse = dataclasses.replace(kernel, loss=lost / 2)
+    monkey = dataclasses.replace(trial.installed.target, kernels=(coarse,))
+    strict = dataclasses.replace(trial, installed=dataclasses.replace(trial.installed, target=monkey))
+    assert kernels.judged(strict, verdict, seen, watch).failed, "more than it may lose is no rounding"
