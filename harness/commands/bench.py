@@ -27,7 +27,7 @@ from driftnet.generators.strategies import cases as drawn_cases
 from driftnet.model.inspect import Case, nodes
 from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import DEFAULT_TARGETS, resolve
 from driftnet.targets.recipe import effective
 from driftnet.util import records
 from driftnet.util.errors import UserError
@@ -38,7 +38,7 @@ from msgspec import Struct
 MODELS = 200
 
 
-def cases(models: int = MODELS, targets: Sequence[str] = ("mnn", "onnxruntime-quant")) -> dict[str, float]:
+def cases(models: int = MODELS, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, float]:
     """Cases per CPU second, and CPU milliseconds per case by stage, over `models` generated models without reduction.
 
     The stages of a target are wall time in its worker, which has one thread and nothing to wait for.

@@ -144,6 +144,8 @@ class Target:
                   that calibration saw; "per-channel" a scale a channel of weights; "u8s8" unsigned activations, signed
                   weights
     mutants       bugs of its own for it: each changes the file that quantize gave, in place
+    natives       the system's functions, dotted, through which everything goes that is asked of it: what the script for
+                  maintainers asks of them is held against what the target asks
 
     Where the functions are plain ones of a module, their text goes into the script that maintainers get beside a case.
     """
@@ -165,6 +167,7 @@ class Target:
     companions: tuple[tuple[str, str], ...] = ()
     features: Mapping[str, Options] = field(default_factory=dict)
     mutants: tuple[Callable[[str], None], ...] = ()
+    natives: tuple[str, ...] = ()
 
 
 class WireError(ValueError):

@@ -26,17 +26,6 @@ from driftnet.model.inspect import Case, dtype_name
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Options, Target
 
-NATIVE: Mapping[str, tuple[str, ...]] = {
-    "mnn": (
-        *("_tools.mnnconvert", "_tools.mnnquant"),
-        *("MNN.nn.create_runtime_manager", "MNN.nn.load_module_from_file"),
-    ),
-    "onnxruntime-quant": (
-        *("onnxruntime.quantization.quantize_static", "onnxruntime.quantization.quantize_dynamic"),
-        *("onnxruntime.quantization.shape_inference.quant_pre_process", "onnxruntime.InferenceSession"),
-    ),
-}
-"""the functions of each system through which everything goes that is asked of it"""
 SETTINGS = ("graph_optimization_level", "intra_op_num_threads", "inter_op_num_threads", "log_severity_level")
 
 
@@ -111,11 +100,11 @@ def main(root: Path) -> None:
     log = root / "calls.txt"
     places = sorted(path for path in root.iterdir() if path.is_dir())
     asked = [json.loads((place / "asked.json").read_text(encoding="utf-8")) for place in places]
-    for dotted in NATIVE.get(asked[0]["target"], ()):
+    target = resolve(asked[0]["target"]).target
+    for dotted in target.natives:
         name, _, function = dotted.rpartition(".")
         module = importlib.import_module(name)
         setattr(module, function, recorded(dotted, getattr(module, function), log))
-    target = resolve(asked[0]["target"]).target
     for place, each in zip(places, asked):
         case, _ = corpus.read_model(place)
         outputs = {value.name: dtype_name(value) for value in case.proto.graph.output}

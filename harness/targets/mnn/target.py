@@ -293,6 +293,12 @@ MNN = Target(
     executes_plain=True,
     features={"float": {"quantize": "none"}},
     mutants=(mutants.rolled_scales_in_file, mutants.scales_off_by_a_percent_in_file),
+    natives=(
+        "_tools.mnnconvert",
+        "_tools.mnnquant",
+        "MNN.nn.create_runtime_manager",
+        "MNN.nn.load_module_from_file",
+    ),
     complaint=(
         r"Check failed: .*|what\(\): .*|Compute Shape Error.*|Reshape error.*|Broad ?cast error.*|Can't find .*"
         r"|Create execution error.*|Don't support.*|.*[Nn]ot support.*|.*[Ii]nvalid.*|Error for .*|.* [Ee]rror[: ].*"

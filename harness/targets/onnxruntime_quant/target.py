@@ -235,6 +235,12 @@ ONNXRUNTIME_QUANT = Target(
         "per-channel": {"per_channel": True},
         "u8s8": {"types": "u8s8"},
     },
+    natives=(
+        "onnxruntime.quantization.quantize_static",
+        "onnxruntime.quantization.quantize_dynamic",
+        "onnxruntime.quantization.shape_inference.quant_pre_process",
+        "onnxruntime.InferenceSession",
+    ),
     refusals=(
         Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
         Rule(
