@@ -1,6 +1,7 @@
 """Campaign: many cases under a time budget, examined by shards (processes) and told as a stream of events.
 
-The coordinator hands out case indices in order and forwards what the shards report to its listener.
+The coordinator hands out case indices in order and forwards what the shards report to its listener. A shard has written
+into the journal what it reports; so it may be killed at any moment, and nothing is lost but the time.
 """
 
 from __future__ import annotations
@@ -12,74 +13,145 @@ import multiprocessing
 import resource
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing.synchronize import Event as SharedEvent
 
-from driftnet.campaign.events import Ended, Event, Failed, Tick
+from driftnet.campaign.events import Done, Ended, Event, Failed, Tick
 from driftnet.campaign.shard import Plan, begin, examine_index
 from driftnet.util.errors import UserError
 
 Listener = Callable[[Event], None]
 
 AHEAD = 2  # indices in hand for each shard, so that none waits for the coordinator
-GRACE_SECONDS = 15.0  # after the deadline, for the reductions under way
+GRACE_SECONDS = 6.0  # after the deadline, for the reductions under way
+STOPPING_SECONDS = 2.0  # after a signal, or that grace; then shards are killed
+MOST_DEATHS = 3  # of shards, with no index examined between them
 TICK_SECONDS = 0.25
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-def run(plan: Plan, listener: Listener, *, first_index: int = 0) -> None:
-    """Run a campaign.
+def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
+    """Run a campaign, on every index but those that are `done`.
 
-    SIGINT and SIGTERM end it in order: what is under way stops at its next oracle call, and all that was found is kept.
-    Raises UserError when nothing further could be saved, and when a shard dies.
+    SIGINT, SIGTERM and SIGHUP end it in order: what is under way stops at its next oracle call, and what does not stop
+    in time is killed. When a shard dies others take its place, and what was in hand is examined again. Raises UserError
+    when nothing further could be saved, and when shards keep dying.
     """
     started, cpu_before = time.monotonic(), cpu_seconds()
+    context = multiprocessing.get_context("spawn")
     try:
-        _run(plan, listener, first_index)
+        with _signals_noted() as noted:
+            campaign = _Campaign(plan, listener, _Work(plan, done), context.Event(), noted)
+            while campaign.goes_on:
+                with (
+                    contextlib.suppress(BrokenProcessPool),
+                    ProcessPoolExecutor(plan.workers, context, begin, (plan, campaign.stop)) as pool,
+                ):
+                    campaign.examine(pool)
     finally:
         listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before))
 
 
-def _run(plan: Plan, listener: Listener, first_index: int) -> None:
-    started = time.monotonic()
-    context = multiprocessing.get_context("spawn")
-    stop = context.Event()
+class _Work:
+    """The indices of a campaign, in order; those first that are to be examined again because a shard died."""
 
-    def elapsed() -> float:
-        return time.monotonic() - started
+    def __init__(self, plan: Plan, done: Container[int]) -> None:
+        self._left = math.inf if plan.cases is None else plan.cases
+        self._most = plan.cases_per_model
+        self._indices = (index for index in itertools.count() if index not in done)
+        self._again: list[tuple[int, int]] = []
+        self._given: dict[Future[list[Event]], tuple[int, int]] = {}
 
-    with _signals_noted() as noted, ProcessPoolExecutor(plan.workers, context, begin, (plan, stop)) as pool:
-        pending: set[Future[list[Event]]] = set()
-        work = _work(plan, first_index)
+    def give(self, pool: ProcessPoolExecutor) -> Future[list[Event]] | None:
+        """Let a shard examine the next index; None when `plan.cases` have been handed out."""
+        if not self._again:
+            if self._left <= 0:
+                return None
+            most = int(min(self._left, self._most))
+            self._left -= most
+            self._again.append((next(self._indices), most))
+        future = pool.submit(examine_index, *self._again[0])
+        self._given[future] = self._again.pop(0)
+        return future
+
+    def take(self, future: Future[list[Event]]) -> list[Event]:
+        """What came of it. Raises BrokenProcessPool when a shard has died."""
+        events = future.result()
+        del self._given[future]
+        return events
+
+    def take_back(self) -> None:
+        """Hand out again what is in hand."""
+        self._again += self._given.values()
+        self._given.clear()
+
+
+@dataclass
+class _Campaign:
+    """noted   signals that have come;   deaths   of shards since an index was last done"""
+
+    plan: Plan
+    listener: Listener
+    work: _Work
+    stop: SharedEvent
+    noted: list[int]
+    started: float = field(default_factory=time.monotonic)
+    deaths: int = 0
+    goes_on: bool = True
+
+    def examine(self, pool: ProcessPoolExecutor) -> None:
+        """Drive the shards of `pool` until there is no more work, or time. Raises BrokenProcessPool when one dies, and
+        UserError when that goes on or when nothing further could be saved."""
+        pending, self.goes_on = set[Future[list[Event]]](), False
         try:
-            while True:
-                if noted:
-                    stop.set()
-                over = stop.is_set() or elapsed() >= plan.seconds
-                with _signals_held():  # this may start a shard
-                    for index, most in itertools.islice(work, 0 if over else plan.workers * AHEAD - len(pending)):
-                        pending.add(pool.submit(examine_index, index, most))
-                if over:
-                    pending -= {future for future in pending if future.cancel()}
-                if not pending:
-                    break
-                if elapsed() >= plan.seconds + GRACE_SECONDS:
-                    stop.set()
-                done, pending = wait(pending, TICK_SECONDS, FIRST_COMPLETED)
-                for event in itertools.chain.from_iterable(future.result() for future in done):
-                    listener(event)
-                    _raise_if_hopeless(event)
-                listener(Tick(elapsed(), plan.seconds - elapsed()))
+            self._drive(pool, pending)
         except BrokenProcessPool as e:
-            raise UserError(
-                "a process of driftnet itself died; everything found so far is saved",
-                hint="was it killed for want of memory? --workers takes a smaller number; --resume goes on from here",
-                kind="internal",
-            ) from e
+            self.deaths += 1
+            self.work.take_back()
+            if self.deaths == MOST_DEATHS:
+                raise UserError(
+                    f"a process of driftnet itself died, {MOST_DEATHS} times in a row; all that was found is saved",
+                    hint="for want of memory? --workers takes a smaller number; --resume goes on from here",
+                    kind="internal",
+                ) from e
+            self.goes_on = not self.stop.is_set()
+            raise
         finally:
-            stop.set()
-            for future in pending:
-                future.cancel()
+            if any(not future.cancel() and not future.done() for future in pending):
+                for shard in multiprocessing.active_children():
+                    shard.kill()
+
+    def _drive(self, pool: ProcessPoolExecutor, pending: set[Future[list[Event]]]) -> None:
+        end = self.plan.seconds + GRACE_SECONDS
+        while True:
+            elapsed = time.monotonic() - self.started
+            if (self.noted or elapsed >= end) and not self.stop.is_set():
+                self.stop.set()
+                end = elapsed
+            over = self.stop.is_set() or elapsed >= self.plan.seconds
+            with _signals_held():  # this may start a shard
+                while not over and len(pending) < self.plan.workers * AHEAD and (future := self.work.give(pool)):
+                    pending.add(future)
+            if over:
+                pending.difference_update([future for future in pending if future.cancel()])
+            if not pending or (self.stop.is_set() and elapsed >= end + STOPPING_SECONDS):
+                return
+            ready, _ = wait(pending, TICK_SECONDS, FIRST_COMPLETED)
+            for future in ready:
+                for event in self.work.take(future):
+                    self._hear(event)
+            pending -= ready
+            self.listener(Tick(elapsed, self.plan.seconds - elapsed))
+
+    def _hear(self, event: Event) -> None:
+        self.listener(event)
+        if isinstance(event, Done):
+            self.deaths = 0
+        if isinstance(event, Failed) and event.kind is not None:
+            raise UserError(event.message, hint=event.hint or "", kind=event.kind)
 
 
 def cpu_seconds() -> float:
@@ -88,30 +160,14 @@ def cpu_seconds() -> float:
     return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
 
 
-def _work(plan: Plan, first_index: int) -> Iterator[tuple[int, int]]:
-    """(index, how many of its cases), in order, until `plan.cases` are handed out."""
-    left = math.inf if plan.cases is None else plan.cases
-    for index in itertools.count(first_index):
-        if left <= 0:
-            return
-        most = int(min(left, plan.cases_per_model))
-        left -= most
-        yield index, most
-
-
-def _raise_if_hopeless(event: Event) -> None:
-    if isinstance(event, Failed) and event.kind is not None:
-        raise UserError(event.message, hint=event.hint or "", kind=event.kind)
-
-
 @contextlib.contextmanager
 def _signals_noted() -> Iterator[list[int]]:
-    """While the block runs, SIGINT and SIGTERM are noted in the list that is yielded, and do nothing else.
+    """While the block runs, SIGNALS are noted in the list that is yielded, and do nothing else.
 
     A handler may interrupt the holder of any lock: one that took a lock itself, a shared event's say, could hang.
     """
     noted: list[int] = []
-    before = {s: signal.signal(s, lambda number, frame: noted.append(number)) for s in (signal.SIGINT, signal.SIGTERM)}
+    before = {s: signal.signal(s, lambda number, frame: noted.append(number)) for s in SIGNALS}
     try:
         yield noted
     finally:
@@ -121,11 +177,11 @@ def _signals_noted() -> Iterator[list[int]]:
 
 @contextlib.contextmanager
 def _signals_held() -> Iterator[None]:
-    """While the block runs, SIGINT and SIGTERM wait; in processes that it starts until driftnet.campaign.shard.begin.
+    """While the block runs, SIGNALS wait; in processes that it starts until driftnet.campaign.shard.begin.
 
     Ctrl-C in a terminal reaches every process, and would end a shard that is still importing.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     try:
         yield
     finally:

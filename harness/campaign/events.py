@@ -1,16 +1,25 @@
-"""Events: what a campaign tells its listeners. Progress bars, summaries and reports are listeners and nothing more."""
+"""Events: what a campaign tells its listeners. Progress bars, summaries and reports are listeners and nothing more.
+
+Each is a line of the journal too, with its name as "event".
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from driftnet.model.verdict import Verdict
 from msgspec import Struct
 
 
-class Examined(Struct, frozen=True):
+class Begun(Struct, frozen=True, tag_field="event", tag="begun"):
+    """A run begins, or goes on. cases: those that stood in its folder of cases before."""
+
+    seed: int
+    cases: tuple[str, ...] = ()
+
+
+class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="examined"):
     """One case was examined.
 
     known       the path of the saved case that explains its failure, "" where none does
@@ -31,16 +40,16 @@ class Examined(Struct, frozen=True):
     cpu: float = 0.0
 
 
-class Found(Struct, frozen=True):
+class Found(Struct, frozen=True, tag_field="event", tag="found"):
     """A new finding was saved; cpu: what that took beside its examination."""
 
     index: int
-    path: Path
+    path: str
     release: str
     cpu: float = 0.0
 
 
-class Warned(Struct, frozen=True):
+class Warned(Struct, frozen=True, tag_field="event", tag="warned"):
     """Something that concerns the whole run."""
 
     message: str
@@ -56,24 +65,24 @@ class Failed(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="er
     trace: str | None = None
 
 
-class Done(Struct, frozen=True):
+class Done(Struct, frozen=True, tag_field="event", tag="done"):
     """All cases of an index are examined."""
 
     index: int
 
 
-class Tick(Struct, frozen=True):
+class Tick(Struct, frozen=True, tag_field="event", tag="tick"):
     """A few times a second: wall seconds since the beginning, and those that are left."""
 
     elapsed: float
     left: float
 
 
-class Ended(Struct, frozen=True):
+class Ended(Struct, frozen=True, tag_field="event", tag="ended"):
     """The end, however it came: wall seconds, and the CPU seconds of this process and all it has started."""
 
     elapsed: float
     cpu: float
 
 
-Event = Examined | Found | Warned | Failed | Done | Tick | Ended
+Event = Begun | Examined | Found | Warned | Failed | Done | Tick | Ended

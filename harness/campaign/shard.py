@@ -11,6 +11,7 @@ import signal
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from multiprocessing import util
 from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
+from driftnet.campaign.journal import Journal
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, examine
@@ -31,6 +33,7 @@ from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
 from driftnet.util.errors import UserError
+from driftnet.util.machine import die_with_parent
 
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
@@ -101,6 +104,11 @@ class Shard:
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
     warned: bool = False
 
+    @cached_property
+    def journal(self) -> Journal:
+        """What this process writes of the run."""
+        return Journal(self.plan.report)
+
     def __post_init__(self) -> None:
         self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
         self.seeds = neighbours.seeds(self.plan.seeds)
@@ -115,7 +123,7 @@ class Shard:
                     self.known_issues[path.name] = KnownIssue(saved)
 
     def run(self, index: int, most: int) -> Iterator[Event]:
-        """Examine the first `most` cases that `index` stands for, as events."""
+        """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped."""
         if not (self.warned or self.runner.network_isolated):
             self.warned = True
             yield Warned(NO_NETWORK_NAMESPACE)
@@ -152,7 +160,8 @@ class Shard:
                 path = corpus.save(result.finding.to_save(), self.plan.found)
                 handover.write(path, trial.installed, self.runner)
                 self.learn(self.plan.found)
-                yield Found(index, path, trial.installed.release, self.runner.all_cpu_seconds - examined)
+                yield Found(index, str(path), trial.installed.release, self.runner.all_cpu_seconds - examined)
+        yield Done(index)
 
     def _case(self, index: int, favoured: str) -> Case:
         if self.seeds:
@@ -205,9 +214,11 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     What keeps it from that is told with the first index: all that a pool says of an initializer is that it died.
     """
     global _shard
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the coordinator decides what Ctrl-C and SIGTERM mean
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM))
+    held = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in held:  # the coordinator decides what they mean
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
+    die_with_parent()
     try:
         runner = Runner(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
         util.Finalize(None, runner.close, exitpriority=10)  # multiprocessing's children run no atexit functions
@@ -221,15 +232,27 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
 
 
 def examine_index(index: int, most: int) -> list[Event]:
-    """The events of one index. An exception of ours is an event too: it must not end the campaign."""
+    """The events of one index, each written into the journal as it happens.
+
+    An exception of ours is an event too: it must not end the campaign.
+    """
     events: list[Event] = []
     try:
         if isinstance(_shard, UserError):
             raise _shard
-        events.extend(_shard.run(index, most))
+        for event in _events(_shard, index, most):
+            _shard.journal.write(event)
+            events.append(event)
     except UserError as e:  # a full disk, an unwritable folder: nothing the next case would mend
         events.append(Failed(index, e.message, e.hint, e.kind))
+    return events
+
+
+def _events(shard: Shard, index: int, most: int) -> Iterator[Event]:
+    try:
+        yield from shard.run(index, most)
+    except UserError:
+        raise
     except Exception as e:
-        trace = "".join(traceback.format_exception(e))
-        events.append(Failed(index, f"{type(e).__name__}: {e}", trace=trace))
-    return [*events, Done(index)]
+        yield Failed(index, f"{type(e).__name__}: {e}", trace="".join(traceback.format_exception(e)))
+        yield Done(index)

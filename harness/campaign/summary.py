@@ -1,17 +1,23 @@
-"""Summary: what a campaign counted, which is what `driftnet fuzz --json` prints, and the listener that counts it."""
+"""Summary: what a campaign counted, which is what `driftnet fuzz --json` prints, and the listener that counts it.
+
+While a campaign runs, `Tally` counts what it hears; what holds in the end is `derived` from the run's journal and its
+folder of cases.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
-from driftnet.campaign.events import Done, Ended, Event, Examined, Failed, Found, Tick
+from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, Tick
+from driftnet.campaign.journal import histories
 from driftnet.findings import corpus
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Word
+from driftnet.util.errors import UserError
 from msgspec import Meta, Struct, structs
 
 Count = Annotated[int, Meta(ge=0)]
@@ -56,7 +62,7 @@ class Summary(Struct, kw_only=True):
     cases: Count
     models: Count
     seed: int
-    next_index: Count
+    next_index: Count = 0
     wall_seconds: Seconds = 0.0
     cpu_seconds: Seconds = 0.0
     cpu_by: dict[str, Seconds] = {}
@@ -93,18 +99,16 @@ class Summary(Struct, kw_only=True):
 
 @dataclass
 class Tally:
-    """A listener that counts, from what runs before this one have counted.
+    """A listener that counts on from what has been counted.
 
-    run_cases   the folder of this run's own cases: what stands elsewhere was known before
+    run_cases   the folder of this run's own cases: those are new, but for what stood there `before` it
     """
 
     run_cases: Path
     summary: Summary
-    wall_before: float = field(init=False)
-    cpu_before: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.wall_before, self.cpu_before = self.summary.wall_seconds, self.summary.cpu_seconds
+    wall_before: float = 0.0
+    cpu_before: float = 0.0
+    before: set[str] = field(default_factory=set)
 
     def __call__(self, event: Event) -> None:
         """Take one event of a campaign into account."""
@@ -114,7 +118,7 @@ class Tally:
                 self._examined(event)
             case Found():
                 self._spent("new", event.cpu)
-                self._met(event.path, event.release, "new")
+                self._met(Path(event.path), event.release)
             case Done():
                 summary.models += 1
                 summary.next_index = max(summary.next_index, event.index + 1)
@@ -125,8 +129,15 @@ class Tally:
             case Ended():
                 summary.wall_seconds = self.wall_before + event.elapsed
                 summary.cpu_seconds = self.cpu_before + event.cpu
-                told = sum(seconds for name, seconds in summary.cpu_by.items() if name != OTHER)
-                summary.cpu_by[OTHER] = max(0.0, summary.cpu_seconds - told)
+                self.settle()
+            case Begun():
+                self.wall_before, self.cpu_before = summary.wall_seconds, summary.cpu_seconds
+                self.before |= set(event.cases)
+
+    def settle(self) -> None:
+        """Tell what of the CPU time went into no case."""
+        told = sum(seconds for name, seconds in self.summary.cpu_by.items() if name != OTHER)
+        self.summary.cpu_by[OTHER] = max(0.0, self.summary.cpu_seconds - told)
 
     def _spent(self, name: str, seconds: float) -> None:
         self.summary.cpu_by[name] = self.summary.cpu_by.get(name, 0.0) + seconds
@@ -143,15 +154,55 @@ class Tally:
         summary.unconfirmed += not event.confirmed
         self._spent("known" if event.known else "new" if verdict.failed else "clean", event.cpu)
         if event.known:
-            path = Path(event.known)
-            self._met(path, event.release, "new" if path.is_relative_to(self.run_cases) else "known")
+            self._met(Path(event.known), event.release)
 
-    def _met(self, path: Path, release: str, status: Literal["new", "known"]) -> None:
+    def _met(self, path: Path, release: str) -> None:
         findings = self.summary.findings
         entry = next((finding for finding in findings if finding.id == path.name), None)
         if entry is None:
-            findings.append(entry := described(corpus.load(path), release, status))
+            try:
+                saved = corpus.load(path)
+                ours = saved.id not in self.before and (self.run_cases / saved.target / saved.id).is_dir()
+                status = "new" if ours else "known"
+                findings.append(entry := described(saved, release or (*saved.seen, "")[0], status))
+            except UserError:  # it was removed or damaged since
+                return
         entry.times += 1
+
+
+def derived(report: Path, run_cases: Path) -> tuple[Summary, frozenset[int]]:
+    """What the journal in `report` and the folder of its run's cases add up to, and the indices that are done.
+
+    What was examined of an index that is not done does not count, because it will be examined again; what was found
+    there does.
+    """
+    tally, done = Tally(run_cases, Summary(cases=0, models=0, seed=0)), set[int]()
+    for history in histories(report):
+        for event in _settled(history):
+            if isinstance(event, Begun):
+                tally.summary.seed = event.seed
+            elif isinstance(event, Done):
+                done.add(event.index)
+            tally(event)
+    counted = {finding.id for finding in tally.summary.findings}
+    for folder in corpus.folders([run_cases]) if run_cases.is_dir() else []:
+        if folder.name not in tally.before | counted:  # its process died between saving it and telling of it
+            tally(Found(-1, str(folder), ""))
+    tally.settle()
+    return tally.summary, frozenset(done)
+
+
+def _settled(history: Iterable[Event]) -> Iterator[Event]:
+    """The events of one process without the cases of an index that it did not finish."""
+    examined: list[Event] = []
+    for event in history:
+        if isinstance(event, Examined):
+            examined.append(event)
+            continue
+        if isinstance(event, Done):
+            yield from examined
+            examined = []
+        yield event
 
 
 def described(saved: corpus.SavedCase, release: str, status: str) -> Entry:

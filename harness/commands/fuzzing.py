@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from driftnet.campaign import coordinator
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.events import Event, Found
+from driftnet.campaign.events import Begun, Ended, Event, Found, Tick
+from driftnet.campaign.journal import Journal, discard, histories
 from driftnet.campaign.shard import Plan, case_folders
-from driftnet.campaign.summary import Summary, Tally
+from driftnet.campaign.summary import Summary, Tally, derived
 from driftnet.findings import corpus
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
-from driftnet.util.files import make_folder
-from driftnet.util.records import read
+from driftnet.util.files import held, make_folder
 
 NEAREST = 5
+JOURNALED_SECONDS = 5.0
+"""Between two lines of the journal that say how long the run has taken so far."""
 Listener = Callable[[Summary, Event], None]
 
 
@@ -40,35 +41,60 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
             neighbours.check(plan.seeds, runner.reference)
     for folder in (plan.found, *([plan.corpus] if plan.save else [])):
         make_folder(folder)
-    for folder in (*case_folders(plan.corpus), *case_folders(plan.found)):
-        corpus.load(folder)  # one that is not whole is said now: a shard could only die of it
-    summary = _resumed(plan) if plan.resume else Summary(seed=plan.seed, cases=0, models=0, next_index=0)
-    tally = Tally(plan.found, summary)
+    with held(plan.report / "lock"):
+        return _run(plan, listeners)
+
+
+def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
+    summary, done = _resumed(plan) if plan.resume else _begun(plan)
+    tally, journal = Tally(plan.found, summary), Journal(plan.report)
+    begun = Begun(plan.seed, () if plan.resume else tuple(path.name for path in case_folders(plan.found)))
+    journal.write(begun)
+    tally(begun)
+    _save(plan)
+    written = 0.0
 
     def hear(event: Event) -> None:
+        nonlocal written
         tally(event)
+        if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= written + JOURNALED_SECONDS):
+            written = event.elapsed
+            journal.write(event)
         if plan.save and isinstance(event, Found):
-            corpus.save(corpus.load(event.path), plan.corpus)
+            _save(plan)
+        if isinstance(event, Ended):
+            tally.summary, _ = derived(plan.report, plan.found)
+            _save(plan)
         for listener in listeners:
-            listener(summary, event)
+            listener(tally.summary, event)
 
-    coordinator.run(plan, hear, first_index=summary.next_index)
-    return summary
+    coordinator.run(plan, hear, done=done)
+    return tally.summary
 
 
-def _resumed(plan: Plan) -> Summary:
-    path = plan.report / "summary.json"
-    try:
-        summary = read(json.loads(path.read_text(encoding="utf-8")), Summary, "summary")
-        if summary.seed != plan.seed:
-            raise ValueError(f"that run has seed {summary.seed}, not {plan.seed}")
-    except (OSError, ValueError) as e:
+def _save(plan: Plan) -> None:
+    """Bring what the run has found into the corpus, if that is wanted: also what a process did not live to tell of."""
+    for folder in case_folders(plan.found) if plan.save else []:
+        if not (plan.corpus / folder.parent.name / folder.name).exists():
+            corpus.save(corpus.load(folder), plan.corpus)
+
+
+def _begun(plan: Plan) -> tuple[Summary, frozenset[int]]:
+    discard(plan.report)
+    return Summary(seed=plan.seed, cases=0, models=0), frozenset()
+
+
+def _resumed(plan: Plan) -> tuple[Summary, frozenset[int]]:
+    summary, done = derived(plan.report, plan.found)
+    seeds = {event.seed for history in histories(plan.report) for event in history if isinstance(event, Begun)}
+    if seeds != {plan.seed}:
+        said = f"that run has seed {min(seeds)}, not {plan.seed}" if seeds else "it has no journal"
         raise UserError(
-            f"cannot go on with the run of {path}: {e}",
-            hint="give --report DIR of a run that wrote a summary.json, and the same --seed",
+            f"cannot go on with the run of {plan.report}: {said}",
+            hint="give the --report DIR of a run, and the same --seed",
             kind="report",
-        ) from e
-    return summary
+        )
+    return summary, done
 
 
 def generate(

@@ -33,7 +33,7 @@ from driftnet.model.inspect import Case, Feed, graph_inputs, validate_feed
 from driftnet.model.verdict import Verdict
 from driftnet.targets.environments import NAME
 from driftnet.util.errors import UserError
-from driftnet.util.files import json_number, json_text, replace_text
+from driftnet.util.files import disk_error, json_number, json_text, replace_text, sync
 from driftnet.util.records import read
 from onnx import numpy_helper
 
@@ -147,19 +147,18 @@ def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
             draft = Path(scratch) / "new"
             draft.mkdir()
             yield draft
+            for path in (*draft.rglob("*"), draft):
+                sync(path)
             if replace and folder.exists():
                 folder.rename(Path(scratch) / "old")
             try:
                 draft.rename(folder)
+                sync(folder.parent)
             except OSError as e:
                 if e.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
     except OSError as e:
-        raise UserError(
-            f"cannot write {folder}: {e.strerror or e}; what was saved before is untouched",
-            hint="free some space, or name another folder",
-            kind="disk",
-        ) from e
+        raise disk_error(folder, e) from e
 
 
 def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:

@@ -7,7 +7,6 @@ import math
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES, Target
 from driftnet.targets.recipe import Recipe, effective
+from driftnet.util.files import Scratch
 from driftnet.util.records import read
 
 MEMORY_GIB = 4.0  # a worker's share, unless something else is said
@@ -55,7 +55,8 @@ class Runner:
     ) -> None:
         memory = int(memory_gib * 1024)
         self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes)
-        self._folder = Path(tempfile.mkdtemp(prefix="driftnet-", dir=MEMORY if small_models and _has_room() else None))
+        self._scratch = Scratch(MEMORY if small_models and _has_room() else None)
+        self._folder = self._scratch.path
         self._zygotes: list[Zygote] = []
         self._workers: dict[tuple[str, str], Worker] = {}
         self._cases = 0
@@ -116,7 +117,7 @@ class Runner:
         """End every worker and remove what they left."""
         for zygote in self._zygotes:
             zygote.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
     def __enter__(self) -> Runner:
         return self

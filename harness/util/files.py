@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import math
 import os
+import shutil
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from driftnet.util.errors import UserError
 
+_SCRATCH = ".driftnet-scratch-"
+_SETTLED_SECONDS = 60.0  # between making a folder and holding it lies a moment
 LARGEST = 1.7976931348623157e308
 
 
@@ -44,17 +50,100 @@ def replace_text(path: Path, text: str) -> None:
         try:
             with os.fdopen(handle, "w", encoding="utf-8") as f:
                 f.write(text)
+                f.flush()
+                os.fsync(f.fileno())
             os.chmod(draft, 0o644)
             os.replace(draft, path)
+            sync(path.parent)
         except BaseException:
             Path(draft).unlink(missing_ok=True)
             raise
     except OSError as e:
+        raise disk_error(path, e) from e
+
+
+def disk_error(path: Path, e: OSError) -> UserError:
+    """What to tell a person when `path` could not be written."""
+    return UserError(
+        f"cannot write {path}: {e.strerror or e}; what was saved before is untouched",
+        hint="free some space, or name another folder",
+        kind="disk",
+    )
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[None]:
+    """While the block runs, no other process gets here with the same `path`, a file that is made.
+
+    Raises UserError (kind "report") that names the process that has it.
+    """
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as e:
+        raise disk_error(path, e) from e
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, str(os.getpid()).encode(), 0)
+        yield
+    except BlockingIOError:
+        holder = os.pread(handle, 20, 0).decode(errors="replace") or "unknown"
         raise UserError(
-            f"cannot write {path}: {e.strerror}; what was saved before is untouched",
-            hint="free some space, or name another folder",
-            kind="disk",
-        ) from e
+            f"process {holder} is writing into {path.parent} already",
+            hint="wait until it has ended, or name another folder",
+            kind="report",
+        ) from None
+    finally:
+        os.close(handle)
+
+
+class Scratch:
+    """A temporary folder below `parent`, for as long as it is not closed.
+
+    Whoever is killed cannot remove his: the folders of processes that are gone are removed by the next one.
+    """
+
+    def __init__(self, parent: str | Path | None = None) -> None:
+        parent = Path(parent or tempfile.gettempdir())
+        for left in parent.glob(f"{_SCRATCH}*"):
+            _sweep(left)
+        self.path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+        self._handle = _locked(self.path)
+
+    def close(self) -> None:
+        """Remove the folder and all in it."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def _sweep(folder: Path) -> None:
+    """Remove a scratch folder whose process is gone."""
+    with contextlib.suppress(OSError):  # somebody else's, or just being removed
+        if time.time() - folder.stat().st_mtime > _SETTLED_SECONDS and (handle := _locked(folder)) is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+            os.close(handle)
+
+
+def _locked(folder: Path) -> int | None:
+    """A handle by which this process holds `folder` until it ends; None where another one does."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(handle)
+        return None
+    return handle
 
 
 def make_folder(folder: Path) -> None:

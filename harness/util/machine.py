@@ -1,10 +1,12 @@
-"""The machine a case was seen on, as far as it can change what a target computes."""
+"""The machine a case was seen on, as far as it can change what a target computes; and what processes ask of it."""
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import platform
+import signal
 from typing import Any
 
 _FEATURES = (
@@ -12,6 +14,8 @@ _FEATURES = (
     *("avx512_fp16", "amx_int8", "amx_bf16", "asimd", "asimddp", "asimdhp", "i8mm", "bf16", "sve", "sve2"),
 )
 """The instruction sets for which onnxruntime, MNN and their like keep kernels of their own."""
+
+_SET_DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 @functools.cache
@@ -34,3 +38,11 @@ def description() -> dict[str, Any]:
 def available_cores() -> int:
     """Cores this process may use: what `--workers auto` stands for."""
     return len(os.sched_getaffinity(0))
+
+
+def die_with_parent() -> None:
+    """Let the kernel kill this process when the thread that started it ends, however that ends."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:  # it has ended meanwhile
+        os.kill(os.getpid(), signal.SIGKILL)

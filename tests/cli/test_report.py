@@ -164,7 +164,7 @@ def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_
     saved = corpus.load(min(CORPUS.glob("mnn/*gemm*")))
     path = corpus.save(dataclasses.replace(saved, unfinished=True), tmp_path)
     summary = Summary(seed=0, cases=0, models=0, next_index=0)
-    Tally(tmp_path, summary)(Found(0, path, "1"))
+    Tally(tmp_path, summary)(Found(0, str(path), "1"))
     command = f"driftnet reduce {path} --out DIR"
     tables.fuzz(Console(width=80), summary.as_json(), tmp_path)
     assert command in capsys.readouterr().out

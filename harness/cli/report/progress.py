@@ -52,7 +52,7 @@ def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
                     warned.add(event)
                     console.print(f"warning: {event.message}", markup=False)
                 case Found() if tell:
-                    console.print(f"found {event.path.name}", markup=False)
+                    console.print(f"found {Path(event.path).name}", markup=False)
                 case Failed() if tell:
                     console.print(f"error of driftnet in case {event.index}: {event.message}", markup=False)
                 case Tick() if tell:

@@ -167,6 +167,9 @@ class Zygote:
             fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)
             with theirs:
                 answer = self._ask({"fork": str(folder)}, [theirs.fileno(), log])
+                if answer is None:  # somebody killed it: another one may do better
+                    self._restart()
+                    answer = self._ask({"fork": str(folder)}, [theirs.fileno(), log])
             if answer is None:
                 raise UserError(f"{self.python} died while making a worker", hint=_HINT, kind="environment")
             self._cpu_of_template = answer["cpu"]

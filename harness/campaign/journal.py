@@ -1,0 +1,70 @@
+"""Journal: what happened in a run, one line of JSON an event, on the disk before anybody is told of it.
+
+    REPORT/journal/<when>-<process>.jsonl     written by one process alone, so that none waits for another
+
+The journal and the folder of its cases are all that a run needs to be gone on with: the summary is derived from them
+(`driftnet.campaign.summary.derived`). A process may be killed between any two bytes that it writes. So a line without
+its end is none, and what was begun and has no `Done` is to be done again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+from driftnet.campaign.events import Event
+from driftnet.util.errors import UserError
+from driftnet.util.files import disk_error, json_number, json_text
+from driftnet.util.records import read
+
+FOLDER = "journal"
+
+
+class Journal:
+    """The file of this process in the journal of the run whose report folder is `report`."""
+
+    def __init__(self, report: Path) -> None:
+        self.path = report / FOLDER / f"{time.time_ns()}-{os.getpid()}.jsonl"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        except OSError as e:
+            raise disk_error(self.path, e) from e
+
+    def write(self, event: Event) -> None:
+        """Write an event, and wait until it is on the disk. Raises UserError (kind "disk")."""
+        line = json_text(msgspec.to_builtins(event)) + "\n"
+        try:
+            os.write(self._file, line.encode())
+            os.fsync(self._file)
+        except OSError as e:
+            raise disk_error(self.path, e) from e
+
+
+def histories(report: Path) -> list[list[Event]]:
+    """What each process that has worked on the run wrote, the oldest first; lines that are not whole are left out."""
+    return [list(_events(path)) for path in sorted((report / FOLDER).glob("*.jsonl"))]
+
+
+def discard(report: Path) -> None:
+    """Forget what an earlier run in the same folder wrote."""
+    for path in (report / FOLDER).glob("*.jsonl"):
+        path.unlink()
+
+
+def _events(path: Path) -> Iterator[Event]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError as e:
+        raise UserError(f"cannot read {path}: {e.strerror}", hint="mend its permissions", kind="disk") from e
+    for line in lines:
+        try:
+            value = json.loads(line, parse_float=json_number)
+            event: Event = read(value, Event, "event")  # type: ignore[arg-type]
+        except (ValueError, RecursionError):  # cut off by the death of its writer
+            continue
+        yield event

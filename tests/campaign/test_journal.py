@@ -1,0 +1,147 @@
+"""The journal: what was confirmed is on the disk, whoever dies when."""
+
+import contextlib
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+from driftnet import api
+from driftnet.campaign.events import Begun, Done, Ended, Examined, Failed, Found, Tick, Warned
+from driftnet.campaign.journal import Journal, histories
+from driftnet.campaign.shard import Plan
+from driftnet.campaign.summary import derived
+from driftnet.findings import corpus
+from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.util.errors import UserError
+from driftnet.util.files import Scratch, held
+
+from tests.campaign.test_campaign import shards_of, started
+from tests.findings.test_corpus import saved_relu
+
+WRONG = Verdict(Word.DIVERGES, Tier.EXACT, "execute", Kind.WRONG_VALUES, "off", "y", 0, float("inf"), 1.0)
+EVENTS = [
+    Begun(3, ("test_a",)),
+    Warned("mind the gap"),
+    Examined(0, "mnn", "3.6.1", {"quantize": "offline", "disabled": ["a"]}, WRONG, "/c/test_b", False, ("Relu",), True),
+    Found(0, "/c/test_b", "3.6.1"),
+    Failed(0, "a slip", trace="..."),
+    Done(0),
+    Tick(1.5, float("inf")),
+    Ended(2.5, 1.0),
+]
+
+
+def test_what_is_written_is_what_is_read(tmp_path):
+    journal = Journal(tmp_path)
+    for event in EVENTS:
+        journal.write(event)
+    assert histories(tmp_path) == [EVENTS]
+
+
+def test_a_line_that_breaks_off_takes_no_other_along(tmp_path):
+    journal = Journal(tmp_path)
+    for event in EVENTS[:3]:
+        journal.write(event)
+    text = journal.path.read_bytes()
+    for size in range(len(text)):
+        journal.path.write_bytes(text[:size])
+        whole = text[:size].count(b"\n")
+        (found,) = histories(tmp_path)
+        assert found[:whole] == EVENTS[:whole], f"cut at byte {size}"
+        assert len(found) <= whole + 1, f"cut at byte {size}"
+
+
+def test_only_what_is_done_counts_but_all_that_was_found(tmp_path):
+    told, untold = (corpus.save(saved_relu(id=f"test_{name}_00000000"), tmp_path / "cases") for name in ("a", "b"))
+    journal = Journal(tmp_path)
+    agrees = Verdict(Word.AGREES)
+    for event in (
+        *(Begun(0), Examined(4, "mnn", "1", {}, agrees), Done(4)),
+        *(Examined(7, "mnn", "1", {}, agrees), Found(7, str(told), "1")),
+    ):
+        journal.write(event)
+    summary, done = derived(tmp_path, tmp_path / "cases")
+    assert (summary.cases, summary.models, done) == (1, 1, {4})
+    assert {(f.id, f.status) for f in summary.findings} == {(told.name, "new"), (untold.name, "new")}
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_the_first_is_named(tmp_path):
+    with held(tmp_path / "lock"), pytest.raises(UserError, match=f"process {os.getpid()} is writing into"):
+        api.fuzz(Plan(report=tmp_path, cases=1, corpus=tmp_path / "corpus"))
+
+
+def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(tmp_path):
+    alive, dead = Scratch(tmp_path), Scratch(tmp_path)
+    os.close(dead._handle)
+    for scratch in (alive, dead):
+        os.utime(scratch.path, (0, 0))
+    third = Scratch(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted([alive.path, third.path])
+
+
+def descendants(pid):
+    found = [pid]
+    for member in found:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{member}/task").iterdir():
+                found += map(int, (task / "children").read_text(encoding="utf-8").split())
+    return found[1:]
+
+
+def alive(pids):
+    """Those of the processes that still run; one that nobody waits for has ended all the same."""
+    states = {}
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            states[pid] = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+    return [pid for pid, state in states.items() if state != "Z"]
+
+
+def finding(report, process):
+    """Wait until something has been found."""
+    deadline = time.monotonic() + 90
+    while not list(report.glob("cases/*/test_*")) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(report.glob("cases/*/test_*")), "nothing was found in time"
+
+
+@pytest.mark.parametrize("victim", ["main", "shard", "template"])
+def test_whoever_is_killed_nothing_found_is_lost_and_nobody_stays_behind(tmp_path, victim):
+    report, home = tmp_path / "report", tmp_path / "corpus"
+    words = ["fuzz", "--target", "onnxruntime-quant", "--workers", "1", "--seed", "6", "--no-steer", "--save"]
+    words += ["--report", report, "--corpus", home, "--json"]
+    process = started(*words, "--cases", "60")
+    finding(report, process)
+    family = descendants(process.pid)
+    (shard,) = map(int, shards_of(process.pid))
+    templates = [pid for pid in descendants(shard) if alive([pid])]
+    os.kill({"main": process.pid, "shard": shard, "template": templates[0]}[victim], signal.SIGKILL)
+    out, err = process.communicate(timeout=120)
+    deadline = time.monotonic() + 20
+    while alive(family) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert alive(family) == [], f"{victim} was killed, and these went on for ever"
+    if victim == "main":
+        process = started(*words, "--cases", "8", "--resume")
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 1, err.decode()
+    result = json.loads(out)
+    found = {path.name for path in report.glob("cases/*/test_*")}
+    assert {f["id"] for f in result["findings"] if f["status"] == "new"} == found
+    assert {path.name for path in home.glob("*/test_*")} == found, "not all that was found is in the corpus"
+    done = [e.index for history in histories(report) for e in history if isinstance(e, Done)]
+    assert sorted(done) == list(range(len(done))), "an index was skipped, or done twice"
+
+
+def test_an_end_by_hangup_is_one_in_order(tmp_path):
+    report = tmp_path / "report"
+    words = ["fuzz", "--target", "onnxruntime-quant", "--workers", "1", "--seed", "6", "--minutes", "5", "--no-steer"]
+    process = started(*words, "--report", report, "--corpus", tmp_path / "none", "--json")
+    finding(report, process)
+    process.send_signal(signal.SIGHUP)
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == 1, err.decode()
+    assert {f["id"] for f in json.loads(out)["findings"]} == {path.name for path in report.glob("cases/*/test_*")}
