@@ -187,8 +187,8 @@ class Shard:
 
 
 def case_folders(root: Path) -> list[Path]:
-    """The folders <target>/test_* below `root` that a shard takes for saved cases."""
-    return sorted(root.glob("*/test_*"))
+    """The cases saved below `root`, loose ones and the variants of causes."""
+    return sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/test_*/case.json"))
 
 
 def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[tuple[Case, dict[str, Any]]]:

@@ -51,7 +51,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     begun = Begun(plan.seed, () if plan.resume else tuple(path.name for path in case_folders(plan.found)))
     journal.write(begun)
     tally(begun)
-    _save(plan)
+    _save(plan, case_folders(plan.found))
     written = 0.0
 
     def hear(event: Event) -> None:
@@ -60,11 +60,11 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
         if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= written + JOURNALED_SECONDS):
             written = event.elapsed
             journal.write(event)
-        if plan.save and isinstance(event, Found):
-            _save(plan)
+        if isinstance(event, Found):
+            _save(plan, [Path(event.path)])
         if isinstance(event, Ended):
             tally.summary, _ = derived(plan.report, plan.found)
-            _save(plan)
+            _save(plan, case_folders(plan.found))
         for listener in listeners:
             listener(tally.summary, event)
 
@@ -72,11 +72,10 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     return tally.summary
 
 
-def _save(plan: Plan) -> None:
-    """Bring what the run has found into the corpus, if that is wanted: also what a process did not live to tell of."""
-    for folder in case_folders(plan.found) if plan.save else []:
-        if not (plan.corpus / folder.parent.name / folder.name).exists():
-            corpus.save(corpus.load(folder), plan.corpus)
+def _save(plan: Plan, found: Iterable[Path]) -> None:
+    """Bring what the run has found into the corpus, if that is wanted."""
+    for folder in found if plan.save else ():
+        corpus.save(corpus.load(folder), plan.corpus)
 
 
 def _begun(plan: Plan) -> tuple[Summary, frozenset[int]]:
