@@ -9,7 +9,7 @@ ARGS    ?=
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: fuzz test zoo lint bench clean setup coverage docs
+.PHONY: fuzz test zoo exposure lint bench clean setup coverage docs
 
 # Finding bugs is what fuzzing is for: status 1 (new findings) and 3 (only known ones) are successes too.
 fuzz: $(READY)
@@ -28,6 +28,10 @@ test: $(READY)
 zoo: $(READY)
 	$(BIN)/python -m tests.zoo.models
 	$(BIN)/python -m pytest -m zoo tests/zoo $(ARGS)
+
+# How common the forms of operators are: counted anew in the models of packages of the index.
+exposure: $(READY)
+	$(BIN)/python -m tests.support.exposure $(ARGS)
 
 # Slower than `make test`: every line of every process is counted, those of the sandbox included.
 coverage: $(READY)

@@ -15,7 +15,7 @@ place, such as the strides of an Add, has no fact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -24,10 +24,11 @@ import numpy as np
 import onnx
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node, captured, read
+from driftnet.model.inspect import all_nodes
 from driftnet.model.operators import Trait, traits_of
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe, effective
-from onnx import TensorProto, defs, helper
+from onnx import TensorProto, defs, helper, numpy_helper
 
 Value = str | int | float | bool | tuple[Any, ...] | None
 Facts = Mapping[str, Value]
@@ -58,6 +59,8 @@ PARAMETERS = frozenset(
 )
 """Operands that were attributes once, or might be."""
 DIMS = (0, 1, 2, 3, -2, -1)
+LARGE = 2**14
+"""Elements of a tensor beyond which nobody sorts it to tell whether two of them are equal."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,9 +93,9 @@ class Host:
         """Tensor -> its type as declared or inferred."""
         graph = self.model.graph
         values = [*graph.value_info, *graph.output, *graph.input]
-        if any(v not in {x.name for x in values} for v in self.makers):
+        if not self.makers.keys() <= {v.name for v in values}:
             try:
-                inferred = onnx.shape_inference.infer_shapes(self.model, data_prop=True).graph
+                inferred = onnx.shape_inference.infer_shapes(_light(self.model), data_prop=True).graph
                 values = [*inferred.value_info, *values]
             except Exception:  # protobuf's and onnx's own types, for a model that cannot be inferred
                 pass
@@ -126,6 +129,47 @@ class Host:
 def host_of(case: Case, tensors: Tensors | None = None) -> Host:
     """`case` as a host; its first feed is known, and what `tensors` says besides."""
     return Host(case.proto, {**case.feeds[0], **(tensors or {})}, read(case.proto, case.file))
+
+
+def _light(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` without its large initializers, of which inference needs the types alone."""
+    large = [t for t in model.graph.initializer if int(np.prod(t.dims)) > LARGE]
+    if not large:
+        return model
+    names = {t.name for t in large}
+    light = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
+    light.functions.extend(model.functions)
+    light.graph.name = model.graph.name
+    light.graph.node.extend(model.graph.node)
+    light.graph.initializer.extend(t for t in model.graph.initializer if t.name not in names)
+    light.graph.input.extend(v for v in model.graph.input if v.name not in names)
+    light.graph.input.extend(helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large)
+    light.graph.output.extend(model.graph.output)
+    light.graph.value_info.extend(model.graph.value_info)
+    return light
+
+
+def hosts(model: onnx.ModelProto) -> Iterator[Host]:
+    """`model` as a host of which nothing is fed, then each of its subgraphs, at every depth, as a host of its own."""
+    host = Host(model, {}, read(model))
+    yield host
+    for proto in model.graph.node:
+        for attribute in proto.attribute:
+            if attribute.type == onnx.AttributeProto.GRAPH:
+                yield from hosts(_alone(attribute.g, host))
+
+
+def _alone(graph: onnx.GraphProto, outer: Host) -> onnx.ModelProto:
+    """A subgraph as a model: what it captures is a constant or an input of it."""
+    model = onnx.ModelProto(ir_version=outer.model.ir_version, opset_import=outer.model.opset_import, graph=graph)
+    own = {*(t.name for t in graph.initializer), *(v.name for v in graph.input)}
+    own.update(name for node in graph.node for name in node.output)
+    for name in dict.fromkeys(name for node in all_nodes(graph) for name in node.input):
+        if name in outer.graph.constants and name not in own:
+            model.graph.initializer.append(numpy_helper.from_array(outer.graph.constants[name], name))
+        elif name in outer.declared and name not in own:
+            model.graph.input.append(onnx.ValueInfoProto(name=name, type=outer.declared[name]))
+    return model
 
 
 def facts_of(host: Host, place: Place, options: Facts) -> dict[str, Value]:
@@ -183,7 +227,7 @@ def _of_node(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
     yield "op", node.op
     for trait in traits_of(node.op):
         yield f"trait.{str(trait.name).lower()}", True
-    yield from _of_attributes(node, host.graph.opset)
+    yield from of_attributes(node.op, host.graph.opset, node.attributes)
     shapes = [_shape(host, name) for name in node.inputs]
     for k, name in enumerate(node.inputs[:SLOTS]):
         if name:
@@ -224,12 +268,13 @@ def _equal(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None) -
     return None if None in a or None in b else a == b
 
 
-def _of_attributes(node: Node, opset: int) -> Iterable[tuple[str, Value]]:
-    schema = schema_of(node.op, opset)
-    for name in {**(schema.attributes if schema else {}), **node.attributes}:
-        stated = name in node.attributes
+def of_attributes(op: str, opset: int, attributes: Mapping[str, Any]) -> Iterable[tuple[str, Value]]:
+    """The facts of an operator's attributes, of which `attributes` are stated."""
+    schema = schema_of(op, opset)
+    for name in {**(schema.attributes if schema else {}), **attributes}:
+        stated = name in attributes
         default = default_of(schema, name) if schema and name in schema.attributes else None
-        value = plain(node.attributes[name]) if stated else "unset" if default is None else default
+        value = plain(attributes[name]) if stated else "unset" if default is None else default
         yield f"attr.{name}.stated", stated
         yield f"attr.{name}", value
         if default is not None:
@@ -296,7 +341,7 @@ def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
     if shape is None:
         yield from ((f"{key}.{what}", None) for what in ("rank", "elements"))
         return
-    if tensor is not None and tensor.HasField("shape") and x is not None and name not in host.graph.constants:
+    if tensor is not None and tensor.HasField("shape") and name not in host.graph.constants:
         yield f"{key}.symbolic", any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
     yield f"{key}.rank", len(shape)
     sizes = [n for n in shape if n is not None]
@@ -329,7 +374,7 @@ def _of_values(host: Host, key: str, name: str, wanted: Sequence[str] = _NUMBERS
 
 
 def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
-    v = x.astype(np.float64).reshape(-1)
+    v = x.astype(np.float64).reshape(-1) if x.size <= LARGE or x.dtype.itemsize < 4 else x.reshape(-1)
     sizes = np.abs(v[np.isfinite(v)])
     yield "negative", bool((v < 0).any())
     yield "positive", bool((v > 0).any())
@@ -339,7 +384,7 @@ def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
     yield "finite", sizes.size == v.size
     yield "nan", bool(np.isnan(v).any())
     yield "same", bool((v == v[0]).all())
-    yield "distinct", bool(v.size == np.unique(v).size)
+    yield "distinct", bool(v.size == np.unique(v).size) if v.size <= LARGE else None
     if sizes.size:
         yield "magnitude", _rounded(sizes.max())
     if sizes.any():

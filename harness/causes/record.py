@@ -18,6 +18,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from driftnet.causes.impact import Severity, Standing, features_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger, trigger_of
 from driftnet.causes.words import sentence
@@ -44,18 +45,6 @@ class Status(StrEnum):
     EXPECTED = "expected"
 
 
-class Severity(StrEnum):
-    """What a failure does to a user, the worst first."""
-
-    WRONG = "wrong"
-    """silently wrong values"""
-    CRASH = "crash"
-    HANG = "hang"
-    ERROR = "error"
-    REFUSAL = "refusal"
-    """an error that says nothing"""
-
-
 @dataclass(frozen=True, eq=False)
 class CauseRecord:
     """cause.json is these fields, but for the folder's own name and path.
@@ -66,7 +55,8 @@ class CauseRecord:
     score      of the trigger on fresh instances
     tried      what was changed without losing the failure
     place      where in the system it fails
-    impact     {"exposure": how common the trigger is in real models, "artificial": whether nobody has that, ...}
+    impact     {"exposure": the share of real models that may meet the trigger, "nodes": the share of their nodes,
+               "artificial": whether none may}: `driftnet.causes.exposure.Exposure`
     seen, not_seen   releases of the target that showed it and that did not
     remedy     options under which it is gone
     status     of its variants the one that asks for most: open where any is open
@@ -111,9 +101,10 @@ class CauseRecord:
         return bool(self.impact.get("artificial"))
 
     @property
-    def rank(self) -> tuple[bool, int, float, str]:
-        """What it is sorted by, the cause that matters most first."""
-        return (self.artificial, list(Severity).index(self.severity), -self.exposure, self.id)
+    def standing(self) -> Standing:
+        """What it is ranked by (`driftnet.causes.impact.ranked`)."""
+        features = features_of(self.id, self.title, *self.place.keys)
+        return Standing(self.severity, self.exposure, self.artificial, features=features)
 
     def as_json(self) -> dict[str, Any]:
         """What stands in cause.json: the fields, the trigger in words too, and how many cases were merged."""

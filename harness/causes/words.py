@@ -53,6 +53,38 @@ def listed(names: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def otherwise(region: Region, shape: Shape | None = None) -> list[str]:
+    """What lies outside of a region, a way each: those first that whoever makes the model has in his hands."""
+    many = shape is not None and shape.roles > 1
+    ways = []
+    for atom in region.atoms:
+        name = atom.fact.partition(".")[2] if atom.role >= 0 else atom.fact
+        rank = next((k for k, pattern in enumerate(_IN_HAND) if re.match(pattern, name)), None)
+        if rank is not None:
+            whose = f"{_operators(region, atom.role)} " if many and atom.role >= 0 else ""
+            ways.append((rank, whose + _outside(atom)))
+    return list(dict.fromkeys(way for _, way in sorted(ways, key=lambda pair: pair[0])))
+
+
+_IN_HAND = (r"recipe\.", r"attr\.", r"opset", r"in\.\d+\.(from|initializer|given)", r"in\.\d+\.(dtype|symbolic|rank)")
+"""Facts that somebody can change without changing what a model computes, or nearly so, the easiest first."""
+
+
+def _outside(atom: Atom) -> str:
+    """What holds where the atom does not."""
+    say = _of_role if atom.role >= 0 else _general
+    match atom.test:
+        case "is":
+            return say(Atom(atom.fact, "not", atom.value))
+        case "not":
+            return say(Atom(atom.fact, "is", atom.value))
+    here = say(atom)
+    for test, beyond in ((" one of ", " none of "), (" at least ", " below "), (" at most ", " above ")):
+        if test in here:
+            return here.replace(test, beyond)
+    return f"not {here}"
+
+
 def _chain(shape: Shape, named: Sequence[str]) -> str:
     if shape.roles == 1:
         return named[0]

@@ -12,31 +12,21 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from typing import Any
 
 from driftnet.causes.facts import Facts, host_of, recipe_facts
+from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.words import region_in_words, sentence
 from driftnet.findings.known import symptom_of
 from driftnet.learning.trigger import Learned, Score
 from driftnet.model.inspect import elements, nodes
-from driftnet.model.verdict import Kind, Word
 from driftnet.targets.interface import Target
 from driftnet.util.groups import groups
 
 VARIANTS = 4
 """Cases that stand for a cause: the smallest, and those that differ most."""
-
-
-class Severity(IntEnum):
-    """What a failure does to a user, the worst first."""
-
-    WRONG = 0  # silently wrong values
-    CRASH = 1
-    HANG = 2
-    ERROR = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +64,7 @@ class Cause:
             "id": self.id,
             "target": self.target,
             "title": self.title,
-            "severity": self.severity.name.lower(),
+            "severity": self.severity,
             "place": self.where.as_json(),
             "trigger": self.trigger.as_json() if self.trigger else None,
             "sentence": sentence(self.trigger, self.tried) if self.trigger else "",
@@ -91,7 +81,7 @@ def causes_of(learned: Iterable[Learned], targets: Mapping[str, Target]) -> list
     facts = [_options(m, targets[m.saved.target]) for m in found]
     same = [[i, k] for i in range(len(found)) for k in range(i) if is_same(found[i], found[k], facts[i], facts[k])]
     merged = [[found[i] for i in sorted(group)] for group in groups([*same, *([i] for i in range(len(found)))])]
-    return sorted(map(_cause, merged), key=lambda cause: (cause.target, cause.severity, cause.id))
+    return sorted(map(_cause, merged), key=lambda cause: (cause.target, list(Severity).index(cause.severity), cause.id))
 
 
 def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
@@ -132,7 +122,7 @@ def _cause(members: Sequence[Learned]) -> Cause:
         id=hashlib.sha256(first.saved.fine.encode()).hexdigest()[:8],
         target=first.saved.target,
         title=_title(first),
-        severity=_severity(first),
+        severity=severity_of(first.saved.verdict),
         where=first.where,
         trigger=best.trigger,
         score=best.score,
@@ -151,19 +141,6 @@ def _symptom(member: Learned) -> str:
     stage, kind = member.saved.stage, member.saved.kind
     when = {"convert": "converting", "quantize": "quantizing", "execute": "running"}.get(stage, stage)
     return f"{kind.replace('-', ' ')} when {when}"
-
-
-def _severity(member: Learned) -> Severity:
-    match member.saved.verdict.word, member.saved.kind:
-        case Word.CRASHES, _:
-            return Severity.CRASH
-        case Word.HANGS, _:
-            return Severity.HANG
-        case Word.FAILS, _:
-            return Severity.ERROR
-        case _, Kind.WRONG_SHAPE | Kind.WRONG_DTYPE:
-            return Severity.ERROR
-    return Severity.WRONG
 
 
 def _distance(a: Learned, b: Learned) -> int:

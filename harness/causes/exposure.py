@@ -1,0 +1,226 @@
+"""Exposure: how common a trigger is in models that people have, from a statistics file of the forms of their nodes.
+
+A *form* is what is known of a node without knowing its model: its operator, attributes, opset, and of each operand and
+result the dtype, the rank, whether it is constant, and what makes or reads it. exposure.json, beside this file, holds
+every form that was met in models out of public packages, and every pair of forms that hang together, each with the
+models that have it. `python -m tests.support.exposure` makes it.
+
+What a form does not tell (sizes, most values, the options of a recipe) is neutral: exposure is how many models *may*
+meet a trigger. A trigger that none of them can meet is artificial.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from re import compile as pattern
+from typing import Any
+
+from driftnet.causes.facts import Facts, of_attributes
+from driftnet.causes.predicate import Region, Trigger
+
+FILE = Path(__file__).with_name("exposure.json")
+
+OF_A_NODE = pattern(
+    r"op|inputs|outputs|say\.\w+\.count|attr\.\w+(\.\w+)*|"
+    r"in\.\d\.(given|from|initializer|dtype|rank|maker|symbolic|repeated|zeros|negative|same|finite)|"
+    r"out\.\d\.(given|final|dtype|rank|reader|lost)"
+)
+"""The facts of a node that its form tells."""
+USUAL: Mapping[str, Facts] = {
+    "in": dict.fromkeys(("rank", "zeros", "negative", "same", "finite"))
+    | {"given": True, "dtype": "float", "maker": ""},
+    "out": dict.fromkeys(("rank", "lost")) | {"given": True, "dtype": "float", "final": False},
+}
+"""What the file does not say of an operand and of a result, because it is so of most."""
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """How common a trigger is.
+
+    exposure   the share of the models that may meet it;   nodes   the share of all their nodes that may
+    artificial   whether none may
+    """
+
+    exposure: float = 0.0
+    nodes: float = 0.0
+    artificial: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """A form and where it was met. models: model -> how many nodes of it"""
+
+    facts: Facts
+    models: Mapping[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two forms of which the second reads, as operand `slot`, result `result` of the first."""
+
+    maker: int
+    reader: int
+    result: int
+    slot: int
+    models: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Statistics:
+    """The forms that real models have. sources: of each model, the package and what exported it"""
+
+    sources: Sequence[Mapping[str, Any]]
+    forms: Sequence[Form]
+    pairs: Sequence[Pair]
+
+    @cached_property
+    def nodes(self) -> int:
+        """All nodes of all models."""
+        return sum(sum(form.models.values()) for form in self.forms)
+
+    def exposure(self, trigger: Trigger) -> Exposure:
+        """How common `trigger` is."""
+        found: dict[int, set[int]] = {}
+        for region in trigger.regions:
+            for model, forms in self._met(region, trigger).items():
+                found.setdefault(model, set()).update(forms)
+        nodes = sum(self.forms[k].models[model] for model, forms in found.items() for k in forms)
+        return Exposure(_share(len(found), len(self.sources)), _share(nodes, self.nodes), not found)
+
+    def _met(self, region: Region, trigger: Trigger) -> dict[int, set[int]]:
+        """Models with, for each role, a form that may be it, and for each edge a pair that may -> forms of role 0."""
+        fitting = [self._fitting(region, role) for role in range(trigger.shape.roles)]
+        models = [{model for k in forms for model in self.forms[k].models} for forms in fitting]
+        first = set(fitting[0])
+        for reader, maker in trigger.shape.edges:
+            here = [p for p in self.pairs if p.maker in fitting[maker] and p.reader in fitting[reader]]
+            here = [p for p in here if _joined(region, reader, maker, p)]
+            models.append({model for pair in here for model in pair.models})
+            if 0 in (reader, maker):
+                first &= {pair.reader if reader == 0 else pair.maker for pair in here}
+        everywhere = set.intersection(*models)
+        return {model: forms for model in everywhere if (forms := {k for k in first if model in self.forms[k].models})}
+
+    def _fitting(self, region: Region, role: int) -> frozenset[int]:
+        atoms = [atom for atom in region.atoms if atom.role == role or atom.fact == "opset"]
+        told = [a for a in atoms if a.fact == "opset" or OF_A_NODE.fullmatch(a.fact.partition(".")[2])]
+        head = f"{role}."
+        return frozenset(
+            k
+            for k, form in enumerate(self.forms)
+            if all(replace(atom, fact=atom.fact.removeprefix(head)).holds(form.facts) is not False for atom in told)
+        )
+
+
+@cache
+def statistics(file: Path = FILE) -> Statistics:
+    """The statistics in `file`."""
+    return from_json(json.loads(file.read_text(encoding="utf-8")))
+
+
+def from_json(value: Mapping[str, Any]) -> Statistics:
+    """What `as_json` made a JSON value of."""
+    parts = [{name: _tuples(v) for name, v in part.items()} for part in value["parts"]]
+    opset_of = [source["opset"] for source in value["models"]]
+    forms: list[Form] = []
+    numbers: dict[tuple[int, int], int] = {}
+    for k, line in enumerate(value["forms"]):
+        told, _, counts = line.partition("|")
+        models = {int(model): int(count) for model, _, count in (item.partition(":") for item in counts.split())}
+        for opset in dict.fromkeys(opset_of[model] for model in models):
+            numbers[k, opset] = len(forms)
+            here = {model: count for model, count in models.items() if opset_of[model] == opset}
+            forms.append(Form(_told(told.split(), parts, opset), here))
+    pairs = []
+    for line in value["pairs"]:
+        told, _, listed = line.partition("|")
+        maker, reader, result, slot = map(int, told.split())
+        found = [int(model) for model in listed.split()]
+        for opset in dict.fromkeys(opset_of[model] for model in found):
+            alike = frozenset(model for model in found if opset_of[model] == opset)
+            pairs.append(Pair(numbers[maker, opset], numbers[reader, opset], result, slot, alike))
+    return Statistics(value["models"], forms, pairs)
+
+
+def as_json(found: Statistics) -> dict[str, Any]:
+    """The statistics as a JSON value, in which what forms share (attributes, an operand, a result) stands once.
+
+    parts   what is said of a node itself (with its stated attributes), of an operand, of a result
+    forms   "17 0=3 1=5 >0=8|2:40": parts of the node, its operands and its results; models and how many nodes of each.
+            Forms that differ by opset alone, which the model tells, are one line.
+    pairs   "4 7 0 1|2 9": maker, reader, result and operand; models
+    """
+    parts: dict[str, int] = {}
+    lines: dict[str, dict[int, int]] = {}
+    numbers: dict[str, int] = {}
+    line_of: list[int] = []
+    for form in found.forms:
+        told = {slot: json.dumps(part, sort_keys=True) for slot, part in _parts(form.facts).items()}
+        line = " ".join(f"{slot}{parts.setdefault(part, len(parts))}" for slot, part in told.items())
+        lines.setdefault(line, {}).update(form.models)
+        line_of.append(numbers.setdefault(line, len(numbers)))
+    joined: dict[str, set[int]] = {}
+    for p in found.pairs:
+        joined.setdefault(f"{line_of[p.maker]} {line_of[p.reader]} {p.result} {p.slot}", set()).update(p.models)
+    return {
+        "models": list(found.sources),
+        "parts": list(map(json.loads, parts)),
+        "forms": [
+            f"{line}|{' '.join(f'{model}:{count}' for model, count in sorted(models.items()))}"
+            for line, models in lines.items()
+        ],
+        "pairs": [f"{line}|{' '.join(map(str, sorted(models)))}" for line, models in joined.items()],
+    }
+
+
+def _parts(facts: Facts) -> dict[str, dict[str, Any]]:
+    """The facts of the node itself, and of each operand and result, without what follows from others."""
+    found: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in facts.items():
+        head, *rest = name.split(".")
+        if head in ("in", "out"):
+            part = found.setdefault(f"{'>' if head == 'out' else ''}{rest[0]}=", {})
+            if rest[1] not in USUAL[head] or USUAL[head][rest[1]] != value:
+                part[rest[1]] = value
+        elif head == "attr":
+            if len(rest) == 1 and facts[f"{name}.stated"]:
+                found[""][name] = value
+        elif head == "op" or (head == "say" and not facts.get(f"attr.{rest[0]}.stated")):
+            found[""][name] = value
+    return found
+
+
+def _told(numbers: Sequence[str], parts: Sequence[Mapping[str, Any]], opset: int) -> Facts:
+    """The facts of a form, of those that `_parts` kept and those that follow."""
+    own, *tensors = numbers
+    facts: dict[str, Any] = {name: v for name, v in parts[int(own)].items() if not name.startswith("attr.")}
+    stated = {name.removeprefix("attr."): v for name, v in parts[int(own)].items() if name.startswith("attr.")}
+    facts |= {"opset": opset, **dict(of_attributes(facts["op"], opset, stated))}
+    facts |= {f"say.{name}.count": len(v) for name, v in stated.items() if isinstance(v, tuple)}
+    slots = {"in": 0, "out": 0}
+    for tensor in tensors:
+        slot, _, number = tensor.partition("=")
+        head = "out" if slot.startswith(">") else "in"
+        slots[head] += 1
+        told = {**USUAL[head], **parts[int(number)]}
+        facts |= {f"{head}.{slot.lstrip('>')}.{name}": v for name, v in told.items()}
+    return facts | {"inputs": slots["in"], "outputs": slots["out"]}
+
+
+def _joined(region: Region, reader: int, maker: int, pair: Pair) -> bool:
+    """Whether what the region says of which operand the maker makes goes with a pair."""
+    told = {f"{reader}.in.{pair.slot}.made": f"{maker}.out.{pair.result}"}
+    return all(atom.holds(told) for atom in region.atoms if atom.fact in told)
+
+
+def _share(part: int, whole: int) -> float:
+    return round(part / whole, 4) if whole else 0.0
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
