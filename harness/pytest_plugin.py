@@ -1,8 +1,8 @@
 """pytest: saved cases are tests, and `driftnet` is a fixture for Hypothesis tests on real targets.
 
 `pytest DIR` replays every saved case below DIR. An open case that reproduces is an expected failure, strictly: a
-fix turns the replay red until `driftnet triage` says that it is fixed. It need not reproduce where the CPU features, or
-what a release that showed it now answers, are others than when it was saved.
+fix turns the replay red until `driftnet triage` says that it is fixed. Only a case that was measured to depend on the
+CPU or on the heap (`depends` in its case.json) need not reproduce where these are others than when it was saved.
 
 Every run of pytest imports this module, also where nobody asked for it: what it needs is imported when it is needed.
 """

@@ -74,8 +74,8 @@ def replay_status(result: Mapping[str, Any]) -> int:
 def behaves(saved: corpus.SavedCase, outcome: str, *, elsewhere: bool = False) -> bool:
     """Whether `outcome` is what the status of `saved` promises.
 
-    elsewhere  what an open case was seen with is not what is here (`is_elsewhere`). It must reproduce only where it is;
-        otherwise it may, as flaky and expected ones always, do anything but be invalid.
+    elsewhere  what an open case was measured to depend on is not what is here (`is_elsewhere`). Only then it may, as
+        flaky and expected ones always, do anything but be invalid; every other one must reproduce wherever it runs.
     """
     if saved.status == "fixed":
         return outcome == "agrees"
@@ -84,12 +84,16 @@ def behaves(saved: corpus.SavedCase, outcome: str, *, elsewhere: bool = False) -
     return outcome == "reproduces"
 
 
-def is_elsewhere(saved: corpus.SavedCase, release: str, answers: Collection[str]) -> bool:
-    """Whether the CPU features, or what a release that once showed the case now answers, are others than when it was
-    saved. What reads memory that it does not own, or never wrote, differs from machine to machine and day to day."""
-    if saved.machine.get("cpu_features") != list(cpu_features()):
-        return True
-    return release in saved.seen and bool(saved.answer) and saved.answer not in answers
+def is_elsewhere(saved: corpus.SavedCase, answers: Collection[str]) -> bool:
+    """Whether what `saved` was measured to depend on is another here than when it was saved: the CPU features, or what
+    lies on the heap, which shows in what the target answers. Never for a case that depends on neither: if such a one
+    does not reproduce, the target was mended, or driftnet has gone blind."""
+    match saved.depends:
+        case "cpu":
+            return saved.machine.get("cpu_features") != list(cpu_features())
+        case "heap":
+            return saved.answer not in answers
+    return False
 
 
 def replay_one(
@@ -110,7 +114,7 @@ def replay_one(
         outcome = "differs"
     else:
         outcome = "error" if worst.word is Word.INVALID else "agrees"
-    elsewhere = is_elsewhere(saved, installed.release, answers)
+    elsewhere = is_elsewhere(saved, answers)
     return {
         "id": saved.id,
         "target": installed.target.name,
@@ -119,6 +123,7 @@ def replay_one(
         "outcome": outcome,
         "runs": runs,
         "reproduced": len(same),
+        "depends": saved.depends,
         "elsewhere": elsewhere,
         "as_expected": behaves(saved, outcome, elsewhere=elsewhere),
         "message": worst.message,

@@ -1,16 +1,26 @@
 """Confirming a failure, and replaying it: what must be seen again, and where."""
 
+import dataclasses
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from driftnet import api
+from driftnet.commands import saved as saved_cases
 from driftnet.commands.saved import is_elsewhere
+from driftnet.commands.testing import replayed
+from driftnet.findings import corpus, trial
+from driftnet.findings.names import located
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
+from driftnet.model.verdict import Verdict, Word
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
 from driftnet.util.machine import description
 
 from tests.findings.test_corpus import saved_relu
 from tests.support import models, mutants
+from tests.support.paths import CORPUS
 
 
 def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
@@ -19,29 +29,75 @@ def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
     assert (reproduced, verdict.kind) == (CONFIRMING_RUNS, "nondeterministic"), "every worker had one memory layout"
 
 
+ANOTHER = {"cpu_features": ["of", "another", "machine"]}
+
+
 @pytest.mark.parametrize(
-    ("machine", "release", "answers", "elsewhere"),
+    ("depends", "machine", "answers", "elsewhere"),
     [
-        (description(), "1", {"same"}, False),
-        (description(), "1", {"same", "another"}, False),
-        (description(), "1", {"another"}, True),
-        (description(), "2", {"another"}, False),
-        ({"cpu_features": ["of", "another", "machine"]}, "1", {"same"}, True),
+        ("", ANOTHER, {"another"}, False),
+        ("cpu", description(), {"another"}, False),
+        ("cpu", ANOTHER, {"same"}, True),
+        ("heap", ANOTHER, {"same", "another"}, False),
+        ("heap", description(), {"another"}, True),
     ],
-    ids=["as saved", "once as saved", "another answer", "another release", "another CPU"],
 )
-def test_where_a_case_was_seen_is_told_by_the_cpu_and_by_the_answer_of_a_release_that_showed_it(
-    machine, release, answers, elsewhere
+def test_a_case_is_elsewhere_only_where_what_it_was_measured_to_depend_on_is_another(
+    depends, machine, answers, elsewhere
 ):
-    assert is_elsewhere(saved_relu(machine=machine, seen=("1",), answer="same"), release, answers) is elsewhere
+    saved = saved_relu(depends=depends, machine=machine, answer="same")
+    assert is_elsewhere(saved, answers) is elsewhere
 
 
-@pytest.mark.parametrize(("answered", "as_expected"), [("as saved", False), ("otherwise", True), ("", False)])
-def test_an_open_case_must_reproduce_unless_the_target_answers_otherwise_than_when_it_was_saved(
-    runner, answered, as_expected
-):
-    mnn, case = resolve("mnn"), models.relu()
-    answer = watch(Trial(case, mnn, {}, runner))[1].digest if answered == "as saved" else answered
-    saved = saved_relu(recipe={}, machine=description(), seen=(mnn.release,), answer=answer)
-    result = api.replay_one(saved, "", 1, runner)
-    assert (result["outcome"], result["as_expected"]) == ("agrees", as_expected)
+@pytest.fixture
+def failing():
+    """A case of the corpus that fails everywhere, as if it had been saved on another machine."""
+    saved = corpus.load(located(Path("f56c53d6"), [CORPUS]))
+    return dataclasses.replace(saved, machine=ANOTHER, answer="another", status="open")
+
+
+@pytest.fixture
+def folder(failing, tmp_path):
+    return corpus.save(failing, tmp_path)
+
+
+def test_an_open_case_that_fails_is_as_expected(folder):
+    result = api.replay([folder], runs=1)
+    assert [(c["outcome"], c["as_expected"]) for c in result["cases"]] == [("reproduces", True)]
+    assert api.replay_status(result) == 3
+
+
+@pytest.mark.parametrize("depends", ["", "heap"])
+def test_on_a_mended_target_an_open_case_is_unexpected_unless_it_depends_on_the_heap(failing, tmp_path, depends):
+    folder = corpus.save(dataclasses.replace(failing, depends=depends), tmp_path)
+    result = api.replay([folder], target="tests.support.plain:MENDED", runs=1)
+    assert [(c["outcome"], c["as_expected"]) for c in result["cases"]] == [("agrees", depends != "")]
+    assert api.replay_status(result) == (0 if depends else 1)
+
+
+@pytest.mark.parametrize("depends", ["", "heap"])
+def test_with_a_judge_that_always_agrees_an_open_case_is_unexpected(failing, tmp_path, monkeypatch, depends):
+    installed = resolve("mnn")
+    with Runner() as runner:
+        answer = watch(Trial(failing.case, installed, failing.recipe, runner))[1].digest
+    folder = corpus.save(dataclasses.replace(failing, depends=depends, answer=answer), tmp_path)
+    monkeypatch.setattr(trial, "judge", lambda *args, **kwargs: Verdict(Word.AGREES))
+    result = api.replay([folder], runs=1)
+    assert [(c["outcome"], c["as_expected"]) for c in result["cases"]] == [("agrees", False)]
+    assert api.replay_status(result) == 1
+
+
+def test_pytest_is_red_where_a_target_was_mended_and_green_where_it_was_not(folder, runner, monkeypatch):
+    failure, excuse = replayed(folder, runner)
+    assert (failure, excuse[:5]) == ("", "open:")
+    monkeypatch.setattr(saved_cases, "resolve", lambda word, python: resolve("tests.support.plain:MENDED"))
+    failure, _ = replayed(folder, runner)
+    assert "is open, but on mnn==" in failure
+    assert "it agrees" in failure
+
+
+def test_pytest_fails_for_an_open_case_that_the_target_gets_right(tmp_path):
+    corpus.save(saved_relu(recipe={}, machine=ANOTHER, answer="another"), tmp_path)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, "is open, but on mnn==" in done.stdout) == (1, True), done.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from driftnet.targets.interface import Feed, Options, Target
@@ -26,3 +27,5 @@ def execute(
 
 
 PLAIN = Target("plain", "onnxruntime", convert, quantize, execute, features={"float": {}})
+MENDED = replace(PLAIN, name="mnn")
+"""MNN without a bug, as far as cases of the default recipe can tell."""

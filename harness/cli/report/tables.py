@@ -61,7 +61,7 @@ def replay(console: Console, result: Result) -> None:
     for c in result["cases"]:
         mark = "" if c["as_expected"] else "[red]unexpected[/]"
         if c["as_expected"] and c["status"] == "open" and c["outcome"] != "reproduces":
-            mark = "not on this CPU, or another answer than when it was saved"
+            mark = f"depends on the {c['depends']}"
         release = f"{c['target']}=={c['release']}"
         table.add_row(c["id"], release, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
     console.print(table)
