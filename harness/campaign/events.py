@@ -55,6 +55,13 @@ class Warned(Struct, frozen=True, tag_field="event", tag="warned"):
     message: str
 
 
+class LeftOut(Struct, frozen=True, tag_field="event", tag="left-out"):
+    """A saved case that is not whole counts for nothing in this run, which ends with an error for it."""
+
+    message: str
+    hint: str
+
+
 class Failed(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="error"):
     """An error: of driftnet itself, with its `trace`, or one that the next case would not mend, of this `kind`."""
 
@@ -85,4 +92,4 @@ class Ended(Struct, frozen=True, tag_field="event", tag="ended"):
     cpu: float
 
 
-Event = Begun | Examined | Found | Warned | Failed | Done | Tick | Ended
+Event = Begun | Examined | Found | Warned | LeftOut | Failed | Done | Tick | Ended

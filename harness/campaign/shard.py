@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.events import Done, Event, Examined, Failed, Found, Warned
+from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.findings import corpus
@@ -102,7 +102,8 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
-    warned: bool = False
+    damaged: dict[Path, LeftOut] = field(default_factory=dict)
+    warned: set[Warned | LeftOut] = field(default_factory=set)
 
     @cached_property
     def journal(self) -> Journal:
@@ -115,19 +116,25 @@ class Shard:
         self.learn(self.plan.corpus)
 
     def learn(self, folder: Path) -> None:
-        """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more."""
+        """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more, nor does
+        one that is not whole."""
         for path in case_folders(folder):
-            if path.name not in self.known_issues:
-                saved = corpus.load(path)
+            if path.name not in self.known_issues and path not in self.damaged:
+                try:
+                    saved = corpus.load(path)
+                except UserError as e:
+                    self.damaged[path] = LeftOut(e.message, e.hint)
+                    continue
                 if saved.status != "fixed":
                     self.known_issues[path.name] = KnownIssue(saved)
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped."""
-        if not (self.warned or self.runner.network_isolated):
-            self.warned = True
-            yield Warned(NO_NETWORK_NAMESPACE)
         self.learn(self.plan.found)
+        network = () if self.runner.network_isolated else (Warned(NO_NETWORK_NAMESPACE),)
+        for warning in {*network, *self.damaged.values()} - self.warned:
+            self.warned.add(warning)
+            yield warning
         favoured = self.installed[index % len(self.installed)].target.name
         case = self._case(index, favoured)
         drafts = [

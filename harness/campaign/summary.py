@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, Tick
+from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, LeftOut, Tick
 from driftnet.campaign.journal import histories
 from driftnet.findings import corpus
 from driftnet.model.inspect import elements, nodes
@@ -56,7 +56,7 @@ class Summary(Struct, kw_only=True):
     insensitive     cases in which no damage could have shown, examined as they were: no other numbers helped
     unconfirmed  failures that fresh workers did not show again
     cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of everything else
-    errors      of driftnet itself
+    errors      of driftnet itself, and saved cases that were left out because they are not whole
     """
 
     cases: Count
@@ -124,6 +124,9 @@ class Tally:
                 summary.next_index = max(summary.next_index, event.index + 1)
             case Failed():
                 summary.errors.append(event)
+            case LeftOut():  # every shard says so
+                error = Failed(-1, event.message, event.hint, "case")
+                summary.errors += [] if error in summary.errors else [error]
             case Tick():
                 summary.wall_seconds = self.wall_before + event.elapsed
             case Ended():

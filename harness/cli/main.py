@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import math
+import os
 import re
 import signal
 import sys
@@ -12,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from click.core import ParameterSource
@@ -29,9 +30,18 @@ from rich.console import Console
 
 WHOLE = re.compile("[0-9]{1,9}")
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
-_WIDTH = None if sys.stdout.isatty() else 160
-OUT = Console(highlight=False, soft_wrap=True, width=_WIDTH)
-ERR = Console(stderr=True, highlight=False, soft_wrap=True)
+_WIDTH = None if sys.stdout and sys.stdout.isatty() else 160
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        """Nobody reads on, as after `| head -1`: say no more, but do what was asked, and end with the true status."""
+        self.quiet = True
+        _nowhere(sys.stderr if self.stderr else sys.stdout)
+
+
+OUT = _Console(highlight=False, soft_wrap=True, width=_WIDTH)
+ERR = _Console(stderr=True, highlight=False, soft_wrap=True)
 _PATH = click.Path(path_type=Path)
 DAY, MONTH = 86400.0, 30 * 86400.0  # seconds
 
@@ -395,6 +405,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     as_json = "--json" in words
+    _open_streams()
     try:
         default_map = defaults.read(Path("pyproject.toml"), driftnet.commands)
         with _terminated_like_interrupted():
@@ -452,10 +463,27 @@ def _fail(error: UserError, as_json: bool) -> int:
 
 
 def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str, Any]], None]) -> None:
-    if as_json:
-        click.echo(json_text(result))
-    else:
+    if not as_json:
         show(result)
+        return
+    try:
+        click.echo(json_text(result))
+    except BrokenPipeError:
+        _nowhere(sys.stdout)
+
+
+def _nowhere(stream: TextIO) -> None:
+    """Let what is still written to `stream`, by the interpreter at its end too, go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _open_streams() -> None:
+    """Open the standard streams that were closed (`>&-`): what is opened later would get their numbers."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 if __name__ == "__main__":

@@ -30,8 +30,9 @@ Listener = Callable[[Summary, Event], None]
 def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
     """Run a campaign. Listeners are called with the summary so far and each event.
 
-    Raises UserError for an unknown target or focus, for seeds that cannot be used, for folders that cannot be written,
-    for saved cases that are not whole, and when there is nothing to resume.
+    Saved cases that are not whole are left out, and the run ends with an error for them. Raises UserError for an
+    unknown target or focus, for seeds that cannot be used, for folders that cannot be written, when another run writes
+    there, and when there is nothing to resume.
     """
     for word in plan.targets:
         resolve(word, python=plan.python)
@@ -75,7 +76,11 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
 def _save(plan: Plan, found: Iterable[Path]) -> None:
     """Bring what the run has found into the corpus, if that is wanted."""
     for folder in found if plan.save else ():
-        corpus.save(corpus.load(folder), plan.corpus)
+        try:
+            saved = corpus.load(folder)
+        except UserError:  # not whole: a warning has said so
+            continue
+        corpus.save(saved, plan.corpus)
 
 
 def _begun(plan: Plan) -> tuple[Summary, frozenset[int]]:

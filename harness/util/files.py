@@ -16,7 +16,7 @@ from typing import Any
 
 from driftnet.util.errors import UserError
 
-_SCRATCH = ".driftnet-scratch-"
+_SCRATCH = "driftnet-scratch-"
 _SETTLED_SECONDS = 60.0  # between making a folder and holding it lies a moment
 LARGEST = 1.7976931348623157e308
 

@@ -169,11 +169,13 @@ def test_a_run_that_is_not_there_is_not_gone_on_with(tmp_path, seed, says):
 
 
 @pytest.mark.parametrize("place", ["corpus", "report/cases"])
-def test_a_saved_case_that_is_not_whole_stops_a_run_before_it_starts(tmp_path, place):
+def test_a_saved_case_that_is_not_whole_stops_no_run_but_is_an_error_of_it(tmp_path, place):
     folder = corpus.save(saved_relu(), tmp_path / place)
     (folder / "case.json").write_text('{"schema": 1,')
-    with pytest.raises(UserError, match=r"not a whole case\.json"):
-        fuzz(tmp_path, cases=1)
+    summary, _ = fuzz(tmp_path, cases=1, targets=["onnxruntime-quant"], save=True)
+    (error,) = summary.errors
+    assert error.message.startswith(f"{folder}/case.json: not a whole case.json"), error
+    assert (summary.cases, summary.exit_status) == (1, 2)
 
 
 def die(plan, stop):

@@ -366,11 +366,13 @@ def test_one_truncated_case_stops_a_replay_before_anything_runs(driftnet, tmp_pa
     assert_one_clear_message(driftnet("replay", tmp_path), says="not a whole case.json")
 
 
-def test_a_fuzz_run_with_a_truncated_case_in_its_corpus_exits_2(driftnet, tmp_path):
+def test_a_fuzz_run_with_a_truncated_case_in_its_corpus_goes_on_and_exits_2(driftnet, tmp_path):
     folder = corpus.save(saved_relu(), tmp_path / "corpus")
     (folder / "case.json").write_text('{"schema": 1,')
-    result = driftnet("fuzz", "--cases", "1", "--report", tmp_path / "r", "--corpus", tmp_path / "corpus")
-    assert_one_clear_message(result, says="not a whole case.json")
+    status, out, err = driftnet("fuzz", "--cases", "1", "--report", tmp_path / "r", "--corpus", tmp_path / "corpus")
+    assert status == 2, err
+    assert "not a whole case.json" in err
+    assert "1 case of 1 model" in out
 
 
 @pytest.mark.parametrize(
@@ -479,3 +481,21 @@ def test_targets_says_whether_the_network_is_cut_off(driftnet):
     status, out, _ = driftnet("targets", "--json")
     assert status == 0
     assert {type(target["network_isolated"]) for target in json.loads(out)["targets"]} == {bool}
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+@pytest.mark.parametrize("streams", ["stdout=read-by-nobody", "stdout=closed", "stderr=read-by-nobody"])
+def test_the_status_is_true_where_nobody_reads_what_is_said(tmp_path, as_json, streams):
+    """A broken pipe used to end a run with 1, which says that there is a new finding."""
+    name, how = streams.split("=")
+    ours, theirs = os.pipe()
+    os.close(ours)
+    words = ["replay", str(min((CORPUS / "onnxruntime-quant").rglob("case.json")).parent), "--runs", "1"]
+    done = subprocess.run(
+        [sys.executable, "-m", "driftnet.cli.main", *words, *(["--json"] if as_json else [])],
+        preexec_fn=(lambda: os.close(1)) if how == "closed" else None,
+        **{"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE} | ({name: theirs} if how != "closed" else {}),
+    )
+    os.close(theirs)
+    assert done.returncode == 3, done.stderr
+    assert not done.stderr, done.stderr

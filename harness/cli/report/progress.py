@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 from driftnet.api import Listener
-from driftnet.campaign.events import Ended, Event, Failed, Found, Tick, Warned
+from driftnet.campaign.events import Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
 from driftnet.util.files import json_text, replace_text
 from rich.console import Console
@@ -43,14 +43,15 @@ def told(console: Console, what: str) -> Iterator[Callable[[str], None]]:
 def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
     """A listener that shows a campaign on `console` (stderr) while the block runs; when `quiet`, only warnings: each
     once, though every shard has it."""
-    warned = set[Warned]()
+    warned = set[Event]()
     with contextlib.nullcontext() if quiet else told(console, "driftnet fuzz") as tell:
 
         def update(summary: Summary, event: Event) -> None:
             match event:
-                case Warned() if event not in warned:
+                case Warned() | LeftOut() if event not in warned:
                     warned.add(event)
-                    console.print(f"warning: {event.message}", markup=False)
+                    left_out = "; it is left out" if isinstance(event, LeftOut) else ""
+                    console.print(f"warning: {event.message}{left_out}", markup=False)
                 case Found() if tell:
                     console.print(f"found {Path(event.path).name}", markup=False)
                 case Failed() if tell:

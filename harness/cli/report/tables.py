@@ -39,7 +39,8 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         if f.get("unfinished"):
             _say(console, f"reduction stopped early; to continue: driftnet reduce {f['path']} --out DIR")
     for e in result["errors"]:
-        _say(console, f"error of driftnet in case {e['index']}: {e['message']}", style="red")
+        where = f"error of driftnet in case {e['index']}" if e["index"] >= 0 else "error"
+        _say(console, f"{where}: {e['message']}", style="red")
     new = any(f["status"] == "new" for f in findings)
     _say(
         console,
