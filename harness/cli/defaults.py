@@ -1,4 +1,7 @@
-"""Defaults of the command line's options, from `[tool.driftnet]` of a pyproject.toml."""
+"""Defaults of the command line's options, from `[tool.driftnet]` of a pyproject.toml.
+
+The file is that of whatever folder one stands in, anybody's: it can name no program to run and no code to import.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +55,17 @@ def _table_defaults(path: Path, command: click.Command, table: Mapping[str, Any]
         where = f"{path}: {name} in [tool.driftnet.{command.name}]"
         if name not in options:
             raise UserError(f"{where} is no option; there is {', '.join(options)}", hint=TABLES, kind="option")
+        if name == "python" or (name == "target" and _imports(value)):
+            what = f"{where} would run what this file names: that has to stand on the command line"
+            raise UserError(what, hint=f"driftnet {command.name} --{name} ...", kind="option")
         if not _fits(options[name], value):
             raise UserError(f"{where} cannot be {value!r}", hint=f"driftnet {command.name} --help", kind="option")
     return {str(options[name].name): value for name, value in table.items()}
+
+
+def _imports(target: Any) -> bool:
+    """Whether a target word, or one of several, is MODULE:ATTRIBUTE."""
+    return any(":" in str(word) for word in (target if isinstance(target, list) else [target]))
 
 
 def _fits(option: click.Option, value: Any) -> bool:
