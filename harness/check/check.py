@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from driftnet.check import kernels
 from driftnet.check.attribution import Remedy, remedies, stage_at_fault, with_options
 from driftnet.check.end_to_end import Impact, References, impact, losses
+from driftnet.check.inside import Inside, look_inside, made_by_cutting
 from driftnet.check.localize import Fault, Search, locate
 from driftnet.check.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.findings.known import KnownIssue
@@ -24,8 +25,8 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
-from driftnet.model.submodel import Recording, recording
-from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
+from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
+from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
 from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.reduce.problem import ExhaustedError
@@ -46,6 +47,9 @@ fault is looked for."""
 RESERVED = 60
 """Runs that a reduction leaves for confirming it and for trying options."""
 
+MOST_INSIDE = 20.0
+"""Seconds that looking inside the converted model may take, which costs a run for each tensor."""
+
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
 
@@ -57,6 +61,8 @@ class Inquiry:
     deadline  monotonic seconds after which nothing new is begun
     started, limit   runs of the target when it began, and how many it may take
     tell      hears what is being done, for people
+    inside    the tensors of the intact artifact, where these are known and tell right from wrong
+    suspects  parts that go wrong there, though not by themselves
     """
 
     trial: Trial
@@ -65,6 +71,8 @@ class Inquiry:
     tell: Callable[[str], None]
     started: int
     limit: int
+    inside: Inside | None = None
+    suspects: list[Case] = field(default_factory=list)
 
     @property
     def case(self) -> Case:
@@ -77,17 +85,32 @@ class Inquiry:
         return self.limit - (self.trial.runner.target_runs - self.started)
 
     def look(self, case: Case, share: float = 1.0) -> Verdict:
-        """The verdict on a part. Raises ExhaustedError once the time or this share of the runs is spent."""
+        """The verdict on a run of a part. Raises ExhaustedError once the time or this share of the runs is spent."""
         if self.left <= (1 - share) * self.limit:
             raise ExhaustedError
         trial = replace(self.trial, case=case)
         return kernels.judged(trial, *self.watch(trial), self.watch)
 
+    def survey(self, case: Case, share: float) -> Verdict:
+        """The verdict on a part from the inside of the intact artifact, where that agrees; else `look`."""
+        within = self.inside.verdict(case) if self.inside and self.in_time else None
+        if within and within.word is Word.AGREES:
+            return within
+        alone = self.look(case, share)
+        if within and within.failed and not alone.failed:
+            self.suspects.append(case)
+        return alone
+
     def watch(self, trial: Trial) -> tuple[Verdict, Observation | None]:
         """One run. Raises ExhaustedError once the time is spent."""
-        if time.monotonic() > self.deadline:
+        if not self.in_time:
             raise ExhaustedError
         return watch(trial)
+
+    @property
+    def in_time(self) -> bool:
+        """Whether something new may be begun."""
+        return time.monotonic() <= self.deadline
 
 
 @dataclass(eq=False)
@@ -204,10 +227,23 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
     except ReferenceError as e:
         inquiry.tell(f"no windows: {e}")
     else:
+        inquiry = replace(inquiry, inside=_inside(inquiry, recorded, checked))
         _survey(inquiry, recorded, whole, found.judged)
         _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)
         _weigh(inquiry, recorded, checked, found)
     _diagnose(inquiry, whole, found)
+
+
+def _inside(inquiry: Inquiry, recorded: Recording, checked: Checked) -> Inside | None:
+    """The inside of the intact artifact, where asking for it costs little, and no noise of quantization is in it."""
+    trial, runs = inquiry.trial, checked.observation.stages if checked.observation else ()
+    once = sum(run.seconds for run in runs if run.stage == "execute")
+    if trial.target.tap is None or trial.quantizes or not runs or runs[-1].outcome != Outcome.OK:
+        return None
+    if once * len(recorded.feeds[0]) > MOST_INSIDE:
+        return None
+    inquiry.tell("looking inside the converted model")
+    return look_inside(trial, recorded)
 
 
 def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[Judged]) -> None:
@@ -217,7 +253,7 @@ def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[
         return _is_wrong(verdict, whole) and (verdict.in_values or not whole.in_values)
 
     try:
-        for one in survey(inquiry.case, recorded, lambda part: inquiry.look(part, share), explains):
+        for one in survey(inquiry.case, recorded, lambda part: inquiry.survey(part, share), explains):
             judged.append(one)
             seen = {node for j in judged for node in j.nodes}
             inquiry.tell(f"windows: {len(seen)} of {live} nodes")
@@ -242,23 +278,49 @@ def _locate(
 ) -> None:
     search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.trial.target.name)
     try:
-        for fault in locate(search, failing, whole):
+        for fault in locate(search, failing, whole, _suspects(inquiry, recorded)):
             faults.append(fault)
             inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
     except ExhaustedError:
         inquiry.tell("localization: the budget is spent")
 
 
+def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
+    """The tensors, in order, that the intact artifact gets wrong from right ones, though a model of their own is right:
+    what single nodes make, else what a part does."""
+    graph, inside = inquiry.case.proto.graph, inquiry.inside
+    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    found: set[str] = set()
+    for part in inquiry.suspects:
+        nodes = sorted({makers[name] for node in part.proto.graph.node for name in node.output if name in makers})
+        for node in nodes:
+            with contextlib.suppress(UnrecordedError, ValueError):
+                verdict = inside.verdict(submodel(inquiry.case, [node], recorded)) if inside else None
+                if verdict and verdict.failed:
+                    found.update(name for name in graph.node[node].output if name)
+                    break
+        else:
+            found.update(value.name for value in part.proto.graph.output)
+    return sorted(found, key=lambda name: makers.get(name, 0))
+
+
 def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
-    """What each fault does to the outputs; the faults are put in that order."""
+    """What each fault does to the outputs; the faults are put in that order, without those that cutting made."""
     outputs = checked.observation.outputs if checked.observation else ()
-    if not outputs:
+    if not outputs or not found.faults:
         return
-    reference = References(recorded.feeds, inquiry.trial.runner.reference.record)
+    trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.record)
+    names = [value.name for fault in found.faults for value in fault.case.proto.graph.output]
     with contextlib.suppress(ExhaustedError):
-        for fault in found.faults:
-            _, seen = inquiry.watch(replace(inquiry.trial, case=fault.case))
-            if seen and seen.outputs:
+        inside = inquiry.inside or look_inside(trial, recorded, names)
+        for fault in tuple(found.faults):
+            _, seen = inquiry.watch(replace(trial, case=fault.case))
+            if not seen or not seen.outputs:
+                continue
+            alone = fault.verdict.failed and not _is_wrong(fault.verdict, checked.verdict)
+            if alone or made_by_cutting(fault, seen.outputs, inside, recorded):
+                found.faults.remove(fault)
+            else:
                 found.impacts[fault.nodes] = impact(inquiry.case, fault, seen.outputs, outputs, reference)
 
     def share(fault: Fault) -> float:

@@ -9,11 +9,12 @@ as a whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 from driftnet.model.inspect import Case
 from driftnet.model.signature import coarse
-from driftnet.model.submodel import Recording, UnrecordedError, reads, submodel
+from driftnet.model.submodel import Recording, UnrecordedError, ancestors, reads, submodel
 from driftnet.model.verdict import Verdict, Word
 from driftnet.model.windows import Judged, live_nodes
 from driftnet.reduce.passes import bisect
@@ -22,7 +23,7 @@ from driftnet.reduce.problem import shrink
 
 @dataclass(frozen=True, eq=False)
 class Fault:
-    """Nodes, by index, that fail as a model of their own, fed what was recorded."""
+    """Nodes, by index, that fail as a model of their own, fed what was recorded. The first is told first."""
 
     nodes: tuple[int, ...]
     case: Case
@@ -69,10 +70,11 @@ class Search:
         return wanted.surfaces_late or coarse(self.target, found) == coarse(self.target, wanted)
 
 
-def locate(search: Search, failing: Sequence[Judged], whole: Verdict) -> Iterator[Fault]:
+def locate(search: Search, failing: Sequence[Judged], whole: Verdict, suspects: Sequence[str] = ()) -> Iterator[Fault]:
     """The faults of a model, each as soon as it is found; first those that fail as the whole does.
 
-    failing   windows that failed;   whole   the verdict on the model, which is bisected where no window explains it
+    failing    windows that failed;   whole   the verdict on the model, which is bisected where no window explains it
+    suspects   tensors that are wrong in the intact artifact, though what makes them is right by itself
     """
     found: list[Fault] = []
     for judged in sorted(failing, key=lambda judged: not search.alike(judged.verdict, whole)):
@@ -90,7 +92,11 @@ def locate(search: Search, failing: Sequence[Judged], whole: Verdict) -> Iterato
                 yield fault
     diverges = whole.word is Word.DIVERGES and bool(found)  # a wrong shape in one place may be wrong values in another
     explained = not whole.failed or diverges or any(search.alike(fault.verdict, whole) for fault in found)
-    if not explained and (across := _bisected(search, whole)):
+    if explained:
+        return
+    if before := _before(search, whole, suspects):
+        yield before
+    elif across := _bisected(search, whole):
         yield from _narrowed(search, across)
 
 
@@ -119,6 +125,23 @@ def _like(case: Case, found: Sequence[Fault], nodes: Sequence[int]) -> Iterator[
                 chain += [i for i in following if graph.node[i].op_type == operators[len(chain)]][:1] or [start]
             if tuple(graph.node[i].op_type for i in chain) == operators:
                 yield tuple(chain)
+
+
+def _before(search: Search, whole: Verdict, suspects: Sequence[str]) -> Fault | None:
+    """The fewest nodes before the first suspect that fail, that which makes it first. Twice as many are tried each
+    time, because small models cost little; and a run of nodes is shortened only: the rest is left to the reducer."""
+    graph, live = search.case.proto.graph, set(live_nodes(search.case))
+    for name in suspects:
+        nodes = sorted(ancestors(graph, [name]) & live)
+        counts = [min(2 ** (k + 1), len(nodes)) for k in range(len(nodes).bit_length())]
+        if most := next((count for count in counts if _fails(search, nodes, whole, count)), 0):
+            found = search.fault(nodes[-bisect(most, partial(_fails, search, nodes, whole)) :], whole)
+            return found and replace(found, nodes=found.nodes[::-1])
+    return None
+
+
+def _fails(search: Search, nodes: Sequence[int], whole: Verdict, last: int) -> bool:
+    return search.fault(nodes[-last:], whole) is not None
 
 
 def _bisected(search: Search, whole: Verdict) -> Fault | None:

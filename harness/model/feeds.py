@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from driftnet.model.index_ranges import ranges
-from driftnet.model.inspect import Feed, graph_inputs, input_dtype, validate_feed
+from driftnet.model.inspect import Feed, declared_dims, graph_inputs, input_dtype, validate_feed
 from driftnet.util.errors import UserError
 from onnx import numpy_helper
 
@@ -48,7 +48,7 @@ def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> 
     """A feed: floats uniform in [-1, 1), integers that what reads them accepts (else 0 or 1), bools at random; symbolic
     dims as `sizes` says, else 2.
 
-    Raises UserError (kind "feed") for an input that is no tensor of these or has an unknown rank, for a negative dim,
+    Raises UserError (kind "feed") for an input that is no tensor of these or has an unknown rank, for a negative size,
     and for more than MOST_ELEMENTS elements in all.
     """
     rng = np.random.default_rng(seed)
@@ -70,7 +70,7 @@ def _shape(value: onnx.ValueInfoProto, sizes: Mapping[str, int]) -> tuple[int, .
     tensor = value.type.tensor_type
     if not tensor.HasField("shape"):
         raise _nothing_made_up(f"input {value.name!r} has no tensor shape")
-    shape = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, 2) for d in tensor.shape.dim]
+    shape = [d if isinstance(d, int) else sizes.get(d, 2) for d in declared_dims(value)]
     if any(n < 0 for n in shape):
         raise _nothing_made_up(f"input {value.name!r} has a negative dimension: {shape}")
     return tuple(shape)

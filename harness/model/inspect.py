@@ -124,6 +124,12 @@ def digest(case: Case) -> str:
     return h.hexdigest()
 
 
+def declared_dims(value: onnx.ValueInfoProto) -> list[int | str]:
+    """Each dim of a tensor: its size, its name, or "?" where it is free without one: Paddle writes -1 for that."""
+    dims = value.type.tensor_type.shape.dim
+    return [d.dim_param or (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else "?") for d in dims]
+
+
 def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:
     """Raise UserError unless `feed` gives every graph input of `model` with the declared dtype and shape.
 
@@ -142,7 +148,7 @@ def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:
             raise _misfit(f"{what}: input {name!r} has dtype {x.dtype}, the model expects {dtype}")
         if not tensor.HasField("shape"):
             continue
-        declared = [d.dim_param or (d.dim_value if d.HasField("dim_value") else "?") for d in tensor.shape.dim]
+        declared = declared_dims(value)
         said, given = f"[{', '.join(map(str, declared))}]", list(x.shape)
         if len(declared) != x.ndim or any(isinstance(d, int) and d != n for d, n in zip(declared, x.shape)):
             raise _misfit(f"{what}: input {name!r} has shape {given}, the model expects {said}")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
 import shutil
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,20 +75,46 @@ class Runner:
 
         timeout   seconds that a stage may take, where it may take more otherwise
         """
-        module, _, attribute = installed.spec.partition(":")
-        worker = self._worker(installed.python, module)
-        if fresh or worker.displaced:
+        worker = self._worker(installed.python, installed.spec.partition(":")[0])
+        if fresh:
             worker.renew()
         options = effective(installed.target, recipe)
+        with self._placed(case, worker) as (model, folder):
+            seconds = min(timeout, self._limits.seconds)
+            return _run_stages(worker, installed.spec, case, model, folder, installed.target, options, seconds)
+
+    def tap(
+        self, case: Case, installed: Installed, recipe: Recipe, tensors: Mapping[str, str]
+    ) -> tuple[Mapping[str, np.ndarray], ...]:
+        """What the intact artifact makes of `tensors` (name -> numpy's name of their type), one mapping a feed; fewer
+        where it does not know some, none where it cannot be asked."""
+        nothing: tuple[Mapping[str, np.ndarray], ...] = tuple({} for _ in case.feeds)
+        if installed.target.tap is None:
+            return nothing
+        worker = self._worker(installed.python, installed.spec.partition(":")[0])
+        options = effective(installed.target, recipe)
+        with self._placed(case, worker) as (model, folder):
+            calibration = list(case.calibration or case.feeds)
+            given = (("convert", str(folder), options), ("quantize", calibration, str(folder), options))
+            value: Any = model
+            for stage, *arguments in (*given, ("tap", list(case.feeds), dict(tensors), options)):
+                reply = worker.call(f"{installed.spec}.{stage}", value, *arguments, timeout=self._limits.seconds)
+                value, form = reply.value, "execute" if stage == "tap" else stage
+                if reply.outcome is not Outcome.OK or not _answers(value, form, case, folder, model):
+                    return nothing
+        return tuple(value)
+
+    @contextlib.contextmanager
+    def _placed(self, case: Case, worker: Worker) -> Iterator[tuple[str, Path]]:
+        """The file of the model, and an empty folder for what is made of it, while the block runs."""
+        if worker.displaced:
+            worker.renew()
         self._cases += 1
         self.target_runs += 1
         folder = worker.folder / f"case_{self._cases}"
         make_empty(folder)
         try:
-            model = _placed(case, folder)
-            spec = f"{module}:{attribute}"
-            seconds = min(timeout, self._limits.seconds)
-            return _run_stages(worker, spec, case, str(model), folder, installed.target, options, seconds)
+            yield str(_placed(case, folder)), folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 

@@ -121,6 +121,8 @@ class Target:
         {output name: numpy's name of the type that it is declared to have, "" for none}
     inspect(artifact, options) -> what the oracle wants to know of a quantized artifact: the data of a
         driftnet.model.artifact.Artifact; may be missing
+    tap(artifact, feeds, tensors, options) -> what the intact artifact makes of tensors on its way, those that it knows
+        by the name they have in the ONNX model; tensors as `outputs` of execute; may be missing
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception counts
@@ -161,6 +163,7 @@ class Target:
     refusals: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
+    tap: Callable[[str, Sequence[Feed], Mapping[str, str], Options], list[dict[str, np.ndarray]]] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()

@@ -128,6 +128,23 @@ def test_what_is_found_before_the_budget_is_spent_is_kept():
     assert kept
 
 
+def test_what_only_the_intact_artifact_shows_is_looked_for_from_there_upwards():
+    """A chain that fails together; what goes wrong in the artifact is the last of it, and is named first."""
+    case, recorded = deep()
+    graph = case.proto.graph
+    last = next(node for node in graph.node if node.op_type == "ConvTranspose")
+    chain = ["Conv", "BatchNormalization", "Relu", "Conv", "ConvTranspose"]
+    looks = []
+
+    def look(part: Case) -> Verdict:
+        looks.append(part)
+        return where(chain)(part)
+
+    (fault,) = locate(Search(case, recorded, look, "planted"), [], WRONG, [last.output[0]])
+    assert [graph.node[i].op_type for i in fault.nodes] == chain[::-1]
+    assert len(looks) <= 6, f"{len(looks)} models were looked at, should be 2, 4, 8 nodes, and a few between"
+
+
 OPTIONS = (
     Option("level", "convert", (1, 0), ""),
     Option("quantize", "quantize", ("static", "none"), ""),

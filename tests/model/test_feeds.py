@@ -60,7 +60,6 @@ def test_no_data_is_made_up_for_other_dtypes(dtype, says):
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (tensor(TensorProto.FLOAT, -1, 3), r"input 'x' has a negative dimension: \[-1, 3\]"),
         (tensor(TensorProto.FLOAT, "N"), r"input 'x' has a negative dimension: \[-4\]"),
         (tensor(TensorProto.FLOAT, 2**40, 2**20), f"the inputs have {2**60} elements .*more than {2**28}"),
         (tensor(TensorProto.BOOL, 2**62, 2**62), f"the inputs have {2**124} elements"),
@@ -73,6 +72,13 @@ def test_no_data_is_made_up_for_other_shapes(value, says):
     with pytest.raises(UserError, match=says) as error:
         feeds.made_up(model(value), {"N": -4, "huge": 2**50})
     assert error.value.kind == "feed"
+
+
+def test_a_negative_dim_is_free():
+    """Paddle's exporter writes -1 for a dim of any size."""
+    proto = model(tensor(TensorProto.FLOAT, -1, 3))
+    assert feeds.made_up(proto, {})["x"].shape == (2, 3)
+    validate_feed(proto, {"x": np.zeros((7, 3), np.float32)}, "inputs")
 
 
 def test_the_budget_of_made_up_elements_is_for_all_inputs_together():

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from driftnet.model.graph import Graph, Node, captured
-from driftnet.model.operators import CONTRIB
+from driftnet.model.graph import Graph, Node, captured, nested
+from driftnet.model.operators import CONTRIB, RECURRENT, WEIGHTED
 from driftnet.oracle.artifact.verified.operators import QUANTIZED
 from driftnet.oracle.artifact.verified.reader import kept_by
 from driftnet.oracle.question.question import Question
@@ -18,7 +18,9 @@ def untouched(question: Question) -> frozenset[str]:
     """The outputs before which an artifact holds nothing that quantizes; none without an artifact that tells."""
     told, artifact = question.artifact, question.written
     if artifact is None:
-        floats = told.operations is not None and not told.tensors and not told.layers
+        inner = [node for node in nested(question.graph.nodes, question.graph.opset) if node.op in WEIGHTED | RECURRENT]
+        hidden = any(node not in question.graph.nodes for node in inner)  # what subgraphs hold nobody tells
+        floats = told.operations is not None and not told.tensors and not told.layers and not hidden
         return frozenset(question.graph.outputs if floats else ())
     reached = set(_quantized(artifact, question.graph))
     return frozenset(artifact.outputs) - reached

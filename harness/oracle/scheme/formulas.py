@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import numpy as np
-from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.graph import Graph, Node, Values, nested
 from driftnet.model.operators import AFFINE, RECURRENT, WEIGHTED, Trait, traits_of
 from driftnet.oracle.tolerances.table import CODE_ERROR
 from driftnet.targets.interface import Scheme
@@ -110,6 +110,9 @@ def keeps_weights(model: Graph, scheme: Scheme, nodes: Sequence[Node]) -> bool:
         if not varying.isdisjoint(node.inputs):
             varying.update(node.outputs)
     for node in nodes:
+        bodies = [inner for inner in nested([node], model.opset) if inner is not node]
+        if any(inner.op in WEIGHTED | RECURRENT for inner in bodies):
+            return False  # a subgraph has weights of its own
         if node.op in RECURRENT:
             if not all(name in varying or indifferent(model.constants.get(name, _NONE)) for name in node.inputs[1:3]):
                 return False

@@ -6,6 +6,7 @@ the shipped console scripts, runs pip and reports usage when imported.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import json
@@ -100,6 +101,18 @@ def execute(
     if module is None:
         raise StageError("the model does not load")
     return [_forward(module, [feed[name] for name in names], outputs) for feed in feeds]
+
+
+def tap(
+    artifact: str, feeds: Sequence[Feed], tensors: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Each tensor as the only output of the model: asked for together they would keep others from being fused."""
+    found: list[dict[str, np.ndarray]] = [{} for _ in feeds]
+    for name, declared in tensors.items():
+        with contextlib.suppress(Exception):  # it raises many types for a name that a fusion has taken away
+            for known, made in zip(found, execute(artifact, feeds, {name: declared}, options)):
+                known.update(made)
+    return found
 
 
 def inspect(artifact: str, options: Options) -> dict[str, Any]:
@@ -290,6 +303,7 @@ MNN = Target(
     execute=execute,
     scheme=scheme,
     inspect=inspect,
+    tap=tap,
     executes_plain=True,
     features={"float": {"quantize": "none"}},
     mutants=(mutants.rolled_scales_in_file, mutants.scales_off_by_a_percent_in_file),

@@ -1,0 +1,91 @@
+"""Inside: the tensors of the intact artifact tell which part is wrong by itself, and what cutting alone brings."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from driftnet.check.check import check
+from driftnet.check.inside import Inside, look_inside, made_by_cutting
+from driftnet.check.localize import Fault
+from driftnet.findings.trial import Trial, watch
+from driftnet.model.submodel import recording, submodel
+from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.targets.environments import resolve
+from onnx import TensorProto, helper
+
+from tests.support import models
+
+
+def two_layers():
+    """y = |conv1d(x)| + k. (Of tanh(|c|) MNN hands out the tanh by the name of |c|: names move with fusions.)"""
+    rng = np.random.default_rng(0)
+    x, w = rng.normal(size=(1, 3, 9)).astype(np.float32), rng.normal(size=(4, 3, 3)).astype(np.float32)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("Abs", ["c"], ["a"], name="abs"),
+        helper.make_node("Add", ["a", "k"], ["y"], name="add"),
+    ]
+    return models.case(nodes, {"x": x}, {"w": w, "k": np.float32(0.5)}, outputs=[("y", TensorProto.FLOAT, (1, 4, 7))])
+
+
+@pytest.fixture(scope="module")
+def looked(runner):
+    trial = Trial(two_layers(), resolve("mnn"), {}, runner)
+    recorded = recording(trial.case, runner.reference.record)
+    return trial, recorded, look_inside(trial, recorded)
+
+
+def test_mnn_hands_out_its_tensors_by_their_names_in_the_model(looked):
+    _, recorded, inside = looked
+    assert set(inside.tensors[0]) == {"x", "c", "a", "y"}
+    for name, x in inside.tensors[0].items():
+        np.testing.assert_allclose(x, recorded.feeds[0][name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("node", "wrong", "word"), [(1, "c", Word.AGREES), (1, "a", Word.DIVERGES), (2, "a", Word.DIVERGES)]
+)
+def test_a_part_is_judged_by_what_stands_before_it_in_the_artifact(looked, node, wrong, word):
+    """With c wrong, |c| of that c would be right; with a wrong, a is none of c, and y none of a."""
+    trial, recorded, inside = looked
+    tensors = dict(inside.tensors[0])
+    tensors[wrong] = tensors[wrong] * np.float32(1.5)
+    if wrong == "c":
+        tensors["a"] = np.abs(tensors["c"])
+    part = submodel(trial.case, [node], recorded)
+    assert Inside(trial, [tensors]).verdict(part).word is word
+
+
+def test_nothing_is_said_of_a_part_whose_tensors_the_artifact_does_not_know(looked):
+    trial, recorded, inside = looked
+    known = {name: x for name, x in inside.tensors[0].items() if name != "a"}
+    assert Inside(trial, [known]).verdict(submodel(trial.case, [1], recorded)) is None
+    assert Inside(trial, [known]).verdict(submodel(trial.case, [2], recorded)) is None
+
+
+def test_a_target_that_hands_out_nothing_is_not_asked(runner):
+    trial = Trial(two_layers(), resolve("onnxruntime-quant"), {"quantize": "none"}, runner)
+    runs = runner.target_runs
+    inside = look_inside(trial, recording(trial.case, runner.reference.record))
+    assert (set(inside.tensors[0]), runner.target_runs - runs) == ({"x"}, 0)
+
+
+def test_a_wrong_shape_that_mnn_gives_for_the_cut_alone_is_no_fault(looked):
+    """What a 1-D Conv makes has another rank where it is a graph output; in the intact model it has the right one."""
+    trial, recorded, inside = looked
+    part = submodel(trial.case, [0], recorded)
+    verdict, seen = watch(dataclasses.replace(trial, case=part))
+    assert verdict.kind == Kind.WRONG_SHAPE, "MNN has mended this: another example is needed"
+    fault = Fault((0,), part, verdict)
+    assert made_by_cutting(fault, seen.outputs, inside, recorded)
+    wrong = [{**inside.tensors[0], "c": -inside.tensors[0]["c"]}]
+    assert not made_by_cutting(fault, [{"c": wrong[0]["c"]}], Inside(trial, wrong), recorded), "it is wrong there too"
+    checked = check(trial, ())
+    assert (checked.verdict.word, checked.culprits) == (Word.AGREES, ()), checked.verdict.message
+
+
+def test_inside_no_noise_of_quantization_is_taken_for_a_fault(runner):
+    case = two_layers()
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "weight-only"}, runner), ())
+    assert checked.verdict != Verdict(Word.DIVERGES)
+    assert not checked.culprits, checked.verdict.message
