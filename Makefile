@@ -9,7 +9,7 @@ ARGS    ?=
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: fuzz test zoo exposure lint bench clean setup coverage docs
+.PHONY: fuzz test proofs zoo exposure lint bench clean setup coverage docs
 
 # Finding bugs is what fuzzing is for: status 1 (new findings) and 3 (only known ones) are successes too.
 fuzz: $(READY)
@@ -23,6 +23,10 @@ fuzz: $(READY)
 
 test: $(READY)
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+# Do hand-overs convince? Scripts of cases drawn at random, in clean environments, with and without the trigger.
+proofs: $(READY)
+	$(BIN)/python -m tests.handover.proofs $(ARGS)
 
 # Trained models out of packages of the index, fetched once into the cache.
 zoo: $(READY)

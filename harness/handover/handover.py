@@ -9,10 +9,10 @@ from __future__ import annotations
 import functools
 import math
 import platform
+import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
@@ -20,12 +20,14 @@ from typing import Any
 import jinja2
 import numpy as np
 import onnx
+from driftnet.causes.record import Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.trial import Trial, watch
 from driftnet.handover import script as reproduction
+from driftnet.handover.control import SECONDS, Proof, prove
 from driftnet.handover.standalone import EntangledError, Script, joined
 from driftnet.model import svg
-from driftnet.model.arrays import distance
 from driftnet.model.inspect import Feed, all_nodes, elements, nodes
 from driftnet.model.signature import DAMAGE
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
@@ -36,7 +38,7 @@ from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
 
-SECONDS, HANGING_SECONDS = 60, 5
+RUN_SECONDS, HANGING_SECONDS = 60, 5
 SURE = 0.999
 """The probability with which reproduce.py shows a flaky case, by trying as often as its rate asks for."""
 
@@ -44,13 +46,16 @@ DAMAGE_TRIES = 20
 """A damaged heap ends a process or not by how it is laid out: of the first case met, half of all layouts did."""
 
 RUN_TARGET = '''\
-def run_target(model, feeds, calibration, outputs):
+def run_target(model, feeds, calibration, outputs, without=False):
     """Convert, quantize and run the ONNX file `model`, in the current folder. outputs: {{name: dtype}}."""
-    folder = os.getcwd()
-    artifact = {convert}(model, folder, OPTIONS)
-    artifact = {quantize}(artifact, calibration or feeds, folder, OPTIONS)
-    {inspect}return {execute}(artifact, feeds, outputs, OPTIONS)'''
-INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, OPTIONS)["model"])
+    folder, options = os.getcwd(), {options}
+    begin("convert")
+    artifact = {convert}(model, folder, options)
+    begin("quantize")
+    artifact = {quantize}(artifact, calibration or feeds, folder, options)
+    {inspect}begin("execute")
+    return {execute}(artifact, feeds, outputs, options)'''
+INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, options)["model"])
     """
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
@@ -67,7 +72,6 @@ HOW_JUDGED: Mapping[str, str] = {
     Tier.ARTIFACT: "by the quantized model itself: whether it runs as written, and is the float model with roundings",
     Tier.BUDGET: "against the spread of results under the noise that this quantization makes",
 }
-OF_VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NONDETERMINISTIC, Kind.STALE_STATE})
 OPINIONS: Mapping[str, str] = {
     Blame.TARGET: "Second opinions (float64, onnx.reference) do not contradict the expected values",
     Blame.UNDECIDED: "Second opinions (float64, onnx.reference) contradict each other: who is wrong is open",
@@ -75,37 +79,46 @@ OPINIONS: Mapping[str, str] = {
 }
 
 
-def write(folder: Path, installed: Installed, runner: Runner, *, remedies: Sequence[str] = ()) -> None:
+def write(
+    folder: Path, installed: Installed, runner: Runner, *, remedies: Sequence[str] = (), seconds: float = SECONDS
+) -> None:
     """Write ISSUE.md and, where the text of the target's functions stands by itself, reproduce.py into the saved case
-    `folder`.
+    `folder`, with a model beside them that does not fail.
 
     The target is run once more, to show what it does, unless it hangs. remedies: what makes the failure go away, in
-    words. Raises UserError when the case is not whole or the folder cannot be written.
+    words. seconds: of CPU, which the search for a negative control may take. Raises UserError when the case is not
+    whole or the folder cannot be written.
     """
     saved = corpus.load(folder)
-    observation = Observation((StageRun(saved.stage, Outcome.HANG),))
+    trial = Trial(saved.case, installed, saved.recipe, runner)
+    verdict, seen = saved.verdict, None
     if saved.kind != Kind.HANG:
-        observation = runner.observe(saved.case, installed, saved.recipe, fresh=True)
-    if (written := observation.artifact.model) is not None and as_written(saved, observation):
-        quantized = replace(saved.case, model=written)
-        saved = replace(saved, expected=runner.reference.run(quantized).outputs)
-    replace_text(folder / "ISSUE.md", issue(saved, installed, observation, remedies))
+        verdict, seen = watch(trial, fresh=True)
+    proof = prove(saved, trial, verdict, seen, seconds)
+    observation = seen or Observation((StageRun(saved.stage, Outcome.HANG),))
+    without = folder / "without_trigger"
+    shutil.rmtree(without, ignore_errors=True)  # of an earlier time
+    if proof.control:
+        without.mkdir()
+        corpus.write_model(proof.control.case, (), without)
+    replace_text(folder / "ISSUE.md", issue(saved, installed, observation, proof, remedies))
     try:
-        replace_text(folder / "reproduce.py", script(saved, installed, observation))
+        replace_text(folder / "reproduce.py", script(saved, installed, proof))
     except EntangledError:
         (folder / "reproduce.py").unlink(missing_ok=True)  # of an earlier target
 
 
-def script(saved: SavedCase, installed: Installed, observation: Observation) -> str:
+def script(saved: SavedCase, installed: Installed, proof: Proof) -> str:
     """The text of reproduce.py. Nothing of the case's own text is in it but as Python literals.
 
     Raises EntangledError where the functions of the target cannot be put into it.
     """
     tries = DAMAGE_TRIES if saved.kind in DAMAGE else 1
-    if saved.status == "flaky":
+    by_chance = saved.status == Status.FLAKY
+    if by_chance:
         rate = max(saved.reproduced, 1) / max(saved.runs, 1)
         tries = max(tries, math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE))))
-    calls, code, used = _calls(saved, installed, observation)
+    calls, code, used = _calls(saved, installed, proof)
     ending = Script("")
     ending.add(reproduction.give_up)
     imports = sorted({*used, *ending.imports, "import os", "import sys", "from pathlib import Path"})
@@ -122,26 +135,28 @@ def script(saved: SavedCase, installed: Installed, observation: Observation) -> 
             "code": code,
             "what": _first_line(saved),
             "seen": ", ".join(saved.seen),
-            "tolerance": tolerance(saved, observation),
-            "of_values": saved.kind in OF_VALUES,
-            "ended": saved.kind,
-            "said": saved.verdict.message,
-            "as_written": as_written(saved, observation),
-            "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else SECONDS,
+            "claim": proof.claim,
+            "without": proof.control.what if proof.control else "",
+            "complaint": installed.target.complaint,
+            "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else RUN_SECONDS,
             "tries": tries,
+            "by_chance": by_chance,
+            "changed": proof.tried,
             "runs": saved.runs,
             "reproduced": saved.reproduced,
         },
     )
 
 
-def issue(saved: SavedCase, installed: Installed, observation: Observation, remedies: Sequence[str] = ()) -> str:
+def issue(
+    saved: SavedCase, installed: Installed, observation: Observation, proof: Proof, remedies: Sequence[str] = ()
+) -> str:
     """The text of ISSUE.md."""
     proto, printed = saved.case.proto, len(saved.case.model) <= MOST_PRINTED
     text, drawn = onnx.printer.to_text(proto) if printed else "", svg.picture(proto)
     last, calls, why = observation.last, "", ""
     try:
-        calls, *_ = _calls(saved, installed, observation)
+        calls, *_ = _calls(saved, installed, proof)
     except EntangledError as e:
         why = str(e)
     return _rendered(
@@ -170,34 +185,12 @@ def issue(saved: SavedCase, installed: Installed, observation: Observation, reme
             "ended": "" if last.outcome is Outcome.OK else _ending(observation),
             "log": last.log.splitlines()[-LOG_LINES:],
             "how": HOW_JUDGED.get(saved.verdict.tier, ""),
-            "as_written": as_written(saved, observation),
+            "as_written": bool(proof.claim.about.get("as_written")),
+            "proof": proof,
             "opinion": OPINIONS.get(saved.verdict.blame, ""),
             "remedies": remedies,
         },
     )
-
-
-def as_written(saved: SavedCase, observation: Observation) -> bool:
-    """Whether what is wrong is how the quantized model runs: that one is the reference then, not the float model."""
-    executed = saved.verdict.tier is Tier.ARTIFACT and saved.stage == "execute"
-    return executed and observation.artifact.model is not None
-
-
-def tolerance(saved: SavedCase, observation: Observation) -> float:
-    """How far an element may be from the reference's in reproduce.py. Where values are the question, the geometric mean
-    of what is wrong and what would be right: rounding elsewhere does not count, nor does a failure that is a little
-    smaller. 0: bit for bit. Where they are not, anything finite."""
-    if saved.kind not in OF_VALUES:
-        return sys.float_info.max
-    error, bound = saved.verdict.error, saved.verdict.bound
-    if not (0 < bound < error < math.inf):
-        return 0.0
-    feed, name = saved.verdict.feed, saved.verdict.output
-    if len(observation.outputs) > feed and name in observation.outputs[feed]:
-        seen, expected = observation.outputs[feed][name], saved.expected[feed][name]
-        if seen.shape == expected.shape and math.isfinite(worst := float(distance(seen, expected).max(initial=0.0))):
-            error, bound = worst, worst * bound / error  # the tier may have counted in steps
-    return float(f"{math.sqrt(error * bound):.3g}")
 
 
 def _packages(installed: Installed) -> str:
@@ -206,20 +199,30 @@ def _packages(installed: Installed) -> str:
     return " ".join([*(name for name in NEEDED if name != held), f"{held}=={installed.release}"])
 
 
-def _calls(saved: SavedCase, installed: Installed, observation: Observation) -> tuple[str, str, set[str]]:
+def _calls(saved: SavedCase, installed: Installed, proof: Proof) -> tuple[str, str, set[str]]:
     """The text of the target's own functions and of how they are called under the recipe of the case; that of all else
     that reproduce.py does; and what both import."""
     target = installed.target
     options = effective(target, validated(target, saved.recipe))
+    others = effective(target, proof.control.recipe) if proof.control else options
     calls = Script(target.distribution, dict.fromkeys((*reproduction.FILLED_IN, "OPTIONS"), reproduction.__name__))
-    names = {stage: calls.add(getattr(target, stage), options) for stage in STAGES}
-    inspected = target.inspect and as_written(saved, observation)
-    names["inspect"] = INSPECTED.format(calls.add(target.inspect, options)) if target.inspect and inspected else ""
-    calls.parts.insert(0, "".join(["OPTIONS = {\n", *(f"    {k!r}: {v!r},\n" for k, v in options.items()), "}"]))
+    names = {stage: calls.add(getattr(target, stage), options if options == others else None) for stage in STAGES}
+    inspected = target.inspect and proof.claim.inspects
+    names["inspect"] = INSPECTED.format(calls.add(target.inspect)) if target.inspect and inspected else ""
+    names["options"] = "OPTIONS" if options == others else "OPTIONS_WITHOUT if without else OPTIONS"
+    calls.parts.insert(0, _literal("OPTIONS", options))
+    if options != others:
+        calls.parts.insert(1, _literal("OPTIONS_WITHOUT", others))
     calls.parts.append(RUN_TARGET.format(**names))
     count = len(calls.parts)
+    calls.parts.append(f"measure = {calls.add(proof.claim.measure)}")
+    calls.add(reproduction.begin)
     calls.add(reproduction.main)
     return joined(calls.parts[:count]), joined(calls.parts[count:]), calls.imports
+
+
+def _literal(name: str, options: Mapping[str, Any]) -> str:
+    return "".join([f"{name} = {{\n", *(f"    {k!r}: {v!r},\n" for k, v in options.items()), "}"])
 
 
 def _first_line(saved: SavedCase) -> str:

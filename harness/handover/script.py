@@ -1,13 +1,17 @@
 """What reproduce.py does beside running the target. This text goes into it, with the names of FILLED_IN made anew.
 
-A status of 1 says that the failure was seen again. So what the script itself does wrong, or cannot do, may not end in
-that one.
+A status of 1 says that what is claimed was seen. So what the script itself does wrong, or cannot do, may not end in
+that one, nor may another failure.
 """
 
 from __future__ import annotations
 
 import contextlib
+import copy
+import ctypes
+import math
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -21,31 +25,39 @@ from typing import Any, NoReturn
 
 import numpy as np
 import onnx
+from driftnet.handover.measures import Measured, OtherwiseError, Run
 from driftnet.model.inspect import dtype_name, graph_inputs
 from onnx import numpy_helper
 
 SCRIPT = Path(__file__)
-HERE = SCRIPT.parent
-WHAT = SEEN = DISTRIBUTION = ENDED = SAID = ""
-AS_WRITTEN = False
-TOLERANCE, SECONDS, TRIES = 0.0, 60, 1
+WHAT = CLAIM = WITHOUT = SEEN = DISTRIBUTION = COMPLAINT = ""
+ABOUT: Mapping[str, Any] = {}
+BOUND, SECONDS, TRIES, BY_CHANCE, CHANGED = 0.0, 60, 1, False, 0
 
-REPRODUCED, NOT_TRIED, RAISED = 1, 2, 3  # exit statuses, the last one of the child
+REPRODUCED, NOT_TRIED, RAISED, OUT_OF_MEMORY = 1, 2, 3, 4  # exit statuses, the last two of the child
 MEMORY = 8 << 30  # bytes of address space that a run may take
 PATIENCE = 300  # seconds for what comes before and behind the run
-FROM_OUTSIDE = (signal.SIGALRM, signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+LONGEST = 1000  # characters of a system's words
 
 Arrays = Mapping[str, np.ndarray]
 
 
-def run_target(model: str, feeds: Sequence[Arrays], calibration: Sequence[Arrays], outputs: Mapping[str, str]) -> Any:
+def run_target(
+    model: str, feeds: Sequence[Arrays], calibration: Sequence[Arrays], outputs: Mapping[str, str], without: bool
+) -> Any:
     """What the target makes of the ONNX file `model`, in the current folder: one {output: array} a feed."""
     raise NotImplementedError
 
 
+def measure(run: Run, about: Mapping[str, Any]) -> Measured:
+    """What is claimed to be above BOUND."""
+    raise NotImplementedError
+
+
 FILLED_IN = frozenset(
-    {"SCRIPT", "HERE", "WHAT", "SEEN", "DISTRIBUTION", "ENDED", "SAID", "AS_WRITTEN", "TOLERANCE", "SECONDS", "TRIES"}
-    | {"run_target", "give_up"}
+    {"SCRIPT", "WHAT", "CLAIM", "WITHOUT", "SEEN", "DISTRIBUTION", "COMPLAINT", "ABOUT", "BOUND", "SECONDS", "TRIES"}
+    | {"BY_CHANCE", "CHANGED", "run_target", "measure", "give_up"}
 )
 
 
@@ -57,39 +69,117 @@ def give_up(kind: type[BaseException], error: BaseException, trace: Any) -> None
 
 
 def main() -> None:
-    """Try as often as it may take; say what is wrong, or that nothing is."""
-    model = onnx.load(HERE / "model.onnx", load_external_data=False)
-    inputs = [value.name for value in graph_inputs(model)]
-    outputs = {value.name: dtype_name(value) for value in model.graph.output}
-    feeds = arrays("test_data_set_*", inputs)
+    """Try the case, or another model in a folder of the same layout that is named, and then the one without the
+    trigger; say what came of each."""
     if "--child" in sys.argv:
-        child(int(sys.argv[-1]), feeds, arrays("calibration_*", inputs), outputs)
-    print(WHAT)
+        child(*sys.argv[2:])
+    here = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else SCRIPT.parent
+    print(plain(f"{WHAT}\nclaimed: {CLAIM}"))
     print("seen on", SEEN, "- installed here:", DISTRIBUTION, metadata.version(DISTRIBUTION))
-    for attempt in range(TRIES):
-        with tempfile.TemporaryDirectory() as folder:
-            if told := failure(Path(folder), attempt) or difference(Path(folder), feeds, list(outputs)):
-                print(f"{told}\nREPRODUCED")
-                sys.exit(REPRODUCED)
-    print("not reproduced")
+    error, tries = tried(here, "this model", TRIES)
+    if WITHOUT and here == SCRIPT.parent:
+        tried(here / "without_trigger", f"the same model {WITHOUT}", TRIES if BY_CHANCE else tries)
+    elif not WITHOUT:
+        print(f"no negative control: {CHANGED} changed models were run, and each of them failed or was refused")
+    print({True: "REPRODUCED", False: "not reproduced"}[error > BOUND] if error == error else "could not be told")
+    sys.exit(REPRODUCED if error > BOUND else 0 if error == error else NOT_TRIED)
 
 
-def child(attempt: int, feeds: Sequence[Arrays], calibration: Sequence[Arrays], outputs: Mapping[str, str]) -> NoReturn:
-    """Run the target, and leave its results in the current folder. A process of its own does it, since it may crash.
+def tried(folder: Path, what: str, tries: int) -> tuple[float, int]:
+    """Run the model in `folder`, as often as it may take; (what was measured last, how often it was run)."""
+    attempt, error = 0, math.nan
+    while attempt < tries and not error > BOUND:
+        with tempfile.TemporaryDirectory() as place:
+            os.environ["TMPDIR"] = place  # onnxruntime leaves a file there
+            try:
+                error, said, _ = measure(observed(folder, Path(place), attempt), ABOUT)
+            except OtherwiseError as other:
+                error, said = math.nan, f"something else fails: {other}"
+        attempt += 1
+    answer = "fails" if error > BOUND else "does not fail" if error == error else "cannot be told"
+    print(plain(f"{answer}: {what}: {said} (allowed: {BOUND:.6g})"), flush=True)
+    return error, attempt
+
+
+def observed(folder: Path, place: Path, attempt: int) -> Run:
+    """One run of the model in `folder`."""
+    model = onnx.load(folder / "model.onnx")
+    feeds, calibration = (arrays(folder, pattern, model) for pattern in ("test_data_set_*", "calibration_*"))
+    stage, ended, words = run_apart(folder, place, attempt, "")
+    written = place / "as_written.onnx"
+    quantized = onnx.load(written) if written.exists() else None
+    answers = [] if ended else answered(place, model, len(feeds))
+    alone = []
+    if ABOUT.get("alone") and not ended:
+        (place / "alone").mkdir()
+        _, failed, _ = run_apart(folder, place / "alone", attempt, str(ABOUT["feed"]))
+        alone = [{}] if failed else answered(place / "alone", model, 1)
+    return Run(model, feeds, calibration, answers, alone, quantized, stage, ended, words, ask)
+
+
+def run_apart(folder: Path, place: Path, attempt: int, only: str) -> tuple[str, str, str]:
+    """Run the target in the folder `place`: (the stage that failed, how that ended, its words), empty where none did.
+
+    A process of its own does it, since it may crash. only: the number of the feed that is run, "" for all.
+    """
+    command = [sys.executable, str(SCRIPT), "--child", str(folder), str(attempt), only]
+    with open(place / "log.txt", "wb") as log:
+        process = subprocess.Popen(command, cwd=place, stdout=log, stderr=log, start_new_session=True)
+    try:
+        status = process.wait(SECONDS + PATIENCE)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)  # and what it started
+    log_text = (place / "log.txt").read_text(encoding="utf-8", errors="replace")
+    _, began, own = log_text.rpartition("\n--- ")
+    stage, _, own = own.partition("\n")
+    if status == 0:
+        return "", "", ""
+    print(plain(log_text.strip()[-4000:]))
+    if status == NOT_TRIED or not began or -status in FROM_OUTSIDE:
+        raise RuntimeError(f"it ended with status {status}, in this script or from outside")
+    raised = (place / "raised.txt").read_text(encoding="utf-8") if (place / "raised.txt").exists() else ""
+    known = {RAISED: "error", OUT_OF_MEMORY: "memory", -signal.SIGALRM: "hang"}
+    ended = known.get(status) or (signal.Signals(-status).name if status < 0 else f"exit-{status}")
+    return stage, ended, said(own, raised, COMPLAINT) if status == RAISED else ""
+
+
+def said(log: str, message: str, complaint: str) -> str:
+    """What a system says of its failure: the line of its log that says why, else the error, else its log."""
+    why = re.search(complaint, log) if complaint else None
+    text = why.group(0) if why else message.strip() or log.strip()
+    return text.strip().splitlines()[0][:LONGEST] if text.strip() else ""
+
+
+def plain(text: str) -> str:
+    """`text` without what a terminal would obey."""
+    return re.sub(r"[^\n\t -~\xa0-\U0010ffff]", "?", text)
+
+
+def child(folder: str, attempt: str, only: str) -> NoReturn:
+    """Run the target, and leave its results in the current folder.
 
     It ends without what C and Python do at an exit: a crash there is not what was seen.
     """
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    kept = stirred(attempt)
+    model = onnx.load(Path(folder) / "model.onnx", load_external_data=False)
+    feeds, calibration = (arrays(Path(folder), name, model) for name in ("test_data_set_*", "calibration_*"))
+    if only:
+        feeds, calibration = [feeds[int(only)]], calibration or feeds
+    outputs = {value.name: dtype_name(value) for value in model.graph.output}
+    kept = stirred(int(attempt))
     signal.alarm(SECONDS)  # ends this process, whatever native code is doing
     try:
-        results = run_target(str(HERE / "model.onnx"), feeds, calibration, outputs)
+        without = Path(folder).name == "without_trigger"
+        results = run_target(str(Path(folder) / "model.onnx"), feeds, calibration, outputs, without)
     except Exception as error:
-        if isinstance(error, (ImportError, NameError)) and type(error).__name__ not in SAID:
+        if isinstance(error, (ImportError, NameError)) and type(error).__name__.lower() not in ABOUT.get("words", ""):
             raise  # not the target's fault: it is not here, or this script lacks something
         traceback.print_exc()
-        Path("raised.txt").write_text(f"{type(error).__name__}: {error}", errors="replace", encoding="utf-8")
-        os._exit(RAISED)
+        ours = type(error).__name__ == "StageError"
+        told = str(error) if ours else f"{type(error).__name__}: {error}"
+        Path("raised.txt").write_text(told, errors="replace", encoding="utf-8")
+        os._exit(OUT_OF_MEMORY if isinstance(error, MemoryError) else RAISED)
     finally:
         signal.alarm(0)
     del kept
@@ -102,94 +192,45 @@ def child(attempt: int, feeds: Sequence[Arrays], calibration: Sequence[Arrays], 
     os._exit(0)
 
 
+def begin(stage: str) -> None:
+    """Say in the log which stage begins."""
+    ctypes.CDLL(None).fflush(None)
+    print(f"\n--- {stage}", flush=True)
+
+
 def stirred(attempt: int) -> list[bytearray]:
     """Blocks with holes between them: each attempt but the first finds another heap."""
     sizes = np.random.default_rng(attempt).integers(16, 4096, 3000 if attempt else 0)
     return [bytearray(int(size)) for size in sizes][::2]
 
 
-def failure(folder: Path, attempt: int) -> str:
-    """Run the target in `folder`: how that failed, "" when it came back. Raises RuntimeError when this says nothing."""
-    command = [sys.executable, str(SCRIPT), "--child", str(attempt)]
-    with open(folder / "log.txt", "wb") as log:
-        child = subprocess.Popen(command, cwd=folder, stdout=log, stderr=log, start_new_session=True)
-    try:
-        status = child.wait(SECONDS + PATIENCE)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)  # and what it started
-    print((folder / "log.txt").read_text(encoding="utf-8", errors="replace").strip()[-4000:])
-    if status == -signal.SIGALRM and ENDED == "hang":
-        return f"actual: did not come back in {SECONDS} s"
-    if status < 0 and -status not in FROM_OUTSIDE:
-        return f"actual: ended by {signal.Signals(-status).name}"
-    if status == RAISED and ENDED in ("error", "memory"):
-        return f"actual: {(folder / 'raised.txt').read_text(encoding='utf-8')}"
-    if status not in (0, NOT_TRIED) and f"exit-{status}" == ENDED:
-        return f"actual: ended itself with status {status}"
-    if status:
-        raise RuntimeError(f"it ended with status {status}, which is not what was seen")
-    return ""
-
-
-def difference(folder: Path, feeds: Sequence[Arrays], outputs: Sequence[str]) -> str:
-    """What is wrong with the first wrong output in `folder`, "" when none is."""
-    model = folder / "as_written.onnx" if AS_WRITTEN else HERE / "model.onnx"
-    expected = reference(model, feeds, outputs)
-    print("onnx.reference", second_opinion(model, feeds, expected))
-    for k, i in np.ndindex(len(feeds), len(outputs)):
-        right, path = expected[k][outputs[i]], folder / f"{k}_{i}.pb"
-        actual = array(path) if path.exists() else None
-        if told := "it is missing" if actual is None else compared(right, actual):
-            return f"output {outputs[i]!r} of feed {k}: {told}\nexpected: {right}\nactual:   {actual}"
-    return ""
-
-
-def reference(model: Path, feeds: Sequence[Arrays], outputs: Sequence[str]) -> list[Arrays]:
-    """What onnxruntime computes without graph optimizations."""
+def ask(model: onnx.ModelProto, feeds: Sequence[Arrays], names: Sequence[str]) -> list[Arrays]:
+    """What onnxruntime makes of tensors without graph optimizations, one {name: array} a feed."""
     import onnxruntime
 
     settings = onnxruntime.SessionOptions()
     settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(str(model), settings, providers=["CPUExecutionProvider"])
-    return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+    settings.log_severity_level = 4
+    model, fed = copy.deepcopy(model), {value.name for value in model.graph.input}
+    known = {value.name for value in model.graph.output}
+    wanted = [name for name in names if name not in fed]
+    model.graph.output.extend(onnx.ValueInfoProto(name=name) for name in wanted if name not in known)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), settings, providers=["CPUExecutionProvider"])
+    return [{**feed, **dict(zip(wanted, session.run(wanted, dict(feed))))} for feed in feeds]
 
 
-def second_opinion(model: Path, feeds: Sequence[Arrays], expected: Sequence[Arrays]) -> str:
-    """What onnx.reference says of the expected values, in words."""
-    from onnx.reference import ReferenceEvaluator
-
-    try:
-        evaluator = ReferenceEvaluator(str(model))
-        results = [dict(zip(evaluator.output_names, evaluator.run(None, dict(feed)))) for feed in feeds]
-    except Exception as error:
-        return f"cannot run it ({type(error).__name__})"
-    told = [compared(a[name], b[name]) for a, b in zip(expected, results) for name in a]
-    return next((f"differs: {text}" for text in told if text), "agrees")
-
-
-def compared(expected: np.ndarray, actual: np.ndarray) -> str:
-    """What is wrong with `actual`, "" when nothing is."""
-    if expected.shape != actual.shape:
-        return f"shape {list(actual.shape)} instead of {list(expected.shape)}"
-    if expected.dtype != actual.dtype:
-        return f"dtype {actual.dtype} instead of {expected.dtype}"
-    if expected.dtype.kind not in "biuf":
-        return "" if np.array_equal(expected, actual) else "other values"
-    a, b = expected.astype(np.float64), actual.astype(np.float64)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore", over="ignore"):
-        error = np.where(same, 0.0, np.abs(a - b))
-    wrong = ~(error <= TOLERANCE)
-    if not wrong.any():
-        return ""
-    return f"{wrong.sum()} of {wrong.size} elements are wrong, the worst by {np.nanmax(error[wrong], initial=0):.6g}"
-
-
-def arrays(pattern: str, names: Sequence[str]) -> list[Arrays]:
+def arrays(folder: Path, pattern: str, model: onnx.ModelProto) -> list[Arrays]:
     """The inputs in every folder that `pattern` matches, one {name: array} a folder."""
-    folders = sorted(HERE.glob(pattern), key=lambda folder: int(folder.name.rpartition("_")[2]))
-    return [{name: array(folder / f"input_{i}.pb") for i, name in enumerate(names)} for folder in folders]
+    names = [value.name for value in graph_inputs(model)]
+    folders = sorted(folder.glob(pattern), key=lambda path: int(path.name.rpartition("_")[2]))
+    return [{name: array(path / f"input_{i}.pb") for i, name in enumerate(names)} for path in folders]
+
+
+def answered(place: Path, model: onnx.ModelProto, count: int) -> list[Arrays]:
+    """What the target left in `place`, one {output: array} a feed."""
+    names = list(enumerate(value.name for value in model.graph.output))
+    files = [[(name, place / f"{k}_{i}.pb") for i, name in names] for k in range(count)]
+    return [{name: array(path) for name, path in own if path.exists()} for own in files]
 
 
 def array(path: Path) -> np.ndarray:

@@ -142,6 +142,8 @@ class Verdict:
     abstained  operator types because of which no tier could tell
     blame    who is wrong: "target", "reference" or "undecided"; "" where nobody asked
     culprits   (name, operator) of the nodes at fault, where the verdict by itself knows them
+    at       index of the element that error and bound are those of; () is all of the output
+    about    of a parameter of an artifact: the rule that it breaks, and the tensors that this is about
     """
 
     word: Word
@@ -157,6 +159,8 @@ class Verdict:
     blame: str = ""
     abstained: tuple[str, ...] = ()
     culprits: tuple[tuple[str, str], ...] = ()
+    at: tuple[int, ...] = ()
+    about: tuple[str, ...] = ()
 
     @property
     def failed(self) -> bool:

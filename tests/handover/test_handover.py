@@ -13,6 +13,8 @@ from driftnet import api
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.handover import handover
+from driftnet.handover.claim import claims
+from driftnet.handover.control import Proof
 from driftnet.model.inspect import digest
 from driftnet.model.verdict import Observation, Outcome, StageRun, Verdict, Word
 from driftnet.targets.environments import resolve
@@ -22,6 +24,15 @@ from tests.support import models
 from tests.support.paths import CORPUS
 
 RAN = Observation((StageRun("execute", Outcome.OK),), ({"y": np.ones((1, 4), np.float32)},))
+
+
+def script(saved, word):
+    """reproduce.py of a case that was not run, so that nothing is known but its verdict."""
+    return handover.script(saved, resolve(word), proof(saved))
+
+
+def proof(saved):
+    return Proof(next(claims(saved, saved.verdict, None)), None, None)
 
 
 def saved_relu(**changes):
@@ -50,7 +61,7 @@ def run(folder, **variables):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("test_mnn_execute_wrong-values_gemm_f56c53d6", "elements are wrong"),
+        ("test_mnn_execute_wrong-values_gemm_f56c53d6", "off by 1 (allowed: 0)"),
         ("test_onnxruntime-quant_quantize_error_gemm_85a5f4bb", "IndexError"),
     ],
 )
@@ -60,6 +71,31 @@ def test_the_script_reproduces_a_saved_case_by_itself(runner, tmp_path, name, sa
     assert result.returncode == 1, result.stdout + result.stderr
     assert said in result.stdout
     assert "REPRODUCED" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "claimed"),
+    [
+        ("test_onnxruntime-quant_quantize_wrong-values_gemm_d1b5aac7", "the quantized model holds parameter 'w0' more"),
+        ("test_onnxruntime-quant_quantize_wrong-values_matmul-relu_ecc80ef9", "what the node that makes it cuts off"),
+        ("test_onnxruntime-quant_quantize_wrong-values_matmul-where_a95122a5", "'x4_scale' is not positive and finite"),
+        (
+            "test_onnxruntime-quant_execute_wrong-values_softmax_ea342d05",
+            "the quantized model, as it is written, makes",
+        ),
+        ("test_mnn_execute_sigfpe_maxpool_fff8ffab", "execute ends with SIGFPE"),
+    ],
+)
+def test_a_script_claims_what_was_judged_and_does_not_see_it_without_the_trigger(runner, tmp_path, name, claimed):
+    folder = handed_over(runner, tmp_path, name)
+    result = run(folder)
+    said = result.stdout[result.stdout.rindex("fails: this model") :]
+    assert claimed in result.stdout, f"{name} claims something else:\n{result.stdout}"
+    assert result.returncode == 1, f"{name} does not reproduce:\n{result.stdout}{result.stderr}"
+    assert "\ndoes not fail: the same model with" in said, f"{name} has no negative control:\n{said}"
+    shutil.copytree(folder / "without_trigger", folder, dirs_exist_ok=True)
+    taken_away = run(folder)
+    assert taken_away.returncode == 0, f"{name} reproduces though its trigger was taken away:\n{taken_away.stdout}"
 
 
 def test_the_script_says_no_where_nothing_is_wrong(runner, tmp_path):
@@ -108,7 +144,7 @@ def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
 
 def test_the_issue_says_what_makes_it_go_away():
     saved = saved_relu(recipe={"optimize_level": 2}, not_seen=("3.0.0",))
-    text = handover.issue(saved, resolve("mnn"), RAN, ["--optimizeLevel 0"])
+    text = handover.issue(saved, resolve("mnn"), RAN, proof(saved), ["--optimizeLevel 0"])
     _, _, cure = text.partition("## What makes it go away")
     assert "* --optimizeLevel 0" in cure
     assert "mnn 3.0.0" in cure
@@ -117,31 +153,13 @@ def test_the_issue_says_what_makes_it_go_away():
 
 def test_the_text_of_a_case_cannot_become_code():
     note = '"""\' + __import__("os").system("touch /tmp/owned") + \'"""'
-    text = handover.script(saved_relu(note=note, seen=(note,)), resolve("mnn"), RAN)
+    text = script(saved_relu(note=note, seen=(note,)), "mnn")
     values = {
         node.targets[0].id: ast.literal_eval(node.value)
         for node in ast.parse(text).body
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
     }
     assert values["WHAT"] == values["SEEN"] == note
-
-
-def test_a_tolerance_lies_between_what_is_wrong_and_what_is_right():
-    def of(**changes):
-        verdict = dataclasses.replace(saved_relu().verdict, **changes)
-        return handover.tolerance(saved_relu(verdict=verdict), RAN)
-
-    worst = float(np.abs(1 - saved_relu().expected[0]["y"]).max())
-    assert of(tier="exact", error=1.0) == 0, "bit for bit where there is no bound"
-    assert 1e-6 * worst < of(error=1.0, bound=1e-6) < worst
-    assert of(error=3.0, bound=1.0) == pytest.approx(worst / 3**0.5, rel=1e-2), "a tier may count in steps"
-
-
-def test_values_do_not_count_where_the_failure_was_another():
-    saved = saved_relu()
-    crash = dataclasses.replace(saved, verdict=Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV"))
-    assert handover.tolerance(crash, RAN) > 1e300
-    assert "not values" in handover.script(crash, resolve("mnn"), RAN)
 
 
 def test_what_quantizing_costs_is_no_difference_where_the_question_is_how_the_result_runs(runner, tmp_path):
@@ -159,22 +177,22 @@ def test_what_quantizing_costs_is_no_difference_where_the_question_is_how_the_re
 
 
 def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():
-    text = handover.script(saved_relu(status="flaky", runs=5, reproduced=2), resolve("mnn"), RAN)
+    text = script(saved_relu(status="flaky", runs=5, reproduced=2), "mnn")
     assert "TRIES = 14  # 2 of 5 runs failed" in text
 
 
 def test_a_damaged_heap_is_laid_out_anew_in_each_of_many_tries():
     saved = saved_relu()
     crash = dataclasses.replace(saved, verdict=Verdict(Word.CRASHES, stage="execute", kind="SIGABRT"))
-    text = handover.script(crash, resolve("mnn"), RAN)
+    text = script(crash, "mnn")
     assert "TRIES = 20" in text
-    assert "TRIES = 1\n" in handover.script(saved, resolve("mnn"), RAN)
+    assert "TRIES = 1\n" in script(saved, "mnn")
 
 
 def test_an_issue_of_a_case_whose_reduction_was_cut_short_claims_no_minimality_and_names_the_command_that_goes_on():
     saved = saved_relu(recipe={"optimize_level": 2}, unfinished=True)
-    text = handover.issue(saved, resolve("mnn"), RAN)
+    text = handover.issue(saved, resolve("mnn"), RAN, proof(saved))
     assert "driftnet reduce . --out DIR" in text
     assert "needs each of those" not in text, "nobody knows which of the options the failure needs"
     assert "as far as the failure allowed" not in text
-    assert "as far as the failure allowed" in handover.issue(saved_relu(), resolve("mnn"), RAN)
+    assert "as far as the failure allowed" in handover.issue(saved_relu(), resolve("mnn"), RAN, proof(saved_relu()))

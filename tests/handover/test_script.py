@@ -10,12 +10,13 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.findings import corpus
-from driftnet.handover import handover
+from driftnet.handover import handover, measures
+from driftnet.handover.measures import OtherwiseError, Run
 from driftnet.model.verdict import Verdict, Word
 from driftnet.targets.environments import registered, resolve
 from driftnet.targets.recipe import canonical, effective, swept
 
-from tests.handover.test_handover import RAN, run, saved_relu
+from tests.handover.test_handover import run, saved_relu, script
 from tests.support import models
 from tests.support.paths import ROOT
 from tests.targets.test_mnn import conv_net
@@ -31,7 +32,7 @@ def calibrated():
 def written(saved, word, folder):
     """reproduce.py in the folder of the case."""
     corpus.write_model(saved.case, saved.expected, folder)
-    (folder / "reproduce.py").write_text(handover.script(saved, resolve(word), RAN))
+    (folder / "reproduce.py").write_text(script(saved, word))
     return folder
 
 
@@ -78,8 +79,8 @@ def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of
 
 
 def test_what_these_options_never_reach_is_left_out():
-    whole = handover.script(saved_relu(recipe={"quantize": "offline"}), resolve("mnn"), RAN)
-    short = handover.script(saved_relu(), resolve("mnn"), RAN)
+    whole = script(saved_relu(recipe={"quantize": "offline"}), "mnn")
+    short = script(saved_relu(), "mnn")
     assert "_write_sequences" in whole
     assert "_write_sequences" not in short
     assert "# what follows is for other options" in short
@@ -113,7 +114,7 @@ def test_a_target_in_several_modules_of_its_package_gets_a_script(tmp_path):
     assert imported(text) == {"numpy", "onnx", "onnxruntime"}, "what others have not is in the script itself"
     result = run(folder)
     assert result.returncode == 1, result.stdout + result.stderr
-    assert "4 of 4 elements are wrong, the worst by 1" in result.stdout
+    assert "off by 1 (allowed: 0)" in result.stdout
     assert run(written(replace(saved, recipe={}), f"{TOYS}:TOY", tmp_path)).returncode == 0
 
 
@@ -142,7 +143,7 @@ def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_repro
     result = run(folder)
     assert (result.returncode, "REPRODUCED" in result.stdout) == (2, False), result.stdout
     assert "No module named 'no_such_system'" in result.stdout
-    said = "failed in convert: ModuleNotFoundError: No module named 'no_such_system'"
+    said = "toy failed in convert: ModuleNotFoundError: No module named 'no_such_system'"
     seen = saved_relu(target="toy", verdict=Verdict(Word.FAILS, stage="convert", kind="error", message=said))
     assert run(written(seen, f"{TOYS}:LACKS_ITS_SYSTEM", tmp_path)).returncode == 1, "here that is what was seen"
     written(saved_relu(target="toy"), f"{TOYS}:TOY", tmp_path)
@@ -156,20 +157,25 @@ def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_repro
 @pytest.mark.parametrize(
     ("kind", "deed", "status", "said"),
     [
-        ("wrong-values", "raise ValueError('other')", 2, "which is not what was seen"),
-        ("error", "raise ValueError('that')", 1, "actual: ValueError: that"),
+        ("wrong-values", "raise ValueError('other')", 2, "something else fails: execute ended with error"),
+        ("error", "raise ValueError('that')", 1, "fails: this model: execute ended with error: ValueError: that"),
+        ("error", "raise ValueError('this')", 2, "something else fails: execute ended with error: ValueError: this"),
         ("error", "raise NameError('no name of the script')", 2, "could not be tried"),
         ("wrong-values", "os.kill(os.getpid(), signal.SIGKILL)", 2, "could not be tried"),
-        ("wrong-values", "os.kill(os.getpid(), signal.SIGSEGV)", 1, "actual: ended by SIGSEGV"),
-        ("exit-7", "os._exit(7)", 1, "actual: ended itself with status 7"),
-        ("wrong-values", "os._exit(7)", 2, "could not be tried"),
-        ("hang", "(os.fork(), signal.pause())", 1, "actual: did not come back in 5 s"),
-        ("no-output", "results.clear()", 1, "it is missing"),
+        ("wrong-values", "os.kill(os.getpid(), signal.SIGSEGV)", 2, "something else fails: execute ended with SIGSEGV"),
+        ("SIGSEGV", "os.kill(os.getpid(), signal.SIGABRT)", 1, "execute ended with SIGABRT"),
+        ("SIGFPE", "os.kill(os.getpid(), signal.SIGSEGV)", 2, "something else fails: execute ended with SIGSEGV"),
+        ("exit-7", "os._exit(7)", 1, "execute ended with exit-7"),
+        ("wrong-values", "os._exit(7)", 2, "something else fails: execute ended with exit-7"),
+        ("hang", "(os.fork(), signal.pause())", 1, "execute ended with hang"),
+        ("no-output", "results.clear()", 1, "output 'y' is missing"),
+        ("wrong-values", "results.clear()", 2, "something else fails: the output is missing"),
         ("wrong-values", "None", 0, "not reproduced"),
     ],
 )
 def test_only_the_failure_that_was_seen_is_one(tmp_path, kind, deed, status, said):
-    saved = saved_relu(target="toy", verdict=Verdict(Word.FAILS, stage="execute", kind=kind, message="that"))
+    word, message = Word.DIVERGES if kind == "wrong-values" else Word.FAILS, "toy failed in execute: ValueError: that"
+    saved = saved_relu(target="toy", verdict=Verdict(word, stage="execute", kind=kind, message=message, output="y"))
     folder = written(saved, f"{TOYS}:TOY", tmp_path)
     text = (folder / "reproduce.py").read_text(encoding="utf-8")
     damaged = text.replace("    return results\n", f"    {deed}\n    return results\n")
@@ -180,12 +186,17 @@ def test_only_the_failure_that_was_seen_is_one(tmp_path, kind, deed, status, sai
     assert ("\nREPRODUCED" in result.stdout) == (status == 1)
 
 
-def test_values_of_kinds_that_numpy_compares_in_its_own_way():
-    from driftnet.handover.script import compared
+def test_a_measure_of_values_tells_another_form_from_wrong_values():
+    def off(actual, right):
+        about = {"feed": 0, "output": "y", "at": [], "as_written": False, "norm": "element", "alone": False}
+        ask = lambda model, feeds, names: [{"y": right}]
+        return measures.values(Run(None, [{}], [], [{"y": actual}], [], None, "", "", "", ask), about).error
 
     nan = np.float32([1, np.nan])
-    assert compared(nan, nan) == ""
-    assert compared(nan, np.float32([1, 2])).startswith("1 of 2")
-    assert compared(np.array(["a"]), np.array(["b"])) == "other values"
-    assert compared(np.ones(2), np.ones(2, np.float32)).startswith("dtype")
-    assert compared(np.ones(2), np.ones((1, 2))) == "shape [1, 2] instead of [2]"
+    assert off(nan, nan) == 0
+    assert off(np.float32([1, 2]), nan) == np.inf
+    assert off(np.array(["a"]), np.array(["b"])) == np.inf
+    assert off(np.float32([1, 3]), np.float32([1, 1])) == 2
+    for other in (np.ones(2), np.ones((1, 2), np.float32)):
+        with pytest.raises(OtherwiseError, match="it is float"):
+            off(other, np.ones(2, np.float32))

@@ -83,4 +83,5 @@ def diverges(
         output=place[1],
         error=float(error[worst]),
         bound=float(bound[worst]),
+        at=tuple(map(int, worst)) if got.ndim else (),
     )

@@ -100,6 +100,7 @@ class Problem:
     question  "execution", "topology" or "parameter";   where  the tensor, node or parameter
     error, bound   how far off, and what was allowed, in the unit of the message
     culprit   (name, operator) of the node it belongs to;   mild  within one quantization step
+    at        index of the element;   about  the rule that is broken, and the tensors that it is about
     """
 
     question: str
@@ -109,6 +110,8 @@ class Problem:
     message: str
     culprit: tuple[str, str] = ("", "")
     mild: bool = False
+    at: tuple[int, ...] = ()
+    about: tuple[str, ...] = ()
 
     @property
     def excess(self) -> float:

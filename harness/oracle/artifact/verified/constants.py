@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Node
@@ -72,8 +73,8 @@ class Constants:
         self.of_counterparts()
         self.by_name()
 
-    def add(self, node: Node, where: str, error: float, bound: float, message: str) -> None:
-        self.problems.append(problem_of(node, "parameter", error, bound, message, where=where))
+    def add(self, node: Node, where: str, error: float, bound: float, message: str, **about: Any) -> None:
+        self.problems.append(replace(problem_of(node, "parameter", error, bound, message, where=where), **about))
 
     def of_counterparts(self) -> None:
         """Judge the operands of each counterpart."""
@@ -180,7 +181,9 @@ class Constants:
             f"{held.name!r} of {held.node.op} holds {found[where]:.6g}{at(where)}, the float model {wanted[where]:.6g}"
             f": {distance}; {int(wrong.sum())} of {wrong.size} elements{channels_told(wrong)}"
         )
-        self.add(held.node, held.name, error[where], bound[where], message)
+        codes, format = self.artifact.codes_of(held.use.tensor), held.use.format or Format("")
+        about = ("stored", held.name, codes, format.zero_point, str(format.axis), *(format.unit or (format.scale,)))
+        self.add(held.node, held.name, error[where], bound[where], message, at=tuple(map(int, where)), about=about)
         return False
 
     def units(self, node: Node) -> float:
@@ -243,7 +246,7 @@ class Constants:
             f"{w.scale!r}, by a factor of up to {worst:.6g}: one of the three is wrong, and kernels take the bias's "
             "for that product"
         )
-        self.add(pair.node, format.scale, worst - 1, close, message)
+        self.add(pair.node, format.scale, worst - 1, close, message, about=("product", format.scale, x.scale, w.scale))
         return False
 
     def takes_all_codes(self, pair: Pair, position: int, use: Use) -> bool:

@@ -86,7 +86,7 @@ def difference(ball: Ball, x: np.ndarray, name: str) -> Problem | None:
         f"{name!r} is {x[where]}{at(where)}, as written {ball.midpoint[where]:.9g}: error {error[where]:.3g}, "
         f"bound {bound[where]:.3g}; {int(wrong.sum())} of {wrong.size} elements"
     )
-    return Problem("execution", name, float(error[where]), float(bound[where]), message)
+    return Problem("execution", name, float(error[where]), float(bound[where]), message, at=tuple(map(int, where)))
 
 
 def between_steps(graph: Graph, evaluation: Evaluation, name: str, x: np.ndarray) -> Problem | None:

@@ -42,7 +42,9 @@ def disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float)
     }
     otherwise = f"{name!r} is {have:.6g}, the float model's {node.op} on the same operands makes {should:.6g}"
     message = f"{said.get(pair.how, otherwise)}; {int(wrong.sum())} of {wrong.size} elements"
-    return problem_of(node, "topology", error[worst], bound[worst], message, where=where)
+    problem = problem_of(node, "topology", error[worst], bound[worst], message, where=where)
+    about = ("lost", name) if pair.how is How.ABSORBED else ()
+    return replace(problem, at=tuple(map(int, worst)), about=about)
 
 
 def farthest(wrong: np.ndarray, error: np.ndarray, bound: np.ndarray) -> tuple[np.intp, ...]:

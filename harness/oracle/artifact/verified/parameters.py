@@ -46,7 +46,8 @@ def wrong_scales(c: Comparison) -> Iterator[Problem]:
     """Scales that differ between writing and reading, or that are no scales."""
     for node, written, read in c.artifact.rereads:
         message = f"integers are written with {_said(c.numbers, written)}, but read with {_said(c.numbers, read)}"
-        yield problem_of(node, "parameter", 1.0, 0.0, message, where=read.scale)
+        about = ("reread", written.scale, read.scale, written.zero_point, read.zero_point)
+        yield replace(problem_of(node, "parameter", 1.0, 0.0, message, where=read.scale), about=about)
     for rounding in c.artifact.roundings:
         try:
             scale = c.numbers.scale(rounding.format)
@@ -55,7 +56,8 @@ def wrong_scales(c: Comparison) -> Iterator[Problem]:
         if not rounding.dynamic and not (np.isfinite(scale) & (scale > 0)).all():
             name = rounding.format.scale
             message = f"scale {name!r} of {rounding.real!r} holds {scale.min():g}: not positive"
-            yield problem_of(rounding.node, "parameter", np.inf, 0.0, message, where=name)
+            found = problem_of(rounding.node, "parameter", np.inf, 0.0, message, where=name)
+            yield replace(found, about=("scale", name))
 
 
 def _said(numbers: Numbers, format: Format) -> str:

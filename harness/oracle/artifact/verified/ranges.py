@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from driftnet.model.graph import Graph, Node
@@ -139,7 +139,10 @@ class _Checker:
         ]
         if lenders:
             message += f"; that is the range of what {lenders[0].op} makes of it, which is not all that is read of it"
+        format = rounding.format
+        about = ("range", own[0], format.scale, format.zero_point)
         self.add(rounding, [*lenders, rounding.node][0], error, COVERED, message)
+        self.problems[-1] = replace(self.problems[-1], about=about)
 
     def has_no_scale(self, known: Sequence[Range], rounding: Rounding) -> bool:
         """Whether data are so small that their scale would be no normal number: quantizers then take 1."""

@@ -202,4 +202,4 @@ def _diverges(
 ) -> Verdict:
     kind = Kind.OFF_BY_ONE_STEP if problem.mild else Kind.WRONG_VALUES
     found = Verdict(Word.DIVERGES, TIER, stage, kind, message, error=problem.error, bound=problem.bound)
-    return replace(found, feed=place[0], output=place[1], culprits=culprits)
+    return replace(found, feed=place[0], output=place[1], culprits=culprits, at=problem.at, about=problem.about)

@@ -1,0 +1,191 @@
+"""The negative control: the nearest model without what makes it fail, of which the claim must not hold."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from driftnet.causes.facts import host_of
+from driftnet.causes.record import Status
+from driftnet.findings.corpus import SavedCase
+from driftnet.findings.trial import Trial, watch
+from driftnet.handover import measures
+from driftnet.handover.claim import Claim, claims, run_of
+from driftnet.handover.measures import Measured, Run
+from driftnet.learning.instances import whole
+from driftnet.learning.pairs import Change, changes
+from driftnet.model.case import Case, Feed
+from driftnet.model.signature import DAMAGE
+from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.run.reference import ReferenceError
+from driftnet.targets.recipe import Recipe
+
+SECONDS = 4.0
+"""CPU seconds of all processes that the search may take."""
+
+STAGE_SECONDS = 2.0
+CAUTIOUS_RUNS = 4
+"""Runs of what fails by chance; others are run twice, once in a fresh process."""
+
+NEAR = ("stated", "attr", "given", "outputs", "from", "initializer", "order", "values", "dim", "symbolic", "final")
+FAR = ("maker", "reader", "dtype", "rank", "opset", "op", "recipe")
+"""What a change is of, the nearest first."""
+
+MOST_CONTROLS = 4
+"""Cases that do not fail which are looked for. What is claimed should hold of none of them; one is handed over."""
+
+WORDS: Sequence[tuple[str, str]] = (
+    (r"(\d+)\.attr\.(\w+)\.stated=left out", "without `{1}` of {op}"),
+    (r"(\d+)\.attr\.(\w+)\.stated=(.*)", "with `{1}` of {op} stated, {2}"),
+    (r"(\d+)\.attr\.(\w+)=(.*)", "with `{1}` of {op} = {2}"),
+    (r"(\d+)\.in\.(\d+)\.given=.*", "without operand {1} of {op}"),
+    (r"(\d+)\.in\.(\d+)\.(?:from|initializer)=(.*)", "with operand {1} of {op} given as {2}"),
+    (r"(\d+)\.in\.(\d+)\.dtype=(.*)", "with operand {1} of {op} in {2}"),
+    (r"(\d+)\.in\.(\d+)\.dim\.(\d+)=(.*)", "with dim {2} of operand {1} of {op} = {3}"),
+    (r"(\d+)\.in\.(\d+)\.values=(.*)", "with other values in operand {1} of {op} ({2})"),
+    (r"(\d+)\.in\.(\d+)\.maker=(.*)", "with a {2} before operand {1} of {op}"),
+    (r"(\d+)\.out\.\d+\.(?:reader|final)=(.*)", "with the result of {op}: {1}"),
+    (r"(\d+)\.outputs=(.*)", "with {op} giving {1} of its results"),
+    (r"(\d+)\.order=.*", "with the operands of {op} exchanged"),
+    (r"(\d+)\.op=(.*)", "with {1} in the place of {op}"),
+    (r"values=(.*)", "with other values ({0})"),
+    (r"symbolic=(.*)", "with symbolic sizes: {0}"),
+    (r"rank=(.*)", "with an axis more"),
+    (r"opset=(.*)", "at opset {0}"),
+    (r"recipe\.(\w+)=(.*)", "with option {0} = {1}"),
+)
+"""A change, as `aspect=said`, and how it is told."""
+
+
+@dataclass(frozen=True, eq=False)
+class Control:
+    """A case that does not fail, one change away. what: the change in words; found: what the claim measures of it."""
+
+    case: Case
+    recipe: Recipe
+    what: str
+    found: Measured
+
+
+@dataclass(frozen=True, eq=False)
+class Proof:
+    """A claim, what it measures of the case (None: that was not run, or failed otherwise this time), and its control.
+
+    tried   how many changed models were run
+    """
+
+    claim: Claim
+    found: Measured | None
+    control: Control | None
+    tried: int = 0
+
+
+@dataclass(eq=False)
+class Search:
+    """Changes that take the failure away."""
+
+    saved: SavedCase
+    trial: Trial
+    verdict: Verdict
+    end: float
+    tried: int = 0
+
+    def found(self) -> Iterator[tuple[Change, Trial, Run]]:
+        """The nearest ones, with what was observed of them, while the budget lasts."""
+        count = 0
+        for change in self.changes():
+            if count == MOST_CONTROLS or self.trial.runner.all_cpu_seconds > self.end:
+                return
+            case = change.make()
+            if case is None:
+                continue
+            trial = replace(self.trial, case=case, recipe=change.recipe or self.trial.recipe, patience=STAGE_SECONDS)
+            self.tried += 1
+            if (seen := self.agreeing(trial)) is not None:
+                alone, count = alone_answers(self.saved, trial, self.verdict), count + 1
+                yield change, trial, run_of(case, trial.target, seen, trial.runner, alone)
+
+    def changes(self) -> Iterator[Change]:
+        """The nearest first; of one aspect one before any two."""
+        case, runner = self.trial.case, self.trial.runner
+        try:
+            host = host_of(case, runner.reference.record(case)[0])
+        except ReferenceError:
+            host = host_of(case)
+        rank = Counter[str]()
+        order: list[tuple[int, int, int, Change]] = []
+        for change in changes(case, self.trial.recipe, self.trial.target, host, whole(host)):
+            rank[change.aspect] += 1
+            order.append((min(rank[change.aspect], 4), _distance(change.aspect), len(order), change))
+        yield from (change for *_, change in sorted(order, key=lambda x: x[:3]))
+
+    def agreeing(self, trial: Trial) -> Observation | None:
+        """What is observed of a case, in a fresh process, where no run of it fails; else None."""
+        by_chance = self.saved.status == Status.FLAKY or self.saved.kind in (*DAMAGE, Kind.NONDETERMINISTIC)
+        seen = None
+        for k in range(CAUTIOUS_RUNS if by_chance else 2):
+            verdict, seen = watch(trial, fresh=k > 0)
+            if verdict.word is not Word.AGREES:
+                return None
+        return seen
+
+
+def search(saved: SavedCase, trial: Trial, verdict: Verdict, seconds: float = SECONDS) -> Search:
+    """A search that may take so many CPU seconds from now on."""
+    return Search(saved, trial, verdict, trial.runner.all_cpu_seconds + seconds)
+
+
+def prove(saved: SavedCase, trial: Trial, found: Verdict, seen: Observation | None, seconds: float = SECONDS) -> Proof:
+    """The most exact claim that holds of the case and not of a control; without a control the most exact one.
+
+    found, seen   the verdict on one more run and what was observed; None where it is not run, for it hangs
+    """
+    again = found.failed and found.kind == saved.kind
+    verdict = found if again else saved.verdict
+    run = None
+    if seen is not None:
+        run = run_of(trial.case, trial.target, seen, trial.runner, alone_answers(saved, trial, verdict))
+    made = list(claims(saved, verdict, run))
+    made = ([claim for claim in made if run and claim.holds(run)] if again else []) or made[:1]
+    looked = search(saved, trial, verdict, seconds)
+    controls = list(looked.found())
+
+    def is_loose(claim: Claim) -> bool:
+        """Whether it holds where nothing fails. A parameter may be wrong where that does no harm; values may not."""
+        held = sum(claim.holds(run) for *_, run in controls)
+        return held > (0 if claim.measure is measures.values else len(controls) / 2)
+
+    claim = min(made, key=is_loose)  # of equals the first, which is the most exact
+    passed = [
+        Control(other.case, other.recipe, in_words(change, trial.case), measured)
+        for change, other, its_run in controls
+        if (measured := claim.measured(its_run)) is not None and not measured.error > claim.bound
+    ]
+    control = min(passed, key=lambda control: not control.found.telling, default=None)
+    return Proof(claim, claim.measured(run) if run else None, control, looked.tried)
+
+
+def alone_answers(saved: SavedCase, trial: Trial, verdict: Verdict) -> Sequence[Feed]:
+    """Of a stale state: what the feed that fails gives in a session of its own."""
+    if saved.kind != Kind.STALE_STATE or len(trial.case.feeds) <= verdict.feed:
+        return ()
+    case = trial.case
+    alone = replace(case, feeds=(case.feeds[verdict.feed],), calibration=case.calibration or case.feeds)
+    return trial.runner.observe(alone, trial.installed, trial.recipe, fresh=True, timeout=trial.patience).outputs
+
+
+def in_words(change: Change, case: Case) -> str:
+    """A change as a phrase: "with `strides` of MaxPool stated, [1, 1]"."""
+    for pattern, words in WORDS:
+        if found := re.fullmatch(pattern, f"{change.aspect}={change.said}", re.DOTALL):
+            role = re.match(r"\d+(?=\.)", change.aspect)
+            op = host_of(case).graph.nodes[int(role[0])].op if role else ""
+            return words.format(*found.groups(), op=op)
+    return f"with another {change.aspect}: {change.said}"
+
+
+def _distance(aspect: str) -> int:
+    parts = aspect.split(".")
+    return min((k for k, name in enumerate((*NEAR, *FAR)) if name in parts), default=len(NEAR))
