@@ -236,9 +236,14 @@ def _of_node(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
                 yield f"in.{k}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
             if k and node.inputs[0]:
                 yield f"in.{k}.like.0", _equal(shapes[k], shapes[0])
+                if k == 1 and Trait.BROADCASTS in traits_of(node.op):
+                    yield "broadcast", _broadcast(shapes[0], shapes[1])
             if name in node.inputs[:k]:
                 yield f"in.{k}.repeated", True
     yield from _of_parameters(host, node)
+    if isinstance(axis := _axis(node, host.graph.opset), int) and shapes and (shape := shapes[0]) is not None:
+        yield "axis.first", axis in (0, -len(shape))
+        yield "axis.last", axis in (-1, len(shape) - 1)
     yield "inputs", sum(bool(name) for name in node.inputs)
     yield "outputs", sum(bool(name) for name in node.outputs)
     for k, name in enumerate(node.outputs[:SLOTS]):
@@ -258,6 +263,28 @@ def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Ite
     for axis in (-2, -1):
         if min(len(image), len(result)) >= 2 - axis and (before := image[axis]) and (after := result[axis]):
             yield f"out.0.ratio.{axis}", round(after / before, 3)
+
+
+def _axis(node: Node, opset: int) -> Any:
+    schema = schema_of(node.op, opset)
+    default = default_of(schema, "axis") if schema and "axis" in schema.attributes else None
+    return node.attributes.get("axis", default)
+
+
+def _broadcast(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None) -> str | None:
+    """What broadcasting two operands takes: nothing, as they are as large; repeating one number; more."""
+    if a is None or b is None or None in a or None in b:
+        return None
+    shapes = [tuple(n or 0 for n in shape) for shape in (a, b)]
+    sizes = [int(np.prod(shape)) for shape in shapes]
+    if 0 in sizes:
+        return "empty"
+    most = int(np.prod(np.broadcast_shapes(*shapes))) if _broadcastable(*shapes) else -1
+    return "nothing" if min(sizes) == most else "one number" if min(sizes) == 1 else "axes"
+
+
+def _broadcastable(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return all(1 in (n, m) or n == m for n, m in zip(a[::-1], b[::-1]))
 
 
 def _equal(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None) -> bool | None:

@@ -22,6 +22,7 @@ ENTRIES = re.compile(r"\w+/(capi|nn|expr)/")
 """Python modules that hand over to native code: of what goes wrong there they say nothing."""
 
 WRONG: Mapping[str, str] = {
+    r"not executed as written": "executed otherwise than written",
     r"holds an infinite|scale .*\binf\b|is inf\b": "infinite scale",
     r"\bis gone, and no range does\b": "operator removed",
     r"bias\b.*saturat|bias\b.*does not fit": "bias saturates",
@@ -32,7 +33,8 @@ WRONG: Mapping[str, str] = {
     r"is not the float model's": "operator changed",
     r"on the same operands makes": "operator computes something else",
     r"of shape": "shape",
-    r"steps off": "weights",
+    r"is rounded within": "range",
+    r"steps off|the float model": "weights",
 }
 """What the artifact tier says is wrong, by what its messages say."""
 

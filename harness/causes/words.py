@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from driftnet.causes.facts import Value
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
@@ -129,6 +129,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.repeated", "{o} given twice", "{o} not given twice"),
     (r"in\.(\d+)\.like\.0", "{o} shaped like operand 0", "{o} of another shape than operand 0"),
     (r"in\.(\d+)\.positive", "{o} with positive numbers", "{o} without positive numbers"),
+    (r"axis\.(first|last)", "along the {0} axis", "not along the {0} axis"),
     (r"out\.(\d+)\.negative", "result with negative numbers", "result without negative numbers"),
     (r"out\.(\d+)\.positive", "result with positive numbers", "result without positive numbers"),
     (r"out\.(\d+)\.finite", "result finite", "result with infinities or NaN"),
@@ -164,6 +165,16 @@ _OTHER: Sequence[tuple[str, str]] = (
 )
 
 
+_BROADCAST: Mapping[tuple[str, Value], str] = {
+    ("is", "nothing"): "its operands as large as each other",
+    ("not", "nothing"): "its operands of different size",
+    ("is", "one number"): "one operand a single number",
+    ("not", "one number"): "no operand a single number",
+    ("is", "axes"): "broadcast along axes",
+    ("not", "axes"): "not broadcast along axes",
+}
+
+
 def _of_role(atom: Atom) -> str:
     fact = atom.fact.partition(".")[2]
     if fact == "op":
@@ -172,6 +183,8 @@ def _of_role(atom: Atom) -> str:
         if (found := re.fullmatch(pattern, fact)) and isinstance(atom.value, bool) and atom.test in ("is", "not"):
             said = true if atom.value == (atom.test == "is") else false
             return said.format(*found.groups(), o=_operand(found[1]))
+    if fact == "broadcast" and (atom.test, atom.value) in _BROADCAST:
+        return _BROADCAST[atom.test, atom.value]
     for pattern, what in _OTHER:
         if found := re.fullmatch(pattern, fact):
             return _tested(what.format(*found.groups(), o=_operand(found[1])), atom)

@@ -23,12 +23,13 @@ from driftnet.causes.predicate import Atom, Region
 
 COSTS: Sequence[tuple[str, float]] = (
     (r"\d+\.op$", 0.05),
+    (r"\.made$", 0.0),
     (r"\.attr\.\w+\.(stated|default)$", 0.05),
     (r"\.say\.", 0.15),
     (r"^recipe\.", 0.1),
     (r"\.(dtype|given|from)$", 0.1),
-    (r"\.rank$|\.lost$", 0.1),
-    (r"\.made$|\.shared$|\.repeated$", 0.15),
+    (r"\.rank$|\.lost$|\.broadcast$|\.axis\.\w+$", 0.1),
+    (r"\.shared$|\.repeated$", 0.15),
     (r"\.attr\.\w+$", 0.15),
     (r"\.trait\.", 0.2),
     (r"\.attr\.", 0.2),
@@ -47,10 +48,10 @@ BEAM = 6
 SEEDS = 3
 """Failures that are left over from which the next region is tried."""
 
-WRONG = 1.5
+WRONG = 2.0
 """What a sample counts that does not fail and yet is in a region, against one that fails."""
 
-EACH, DEAR = 2.0, 3.0
+EACH, DEAR = 1.5, 3.0
 """What an atom has to bring in samples, and how much more one whose cost is 1."""
 
 _ABSENT = "\0"
@@ -206,6 +207,8 @@ def _candidates(data: Data, columns: Sequence[_Column], seed: int) -> tuple[list
                 values = tuple(column.values[c] for c in named)
                 add(Atom(column.name, "in", values), np.isin(column.codes, named), column.cost + 0.02)
         for other, value in enumerate(column.values):
+            if mine == _ABSENT and isinstance(value, bool) and not _PRESENCE.search(column.name):
+                continue  # what has no size is not "not of fixed size"
             if other != code and value is not None and _is_named(column.name, value):
                 add(Atom(column.name, "not", value), (column.codes != other) & ~unknown, column.cost + 0.05)
         if column.numbers is not None and isinstance(mine, int | float) and not isinstance(mine, bool):
@@ -218,15 +221,18 @@ def _candidates(data: Data, columns: Sequence[_Column], seed: int) -> tuple[list
     return atoms, np.array(rows, bool).reshape(len(atoms), len(data.fails)), np.array(costs)
 
 
+_PRESENCE = re.compile(r"\.(given|repeated)$|\.trait\.|\.has\.")
 _MEASURED = re.compile(r"\.(dim|ratio|elements|magnitude|smallest|readers|least|most|count|lost)\b|opset")
+
+_SIZED = re.compile(r"\.(magnitude|smallest)$")
 
 
 def _is_named(name: str, value: Any) -> bool:
-    """Whether equality with `value` may be what matters: of sizes it is that of 0 and 1 alone."""
+    """Whether equality with `value` may be what matters: of counts it is that of 0 and 1 alone, of numbers of 0."""
     if value == _ABSENT:
         return False
     if isinstance(value, int | float) and not isinstance(value, bool) and _MEASURED.search(name):
-        return value in (0, 1)
+        return value == 0 or (value == 1 and not _SIZED.search(name))
     return not (isinstance(value, tuple) and _MEASURED.search(name))
 
 

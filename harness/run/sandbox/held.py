@@ -60,9 +60,12 @@ def stack(held: Held) -> tuple[str, ...]:
     """The frames of the crash, innermost first, as "module symbol", or "module+0x12ab" where there is no symbol.
 
     An offset holds within one build of the module. Empty where the stack cannot be read. Frames of handlers are left
-    out. Stacks with the same instruction on top, in code of the target's own, are unwound once in this process.
+    out. Stacks with the same instruction on top, in code of the target's own, are unwound once in this process; where
+    the C library is on top, those with the same one below it. (With more of the words on the stack, which may be left
+    from earlier calls, .4 of the CPU time of a campaign of crashes went into unwinding alike ones.)
     """
-    key = tuple(_trail(held))
+    trail = tuple(_trail(held))
+    key = trail[: 2 if trail and (not trail[0] or SYSTEM.match(trail[0])) else 1]
     known = _KNOWN.get(key) if key else None
     if known is None:
         known = tuple(_unwound(held))
