@@ -34,9 +34,15 @@ WRONG: Mapping[str, str] = {
     r"on the same operands makes": "operator computes something else",
     r"of shape": "shape",
     r"is rounded within": "range",
-    r"steps off|the float model": "weights",
+    r"holds -?0 at .*steps off": "small numbers lost",
+    r"e\+\d+ steps off": "constant saturates",
+    r"steps off": "weights",
+    r"the float model": "constant changed",
 }
 """What the artifact tier says is wrong, by what its messages say."""
+
+TELLING = ("infinite scale", "operator removed")
+"""Classes in which all that was read came from one function of the quantizer."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +60,20 @@ class Where:
     optimizers: tuple[str, ...] = ()
 
     @property
+    def class_tells(self) -> bool:
+        """Whether two artifacts of this class are likely to show one bug."""
+        return self.sort == "artifact" and self.keys[0] in TELLING
+
+    @property
     def tells(self) -> bool:
         """Whether two failures at this place are likely to be one bug."""
         return self.sort in ("crash", "error")
+
+    @property
+    def function(self) -> str:
+        """Where it crashed, in whichever module: two of a system may hold the same function. "" where none is known."""
+        module, _, symbol = self.keys[0].partition(" ") if self.keys else ("", "", "")
+        return symbol if "::" in symbol else f"{module} {symbol}".strip()
 
     def near(self, other: Where) -> bool:
         """Whether both are in one function, whoever called it, as far as is known."""

@@ -1,15 +1,18 @@
 """Causes: what one fix would mend. Findings are merged by place and by trigger.
 
     place     two crashes in one function, two exceptions raised in one function, are one cause
-    trigger   where no place tells, one finding's case fulfils the other's trigger, and both show in the same way
+    trigger   where no place tells, the case of either finding fulfils the trigger of the other, and both show in the
+              same way; or one does, if the trigger has shown to be right
 
 A damaged heap crashes anywhere, so its place tells nothing. The function of an exception that every invalid model ends
-in tells little, so there what both say is compared too.
+in tells little, so there what both say is compared too, and the triggers of exceptions that a check raises. An
+optimizer is large, and has many bugs: that both go away without it is needed, and is not enough.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,13 +20,25 @@ from typing import Any
 from driftnet.causes.facts import Facts, host_of, recipe_facts
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import Where
-from driftnet.causes.predicate import Trigger
+from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.words import region_in_words, sentence
 from driftnet.findings.known import symptom_of
 from driftnet.learning.trigger import Learned, Score
 from driftnet.model.inspect import elements, nodes
+from driftnet.model.operators import Trait, having
 from driftnet.targets.interface import Target
 from driftnet.util.groups import groups
+
+TRUSTED = {True: 0.85, False: 0.9}
+"""Whether two findings are at one place -> the accuracy of a trigger from which on what fulfils it is of its cause;
+below, each has to fulfil the other's."""
+
+CHECKS = ("RuntimeError",)
+"""Exceptions that are raised where a result is checked: what went wrong was done somewhere else."""
+
+MEASURED = re.compile(r"\.(dim\.-?\d|elements|magnitude|smallest|ratio\.-?\d|distinct|same|tied|zeros?|whole)$")
+SPECIAL = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | having(Trait.HAS_BODY)
+"""Operators that are never there by chance."""
 
 VARIANTS = 4
 """Cases that stand for a cause: the smallest, and those that differ most."""
@@ -89,22 +104,57 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
     if a.saved.target != b.saved.target:
         return False
     if a.where.tells or b.where.tells:
-        return a.where == b.where and (a.where.sort == "crash" or a.saved.coarse == b.saved.coarse)
-    if _sort(a) != _sort(b) or a.where.sort != b.where.sort:
+        if not _at_one_place(a, b):
+            return False
+        if a.where.keys[-1] not in CHECKS:
+            return True
+    elif _sort(a) != _sort(b) or (a.where.sort, a.saved.kind) != (b.where.sort, b.saved.kind):
         return False
     if a.where.sort == "artifact" and a.where.keys != b.where.keys:
         return False
-    if a.where.optimizers or b.where.optimizers:
-        return not set(a.where.optimizers).isdisjoint(b.where.optimizers)
-    return _fulfils(b, of_b, a.trigger) or _fulfils(a, of_a, b.trigger)
-
-
-def _fulfils(member: Learned, options: Facts, trigger: Trigger | None) -> bool:
-    """Whether the case of a finding is in the region around the case that `trigger` was learned from."""
-    if trigger is None or not trigger.regions:
+    if a.where.class_tells:
+        return True
+    if set(a.where.optimizers).isdisjoint(b.where.optimizers) and (a.where.optimizers or b.where.optimizers):
         return False
-    own = Trigger(trigger.shape, trigger.regions[:1])
-    return own.matches(host_of(member.saved.case, member.tensors), options) is True
+    placed = bool(a.where.keys or a.where.optimizers) and a.where.keys == b.where.keys
+    exactly = [_fulfils(b, of_b, a, placed), _fulfils(a, of_a, b, placed)]
+    if any(good and by.score.accuracy >= TRUSTED[placed] for good, by in zip(exactly, (a, b))):
+        return True
+    return _fulfils(b, of_b, a, placed, measured=False) and _fulfils(a, of_a, b, placed, measured=False)
+
+
+def _at_one_place(a: Learned, b: Learned) -> bool:
+    """Whether both crash in one function, in whichever copy of it, or one function raises the same, with the same
+    words."""
+    if a.where.sort == b.where.sort == "crash":
+        return a.where.function == b.where.function
+    return (a.where.sort, a.where.keys, a.saved.coarse) == (b.where.sort, b.where.keys, b.saved.coarse)
+
+
+def _fulfils(member: Learned, options: Facts, by: Learned, placed: bool, *, measured: bool = True) -> bool:
+    """Whether the case of a finding is in the region around the case of another one.
+
+    measured whether sizes and magnitudes count: a trigger that is not well learned sets bounds by chance
+
+    placed   both are at one place: then one of several operators may be another one, for what stands beside the
+             operator at fault is any that the system treats alike
+    """
+    if by.trigger is None or not by.trigger.regions:
+        return False
+    region, host = by.trigger.regions[0], host_of(member.saved.case, member.tensors)
+    if not measured:
+        region = Region(tuple(atom for atom in region.atoms if not MEASURED.search(atom.fact)))
+    company = [role for role, names in enumerate(by.operators) if not SPECIAL.intersection(names)]
+    tried = [region]
+    if placed and by.trigger.shape.roles > 1:
+        tried += [_with_any(region, role) for role in company]
+    return any(Trigger(by.trigger.shape, (one,)).matches(host, options) is True for one in tried)
+
+
+def _with_any(region: Region, role: int) -> Region:
+    """`region` with any operator in one role that may be there by chance."""
+    others = (Atom(f"{role}.op", "not", name) for name in sorted(SPECIAL))
+    return Region((*(atom for atom in region.atoms if atom.role != role), *others))
 
 
 def _options(member: Learned, target: Target) -> Facts:

@@ -1,6 +1,6 @@
 """A survey of saved cases: what was learned of each, one JSON line a case, and the causes that they come down to.
 
-    python -m driftnet.learning.survey learn CORPUS LINES.jsonl [--shard K/N] [--again ID]...
+    python -m driftnet.learning.survey learn CORPUS LINES.jsonl [--shard K/N] [--only IDS]
     python -m driftnet.learning.survey merge CORPUS CAUSES.json LINES.jsonl...
 
 Learning takes some CPU seconds a case. It goes on where it was ended, and may run in several shards, each with lines of
@@ -151,9 +151,14 @@ def read_lines(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
 
 
 def merge(cases: Sequence[SavedCase], lines: Mapping[str, Mapping[str, Any]]) -> list[Cause]:
-    """The causes that the cases with a line come down to, the worst first within a target."""
+    """The causes that the cases come down to, the worst first within a target. A case without a line has no trigger."""
     with Runner(small_models=True) as runner:
-        learned = [learned_of(lines[saved.id], saved, runner) for saved in cases if saved.id in lines]
+        learned = [
+            learned_of(lines[saved.id], saved, runner)
+            if saved.id in lines
+            else Learned(saved, Where(), None, tensors=computed(saved.case, runner.reference))
+            for saved in cases
+        ]
     return causes_of(learned, {name: resolve(name).target for name in {m.saved.target for m in learned}})
 
 
@@ -180,7 +185,7 @@ def main() -> None:
     learn.add_argument("corpus", type=Path)
     learn.add_argument("lines", type=Path)
     learn.add_argument("--shard", default="0/1", help="K/N: every N-th case, from the K-th on")
-    learn.add_argument("--again", action="append", default=[], help="this case, whether it has a line or not")
+    learn.add_argument("--only", type=Path, help="a file with the ids of the cases to take, in this order")
     learn.add_argument("--seed", type=int, default=1)
     learn.add_argument("--seconds", type=float, default=SECONDS, help="CPU seconds of all processes for each case")
     learn.add_argument("--fresh", type=int, default=FRESH, help="instances that each trigger is measured on afterwards")
@@ -196,8 +201,9 @@ def main() -> None:
         return
     Random(0).shuffle(cases)  # what is there at any time is a sample of all
     k, n = map(int, asked.shard.split("/"))
-    done = read_lines([asked.lines])
-    wanted = [saved for saved in cases if saved.id in asked.again] or [s for s in cases[k::n] if s.id not in done]
+    done, only = read_lines([asked.lines]), asked.only.read_text(encoding="utf-8").split() if asked.only else []
+    wanted = sorted((c for c in cases if c.id in only), key=lambda c: only.index(c.id)) if asked.only else cases
+    wanted = [saved for saved in wanted[k::n] if saved.id not in done]
     survey(wanted, asked.lines, seconds=asked.seconds, seed=asked.seed, fresh=asked.fresh)
 
 

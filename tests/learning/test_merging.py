@@ -10,12 +10,13 @@ from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings.corpus import SavedCase
 from driftnet.learning.merging import Severity, causes_of
-from driftnet.learning.trigger import Learned
+from driftnet.learning.trigger import Learned, Score
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.targets.environments import resolve
+from onnx import helper
 
 from tests.support.models import grid
-from tests.support.triggers import one
+from tests.support.triggers import one, some
 
 TARGET = resolve("mnn").target
 TARGETS = {"mnn": TARGET}
@@ -105,3 +106,54 @@ def test_facts_that_are_computed_are_known_where_they_were_recorded() -> None:
     known = replace(negative, tensors={"y": np.full((1, 2, 6, 6), -1, np.float32)})
     assert len(causes_of([negative, of("Abs", Atom("0.in.0.nan", "is", True))], TARGETS)) == 2
     assert len(causes_of([known, of("Abs", Atom("0.out.0.negative", "is", True))], TARGETS)) == 1
+
+
+def test_one_function_in_two_modules_is_one_place() -> None:
+    modules = [
+        of(op, verdict=CRASH, where=Where("crash", (f"{m} Pool::run",))) for op, m in (("Abs", "a"), ("Neg", "b"))
+    ]
+    assert merged(*modules) == [{"Abs", "Neg"}]
+    unnamed = [of(op, verdict=CRASH, where=Where("crash", (f"{m} run",))) for op, m in (("Abs", "a"), ("Neg", "b"))]
+    assert len(merged(*unnamed)) == 2, "a name without a namespace may be anything's"
+
+
+def test_an_optimizer_is_not_enough() -> None:
+    fused = Where("", (), ("Fuser",))
+    assert len(merged(of("Abs", where=fused), of("Neg", where=fused))) == 2
+    assert len(merged(of("Abs", where=fused), of("Abs", Atom("opset", "is", 17)))) == 2, "one of them has no optimizer"
+
+
+def test_a_check_raises_for_many_causes() -> None:
+    check = Where("error", ("mnn/quant.py check", "RuntimeError"))
+    assert len(merged(of("Abs", where=check), of("Neg", where=check))) == 2
+    own = Where("error", ("mnn/quant.py check", "KeyError"))
+    assert len(merged(of("Abs", where=own), of("Neg", where=own))) == 1
+
+
+def test_what_a_telling_class_of_artifact_shows_is_one_cause() -> None:
+    gone, weights = Where("artifact", ("operator removed",)), Where("artifact", ("weights",))
+    assert len(merged(of("Abs", where=gone), of("Neg", where=gone))) == 1
+    assert len(merged(of("Abs", where=weights), of("Neg", where=weights))) == 2
+
+
+def test_a_trigger_that_errs_has_to_be_answered() -> None:
+    wide, narrow = of("Abs"), of("Abs", Atom("opset", "is", 99))
+    assert len(causes_of([wide, narrow], TARGETS)) == 1
+    doubtful = replace(wide, score=Score(instances=10, right=7))
+    assert len(causes_of([doubtful, narrow], TARGETS)) == 2
+    assert len(causes_of([doubtful, replace(doubtful, saved=replace(wide.saved, id="test_other"))], TARGETS)) == 1
+
+
+def test_at_one_place_the_neighbour_may_be_another_operator() -> None:
+    said = Where("message", ("no such tensor",))
+
+    def behind(op: str, where: Where) -> Learned:
+        chain = [helper.make_node(op, ["x"], ["t"]), helper.make_node("Floor", ["t"], ["y"])]
+        case = some(chain, {"x": grid((2, 3))}, {}, outputs=["y"])
+        atoms = (Atom("0.op", "is", op), Atom("1.op", "is", "Floor"))
+        trigger = Trigger(Shape(2, frozenset({(1, 0)})), (Region(atoms),))
+        saved = replace(of("Abs").saved, case=case, id=f"test_{op}", fine=f"mnn/execute | {op}>Floor | {op}")
+        return Learned(saved, where, trigger, operators=((op,), ("Floor",)))
+
+    assert len(causes_of([behind("Neg", said), behind("Abs", said)], TARGETS)) == 1
+    assert len(causes_of([behind("Neg", Where()), behind("Abs", Where())], TARGETS)) == 2, "no place tells"
