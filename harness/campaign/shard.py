@@ -149,6 +149,8 @@ class Shard:
             trial, is_insensitive = self._telling(draft)
             effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
             result = examine(trial, list(self.known_issues.values()), effort=effort)
+            if result.verdict.failed and not result.known:  # the machine may be at fault: nobody is blamed then
+                self.runner.check_health()
             if result.known:  # what explained this one is likely to explain the next: ask it first
                 self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
             yield Examined(

@@ -19,12 +19,14 @@ from driftnet.model import external_data, graph
 from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.inspect import Case, dtype_name
 from driftnet.model.verdict import Observation, Outcome, StageRun
+from driftnet.run import health
 from driftnet.run.reference import Reference
 from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES, Target
 from driftnet.targets.recipe import Recipe, effective
+from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch
 from driftnet.util.records import read
 
@@ -58,6 +60,11 @@ class Runner:
         self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes)
         self._scratch = Scratch(MEMORY if small_models and _has_room() else None)
         self._folder = self._scratch.path
+        try:
+            self.check_health()
+        except UserError:
+            self._scratch.close()
+            raise
         self._zygotes: list[Zygote] = []
         self._workers: dict[tuple[str, str], Worker] = {}
         self._cases = 0
@@ -139,6 +146,10 @@ class Runner:
     def network_isolated(self) -> bool:
         """Whether every worker so far is cut off from the network; there is one, the reference's, from the start."""
         return all(zygote.network_isolated for zygote in self._zygotes)
+
+    def check_health(self) -> None:
+        """Raise UserError (kind "machine") where the machine has too little to run anything: see `health`."""
+        health.check(self._folder)
 
     def close(self) -> None:
         """End every worker and remove what they left."""

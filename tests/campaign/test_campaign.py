@@ -21,6 +21,7 @@ from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus
 from driftnet.model.verdict import Verdict, Word
+from driftnet.run.runner import Runner
 from driftnet.util.errors import UserError
 from driftnet.util.records import read
 from msgspec import structs
@@ -237,3 +238,16 @@ def test_the_warnings_of_all_shards_are_shown_once(tmp_path, quiet, terminal):
         for _ in range(3):
             show(EMPTY, Warned("mind the gap"))
     assert said.getvalue().count("warning: mind the gap") == 1
+
+
+def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch):
+    def fail():
+        raise UserError("no space", kind="machine")
+
+    plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=6, steer=False)
+    with Runner(small_models=True) as runner:
+        monkeypatch.setattr(runner, "check_health", fail)
+        one = Shard(plan, runner, stopping=lambda: False)
+        with pytest.raises(UserError, match="no space"):
+            [event for index in range(15) for event in one.run(index, 4)]
+    assert corpus.load_all(plan.found) == []

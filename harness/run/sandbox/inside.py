@@ -230,7 +230,8 @@ def _work(pipe: int, log: int, folder: str, limits: dict[str, int]) -> NoReturn:
     try:
         _confine(log, folder, limits)
         # A number of its own, so that a target closing or writing to small descriptors does not hit it.
-        high = fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, 256 + int.from_bytes(os.urandom(1), "little"))
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
+        high = fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, min(256 + int.from_bytes(os.urandom(1), "little"), most))
         os.close(pipe)
         _answer(socket.socket(fileno=high))
         code = 0

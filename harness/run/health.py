@@ -1,0 +1,68 @@
+"""Health of the machine: what it has too little of is no fault of a target.
+
+A full disk, no descriptor left, no memory: every target fails then, again and again, as if it had a bug. So a runner
+asks before it begins, and a failure counts only where the machine is well when it has been seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+from driftnet.util.errors import UserError
+
+SPACE_MIB = 64
+"""Free in the folder of the workers: twice what the largest generated case and its artifacts were seen to take."""
+INODES = 256
+DESCRIPTORS = 64
+"""That a process may open beyond those it has: a worker needs about 20, a pool of shards a few each."""
+MEMORY_MIB = 256
+
+
+def check(folder: Path) -> None:
+    """Raise UserError (kind "machine") that names what the machine has too little of to run workers in `folder`."""
+    lacks = list(_lacks(folder))
+    if lacks:
+        raise UserError(
+            f"this machine has too little to run targets: {'; '.join(lacks)}",
+            hint="what was found before is kept; free it or raise the limit, then go on (fuzz: --resume)",
+            kind="machine",
+        )
+
+
+def _lacks(folder: Path) -> Iterator[str]:
+    try:
+        disk = os.statvfs(folder)
+    except OSError as e:
+        yield f"{folder} is gone ({e.strerror})"
+        return
+    if (free := disk.f_bavail * disk.f_frsize >> 20) < SPACE_MIB:
+        yield f"{free} MiB are free in {folder}, {SPACE_MIB} are needed"
+    if disk.f_files and disk.f_favail < INODES:
+        yield f"{disk.f_favail} files can be made in {folder}, {INODES} are needed"
+    try:
+        used = len(os.listdir("/proc/self/fd"))
+    except OSError:
+        yield "/proc is not there, or has no file descriptor left to be read with"
+        return
+    if (left := resource.getrlimit(resource.RLIMIT_NOFILE)[0] - used) < DESCRIPTORS:
+        yield f"{left} more files can be opened, {DESCRIPTORS} are needed (ulimit -n)"
+    if (available := _available_mib()) is not None and available < MEMORY_MIB:
+        yield f"{available} MiB of memory are available, {MEMORY_MIB} are needed"
+    try:
+        thread = threading.Thread(target=str)  # counts as a process where these are limited, and costs less
+        thread.start()
+        thread.join()
+    except RuntimeError as e:
+        yield f"no process can be started ({e}; ulimit -u)"
+
+
+def _available_mib() -> int | None:
+    """Memory that could be had, None where Linux does not say."""
+    with contextlib.suppress(OSError, ValueError, StopIteration), open("/proc/meminfo") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("MemAvailable:")) >> 10
+    return None
