@@ -125,16 +125,20 @@ def load(folder: Path) -> CauseRecord:
         if fields.get("schema", SCHEMA) != SCHEMA:
             what = f"{path}: schema {fields['schema']!r:.80}, this driftnet reads {SCHEMA}"
             raise UserError(what, hint="use the driftnet release that wrote it", kind="cause")
-        said = fields.get("trigger")
-        beside = {"id": path.parent.resolve().name, "path": None, "trigger": None}
-        record = read(fields | beside, CauseRecord, "cause")
-        if not NAME.fullmatch(record.target):
-            raise ValueError(f"target {record.target!r:.80} is not the plain name of a registered target")
-        return dataclasses.replace(record, path=path.parent, trigger=None if said is None else _trigger(said))
+        return dataclasses.replace(of_json(fields, path.parent.resolve().name), path=path.parent)
     except OSError as e:
         raise UserError(f"cannot read {path}: {e.strerror}", hint=_HINT, kind="cause") from None
     except (ValueError, RecursionError) as e:
         raise UserError(f"{path}: not a whole {FILE}: {e}", hint=_HINT, kind="cause") from None
+
+
+def of_json(fields: Mapping[str, Any], id: str) -> CauseRecord:
+    """The record that `fields` of a JSON object say. Raises ValueError that says what is wrong with them."""
+    said = fields.get("trigger")
+    record = read({**fields, "id": id, "path": None, "trigger": None}, CauseRecord, "cause")
+    if not NAME.fullmatch(record.target):
+        raise ValueError(f"target {record.target!r:.80} is not the plain name of a registered target")
+    return dataclasses.replace(record, trigger=None if said is None else _trigger(said))
 
 
 def save(record: CauseRecord, folder: Path) -> CauseRecord:

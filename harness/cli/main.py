@@ -309,18 +309,21 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
     return 0
 
 
-@driftnet.command(short_help="Set the status of a saved case.")
-@click.argument("path", type=_PATH, metavar="CASE")
-@click.option("--status", required=True, metavar="S", help="open, fixed, flaky or expected.")
+@driftnet.command(short_help="Set the status of a cause or case.")
+@click.argument("path", type=_PATH, metavar="CAUSE|CASE")
+@click.option("--status", default="", metavar="S", help="open, fixed, flaky or expected.")
 @click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
 @click.option("--note", default="", metavar="TEXT", help="One line for the next reader; for expected, the rule.")
 @_pairs("--remedy", "remedy", "K=V", help="An option under which the bug is gone.")
+@click.option("--merge", type=_PATH, metavar="CAUSE", help="Another cause that is the same: its cases join this one.")
+@click.option("--split", type=_PATH, metavar="CASE", help="A case of this cause that is another one.")
 @_corpus(None)
 @_json
 def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
-    """Set the status of a saved case; one that stands in a report is brought into the corpus.
+    """Set the status of a cause with all its cases, or of one case; what stands in a report is brought into the corpus.
 
-    With --remedy, failures that go away under the same option are from then on taken for this case.
+    Both are named by their folder, their id, or the 8 hex digits at its end. With --remedy, failures that go away under
+    the same option are from then on taken for this cause. What --merge and --split say lasts.
     """
     result = api.triage(path, root=corpus, **given)
     _print(result, as_json, lambda result: tables.fields(OUT, result))

@@ -10,12 +10,10 @@ from typing import Any
 
 import msgspec
 from driftnet.campaign.summary import Summary, described
-from driftnet.causes.record import Status
 from driftnet.findings import corpus
-from driftnet.findings.names import located, located_case
-from driftnet.findings.pipeline import is_gone, reproduces
-from driftnet.findings.trial import Trial, look, watch
-from driftnet.model.signature import coarse
+from driftnet.findings.names import located
+from driftnet.findings.pipeline import reproduces
+from driftnet.findings.trial import Trial, watch
 from driftnet.model.verdict import Kind, Word
 from driftnet.run.runner import SAVED_SECONDS, Runner
 from driftnet.targets import recipe
@@ -128,59 +126,6 @@ def replay_one(
         "as_expected": behaves(saved, outcome, elsewhere=elsewhere),
         "message": worst.message,
     }
-
-
-def triage(
-    path: Path,
-    *,
-    status: str,
-    upstream: str = "",
-    note: str = "",
-    remedy: Mapping[str, str] | None = None,
-    root: Path = Path("corpus"),
-) -> dict[str, Any]:
-    """Set the status of a saved case, with an upstream link and a note; a case outside `root` is brought into it.
-
-    remedy  options, with values as a person writes them, under which the bug is gone: from then on a failure that goes
-        away under them is taken for this one
-    Raises UserError for an unknown status, for `expected` without a note that names the documented rule, and for a
-    remedy under which the case fails as it does without.
-    """
-    if status not in list(Status):
-        raise UserError(f"there is no status {status!r}", hint=f"it is one of {', '.join(Status)}", kind="option")
-    if status == Status.EXPECTED and not note:
-        raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
-    path = located_case(path, (root, corpus.COMMITTED))
-    saved = corpus.load(path)
-    chosen = _remedy(saved, remedy) if remedy else saved.remedy
-    if not path.resolve().is_relative_to(root.resolve()):
-        saved = corpus.load(corpus.save(saved, root))
-    changes = {"upstream": upstream or saved.upstream, "note": note or saved.note}
-    changes["rule"] = note if status == Status.EXPECTED else saved.rule
-    updated = corpus.update(saved, status=Status(status), remedy=chosen, **changes)
-    return {
-        "id": updated.id,
-        "path": str(updated.path),
-        "status": status,
-        "upstream": updated.upstream,
-        "note": updated.note,
-        "remedy": dict(updated.remedy),
-    }
-
-
-def _remedy(saved: corpus.SavedCase, texts: Mapping[str, str]) -> dict[str, Any]:
-    installed = resolve(saved.target)
-    chosen = {name: recipe.parsed(installed.target, name, text) for name, text in texts.items()}
-    changed = recipe.validated(installed.target, recipe.remedied(installed.target, saved.recipe, chosen))
-    with Runner() as runner:
-        verdict = look(Trial(saved.case, installed, changed, runner), fresh=True)
-    if not is_gone(saved.coarse, coarse(saved.target, verdict) if verdict.failed else ""):
-        raise UserError(
-            f"{saved.id} fails under {json.dumps(changed)} too: {verdict.message}",
-            hint=f"driftnet check {saved.path}/model.onnx names the options that make a failure go away",
-            kind="option",
-        )
-    return chosen
 
 
 def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class Cause:
             "place": self.where.as_json(),
             "trigger": self.trigger.as_json() if self.trigger else None,
             "sentence": sentence(self.trigger, self.tried) if self.trigger else "",
+            "tried": list(self.tried),
             "score": self.score.as_json(),
             "variants": [member.saved.id for member in self.variants],
             "merged": [member.saved.id for member in self.members if member not in self.variants],

@@ -1,0 +1,320 @@
+"""Arranging a corpus: which cases are variants of which cause, and what is remembered of those that are not kept.
+
+    python -m driftnet.findings.arrange CORPUS CAUSES.json
+
+A survey (`driftnet.learning.survey`) says which findings have one cause, and when that shows. Arranging a corpus gives
+each cause a folder with cause.json and at most VARIANTS of its cases; of the others it lists the ids with their notes.
+What people said lasts: a case that has a status of its own, a link or a remedy is always kept; status, links and notes
+of causes are; what was merged by hand stays together, and what was split off stays apart. A folder appears whole, and
+what it replaces goes last: whatever ends an arrangement early, no case is lost.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import re
+import shutil
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from driftnet.causes import record
+from driftnet.causes.impact import severity_of
+from driftnet.causes.record import CauseRecord, Status
+from driftnet.findings import corpus
+from driftnet.findings.corpus import SavedCase
+from driftnet.model.inspect import elements, nodes
+from driftnet.model.signature import hash8
+from driftnet.util.errors import UserError
+from driftnet.util.groups import groups
+from driftnet.util.records import read
+
+VARIANTS = 4
+"""Cases that stand for a cause: the smallest, and those that differ most. More only where people marked more."""
+
+ASKS_FOR_MOST = (Status.OPEN, Status.FLAKY, Status.EXPECTED, Status.FIXED)
+
+
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """Cases that have one cause: `driftnet.learning.merging.Cause.as_json`, as far as it is needed here."""
+
+    id: str
+    cases: tuple[str, ...]
+    said: Mapping[str, Any]
+    """title, severity, trigger, score, tried, place: fields of a `CauseRecord`"""
+
+
+@dataclass(frozen=True, eq=False)
+class _Group:
+    """Cases that shall stand under one record."""
+
+    cases: tuple[SavedCase, ...]
+    record: CauseRecord
+
+
+def proposals(path: Path) -> list[Proposal]:
+    """What the survey in `path` proposes. Raises UserError (kind "cause") for a file that is none."""
+    try:
+        causes = read(json.loads(path.read_text(encoding="utf-8"))["causes"], list[dict[str, Any]], "causes")
+        return [_proposal(cause) for cause in causes]
+    except (OSError, ValueError, KeyError, TypeError) as e:
+        hint = "python -m driftnet.learning.survey merge writes one"
+        raise UserError(f"{path} is no survey: {type(e).__name__} {e}", hint=hint, kind="cause") from e
+
+
+def _proposal(cause: Mapping[str, Any]) -> Proposal:
+    fields = ("title", "severity", "trigger", "score", "place", "impact")
+    said = {name: cause[name] for name in fields if name in cause} | {"tried": cause.get("tried", ())}
+    parsed = record.of_json(said | {"target": cause["target"]}, cause["id"])
+    told = {name: getattr(parsed, name) for name in said}
+    return Proposal(cause["id"], (*cause["variants"], *cause["merged"]), told)
+
+
+def arrange(root: Path, proposed: Sequence[Proposal]) -> dict[str, int]:
+    """Give each proposed cause its folder below `root`. Cases that nobody proposes anything for stay where they are.
+
+    Raises UserError where the corpus is not whole or cannot be written.
+    """
+    cases = {saved.id: saved for saved in corpus.load_all(root)}
+    together = [[id for id in proposal.cases if id in cases] for proposal in proposed]
+    found = [[cases[id] for id in ids] for ids in _by_hand(together, cases)]
+    write(root, _groups(found, proposed))
+    after = corpus.load_all(root)
+    causes = {saved.cause.id: saved.cause for saved in after if saved.cause}
+    return {
+        "causes": len(causes),
+        "variants": sum(saved.cause is not None for saved in after),
+        "merged": sum(len(cause.merged) for cause in causes.values()),
+        "loose": sum(saved.cause is None for saved in after),
+    }
+
+
+def _by_hand(together: Sequence[Sequence[str]], cases: Mapping[str, SavedCase]) -> list[list[str]]:
+    """The groups of ids with what people merged in one, and without what they split off.
+
+    Every case of a cause that any proposal speaks of is in one: its folder may go.
+    """
+    own: dict[str, list[str]] = {}
+    records = {saved.cause.id: saved.cause for saved in cases.values() if saved.cause}
+    for saved in cases.values():
+        if saved.cause:
+            own.setdefault(saved.cause.id, []).append(saved.id)
+    surveyed = {id for ids in together for id in ids}
+    links = [list(ids) for ids in together if ids]
+    links += [[id for id in (*own[r.id], *r.together) if id in cases] for r in records.values() if r.together]
+    result: list[list[str]] = []
+    for ids in groups([link for link in links if not surveyed.isdisjoint(link)]):
+        apart = {id for id, r in records.items() for id in r.apart if id in ids and not set(own[r.id]).isdisjoint(ids)}
+        result.append(sorted(set(ids) - apart))
+        result += [[id] for id in sorted(apart) if cases[id].cause]
+    for mine in own.values():
+        there = [group for group in result if not set(mine).isdisjoint(group)]
+        if there:
+            most = max(there, key=lambda group: len(set(mine).intersection(group)))
+            most += [id for id in mine if not any(id in group for group in result)]
+    return [group for group in result if group]
+
+
+def _groups(found: Sequence[Sequence[SavedCase]], proposed: Sequence[Proposal]) -> list[_Group]:
+    """Each group with its record. What causes and proposals say goes where most of their cases go."""
+    ids = [{saved.id for saved in members} for members in found]
+    records = {saved.cause.id: saved.cause for members in found for saved in members if saved.cause}
+    own = {id: {s.id for members in found for s in members if s.cause and s.cause.id == id} for id in records}
+    goes = {id: _home(ids, own[id]) for id in records}
+    said: dict[int, Proposal] = {}
+    for proposal in sorted(proposed, key=lambda p: len(p.cases)):
+        if (k := _home(ids, proposal.cases)) >= 0:
+            said[k] = proposal
+    result: list[_Group] = []
+    taken = set(records)
+    for k, members in enumerate(found):
+        here = [records[id] for id in sorted(own, key=lambda id: -len(own[id])) if goes[id] == k]
+        before = _absorbing(here[0], here[1:]) if here else loose(min(members, key=_size))
+        if not here:
+            digits = said[k].id if k in said else before.id[-8:]
+            if f"{before.id[:-8]}{digits}" in taken:
+                digits = hash8(" ".join(sorted(ids[k])))
+            before = dataclasses.replace(before, id=f"{before.id[:-8]}{digits}")
+            taken.add(before.id)
+        result.append(_Group(tuple(members), dataclasses.replace(before, **said[k].said) if k in said else before))
+    return result
+
+
+def _home(found: Sequence[set[str]], wanted: Collection[str]) -> int:
+    """The group that has most of the wanted ids, and little else; -1 where none has any."""
+    best = max(range(len(found)), key=lambda k: (len(found[k].intersection(wanted)), -len(found[k])), default=-1)
+    return best if best >= 0 and not found[best].isdisjoint(wanted) else -1
+
+
+def _absorbing(first: CauseRecord, others: Sequence[CauseRecord]) -> CauseRecord:
+    """`first` with what was said of the others too."""
+    all_ = (first, *others)
+    return dataclasses.replace(
+        first,
+        upstream=_joined(" ", (cause.upstream for cause in all_)),
+        note=_joined("; ", (cause.note for cause in all_)),
+        remedy=next((cause.remedy for cause in all_ if cause.remedy), {}),
+        merged={id: note for cause in all_ for id, note in cause.merged.items()},
+        together=tuple(dict.fromkeys(id for cause in all_ for id in cause.together)),
+        apart=tuple(dict.fromkeys(id for cause in all_ for id in cause.apart)),
+    )
+
+
+def merge(folder: Path, other: Path, root: Path) -> Path:
+    """Make the cases of the cause or case in `other` variants of the one in `folder`, for good; the folder of that.
+
+    Raises UserError where these are one already, or of two targets.
+    """
+    groups_ = [[corpus.load(path) for path in corpus.folders([place])] for place in (folder, other)]
+    (mine, theirs), (cases, more) = ((group[0].cause or loose(group[0]) for group in groups_), groups_)
+    if mine.id == theirs.id or mine.target != theirs.target:
+        why = "are one cause already" if mine.id == theirs.id else "are of two targets"
+        raise UserError(f"{folder.name} and {other.name} {why}", hint="name another with --merge", kind="case")
+    moved = (theirs.id, *(saved.id for saved in more))
+    both = _absorbing(mine, [theirs])
+    both = dataclasses.replace(
+        both,
+        together=tuple(dict.fromkeys((*both.together, *moved))),
+        apart=tuple(id for id in both.apart if id not in moved),
+    )
+    write(root, [_Group((*cases, *more), both)])
+    return root / both.target / both.id
+
+
+def split(folder: Path, name: str, root: Path) -> None:
+    """Take a case out of the cause in `folder`, for good: it lies loose from then on. One that was merged and is not
+    kept only is no longer listed.
+
+    Raises UserError where the cause has no such case, or no other.
+    """
+    cause = record.load(folder) if (folder / record.FILE).exists() else None
+    cases = [corpus.load(path) for path in corpus.folders([folder])]
+    ids = [*(saved.id for saved in cases), *(cause.merged if cause else ())]
+    chosen = next((id for id in ids if name in (id, id[-8:])), None)
+    if cause is None or chosen is None or [saved.id for saved in cases] == [chosen]:
+        what = f"{folder.name} has no case {name}" if chosen is None else f"{chosen} is all that there is of it"
+        raise UserError(what, hint=f"its cases are {', '.join(ids)}", kind="case")
+    merged = {id: note for id, note in cause.merged.items() if id != chosen}
+    together = tuple(id for id in cause.together if id != chosen)
+    record.update(cause, merged=merged, together=together, apart=tuple(dict.fromkeys((*cause.apart, chosen))))
+    if chosen not in cause.merged:
+        with corpus.whole(root / cause.target / chosen) as draft:
+            shutil.copytree(folder / chosen, draft, dirs_exist_ok=True)
+        shutil.rmtree(folder / chosen)
+        settle_status(folder)
+
+
+def settle_status(folder: Path) -> None:
+    """Give the cause in `folder` the status of its variants that asks for most."""
+    found = [corpus.load(path).status for path in corpus.folders([folder])]
+    record.update(record.load(folder), status=min(found, key=ASKS_FOR_MOST.index))
+
+
+def loose(saved: SavedCase) -> CauseRecord:
+    """The record of a case that lies loose: a cause of its own, of which no trigger is known."""
+    return CauseRecord(
+        id=saved.id.removeprefix("test_"),
+        target=saved.target,
+        title=saved.note or saved.verdict.message or saved.id,
+        severity=severity_of(saved.verdict),
+        upstream=saved.upstream,
+        remedy=saved.remedy,
+    )
+
+
+def write(root: Path, found: Sequence[_Group]) -> None:
+    """Write the folders of causes below `root`, and then remove what they replace."""
+    before = {_folder(saved) for group in found for saved in group.cases}
+    written = set()
+    with ExitStack() as drafts:
+        for group in found:
+            kept, settled = _settled(group)
+            folder = root / settled.target / settled.id
+            draft = drafts.enter_context(corpus.whole(folder, replace=True))
+            for saved in kept:
+                shutil.copytree(_path(saved), draft / saved.id)
+            record.save(settled, draft)
+            written.add(folder.resolve())
+    for folder in before - written:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _settled(group: _Group) -> tuple[list[SavedCase], CauseRecord]:
+    """The cases that are kept, and the record with what all of them, kept or not, were said to be."""
+    kept = variants(group.cases)
+    gone = {saved.id: saved.note for saved in group.cases if saved not in kept}
+    before = group.record
+    seen = _releases(before.seen, *(saved.seen for saved in group.cases))
+    not_seen = _releases(before.not_seen, *(saved.not_seen for saved in group.cases))
+    return kept, dataclasses.replace(
+        before,
+        seen=seen,
+        not_seen=tuple(release for release in not_seen if release not in seen),
+        status=min((saved.status for saved in group.cases), key=ASKS_FOR_MOST.index),
+        remedy=before.remedy or next((saved.remedy for saved in kept if saved.remedy), {}),
+        upstream=before.upstream or _joined(" ", [saved.upstream for saved in group.cases]),
+        merged={id: note for id, note in {**before.merged, **gone}.items() if id not in {s.id for s in kept}},
+    )
+
+
+def variants(cases: Sequence[SavedCase]) -> list[SavedCase]:
+    """The cases that stand for a cause, the smallest first: that, those that people marked, and up to VARIANTS each
+    time the one that differs most from those taken."""
+    first, *rest = sorted(cases, key=_size)
+    taken = [first, *(saved for saved in rest if saved.status != Status.OPEN or saved.remedy or saved.upstream)]
+    rest = [saved for saved in rest if saved not in taken]
+    while rest and len(taken) < VARIANTS:
+        far = max(rest, key=lambda saved: min(_difference(saved, other) for other in taken))
+        taken.append(far)
+        rest.remove(far)
+    return sorted(taken, key=_size)
+
+
+def _difference(a: SavedCase, b: SavedCase) -> int:
+    """In how many words of their fine signatures two cases differ."""
+    return len(set(a.fine.split()) ^ set(b.fine.split()))
+
+
+def _size(saved: SavedCase) -> tuple[int, int, str]:
+    return nodes(saved.case), elements(saved.case), saved.id
+
+
+def _path(saved: SavedCase) -> Path:
+    if saved.path is None:
+        raise ValueError("only cases that were loaded from a folder can be arranged")
+    return saved.path
+
+
+def _folder(saved: SavedCase) -> Path:
+    """The folder that goes when the case has a new one: that of its cause, or its own."""
+    return (_path(saved).resolve().parent if saved.cause else _path(saved)).resolve()
+
+
+def _releases(*all_: Sequence[str]) -> tuple[str, ...]:
+    return tuple(sorted({release for some in all_ for release in some}, key=_numbers))
+
+
+def _numbers(release: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", release)]
+
+
+def _joined(separator: str, texts: Iterable[str]) -> str:
+    return separator.join(dict.fromkeys(filter(None, texts)))
+
+
+def main() -> None:
+    """What the command line asks for: see the module."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("corpus", type=Path)
+    parser.add_argument("causes", type=Path)
+    asked = parser.parse_args()
+    print(json.dumps(arrange(asked.corpus, proposals(asked.causes))))
+
+
+if __name__ == "__main__":
+    main()

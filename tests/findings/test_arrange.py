@@ -1,0 +1,239 @@
+"""Arranging a corpus: what a survey proposes is done, and nothing that people said is lost."""
+
+import itertools
+import json
+from pathlib import Path
+from random import Random
+
+import pytest
+from driftnet import api
+from driftnet.causes import record
+from driftnet.findings import arrange, corpus
+from driftnet.util.errors import UserError
+
+from tests.findings.test_corpus import saved_relu
+
+
+def named(digits, **changes):
+    """A saved case whose id ends with these digits."""
+    return saved_relu(id=f"test_mnn_relu_{digits:08x}", fine=f"fine {digits}", note=f"note {digits}", **changes)
+
+
+def proposed(id, *digits, **changes):
+    """What a survey says of the cases with these digits."""
+    ids = [f"test_mnn_relu_{d:08x}" for d in digits]
+    said = {
+        "id": id,
+        "target": "mnn",
+        "title": f"cause {id}",
+        "severity": "wrong",
+        "place": {"sort": "", "keys": [], "optimizers": []},
+        "trigger": {"roles": 1, "edges": [], "shared": [], "regions": [[{"fact": "0.op", "is": "Relu"}]]},
+        "sentence": "Relu",
+        "score": {"instances": 40, "accuracy": 1.0},
+        "variants": ids[:4],
+        "merged": ids[4:],
+    }
+    return said | changes
+
+
+@pytest.fixture
+def root(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "corpus"
+
+
+def arranged(root, *causes):
+    survey = root.parent / "causes.json"
+    survey.write_text(json.dumps({"causes": causes}))
+    return arrange.arrange(root, arrange.proposals(survey))
+
+
+def causes(root):
+    """Cause -> its variants and what is listed of others, by their last digit."""
+    found = {}
+    for path in sorted(root.glob("*/*/cause.json")):
+        cause = record.load(path.parent)
+        variants = [int(folder.name[-8:], 16) for folder in corpus.folders([path.parent])]
+        found[cause.id] = (variants, sorted(int(id[-8:], 16) for id in cause.merged))
+    return found
+
+
+def lying_loose(root):
+    return [int(saved.id[-8:], 16) for saved in corpus.load_all(root) if saved.cause is None]
+
+
+def test_cases_become_variants_of_a_cause_of_which_four_are_kept_and_no_note_is_lost(root):
+    for digits in range(1, 8):
+        corpus.save(named(digits), root)
+    result = arranged(root, proposed("aaaaaaaa", 1, 2, 3, 4, 5, 6))
+    assert result == {"causes": 1, "variants": 4, "merged": 2, "loose": 1}
+    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    kept = [saved for saved in corpus.load_all(root) if saved.cause]
+    assert len(kept) == arrange.VARIANTS
+    notes = {saved.note for saved in kept} | set(cause.merged.values())
+    assert notes == {f"note {digits}" for digits in range(1, 7)}
+    assert (cause.title, cause.sentence, lying_loose(root)) == ("cause aaaaaaaa", "Relu", [7])
+
+
+def test_a_case_that_somebody_marked_is_always_kept(root):
+    marks = {2: {"status": "flaky"}, 4: {"remedy": {"memory": "low"}}, 6: {"upstream": "https://x/1"}}
+    for digits in range(1, 10):
+        corpus.save(named(digits, **marks.get(digits, {})), root)
+    arranged(root, proposed("aaaaaaaa", *range(1, 10)))
+    ((variants, merged),) = causes(root).values()
+    assert set(variants) == {1, 2, 4, 6}, "the smallest and the marked ones"
+    assert merged == [3, 5, 7, 8, 9]
+    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    assert (cause.upstream, cause.remedy, cause.status) == ("https://x/1", {"memory": "low"}, "open")
+
+
+def test_releases_of_cases_that_are_not_kept_are_those_of_the_cause(root):
+    for digits in range(1, 7):
+        corpus.save(named(digits, seen=(f"3.{digits}.0", "3.10.0"), not_seen=("3.1.0", "2.9")), root)
+    arranged(root, proposed("aaaaaaaa", *range(1, 7)))
+    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    assert cause.seen == ("3.1.0", "3.2.0", "3.3.0", "3.4.0", "3.5.0", "3.6.0", "3.10.0")
+    assert cause.not_seen == ("2.9",)
+
+
+def test_a_later_survey_moves_cases_and_keeps_what_was_said_of_causes(root):
+    for digits in range(1, 5):
+        corpus.save(named(digits), root)
+    arranged(root, proposed("aaaaaaaa", 1, 2), proposed("bbbbbbbb", 3, 4))
+    api.triage(root.joinpath("mnn", "mnn_relu_aaaaaaaa"), note="seen by many", upstream="https://x/1", root=root)
+    arranged(root, proposed("cccccccc", 1, 2, 3, title="better"), proposed("dddddddd", 4))
+    assert causes(root) == {"mnn_relu_aaaaaaaa": ([1, 2, 3], []), "mnn_relu_bbbbbbbb": ([4], [])}
+    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    assert (cause.title, cause.note, cause.upstream) == ("better", "seen by many", "https://x/1")
+
+
+def test_arranging_twice_changes_nothing(root):
+    for digits in range(1, 8):
+        corpus.save(named(digits), root)
+    survey = [proposed("aaaaaaaa", *range(1, 7)), proposed("bbbbbbbb", 7)]
+    arranged(root, *survey)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    arranged(root, *survey)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+def test_an_arrangement_that_fails_leaves_everything_as_it_was(root, monkeypatch):
+    for digits in range(1, 4):
+        corpus.save(named(digits), root)
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    monkeypatch.setattr(record, "replace_text", lambda *args: (_ for _ in ()).throw(OSError(28, "full")))
+    with pytest.raises(UserError, match="what was saved before is untouched"):
+        arranged(root, proposed("aaaaaaaa", 1, 2), proposed("bbbbbbbb", 3))
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"causes": [{}]}', '{"causes": [{"id": "a", "severity": "bad"}]}'])
+def test_what_is_no_survey_is_said(tmp_path, text):
+    path = tmp_path / "causes.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match="is no survey"):
+        arrange.proposals(path)
+
+
+@pytest.fixture
+def two(root):
+    """Two causes of two variants each, and a loose case."""
+    for digits in range(1, 6):
+        corpus.save(named(digits), root)
+    arranged(root, proposed("aaaaaaaa", 1, 2), proposed("bbbbbbbb", 3, 4))
+    return root
+
+
+def triage(root, name, **given):
+    paths = {key: Path(given.pop(key)) for key in ("merge", "split") if key in given}
+    return api.triage(Path(name), root=root, **paths, **given)
+
+
+def test_what_a_person_merged_a_later_survey_keeps_together(two):
+    triage(two, "aaaaaaaa", merge="bbbbbbbb")
+    triage(two, "aaaaaaaa", merge="00000005")
+    expected = {"mnn_relu_aaaaaaaa": ([1, 2, 3, 4], [5])}
+    assert (causes(two), lying_loose(two)) == (expected, [])
+    arranged(two, proposed("cccccccc", 1, 2), proposed("dddddddd", 3), proposed("eeeeeeee", 4))
+    assert causes(two) == expected
+
+
+def test_what_a_person_split_off_a_later_survey_keeps_apart(two):
+    result = triage(two, "aaaaaaaa", split="00000002")
+    assert result["cases"] == ["test_mnn_relu_00000001"]
+    assert (causes(two)["mnn_relu_aaaaaaaa"], lying_loose(two)) == (([1], []), [2, 5])
+    arranged(two, proposed("cccccccc", 1, 2, 3), proposed("dddddddd", 4))
+    assert ([variants for variants, _ in causes(two).values()], lying_loose(two)) == ([[1, 3], [4]], [2, 5])
+    triage(two, "aaaaaaaa", merge="00000002")
+    arranged(two, proposed("cccccccc", 1, 2, 3), proposed("dddddddd", 4))
+    assert [variants for variants, _ in causes(two).values()] == [[1, 2, 3], [4]], "merged again"
+
+
+def test_two_loose_cases_can_be_merged(root):
+    for digits in (1, 2):
+        corpus.save(named(digits), root)
+    result = triage(root, "00000002", merge="00000001", note="one bug")
+    assert causes(root) == {"mnn_relu_00000002": ([1, 2], [])}
+    assert (result["id"], result["note"]) == ("mnn_relu_00000002", "one bug")
+
+
+def test_whatever_surveys_and_people_say_no_case_is_lost(root):
+    random, all_ = Random(1), range(1, 11)
+    for digits in all_:
+        corpus.save(named(digits, status="flaky" if digits % 3 == 0 else "open"), root)
+    for survey in range(5):
+        where = [random.randrange(5) for _ in all_]  # group 4 is not proposed
+        groups = [[d for d in all_ if where[d - 1] == k] for k in range(4)]
+        arranged(root, *(proposed(f"{survey}{k}aaaaaa", *group) for k, group in enumerate(groups) if group))
+        largest, *others = sorted(causes(root), key=lambda id: -len(causes(root)[id][0]))
+        if survey % 2:
+            triage(root, largest, merge=others[0])
+        else:
+            triage(root, largest, split=f"{causes(root)[largest][0][0]:08x}")
+        variants, merged = (list(itertools.chain(*found)) for found in zip(*causes(root).values()))
+        assert sorted([*variants, *merged, *lying_loose(root)]) == list(all_), f"after survey {survey}"
+        assert not [d for d in merged if d % 3 == 0], "a marked case is not kept"
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "says"),
+    [
+        ("aaaaaaaa", {}, "triage was told nothing"),
+        ("aaaaaaaa", {"merge": "aaaaaaaa"}, "are one cause already"),
+        ("aaaaaaaa", {"merge": "00000002"}, "are one cause already"),
+        ("aaaaaaaa", {"merge": "cccccccc"}, "there is no cause and no case 'cccccccc'"),
+        ("aaaaaaaa", {"split": "00000003"}, "has no case 00000003"),
+        ("00000005", {"split": "00000005"}, "is all that there is of it"),
+    ],
+)
+def test_what_cannot_be_merged_or_split_is_said_and_changes_nothing(two, name, given, says):
+    before = causes(two)
+    with pytest.raises(UserError, match=says):
+        triage(two, name, **given)
+    assert causes(two) == before
+
+
+def test_a_status_is_that_of_a_cause_with_its_variants_or_of_one_case(two):
+    assert triage(two, "aaaaaaaa", status="fixed")["status"] == "fixed"
+    assert {saved.status for saved in corpus.load_all(two / "mnn" / "mnn_relu_aaaaaaaa")} == {"fixed"}
+    triage(two, "00000003", status="fixed")
+    assert record.load(two / "mnn" / "mnn_relu_bbbbbbbb").status == "open", "its other variant is"
+    triage(two, "00000004", status="expected", note="documented")
+    assert record.load(two / "mnn" / "mnn_relu_bbbbbbbb").status == "expected"
+    assert corpus.load(two / "mnn" / "mnn_relu_bbbbbbbb" / "test_mnn_relu_00000004").rule == "documented"
+
+
+def test_a_flaky_variant_of_a_cause_that_is_open_stays_flaky(root):
+    corpus.save(named(1, status="fixed"), root)
+    corpus.save(named(2, status="flaky", reproduced=3), root)
+    arranged(root, proposed("aaaaaaaa", 1, 2))
+    triage(root, "aaaaaaaa", status="open")
+    assert [saved.status for saved in corpus.load_all(root)] == ["open", "flaky"]
+
+
+def test_a_cause_outside_the_corpus_is_brought_into_it(two):
+    other = two.parent / "mine"
+    result = api.triage(two / "mnn" / "mnn_relu_aaaaaaaa", note="here too", root=other)
+    assert (causes(other), result["note"]) == ({"mnn_relu_aaaaaaaa": ([1, 2], [])}, "here too")
+    assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").note == "", "the other corpus was changed"
