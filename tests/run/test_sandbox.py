@@ -146,6 +146,17 @@ def test_a_crash_that_is_held_says_where_it_was(holding: Zygote, name: str, sign
     assert_works(worker)
 
 
+def test_a_stack_that_is_known_is_that_of_the_same_crash(holding: Zygote, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Once a worker has had several threads, the C library's pause has a frame of its own above the handler's.
+    unwound: list[tuple[str, ...]] = []
+    monkeypatch.setattr(held, "_KNOWN", {})
+    monkeypatch.setattr(held, "_unwound", lambda crash, unwind=held._unwound: unwound.append(()) or unwind(crash))
+    for _ in range(2):
+        assert "_ctypes string_at" in call(holding.worker(), "segfault_beside_a_thread").frames
+    assert len(unwound) == 1, f"one crash, seen twice, was unwound {len(unwound)} times"
+    assert all(map(any, held._KNOWN)), "a stack is known by an instruction, never by nothing"
+
+
 def test_a_crash_that_is_not_held_has_no_frames(worker: Worker) -> None:
     assert call(worker, "segfault").frames == ()
 

@@ -77,6 +77,11 @@ def segfault_in_a_thread() -> None:
     thread.join()
 
 
+def segfault_beside_a_thread() -> None:
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+    segfault()
+
+
 def speak_and_segfault() -> None:
     _LIBC.puts(b"last words of native code")
     print("last words of Python")

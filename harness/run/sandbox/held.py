@@ -30,6 +30,8 @@ SYSTEM = re.compile(
 """Modules whose frames say nothing of the system under test."""
 
 _STANDARD = re.compile(r"(^|\w )(std::|__gnu_cxx::|operator new|operator delete|_?Py[A-Z_]|_PyEval|__)")
+_HANDLER, _NEAR = 512, 2**16
+"""Bytes of stack that `pause` may use, and that may lie between it and what crashed."""
 _TRIES = 5  # a thread that ends meanwhile cannot be looked at
 _KNOWN: dict[tuple[str, ...], tuple[str, ...]] = {}
 
@@ -105,9 +107,11 @@ def _trail(held: Held) -> Iterator[str]:
     except (OSError, ValueError, IndexError):
         return
     try:
-        frame = os.pread(memory, 256, top)
-        pointer, instruction = (int.from_bytes(frame[at : at + 8], "little") for at in _X86_64)
         maps = _maps(held.pid)
+        crashed = _crashed(os.pread(memory, _HANDLER + 256, top), top, maps)
+        if crashed is None:
+            return
+        pointer, instruction = crashed
         yield _place(instruction, maps)
         words = _CODE.unpack(os.pread(memory, _CODE.size, pointer))
     except (OSError, OverflowError, struct.error):  # a stack pointer may be anything by then
@@ -116,6 +120,18 @@ def _trail(held: Held) -> Iterator[str]:
         os.close(memory)
     own = [place for word in words if (place := _place(word, maps)) and not SYSTEM.match(place)]
     yield from own[:3]
+
+
+def _crashed(stack: bytes, top: int, maps: Maps) -> tuple[int, int] | None:
+    """Stack and instruction pointer of what crashed, by the frame that the kernel left. Where there are several threads
+    `pause` has called something that sleeps in its place, so the frame begins somewhat above the top."""
+    for start in range(0, min(_HANDLER, len(stack) - 256), 8):
+        returns, pointer, instruction = (
+            int.from_bytes(stack[at : at + 8], "little") for at in (start, *(start + at for at in _X86_64))
+        )
+        if 0 < pointer - top < _NEAR and _place(returns, maps).startswith("libc"):
+            return pointer, instruction
+    return None
 
 
 def _unwound(held: Held) -> Iterator[str]:
