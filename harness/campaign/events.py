@@ -25,6 +25,7 @@ class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="
     known       the path of the saved case that explains its failure, "" where none does
     confirmed   False: it failed, but not again in fresh processes
     operators   those of the model;   insensitive   no damage could have shown, and no other numbers helped
+    recognized  what is known by trigger or place, without a run;   verified   it was examined all the same
     cpu         CPU seconds of all processes that it took
     """
 
@@ -37,7 +38,14 @@ class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="
     confirmed: bool = True
     operators: tuple[str, ...] = ()
     insensitive: bool = False
+    recognized: bool = False
+    verified: bool = False
     cpu: float = 0.0
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether what it was recognized as turned out not to explain it."""
+        return self.verified and self.confirmed and not self.known
 
 
 class Found(Struct, frozen=True, tag_field="event", tag="found"):

@@ -9,6 +9,7 @@ import math
 import random
 import signal
 import traceback
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -22,8 +23,8 @@ from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftO
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.findings import corpus
-from driftnet.findings.known import KnownIssue
-from driftnet.findings.pipeline import Effort, examine
+from driftnet.findings.known import KnownIssue, Symptom
+from driftnet.findings.pipeline import Care, Effort, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
@@ -39,6 +40,9 @@ RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
 STEERED_WEIGHT = 0.25
 REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
+VERIFIED, RUN_AGAIN = 5, 10
+"""Of 100 failures that are recognized without a run, those that are examined all the same, and those of which the rest
+of the model is run."""
 NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
 
 
@@ -142,16 +146,19 @@ class Shard:
             for one in self.installed
             for variant, chosen in drawn(case, one, self.plan.seed, index)
         ]
-        for draft in drafts[:most]:
+        met: dict[Symptom, KnownIssue] = {}
+        for k, draft in enumerate(drafts[:most]):
             if self.stopping():
                 return
             begun = self.runner.all_cpu_seconds
             trial, is_insensitive = self._telling(draft)
             effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
-            result = examine(trial, list(self.known_issues.values()), effort=effort)
+            care = care_of(f"{self.plan.seed}/{index}/{trial.target.name}/{k}")
+            result = examine(trial, list(self.known_issues.values()), effort=effort, care=care, met=met)
             if result.verdict.failed and not result.known:  # the machine may be at fault: nobody is blamed then
                 self.runner.check_health()
             if result.known:  # what explained this one is likely to explain the next: ask it first
+                met[result.symptom] = self.known_issues[result.known]
                 self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
             yield Examined(
                 index,
@@ -163,12 +170,15 @@ class Shard:
                 confirmed=result.confirmed,
                 operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
                 insensitive=is_insensitive,
+                recognized=bool(result.recognized),
+                verified=result.verified,
                 cpu=(examined := self.runner.all_cpu_seconds) - begun,
             )
             if result.finding and not result.known:
                 path = corpus.save(result.finding.to_save(), self.plan.found)
                 handover.write(path, trial.installed, self.runner)
                 self.learn(self.plan.found)
+                met[result.symptom] = self.known_issues[path.name]
                 yield Found(index, str(path), trial.installed.release, self.runner.all_cpu_seconds - examined)
         yield Done(index)
 
@@ -200,6 +210,12 @@ def case_folders(root: Path) -> list[Path]:
     return sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/test_*/case.json"))
 
 
+def care_of(name: str) -> Care:
+    """What is done with a failure of the case called so that is recognized without a run, the same in every run."""
+    chance = zlib.crc32(name.encode()) % 100
+    return Care.ALL if chance < VERIFIED else Care.REST if chance < VERIFIED + RUN_AGAIN else Care.NONE
+
+
 def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[tuple[Case, dict[str, Any]]]:
     """The (case, recipe) pairs that index `index` stands for on one target, the same wherever it is examined.
 
@@ -229,7 +245,7 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
     die_with_parent()
     try:
-        runner = Runner(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True)
+        runner = Runner(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True, hold_crashes=True)
         util.Finalize(None, runner.close, exitpriority=10)  # multiprocessing's children run no atexit functions
         _shard = Shard(plan, runner, stop.is_set)
     except UserError as e:

@@ -55,6 +55,8 @@ class Summary(Struct, kw_only=True):
     operators   operator type -> cases that hold it, of those that the target did not refuse
     insensitive     cases in which no damage could have shown, examined as they were: no other numbers helped
     unconfirmed  failures that fresh workers did not show again
+    recognized  failures that were known without a run, by trigger or place; of these `verified` were examined all the
+                same, and `mistaken` turned out to be something else
     cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of everything else
     errors      of driftnet itself, and saved cases that were left out because they are not whole
     """
@@ -73,6 +75,9 @@ class Summary(Struct, kw_only=True):
     insensitive: Count = 0
     rules: Counts = {}
     unconfirmed: Count = 0
+    recognized: Count = 0
+    verified: Count = 0
+    mistaken: Count = 0
     findings: list[Entry] = []
     errors: list[Failed] = []
 
@@ -155,6 +160,9 @@ class Tally:
             _count(summary.operators, event.operators)
         summary.insensitive += event.insensitive
         summary.unconfirmed += not event.confirmed
+        summary.recognized += event.recognized
+        summary.verified += event.verified
+        summary.mistaken += event.mistaken
         self._spent("known" if event.known else "new" if verdict.failed else "clean", event.cpu)
         if event.known:
             self._met(Path(event.known), event.release)

@@ -24,13 +24,14 @@ or with those words, that goes away under the same options is the same one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from driftnet.causes.place import Where
 from driftnet.causes.record import Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
@@ -48,15 +49,19 @@ TELLING = 5
 exception, which has a type, does in fewer."""
 
 
+NOWHERE = Where()
+
+
 @dataclass(frozen=True)
 class Symptom:
     """How a case fails: the coarse signature, "" when it does not; the node that the verdict names as at fault, and its
-    operator, "" when it names none; the output that is wrong, "" when it is not one."""
+    operator, "" when it names none; the output that is wrong, "" when it is not one; where in the system it fails."""
 
     coarse: str = ""
     node: str = ""
     culprit: str = ""
     output: str = ""
+    where: Where = NOWHERE
 
     @property
     def stage(self) -> str:
@@ -78,10 +83,10 @@ VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN})
 """Kinds that only tell how far a wrong value is off."""
 
 
-def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "") -> Symptom:
+def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "", where: Where = NOWHERE) -> Symptom:
     """The symptom of a verdict with these (name, operator) pairs for culprits."""
     node, culprit = culprits[0] if culprits else ("", "")
-    return Symptom(coarse, node, culprit, output)
+    return Symptom(coarse, node, culprit, output, where)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,6 +146,19 @@ def issues(folder: Path) -> list[KnownIssue]:
 
 
 @dataclass(frozen=True, eq=False)
+class Recognized:
+    """What a failure is known by without a run: a known issue, and the nodes that meet its trigger, by their indices;
+    none where its place in the system alone says so."""
+
+    issue: KnownIssue
+    nodes: frozenset[int] = frozenset()
+
+
+Recognize = Callable[[Symptom, Set[int]], Recognized | None]
+"""What a failure of a case is recognized as; the nodes of these indices are not there any more."""
+
+
+@dataclass(frozen=True, eq=False)
 class Explanation:
     """known_issues: the known bugs that show in a case.
 
@@ -157,12 +175,14 @@ def explain(
     failure: Failure,
     record: Record,
     cured: Cured = lambda case, remedy: False,
+    recognize: Recognize = lambda failed, gone: None,
 ) -> Explanation:
     """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
     a new one, which is then all that is left in the rest.
 
     known_issues     of the target that failed
     failure   how a case fails
+    recognize   what is known without a run, by trigger and place; it is asked first
     Raises what `record` raises for `case` itself.
     """
     remedies = {f"{issue.symptom.sort} {issue.saved.remedy}": issue for issue in known_issues if issue.saved.remedy}
@@ -171,12 +191,13 @@ def explain(
     told = {issue.symptom.coarse: issue for issue in known_issues if issue.is_told}
     found: list[KnownIssue] = []
     places: set[int] = set()
-    rest, failed = case, failure(case) if possible or told or remedies else Symptom()
-    recorded = recording(case, record) if failed.coarse and (possible or told) else Recording((), ())
+    alone = not (possible or told or remedies or any(issue.saved.cause for issue in known_issues))
+    rest, failed = case, Symptom() if alone else failure(case)
+    recorded = cache(partial(recording, case, record))
 
     @cache
     def fails_alone(issue: KnownIssue, place: Occurrence) -> bool:
-        return _fails_alone(issue, case, place, failure, recorded)
+        return _fails_alone(issue, case, place, failure, recorded())
 
     def fails(issue: KnownIssue, place: Occurrence) -> bool:
         return (issue.saved.status == Status.FLAKY and issue.symptom.coarse == failed.coarse) or fails_alone(
@@ -186,18 +207,26 @@ def explain(
     # A bug of one stage is not why another fails; when it is neutralized, what is left may fail in a later one.
     left = list(possible)
     while failed.coarse:
+        if seen := recognize(failed, places):
+            found.append(seen.issue)
+            places.update(seen.nodes)
+            without = _without(case, places, recorded()) if seen.nodes else None
+            if without is None or not (failed := failure(without)).coarse:
+                return Explanation(tuple(found), None)
+            rest, left = without, [issue for issue in possible if issue not in found]
+            continue
         if issue := next((m for m in left if m.symptom.stage == failed.stage), None):
             left.remove(issue)
-            there = _places(issue, case, recorded)
+            there = _places(issue, case, recorded())
         elif issue := told.pop(failed.coarse, None):
-            there = _inseparable(case, recorded)
+            there = _inseparable(case, recorded())
         else:
             break
-        there, near = [place for place in there if places.isdisjoint(place)], _near(case, failed)
-        if any(fails(issue, place) for place in there if not near.isdisjoint(place)):
+        there, here = [place for place in there if places.isdisjoint(place)], near(case, failed)
+        if any(fails(issue, place) for place in there if not here.isdisjoint(place)):
             found.append(issue)
             places.update(*(place for place in there if fails(issue, place)))
-            without = _without(case, places, recorded)
+            without = _without(case, places, recorded())
             if without is None or not (failed := failure(without)).coarse:
                 return Explanation(tuple(found), None)
             rest, left = without, [issue for issue in possible if issue not in found]
@@ -207,7 +236,7 @@ def explain(
     return Explanation(tuple(found), rest)
 
 
-def _near(case: Case, failed: Symptom) -> frozenset[int]:
+def near(case: Case, failed: Symptom) -> frozenset[int]:
     """The nodes of `case` of which one has to be in the place of the bug: the one that is named as at fault, or those
     that the wrong output hangs on."""
     nodes = case.proto.graph.node

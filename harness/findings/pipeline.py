@@ -5,18 +5,22 @@ Trial  ->  Examination, with a Finding where the verdict is a failure
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
+from enum import Enum, auto
+from types import MappingProxyType
 
+from driftnet.causes.facts import Tensors, recipe_facts
+from driftnet.causes.place import place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import Explanation, KnownIssue, Symptom, explain, symptom_of
+from driftnet.findings.known import Explanation, KnownIssue, Recognized, Symptom, explain, symptom_of
+from driftnet.findings.recognition import Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed
 from driftnet.model.signature import Signature, coarse, fine, folder_name
-from driftnet.model.verdict import Kind, Tier, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
@@ -28,6 +32,8 @@ from driftnet.targets.recipe import simpler as simpler_recipes
 from driftnet.util.machine import description
 
 HANG_CALLS = 20  # each takes its whole time limit
+
+NO_SYMPTOM = Symptom()
 
 CLEAR = dict.fromkeys((Tier.RUNNING_ERROR, Tier.SAMPLING), CLEAR_OF_BOUND)
 CLEAR |= dict.fromkeys((Tier.LOSSLESS, Tier.ARTIFACT, Tier.BUDGET), CLEAR_OF_STEP)
@@ -108,49 +114,138 @@ class Examination:
     """What came of one case; `known` names the open case that explains a failure.
 
     unconfirmed   a failure that fresh processes did not show again: it has no finding
+    recognized    the open case that it was known by without a run;   verified   it was examined as if it was not
+    symptom       how it failed
     """
 
     verdict: Verdict
     finding: Finding | None = None
     known: str = ""
     unconfirmed: Verdict | None = None
+    recognized: str = ""
+    verified: bool = False
+    symptom: Symptom = NO_SYMPTOM
 
     @property
     def confirmed(self) -> bool:
         return self.unconfirmed is None
 
 
-def examine(trial: Trial, known_issues: Sequence[KnownIssue] = (), *, effort: Effort | None = None) -> Examination:
+class Care(Enum):
+    """What is done with a failure that is recognized without a run.
+
+    NONE   it is known;   REST   what it is recognized by is cut out, and the rest is run: another bug may hide there
+    ALL    it is examined as if it was not recognized, to see how often that errs
+    """
+
+    NONE = auto()
+    REST = auto()
+    ALL = auto()
+
+
+class KnownError(Exception):
+    """What is being reduced is known."""
+
+    def __init__(self, issue: KnownIssue) -> None:
+        super().__init__(issue.id)
+        self.issue = issue
+
+
+@dataclass(frozen=True, eq=False)
+class Inquiry:
+    """What the examination of one failure goes by.
+
+    issues     known ones of the target;   trusting   whether what is recognized counts as known
+    """
+
+    issues: Sequence[KnownIssue]
+    calls: int
+    spent: Callable[[], bool]
+    trusting: bool = True
+
+
+def examine(
+    trial: Trial,
+    known_issues: Sequence[KnownIssue] = (),
+    *,
+    effort: Effort | None = None,
+    care: Care = Care.REST,
+    met: Mapping[Symptom, KnownIssue] = MappingProxyType({}),
+) -> Examination:
     """Run one case the whole way. Raises nothing on account of the target or of the reference.
 
     known_issues   of the saved cases that count as known
+    met   what was behind other failures of the same graph, with other numbers or another recipe, by how they showed
     """
     trial = replace(trial, recipe=canonical(trial.target, trial.recipe))
     verdict, seen = watch(trial)
     if not verdict.failed or seen is None:
         return Examination(verdict)
+    issues = [issue for issue in known_issues if issue.saved.target == trial.target.name]
+    failed = _symptom(trial, verdict, seen)
+    recognized = _recognizer(trial).recognized(issues, failed)
+    issue = recognized.issue if recognized else met.get(failed)
+    if issue and (care is Care.NONE or (care is Care.REST and not recognized)):
+        return Examination(verdict, known=issue.id, recognized=issue.id, symptom=failed)
     effort = effort or Effort()
-    trial, spent = trial.hurried(verdict, seen), effort.begun()
-    confirmed = look(trial, fresh=True)
-    if not confirmed.failed and not confirm(trial)[1]:
-        return Examination(confirmed, unconfirmed=verdict)
-    trial, cause = _unquantized(trial, verdict)
-    known = explanation(trial, cause, known_issues, spent)
+    inquiry = Inquiry(issues, effort.calls, effort.begun(), trusting=care is not Care.ALL)
+    trial = trial.hurried(verdict, seen)
+    if not (recognized and inquiry.trusting):
+        confirmed = look(trial, fresh=True)
+        if not confirmed.failed and not confirm(trial)[1]:
+            return Examination(confirmed, unconfirmed=verdict)
+    found = replace(_examined(trial, verdict, seen, inquiry), symptom=failed)
+    return replace(found, recognized=issue.id, verified=not inquiry.trusting) if issue else found
+
+
+def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquiry) -> Examination:
+    """What comes of a failure that was confirmed, or is recognized."""
+    simpler, cause, observed = _unquantized(trial, verdict, seen)
+    known = _explained(simpler, cause, observed, inquiry)
     if known.rest is None:
         return Examination(verdict, known=known.known_issues[0].id)
-    finding = pursue(replace(trial, case=known.rest), effort.calls, spent)
-    if finding is None:
+    found = pursue(replace(simpler, case=known.rest), inquiry)
+    if found is None:
         return Examination(verdict, unconfirmed=verdict)
+    if isinstance(found, KnownIssue):
+        return Examination(verdict, known=found.id)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
-    if same := [issue.id for issue in known_issues if issue.id == folder_name(finding.signature)]:
-        return Examination(verdict, finding, known=same[0])
-    reduced, cause = _unquantized(replace(trial, case=finding.case, recipe=finding.recipe), finding.verdict)
-    known = explanation(reduced, cause, known_issues, spent)
-    return Examination(verdict, finding, known="" if known.rest else known.known_issues[0].id)
+    if same := [issue.id for issue in inquiry.issues if issue.id == folder_name(found.signature)]:
+        return Examination(verdict, found, known=same[0])
+    issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)
+    return Examination(verdict, found, known=issue.id if issue else "")
 
 
-def _unquantized(trial: Trial, verdict: Verdict) -> tuple[Trial, Verdict]:
-    """A simpler recipe that does not quantize and fails too, with its verdict; else what is given.
+def _known(trial: Trial, inquiry: Inquiry) -> KnownIssue | None:
+    """The known issue that explains the failure of a reduced case, all of it."""
+    verdict, seen = watch(trial)
+    if not verdict.failed or seen is None:
+        return None
+    simpler, cause, observed = _unquantized(trial, verdict, seen)
+    known = _explained(simpler, cause, observed, replace(inquiry, trusting=True))
+    return known.known_issues[0] if known.rest is None else None
+
+
+def _symptom(trial: Trial, verdict: Verdict, seen: Observation | None) -> Symptom:
+    """How `trial` failed; that of no failure where it did not."""
+    if not verdict.failed:
+        return Symptom()
+    where = place_of(trial.target, verdict, seen)
+    return symptom_of(coarse(trial.target.name, verdict), verdict.culprits, verdict.output, where)
+
+
+def _recognizer(trial: Trial) -> Recognizer:
+    def tensors() -> Tensors:
+        try:
+            return trial.runner.reference.record(trial.case)[0]
+        except ReferenceError:
+            return {}
+
+    return Recognizer(trial.case, recipe_facts(trial.target, trial.recipe), tensors)
+
+
+def _unquantized(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Trial, Verdict, Observation]:
+    """A simpler recipe that does not quantize and fails too, with what it shows; else what is given.
 
     Calibration runs the model: what cannot be run crashes a quantizer, through no fault of its own. And weights that
     are converted wrongly are quantized wrongly.
@@ -158,31 +253,41 @@ def _unquantized(trial: Trial, verdict: Verdict) -> tuple[Trial, Verdict]:
     for recipe in simpler_recipes(trial.target, trial.recipe) if verdict.stage == "quantize" else ():
         simpler = replace(trial, recipe=recipe)
         if not simpler.quantizes:
-            found = look(simpler)
-            if found.failed and (found.word is Word.DIVERGES) == (verdict.word is Word.DIVERGES):
-                return simpler, found
-    return trial, verdict
+            found, observed = watch(simpler)
+            if observed and found.failed and (found.word is Word.DIVERGES) == (verdict.word is Word.DIVERGES):
+                return simpler, found, observed
+    return trial, verdict, seen
 
 
 def explanation(
     trial: Trial, verdict: Verdict, known_issues: Sequence[KnownIssue], spent: Callable[[], bool] = lambda: False
 ) -> Explanation:
     """How far the saved cases account for `trial` failing with `verdict`; not at all once the effort is `spent`."""
-    name = trial.target.name
+    issues = [issue for issue in known_issues if issue.saved.target == trial.target.name]
+    return _explained(trial, verdict, None, Inquiry(issues, 0, spent))
+
+
+def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry: Inquiry) -> Explanation:
+    """How far known issues account for `trial` failing with `verdict`, as was seen."""
+    name, recognizer, issues = trial.target.name, _recognizer(trial), inquiry.issues
 
     def failure(part: Case) -> Symptom:
-        if spent():
+        if inquiry.spent():
             raise ExhaustedError
-        found = verdict if part is trial.case else look(replace(trial, case=part))
-        return symptom_of(coarse(name, found), found.culprits, found.output) if found.failed else Symptom()
+        shown = (verdict, seen) if part is trial.case else watch(replace(trial, case=part))
+        return _symptom(trial, *shown)
+
+    def recognize(failed: Symptom, gone: Set[int]) -> Recognized | None:
+        return recognizer.recognized(issues, failed, gone) if inquiry.trusting else None
 
     def cured(part: Case, remedy: Recipe) -> bool:
         found = look(replace(trial, case=part, recipe=remedied(trial.target, trial.recipe, remedy)))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
-    issues = [issue for issue in known_issues if issue.saved.target == name]
+    first = {id(issue) for issue in recognizer.matching(issues, _symptom(trial, verdict, seen))}
+    issues = sorted(issues, key=lambda issue: id(issue) not in first)
     try:
-        return explain(issues, trial.case, failure, trial.runner.reference.record, cured)
+        return explain(issues, trial.case, failure, trial.runner.reference.record, cured, recognize)
     except (ReferenceError, ExhaustedError):
         return Explanation((), trial.case)
 
@@ -193,13 +298,17 @@ def is_gone(before: str, after: str) -> bool:
     return not after or (before.split("/")[2] in (Kind.HANG, Kind.ERROR) and after != before)
 
 
-def pursue(trial: Trial, calls: int, spent: Callable[[], bool]) -> Finding | None:
-    """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone."""
+def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
+    """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone.
+
+    Once the fewest nodes are left that fail, the known issues are asked again: what they explain then is not reduced
+    any further.
+    """
     first, name, record = trial, trial.target.name, trial.runner.reference.record
-    verdict, symptom, ended = look(trial), "", MINIMAL
+    verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.calls
 
     def examined(part: Case) -> Verdict:
-        if spent():
+        if inquiry.spent():
             raise ExhaustedError
         return look(replace(trial, case=part))
 
@@ -212,7 +321,7 @@ def pursue(trial: Trial, calls: int, spent: Callable[[], bool]) -> Finding | Non
 
         def reproduces(case: Case, recipe: Recipe) -> str:
             """What is wrong, in words; "" where nothing is, or something else."""
-            if spent():
+            if inquiry.spent():
                 raise ExhaustedError
             candidate = replace(trial, case=case, recipe=recipe)
             if candidate.quantizes and not quantized:  # a default may quantize: that is no simpler case
@@ -223,14 +332,20 @@ def pursue(trial: Trial, calls: int, spent: Callable[[], bool]) -> Finding | Non
                 return ""
             return found.message if found.word is Word.DIVERGES else wanted
 
+        def fewest(case: Case, recipe: Recipe) -> None:
+            if issue := _known(replace(trial, case=case, recipe=recipe), inquiry):
+                raise KnownError(issue)
+
         if verdict.word is Word.HANGS:
             calls = min(calls, HANG_CALLS)
-        reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, budget=math.inf, calls=calls)
+        reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, fewest=fewest)
         trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
     except ExhaustedError:
         ended = BUDGET
+    except KnownError as e:
+        return e.issue
     verdict, reproduced = confirm(trial)
     if not reproduced:  # its failure needed what a worker had done before
         trial = first

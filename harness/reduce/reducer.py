@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -63,8 +64,9 @@ def reduce(
     reproduces: Reproduces,
     record: Record,
     *,
-    budget: float = 60.0,
+    budget: float = math.inf,
     calls: int = 500,
+    fewest: Callable[[Case, Recipe], None] = lambda case, recipe: None,
 ) -> Reduced:
     """Apply the passes until none of them makes the model smaller. Deterministic when `reproduces` is.
 
@@ -72,16 +74,20 @@ def reduce(
     other ways (a dimension that no longer fits), so `reproduces` has to ask the reference first.
 
     budget, calls   limits in seconds of wall time and in invocations of `reproduces`
+    fewest   called with what fails when no node can go any more, before attributes and numbers are simplified
     Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
     problem = Problem(case, recipe, target, reproduces, record, budget, calls)
     ended = MINIMAL
     try:
-        before = None
+        before, asked = None, False
         while before != problem.outline():  # one more for values alone: 16 runs of 110, for nothing
             before = problem.outline()
             for apply in PASSES:
                 apply(problem)
+                if apply is passes.bypass and not asked:
+                    fewest(problem.case, problem.recipe)
+                    asked = True
     except ExhaustedError:
         ended = BUDGET
     except KeyboardInterrupt:

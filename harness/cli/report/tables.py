@@ -27,6 +27,9 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)",
         result["cpu_by"] and "CPU time: " + shares(result["cpu_by"]),
         "verdicts: " + _counts(result["verdicts"]),
+        result["recognized"]
+        and f"known by trigger or place, without a run: {counted(result['recognized'], 'failure')}; "
+        f"{result['verified']} of them examined all the same, {result['mistaken']} mistaken",
         lost and f"not reproducible in fresh processes, so not reported: {counted(lost, 'failure')}",
     )
     if findings:

@@ -1,0 +1,117 @@
+"""Recognition: what a failure is known by without running anything again.
+
+A cause is what one fix would mend, and findings are merged into one by place and by trigger. So a failure is known
+
+    by place     it crashes in the same functions, or an exception of the same function says the same words
+    by trigger   it shows in the same way, some place in its model meets the trigger, and what is wrong hangs on that
+
+A place decides by itself. A trigger was learned, and errs: only one that was right about almost all fresh instances may
+stand for an experiment. What the others match is asked first when known issues are run (`known.explain`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence, Set
+from dataclasses import dataclass, field
+
+from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
+from driftnet.causes.predicate import Trigger
+from driftnet.causes.record import CauseRecord
+from driftnet.findings.known import KnownIssue, Recognized, Symptom, near
+from driftnet.model.inspect import Case, computing
+from driftnet.model.verdict import Kind
+
+TRUSTED, TRUSTED_WITH_WORDS = 0.95, 0.8
+"""The share of instances about which a trigger has to be right; less where words or a function say the same too."""
+INSTANCES = 20
+"""Instances of which such a share says anything."""
+
+
+@dataclass(eq=False)
+class Recognizer:
+    """Recognizes failures of one case under the options of one recipe.
+
+    tensors   everything that the first feed of the case makes, asked for once and only where a trigger hangs on that
+    """
+
+    case: Case
+    options: Facts
+    tensors: Callable[[], Tensors]
+    _hosts: list[Host] = field(default_factory=list)
+
+    def recognized(
+        self, issues: Sequence[KnownIssue], failed: Symptom, gone: Set[int] = frozenset()
+    ) -> Recognized | None:
+        """The issue that `failed` is known by. gone: indices of nodes that are not there any more."""
+        alike = [issue for issue in issues if is_alike(issue, failed)]
+        trusted = [issue for issue in alike if is_trusted(issue.saved.cause)]
+        there = (Recognized(issue) for issue in alike if is_same_place(issue, failed))
+        return next(self._matching(trusted, failed, gone), None) or next(there, None)
+
+    def matching(self, issues: Sequence[KnownIssue], failed: Symptom) -> list[KnownIssue]:
+        """The issues whose triggers are met, trusted or not."""
+        return [found.issue for found in self._matching([i for i in issues if is_alike(i, failed)], failed)]
+
+    def _matching(
+        self, issues: Sequence[KnownIssue], failed: Symptom, gone: Set[int] = frozenset()
+    ) -> Iterator[Recognized]:
+        """Each issue whose trigger is met where the failure may come from. A trigger is asked once for all variants."""
+        asked: dict[str, frozenset[int]] = {}
+        for issue in issues:
+            cause = issue.saved.cause
+            if cause is None or cause.trigger is None:
+                continue
+            if cause.id not in asked:
+                asked[cause.id] = self._place(cause.trigger, failed, gone)
+            if asked[cause.id]:
+                yield Recognized(issue, asked[cause.id])
+
+    def _place(self, trigger: Trigger, failed: Symptom, gone: Set[int]) -> frozenset[int]:
+        """The nodes of the places that meet `trigger` and that the failure may come from."""
+        indices, wanted = computing(self.case.proto.graph), near(self.case, failed)
+        found = set[int]()
+        for host in self._each_host():
+            unknown = False
+            for place in trigger.shape.places(host, trigger.operators):
+                nodes = {indices[i] for i in place}
+                if not wanted.isdisjoint(nodes) and gone.isdisjoint(nodes):
+                    met = trigger.holds(facts_of(host, place, self.options))
+                    unknown = unknown or met is None
+                    found |= nodes if met else set()
+            if found or not unknown:
+                break
+        return frozenset(found)
+
+    def _each_host(self) -> Iterator[Host]:
+        """The model with what is known of it without running it, then with every tensor."""
+        if not self._hosts:
+            self._hosts.append(host_of(self.case))
+        yield self._hosts[0]
+        if len(self._hosts) == 1:
+            self._hosts.append(host_of(self.case, self.tensors()))
+        yield self._hosts[1]
+
+
+def is_trusted(cause: CauseRecord | None) -> bool:
+    """Whether the trigger of `cause` was right often enough to stand for an experiment."""
+    if cause is None or cause.trigger is None or cause.score.get("instances", 0) < INSTANCES:
+        return False
+    wanted = TRUSTED_WITH_WORDS if cause.place.sort else TRUSTED
+    right, named = cause.score.get("accuracy", 0.0), cause.score.get("named", 0)
+    return right >= wanted and cause.score.get("found", 0) >= wanted * named
+
+
+def is_alike(issue: KnownIssue, failed: Symptom) -> bool:
+    """Whether `failed` shows as the saved case does: stage, kind, words, and the function where that is known."""
+    cause = issue.saved.cause
+    place = issue.symptom.sort.rpartition("/")[0]
+    depends = issue.saved.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
+    if failed.sort != (f"{place}/{Kind.WRONG_VALUES}" if depends else issue.symptom.sort) or cause is None:
+        return False
+    return cause.place.sort == failed.where.sort and cause.place.keys[:1] == failed.where.keys[:1]
+
+
+def is_same_place(issue: KnownIssue, failed: Symptom) -> bool:
+    """Whether an issue that is alike failed in the very same place, by which findings are merged into causes."""
+    cause = issue.saved.cause
+    return cause is not None and failed.where.tells and cause.place.keys == failed.where.keys

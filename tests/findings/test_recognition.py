@@ -1,0 +1,159 @@
+"""A failure is known without a run by the place of its crash, or by a trusted trigger that what is wrong hangs on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from driftnet.causes.place import Where
+from driftnet.causes.predicate import Atom, Region, Shape, Trigger
+from driftnet.causes.record import CauseRecord, Severity
+from driftnet.findings.known import KnownIssue, Symptom, explain
+from driftnet.findings.recognition import Recognizer, is_trusted
+from driftnet.model.case import Case
+from driftnet.model.verdict import Kind
+from driftnet.reduce.reducer import reduce
+from onnx import helper
+
+from tests.findings.test_known import COARSE, issue, small
+from tests.support import reduction as tools
+
+RELIABLE = {"instances": 40, "right": 40, "failing": 9, "found": 9, "named": 9, "accuracy": 1.0}
+CRASH = Where("crash", ("_mnncengine MNN::onComputeSize", "_mnncengine MNN::run"))
+NOWHERE = Where()
+node = helper.make_node
+
+# Relu(x) -> a -> Neg -> y, and Abs(x) -> z
+CASE = small(node("Relu", ["x"], ["a"]), node("Neg", ["a"], ["y"]))
+TWO = tools.make_case(
+    [node("Relu", ["x"], ["y"]), node("Abs", ["x"], ["z"])], {"x": np.float32([[-1, 2]])}, ["y", "z"], {}
+)
+
+
+def triggered(
+    *atoms: Atom, score: Mapping[str, float] = RELIABLE, where: Where = NOWHERE, **changes: Any
+) -> KnownIssue:
+    """An issue whose cause has a trigger of one node."""
+    trigger = Trigger(Shape(), (Region(atoms),)) if atoms else None
+    cause = CauseRecord("a_cause", "planted", "", Severity.WRONG, trigger, score, place=where)
+    known = issue(small(node("Relu", ["x"], ["y"])), **changes)
+    return KnownIssue(replace(known.saved, cause=cause))
+
+
+def recognized(issues: Sequence[KnownIssue], case: Case, failed: Symptom, gone: frozenset[int] = frozenset()) -> Any:
+    recognizer = Recognizer(case, {"recipe.threads": 1}, lambda: tools.record(case)[0])
+    found = recognizer.recognized(issues, failed, gone)
+    return found and (found.issue.id, sorted(found.nodes))
+
+
+def is_op(name: str) -> Atom:
+    return Atom("0.op", "is", name)
+
+
+def test_a_place_that_meets_the_trigger_is_known_when_the_failure_shows_alike():
+    known = triggered(is_op("Relu"))
+    assert recognized([known], CASE, Symptom(COARSE, output="y")) == ("test_x", [0])
+    assert recognized([known], CASE, Symptom("planted/execute/wrong-shape", output="y")) is None
+    assert recognized([triggered(is_op("Abs"))], CASE, Symptom(COARSE, output="y")) is None
+
+
+def test_how_far_a_value_is_off_does_not_count():
+    assert recognized([triggered(is_op("Relu"))], CASE, Symptom("planted/execute/off-by-one-step", output="y"))
+
+
+def test_a_wrong_output_has_to_hang_on_the_place():
+    known = triggered(is_op("Relu"))
+    assert recognized([known], TWO, Symptom(COARSE, output="y")), "y is what the Relu makes"
+    assert recognized([known], TWO, Symptom(COARSE, output="z")) is None, "z has nothing to do with the Relu"
+
+
+def test_what_is_cut_out_is_no_place_any_more():
+    assert recognized([triggered(is_op("Relu"))], CASE, Symptom(COARSE, output="y"), frozenset({0})) is None
+
+
+def test_options_and_values_that_only_a_run_tells_count():
+    negative = Atom("0.in.0.negative", "is", True)
+    failed = Symptom(COARSE, output="y")
+    assert recognized([triggered(is_op("Relu"), negative)], CASE, failed)
+    assert recognized([triggered(is_op("Neg"), negative)], CASE, failed) is None, "what a Relu makes is not negative"
+    assert recognized([triggered(is_op("Relu"), Atom("recipe.threads", "is", 1))], CASE, failed)
+    assert recognized([triggered(is_op("Relu"), Atom("recipe.threads", "is", 4))], CASE, failed) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "trusted"),
+    [
+        ({}, True),
+        ({"accuracy": 0.9}, False),
+        ({"instances": 5}, False),
+        ({"named": 18}, False),
+        ({"failing": 0, "found": 0, "named": 0}, True),
+    ],
+    ids=str,
+)
+def test_a_trigger_is_trusted_that_is_right_about_fresh_instances_and_about_those_it_names(changes, trusted):
+    known = triggered(is_op("Relu"), score=RELIABLE | changes)
+    assert is_trusted(known.saved.cause) is trusted
+    assert bool(recognized([known], CASE, Symptom(COARSE, output="y"))) is trusted
+
+
+def test_less_trust_is_asked_of_a_trigger_where_the_place_says_the_same():
+    score = RELIABLE | {"accuracy": 0.85}
+    assert is_trusted(triggered(is_op("Relu"), score=score, where=CRASH).saved.cause)
+    assert not is_trusted(triggered(is_op("Relu"), score=score).saved.cause)
+
+
+def test_a_crash_in_the_same_functions_is_known_whatever_the_trigger_says():
+    crash = {"coarse": "planted/execute/crash", "kind": "SIGSEGV"}
+    known = triggered(is_op("Abs"), where=CRASH, **crash)
+    failed = Symptom("planted/execute/crash", where=CRASH)
+    assert recognized([known], CASE, failed) == ("test_x", [])
+    elsewhere = replace(failed, where=Where("crash", ("_mnncengine MNN::onResize",)))
+    assert recognized([known], CASE, elsewhere) is None
+    heap = replace(failed, where=Where("heap", CRASH.keys))
+    assert recognized([known], CASE, heap) is None, "where a damaged heap crashes says nothing"
+
+
+def test_a_kind_that_takes_several_runs_to_tell_shows_as_wrong_values_in_one():
+    known = triggered(is_op("Relu"), coarse="planted/execute/nondeterministic", kind=Kind.NONDETERMINISTIC)
+    assert recognized([known], CASE, Symptom(COARSE, output="y"))
+
+
+def test_what_is_recognized_is_cut_out_and_the_rest_is_run():
+    known = triggered(is_op("Relu"))
+    recognizer = Recognizer(CASE, {}, dict)
+    ran: list[list[str]] = []
+
+    def failure(case: Case) -> Symptom:
+        operators = [n.op_type for n in case.proto.graph.node]
+        ran.append(operators)
+        return Symptom(COARSE, output="y") if "Relu" in operators or still else Symptom()
+
+    def recognize(failed: Symptom, gone: Any) -> Any:
+        return recognizer.recognized([known], failed, frozenset(gone))
+
+    for still in (False, True):
+        ran.clear()
+        explained = explain([known], CASE, failure, tools.record, recognize=recognize)
+        assert ran[:2] == [["Relu", "Neg"], ["Neg"]], f"what was run: {ran}"
+        assert [found.id for found in explained.known_issues] == ["test_x"]
+        assert (explained.rest is not None) is still, "another bug in the rest is left over"
+
+
+def test_the_known_issues_are_asked_once_the_fewest_nodes_are_left():
+    asked: list[int] = []
+    bug = tools.on_valid(tools.folds_scale_by_group)
+    case = tools.cnn(6, planted=4)
+    reduced = reduce(
+        case,
+        {},
+        tools.TARGET,
+        bug,
+        tools.record,
+        fewest=lambda part, recipe: asked.append(len(part.proto.graph.node)),
+    )
+    assert asked == [len(reduced.case.proto.graph.node)], "nodes when it was asked"
+    assert asked[0] < len(case.proto.graph.node)
