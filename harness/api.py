@@ -3,6 +3,7 @@
 from driftnet.campaign.shard import Plan
 from driftnet.commands.fuzzing import Listener, fuzz, generate
 from driftnet.commands.itself import bench, selfcheck, selfcheck_status, targets
+from driftnet.commands.linting import lint, lint_status
 from driftnet.commands.models import CheckSettings, audit, check, check_status, reduce
 from driftnet.commands.saved import behaves, replay, replay_one, replay_status, report
 from driftnet.commands.triage import triage
@@ -20,6 +21,8 @@ __all__ = [
     "check_status",
     "fuzz",
     "generate",
+    "lint",
+    "lint_status",
     "reduce",
     "replay",
     "replay_one",

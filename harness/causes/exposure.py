@@ -19,21 +19,23 @@ from pathlib import Path
 from re import compile as pattern
 from typing import Any
 
-from driftnet.causes.facts import Facts, of_attributes
+import numpy as np
+from driftnet.causes.facts import Facts, of_attributes, of_list
 from driftnet.causes.predicate import Region, Trigger
 
 FILE = Path(__file__).with_name("exposure.json")
 
 OF_A_NODE = pattern(
-    r"op|inputs|outputs|say\.\w+\.count|attr\.\w+(\.\w+)*|"
-    r"in\.\d\.(given|from|initializer|dtype|rank|maker|symbolic|repeated|zeros|negative|same|finite)|"
-    r"out\.\d\.(given|final|dtype|rank|reader|lost)"
+    r"op|inputs|outputs|say\.\w+\.\w+|attr\.\w+(\.\w+)*|"
+    r"in\.\d\.(given|from|initializer|dtype|rank|maker|symbolic|repeated|zeros|negative|positive|whole|same|finite)|"
+    r"out\.\d\.(given|final|dtype|rank|reader)"
 )
 """The facts of a node that its form tells."""
+OF_VALUES = ("zeros", "negative", "positive", "whole", "same", "finite")
+"""What is told of an operand's values, of constants alone."""
 USUAL: Mapping[str, Facts] = {
-    "in": dict.fromkeys(("rank", "zeros", "negative", "same", "finite"))
-    | {"given": True, "dtype": "float", "maker": ""},
-    "out": dict.fromkeys(("rank", "lost")) | {"given": True, "dtype": "float", "final": False},
+    "in": dict.fromkeys(("rank", *OF_VALUES)) | {"given": True, "dtype": "float", "maker": ""},
+    "out": {"given": True, "dtype": "float", "rank": None, "final": False},
 }
 """What the file does not say of an operand and of a result, because it is so of most."""
 
@@ -162,7 +164,9 @@ def as_json(found: Statistics) -> dict[str, Any]:
     for form in found.forms:
         told = {slot: json.dumps(part, sort_keys=True) for slot, part in _parts(form.facts).items()}
         line = " ".join(f"{slot}{parts.setdefault(part, len(parts))}" for slot, part in told.items())
-        lines.setdefault(line, {}).update(form.models)
+        counted = lines.setdefault(line, {})
+        for model, count in form.models.items():
+            counted[model] = counted.get(model, 0) + count
         line_of.append(numbers.setdefault(line, len(numbers)))
     joined: dict[str, set[int]] = {}
     for p in found.pairs:
@@ -201,7 +205,9 @@ def _told(numbers: Sequence[str], parts: Sequence[Mapping[str, Any]], opset: int
     facts: dict[str, Any] = {name: v for name, v in parts[int(own)].items() if not name.startswith("attr.")}
     stated = {name.removeprefix("attr."): v for name, v in parts[int(own)].items() if name.startswith("attr.")}
     facts |= {"opset": opset, **dict(of_attributes(facts["op"], opset, stated))}
-    facts |= {f"say.{name}.count": len(v) for name, v in stated.items() if isinstance(v, tuple)}
+    for name, v in stated.items():
+        if isinstance(v, tuple):
+            facts |= of_list(name, np.asarray(v))
     slots = {"in": 0, "out": 0}
     for tensor in tensors:
         slot, _, number = tensor.partition("=")

@@ -326,11 +326,16 @@ def _of_parameters(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
             else:
                 named[schema.inputs[k].name] = x.reshape(-1)
     for name, x in named.items():
-        if x.dtype.kind in "iuf":
-            yield f"say.{name}.count", int(x.size)
-            if x.size:
-                yield f"say.{name}.least", _rounded(float(x.min()))
-                yield f"say.{name}.most", _rounded(float(x.max()))
+        yield from of_list(name, x)
+
+
+def of_list(name: str, x: np.ndarray) -> Iterable[tuple[str, Value]]:
+    """The facts of a list that says how."""
+    if x.dtype.kind in "iuf":
+        yield f"say.{name}.count", int(x.size)
+        if x.size:
+            yield f"say.{name}.least", _rounded(float(x.min()))
+            yield f"say.{name}.most", _rounded(float(x.max()))
 
 
 def _of_operand(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:

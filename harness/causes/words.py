@@ -60,7 +60,7 @@ def otherwise(region: Region, shape: Shape | None = None) -> list[str]:
     for atom in region.atoms:
         name = atom.fact.partition(".")[2] if atom.role >= 0 else atom.fact
         rank = next((k for k, pattern in enumerate(_IN_HAND) if re.match(pattern, name)), None)
-        if rank is not None:
+        if rank is not None and not (name.endswith(".from") and atom.test != "is"):
             whose = f"{_operators(region, atom.role)} " if many and atom.role >= 0 else ""
             ways.append((rank, whose + _outside(atom)))
     return list(dict.fromkeys(way for _, way in sorted(ways, key=lambda pair: pair[0])))

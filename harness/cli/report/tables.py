@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ Result = Mapping[str, Any]
 COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}
 OUTPUTS = 5  # of a model, the worst, that are shown
 LOUD = 1e6  # decibels: of an error of 0 they are infinite
+PLACES = 3  # that meet a cause, that are named
 MESSAGE = 160  # characters of a message in a table; the case has all of it
 
 
@@ -75,6 +77,30 @@ def replay(console: Console, result: Result) -> None:
         if c["status"] == "open" and c["outcome"] == "agrees":
             said = f" agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
         _say(console, c["id"] + said)
+
+
+def lint(console: Console, result: Result) -> None:
+    """The causes that are met, each with its places; then those that may be."""
+    met, may = result["met"], result["may"]
+    causes = len({m["cause"] for m in met})
+    console.print(
+        f"[{'red' if met else 'green'}]{counted(causes, 'known cause')} met[/] of {result['causes']} of "
+        f"{result['target']} {result['release']}; {len({m['cause'] for m in may})} more may be "
+        f"({result['seconds']:.2f} CPU s)"
+    )
+    for title, listed in (("met", met), ("may be met", may)):
+        table = _table(title, "severity", "nodes", "what to do instead")
+        for cause, places in groupby(listed, key=lambda m: m["cause"]):
+            there = list(places)
+            first = there[0]
+            upstream = f"\n  [dim]{escape(first['upstream'])}[/]" if first["upstream"] else ""
+            said = f"{escape(shortened(first['title'], MESSAGE))}\n  [dim]{cause}[/]{upstream}"
+            named = ", ".join(f"{m['op_type']} {m['node']}" for m in there[:PLACES])
+            more = f" and {len(there) - PLACES} more" if len(there) > PLACES else ""
+            why = f"{first['why']}; " if title != "met" else ""
+            table.add_row(said, first["severity"], escape(named + more), escape(why + first["advice"]))
+        if listed:
+            console.print(table)
 
 
 def audit(console: Console, result: Result) -> None:

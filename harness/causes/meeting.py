@@ -1,0 +1,162 @@
+"""Which causes a model meets, by their triggers alone: nothing is run.
+
+A place *meets* a cause where the trigger holds, and *may* meet it where that depends on what nobody knows without a
+run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from driftnet.causes.facts import Facts, Host, Place, facts_of
+from driftnet.causes.impact import ranked
+from driftnet.causes.predicate import Region
+from driftnet.causes.record import CauseRecord
+from driftnet.causes.words import otherwise
+
+TRUSTED = 0.95
+"""The share of the instances that a trigger named that has to have failed, for its word to be taken; where it named
+none, the share of all instances that it was right about."""
+ADVICE = 3
+"""Ways out that are told."""
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    """A cause that may be met.
+
+    recipe   the options in effect where it was seen (`facts.recipe_facts`);   coarse   signature of its first variant
+    """
+
+    record: CauseRecord
+    recipe: Facts
+    coarse: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Meeting:
+    """A place of a model that meets a cause, or may.
+
+    why      "" where it does, else what is not known;   inside   whether it lies in a subgraph
+    """
+
+    known: Known
+    host: Host
+    place: Place
+    region: Region
+    why: str = ""
+    inside: bool = False
+
+    @property
+    def cause(self) -> CauseRecord:
+        """The record of the cause."""
+        return self.known.record
+
+    @property
+    def node(self) -> int:
+        """The node that is named: the last of the place."""
+        return max(self.place)
+
+    @property
+    def advice(self) -> str:
+        """What to do instead: options under which it is gone, and what lies outside of the trigger."""
+        options = [f"{name} = {value}" for name, value in self.cause.remedy.items()]
+        ways = [f"option {', '.join(options)}"] if options else []
+        ways += otherwise(self.region, self.cause.trigger.shape if self.cause.trigger else None)
+        return "; or ".join(ways[:ADVICE])
+
+
+def meetings(hosts: Sequence[Host], causes: Sequence[Known], options: Facts) -> list[Meeting]:
+    """The places of `hosts` that meet, or may meet, any of `causes` under `options`, the greatest impact first.
+
+    A place is told once for each cause: where it meets one, not that it may meet it otherwise.
+    """
+    order = {known.record.id: k for k, known in enumerate(ranked(causes, lambda known: known.record.standing))}
+    found: list[Meeting] = []
+    for k, host in enumerate(hosts):
+        facts_at = cache(lambda place, host=host: facts_of(host, place, options))
+        for known in _possible(host, causes):
+            unsure = _doubts(known, options)
+            for place, region, unknown in _places(host, known, facts_at):
+                found.append(Meeting(known, host, place, region, unknown or unsure, k > 0))
+    return sorted(found, key=lambda m: (bool(m.why), order[m.cause.id], m.node))
+
+
+def _possible(host: Host, causes: Sequence[Known]) -> Iterator[Known]:
+    """The causes of which the model has every operator."""
+    there = {node.op for node in host.graph.nodes}
+    for known in causes:
+        trigger = known.record.trigger
+        if trigger and trigger.regions and all(there & operators for operators in trigger.operators.values()):
+            yield known
+
+
+def _places(host: Host, known: Known, facts_at: Callable[[Place], Facts]) -> Iterator[tuple[Place, Region, str]]:
+    """Places where the trigger of a cause holds, or may, with the region, and what it depends on then."""
+    trigger = known.record.trigger
+    assert trigger is not None
+    for place in trigger.shape.places(host, trigger.operators):
+        facts = facts_at(place)
+        possible = None
+        for region in trigger.regions:
+            holds = region.holds(facts)
+            if holds:
+                yield place, region, ""
+                break
+            if holds is None and possible is None:
+                possible = region
+        else:
+            if possible:
+                yield place, possible, _unknown(possible, facts)
+
+
+def _doubts(known: Known, options: Facts) -> str:
+    """Why the word of a trigger is not taken: it errs, or what it was learned under differs in what was never tried."""
+    if not known.record.trigger or not known.record.trigger.operators:
+        return "the trigger names no operator"
+    score = known.record.score
+    named, found = score.get("named", 0), score.get("found", 0)
+    if named and found < TRUSTED * named:
+        return f"{named - found:g} of {named:g} instances that the trigger named did not fail"
+    if not named and score.get("accuracy", 1.0) < TRUSTED:
+        return f"the trigger is wrong about {1 - score['accuracy']:.0%} of instances"
+    untried = [
+        name.removeprefix("recipe.")
+        for name, value in known.recipe.items()
+        if options.get(name) != value and name not in known.record.tried and not _asks(known.record, name)
+    ]
+    return f"seen with another {', '.join(untried)} only" if untried else ""
+
+
+def _asks(record: CauseRecord, name: str) -> bool:
+    """Whether the trigger itself says something of an option."""
+    return (
+        any(atom.fact == name for region in record.trigger.regions for atom in region.atoms)
+        if record.trigger
+        else False
+    )
+
+
+def _unknown(region: Region, facts: Facts) -> str:
+    names = dict.fromkeys(atom.fact.partition(".")[2] for atom in region.atoms if atom.holds(facts) is None)
+    return f"it depends on {', '.join(names)}"
+
+
+def as_json(meeting: Meeting) -> Mapping[str, Any]:
+    """A meeting as `lint` tells it."""
+    node, cause = meeting.host.graph.nodes[meeting.node], meeting.cause
+    names = [meeting.host.graph.nodes[i] for i in meeting.place]
+    return {
+        "cause": cause.id,
+        "node": node.name or next(filter(None, node.outputs), ""),
+        "op_type": node.op,
+        "severity": str(cause.severity),
+        "advice": meeting.advice,
+        "upstream": cause.upstream,
+        "title": cause.title,
+        "place": [one.name or next(filter(None, one.outputs), "") for one in names],
+        **({"why": meeting.why} if meeting.why else {}),
+    }

@@ -1,0 +1,67 @@
+"""What a model may meet, run: each place cut out with recorded operands, in the sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from driftnet.causes.meeting import Meeting
+from driftnet.findings.known import symptom_of
+from driftnet.findings.trial import Trial, look
+from driftnet.model import external_data
+from driftnet.model.feeds import made_up
+from driftnet.model.inspect import Case, computing
+from driftnet.model.signature import coarse
+from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
+from driftnet.run.reference import ReferenceError
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import Installed
+from driftnet.targets.recipe import Recipe
+from driftnet.util.errors import UserError
+from onnx import ModelProto
+
+
+def confirmed(
+    model: ModelProto, path: Path, found: Sequence[Meeting], installed: Installed, recipe: Recipe
+) -> tuple[list[Meeting], int]:
+    """`found`, of which what was doubtful and fails as its cause does is met, and what does not fail is left out; and
+    how many are left out. What lies inside of a subgraph, or cannot be cut out, stays doubtful.
+
+    Raises UserError (kind "model") for a model that does not run on what is made up for it.
+    """
+    case = external_data.case(model, path, [made_up(model, {})])
+    with Runner() as runner:
+        try:
+            recorded = recording(case, runner.reference.record)
+        except ReferenceError as e:
+            raise UserError(f"{path} does not run on made-up inputs: {e}", hint="lint it without --confirm") from None
+        failures: dict[tuple[int, ...], str | None] = {}
+        left, cleared = [], 0
+        for meeting in found:
+            if meeting.why and not meeting.inside:
+                nodes = tuple(sorted(meeting.place))
+                if nodes not in failures:
+                    failures[nodes] = _failure(case, nodes, recorded, Trial(case, installed, recipe, runner))
+                if failures[nodes] == "":
+                    cleared += 1
+                    continue
+                if (said := failures[nodes]) is not None and _alike(said, meeting.known.coarse):
+                    meeting = replace(meeting, why="")
+            left.append(meeting)
+    return left, cleared
+
+
+def _failure(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial) -> str | None:
+    """The coarse signature with which nodes fail by themselves, "" where they do not, None where they cannot be cut."""
+    indices = computing(case.proto.graph)
+    try:
+        part = submodel(case, [indices[i] for i in nodes], recorded)
+    except UnrecordedError:
+        return None
+    verdict = look(replace(trial, case=part))
+    return coarse(trial.target.name, verdict) if verdict.failed else ""
+
+
+def _alike(said: str, known: str) -> bool:
+    return symptom_of(said, ()).sort == symptom_of(known, ()).sort

@@ -1,0 +1,97 @@
+"""Lint: which known causes a model meets, by triggers alone."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import onnx
+from driftnet.causes import record
+from driftnet.causes.facts import hosts, recipe_facts
+from driftnet.causes.meeting import Known, as_json, meetings
+from driftnet.causes.record import Status
+from driftnet.targets import recipe as recipes
+from driftnet.targets.environments import resolve
+from driftnet.targets.interface import Target
+from driftnet.targets.recipe import Recipe
+
+
+def lint(
+    model: Path,
+    *,
+    target: str,
+    recipe: Recipe | None = None,
+    options: Mapping[str, str] | None = None,
+    corpus: Path,
+    confirm: bool = False,
+    python: str | None = None,
+) -> dict[str, Any]:
+    """Which open causes below `corpus` the nodes of `model` meet on `target`, by the causes' triggers: nothing is run.
+
+    recipe, options   the options that the model is meant for, as one value or as texts
+    confirm   run what may be met: each place, cut out with recorded operands, in the sandbox
+
+    "met" tells one place of a cause after the other, what matters most first; "may" what depends on what a run alone
+    could tell. Raises UserError for a model, a target or options that there are not.
+    """
+    started = time.process_time()
+    proto = read_model(model)
+    installed = resolve(target, python=python)
+    chosen = chosen_recipe(installed.target, recipe, options or {})
+    known = causes_of(corpus, installed.target)
+    found = meetings(list(hosts(proto)), known, recipe_facts(installed.target, chosen))
+    result: dict[str, Any] = {
+        "target": installed.target.name,
+        "release": installed.release,
+        "recipe": dict(chosen),
+        "causes": len(known),
+    }
+    if confirm:
+        from driftnet.commands.confirming import confirmed  # the sandbox, the oracle: nothing that a lint needs
+
+        found, cleared = confirmed(proto, model, found, installed, chosen)
+        result["cleared"] = cleared
+    return {
+        **result,
+        "met": [as_json(m) for m in found if not m.why],
+        "may": [as_json(m) for m in found if m.why],
+        "seconds": round(time.process_time() - started, 3),
+    }
+
+
+def lint_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `lint`: 1 where a cause is met."""
+    return 1 if result["met"] else 0
+
+
+def chosen_recipe(target: Target, given: Recipe | None, options: Mapping[str, str]) -> dict[str, Any]:
+    """The options that are meant. Raises UserError for those that there are not."""
+    parsed = {name: recipes.parsed(target, name, text) for name, text in options.items()}
+    return recipes.validated(target, {**(given or {}), **parsed})
+
+
+def read_model(path: Path) -> onnx.ModelProto:
+    """The model in `path`. Raises UserError (kind "model")."""
+    from driftnet.findings.corpus import read_onnx
+
+    return read_onnx(path, entire=False)
+
+
+def causes_of(corpus: Path, target: Target) -> list[Known]:
+    """The causes of `target` below `corpus` that may still be met: those that are open or flaky and have a trigger."""
+    found = []
+    for path in sorted((corpus / target.name).glob(f"*/{record.FILE}")):
+        cause = record.load(path.parent)
+        if cause.trigger and cause.status in (Status.OPEN, Status.FLAKY):
+            seen = _variant(path.parent)
+            found.append(Known(cause, recipe_facts(target, seen.get("recipe", {})), seen.get("coarse", "")))
+    return found
+
+
+def _variant(folder: Path) -> Mapping[str, Any]:
+    """What case.json says of a cause's first variant."""
+    paths = sorted(folder.glob("*/case.json"))
+    return dict(json.loads(paths[0].read_text(encoding="utf-8"))) if paths else {}

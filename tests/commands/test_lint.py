@@ -1,0 +1,170 @@
+"""Lint names the nodes that meet a known cause, says what may be met apart from it, and is fast."""
+
+import json
+
+import numpy as np
+import pytest
+from driftnet import api
+from driftnet.causes import record
+from driftnet.causes.predicate import trigger_of
+from driftnet.causes.record import CauseRecord, Severity, Status
+from driftnet.cli import main
+from driftnet.util.errors import UserError
+from onnx import TensorProto, helper, numpy_helper, save
+
+IMAGE = helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])
+ANY = helper.make_empty_tensor_value_info
+SURE = {"instances": 40.0, "right": 40.0, "failing": 20.0, "found": 20.0, "named": 20.0}
+HALF = SURE | {"found": 10.0}
+POOL = [{"fact": "0.op", "is": "MaxPool"}, {"fact": "0.attr.strides.stated", "is": False}]
+
+
+def cause(id, *atoms, severity=Severity.CRASH, score=SURE, target="mnn", **said):
+    """A cause whose trigger is one region of one node."""
+    trigger = trigger_of({"roles": 1, "edges": [], "shared": [], "regions": [list(atoms)]})
+    return CauseRecord(id, target, f"title of {id}", severity, trigger, score, **said)
+
+
+@pytest.fixture
+def lint(tmp_path):
+    """A function that lints nodes from x to y against causes."""
+
+    def linted(nodes, *causes, inputs=(IMAGE,), constants=(), **given):
+        for one in causes:
+            folder = tmp_path / "corpus" / one.target / one.id
+            folder.mkdir(parents=True)
+            record.save(one, folder)
+        path = tmp_path / "model.onnx"
+        held = [numpy_helper.from_array(value, name) for name, value in dict(constants).items()]
+        opsets = [helper.make_opsetid("", 17)]
+        graph = helper.make_graph(list(nodes), "g", list(inputs), [ANY("y")], held)
+        save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
+        return api.lint(path, **{"target": "mnn", "corpus": tmp_path / "corpus"} | given)
+
+    return linted
+
+
+def pools(*names, **attributes):
+    """MaxPool nodes one after the other."""
+    tensors = ["x", *(f"t{k}" for k in range(len(names) - 1)), "y"]
+    return [
+        helper.make_node("MaxPool", [a], [b], name=name, kernel_shape=[1, 1], **attributes)
+        for name, a, b in zip(names, tensors, tensors[1:])
+    ]
+
+
+def test_a_node_that_meets_a_trigger_is_named_with_what_to_do_instead(lint):
+    url = "https://example.org/1"
+    result = lint(pools("pool"), cause("pool_aaaaaaaa", *POOL, upstream=url, remedy={"optimize_level": 0}))
+    (met,) = result["met"]
+    want = {"cause": "pool_aaaaaaaa", "node": "pool", "op_type": "MaxPool", "severity": "crash", "upstream": url}
+    assert {key: met[key] for key in want} == want
+    assert met["advice"] == "option optimize_level = 0; or with `strides` stated"
+    assert api.lint_status(result) == 1
+
+
+def test_a_node_outside_of_the_trigger_is_not_named(lint):
+    result = lint(pools("pool", strides=[1, 1]), cause("pool_aaaaaaaa", *POOL))
+    assert (result["met"], result["may"], api.lint_status(result)) == ([], [], 0)
+
+
+def test_what_depends_on_what_is_fed_may_be_met_and_is_told_apart(lint):
+    negative = cause("relu_aaaaaaaa", {"fact": "0.op", "is": "Relu"}, {"fact": "0.in.0.negative", "is": True})
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], negative)
+    assert [m["why"] for m in result["may"]] == ["it depends on in.0.negative"]
+    assert (result["met"], api.lint_status(result)) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("known", "why"),
+    [
+        (
+            cause("a_aaaaaaaa", *POOL, score=SURE | {"found": 10.0}),
+            "10 of 20 instances that the trigger named did not fail",
+        ),
+        (cause("a_aaaaaaaa", POOL[1] | {"fact": "0.attr.strides.stated"}), "the trigger names no operator"),
+    ],
+)
+def test_a_trigger_that_is_known_to_err_is_not_taken_at_its_word(lint, known, why):
+    result = lint(pools("pool"), known)
+    assert ([m["why"] for m in result["may"]], result["met"]) == ([why], [])
+
+
+def test_the_worst_and_commonest_comes_first(lint):
+    result = lint(
+        pools("a", "b"),
+        cause("rare_aaaaaaaa", *POOL, severity=Severity.WRONG, impact={"exposure": 0.01}),
+        cause("nobody_aaaaaaaa", *POOL, severity=Severity.WRONG, impact={"exposure": 0.0, "artificial": True}),
+        cause("common_aaaaaaaa", *POOL, severity=Severity.WRONG, impact={"exposure": 0.5}),
+    )
+    got = [(m["cause"].partition("_")[0], m["node"]) for m in result["met"]]
+    assert got == [(c, n) for c in ("common", "rare", "nobody") for n in ("a", "b")]
+
+
+def test_causes_of_other_targets_and_those_that_are_fixed_are_not_met(lint):
+    fixed = cause("pool_aaaaaaaa", *POOL, status=Status.FIXED)
+    assert lint(pools("pool"), fixed, cause("pool_bbbbbbbb", *POOL, target="onnxruntime-quant"))["causes"] == 0
+
+
+def test_nodes_inside_of_subgraphs_are_named(lint):
+    (pool,) = pools("inside")
+    branch = helper.make_graph([pool], "b", [], [ANY("y")])
+    node = helper.make_node("If", ["c"], ["y"], name="outside", then_branch=branch, else_branch=branch)
+    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    result = lint([node], cause("pool_aaaaaaaa", *POOL), inputs=[IMAGE, condition])
+    assert {m["node"] for m in result["met"]} == {"inside"}
+
+
+def test_options_under_which_a_cause_was_never_seen_make_it_doubtful(lint):
+    quantized = cause("pool_aaaaaaaa", *POOL, {"fact": "recipe.quantize", "is": "offline"})
+    assert lint(pools("pool"), quantized)["met"] == []
+    assert len(lint(pools("pool"), options={"quantize": "offline"})["met"]) == 1
+
+
+def test_confirming_runs_the_doubtful_places(lint):
+    relu = {"fact": "0.op", "is": "Relu"}
+    doubtful = cause("relu_aaaaaaaa", relu, {"fact": "0.in.0.negative", "is": True})
+    result = lint([helper.make_node("Relu", ["x"], ["y"])], doubtful, confirm=True)
+    assert (result["cleared"], result["met"], result["may"]) == (1, [], [])
+
+
+def test_500_nodes_and_250_causes_take_less_than_a_second(lint):
+    names = [f"conv{k}" for k in range(500)]
+    tensors = ["x", *(f"t{k}" for k in range(499)), "y"]
+    convs = [
+        helper.make_node("Conv", [a, f"w{k}"], [b], name=name, pads=[1, 1, 1, 1])
+        for k, (name, a, b) in enumerate(zip(names, tensors, tensors[1:]))
+    ]
+    weights = {f"w{k}": np.random.default_rng(k).standard_normal((3, 3, 3, 3)).astype(np.float32) for k in range(500)}
+    causes = [
+        cause(
+            f"conv_{k:08d}",
+            {"fact": "0.op", "in": ["Conv", "ConvTranspose"]},
+            {"fact": "0.in.0.rank", "is": 4},
+            {"fact": "0.in.1.dim.0", "least": k},
+        )
+        for k in range(250)
+    ]
+    result = lint(convs, *causes, constants=weights)
+    assert len({m["cause"] for m in result["met"]}) == 4, "causes 0 to 3 hold of Conv of three channels"
+    assert result["seconds"] < 1, f"{result['seconds']} CPU s for 500 nodes, should be below 1"
+
+
+def test_the_command_prints_one_object_and_exits_with_what_was_met(lint, tmp_path, capsys):
+    lint(pools("pool"), cause("pool_aaaaaaaa", *POOL))
+    words = ["lint", str(tmp_path / "model.onnx"), "--target", "mnn", "--corpus", str(tmp_path / "corpus")]
+    said = []
+    for more in (["--json"], []):
+        with pytest.raises(SystemExit) as ended:
+            main.main([*words, *more])
+        assert ended.value.code == 1
+        said.append(capsys.readouterr().out)
+    assert json.loads(said[0])["met"][0]["node"] == "pool"
+    assert said[1].count("title of pool_aaaaaaaa") == 1
+
+
+def test_a_file_that_is_no_model_and_an_option_that_there_is_not_are_told(lint, tmp_path):
+    with pytest.raises(UserError, match="no such file"):
+        api.lint(tmp_path / "none.onnx", target="mnn", corpus=tmp_path)
+    with pytest.raises(UserError):
+        lint(pools("pool"), options={"quantise": "offline"})
