@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass, replace
 from driftnet.causes.facts import host_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.trial import Trial, watch
+from driftnet.findings.trial import Trial, look, watch
 from driftnet.handover import measures
 from driftnet.handover.claim import Claim, claims, run_of
 from driftnet.handover.measures import Measured, Run
@@ -20,14 +21,21 @@ from driftnet.model.case import Case, Feed
 from driftnet.model.signature import DAMAGE
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.run.reference import ReferenceError
-from driftnet.targets.recipe import Recipe
+from driftnet.targets.recipe import Recipe, canonical
 
 SECONDS = 4.0
 """CPU seconds of all processes that the search may take."""
 
 STAGE_SECONDS = 2.0
-CAUTIOUS_RUNS = 4
-"""Runs of what fails by chance; others are run twice, once in a fresh process."""
+SURE = 0.999
+"""The probability with which reproduce.py shows a flaky case, by trying as often as its rate asks for."""
+
+DAMAGE_TRIES = 20
+"""A damaged heap ends a process or not by how it is laid out: of the first case met, half of all layouts did."""
+
+NONDETERMINISTIC_TRIES = 5
+OF_ONE_TEMPLATE = 5
+"""Runs after which those of a control get a new template: the workers of one have one layout of the heap."""
 
 NEAR = ("stated", "attr", "given", "outputs", "from", "initializer", "order", "values", "dim", "symbolic", "final")
 FAR = ("maker", "reader", "dtype", "rank", "opset", "op", "recipe")
@@ -96,7 +104,10 @@ class Search:
         """The nearest ones, with what was observed of them, while the budget lasts."""
         count = 0
         for change in self.changes():
-            if count == MOST_CONTROLS or self.trial.runner.all_cpu_seconds > self.end:
+            if (
+                count == (MOST_CONTROLS if tries_of(self.saved) == 1 else 1)
+                or self.trial.runner.all_cpu_seconds > self.end
+            ):
                 return
             case = change.make()
             if case is None:
@@ -123,13 +134,25 @@ class Search:
 
     def agreeing(self, trial: Trial) -> Observation | None:
         """What is observed of a case, in a fresh process, where no run of it fails; else None."""
-        by_chance = self.saved.status == Status.FLAKY or self.saved.kind in (*DAMAGE, Kind.NONDETERMINISTIC)
         seen = None
-        for k in range(CAUTIOUS_RUNS if by_chance else 2):
+        for k in range(max(2, tries_of(self.saved))):
+            if k % OF_ONE_TEMPLATE == OF_ONE_TEMPLATE - 1:
+                trial.runner.renew()
             verdict, seen = watch(trial, fresh=k > 0)
             if verdict.word is not Word.AGREES:
                 return None
         return seen
+
+
+def tries_of(saved: SavedCase) -> int:
+    """How many runs it takes to see the failure, or to say that it is not there."""
+    tries = (
+        DAMAGE_TRIES if saved.kind in DAMAGE else NONDETERMINISTIC_TRIES if saved.kind == Kind.NONDETERMINISTIC else 1
+    )
+    if saved.status == Status.FLAKY:
+        rate = max(saved.reproduced, 1) / max(saved.runs, 1)
+        tries = max(tries, math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE))))
+    return tries
 
 
 def search(saved: SavedCase, trial: Trial, verdict: Verdict, seconds: float = SECONDS) -> Search:
@@ -165,6 +188,25 @@ def prove(saved: SavedCase, trial: Trial, found: Verdict, seen: Observation | No
     ]
     control = min(passed, key=lambda control: not control.found.telling, default=None)
     return Proof(claim, claim.measured(run) if run else None, control, looked.tried)
+
+
+AGREES = "does not fail"
+
+
+def ablation(saved: SavedCase, trial: Trial, seconds: float) -> list[tuple[str, str, str]]:
+    """(option, value, what happens) of each option of the target with each other value, as far as the budget goes."""
+    end, table = trial.runner.all_cpu_seconds + seconds, list[tuple[str, str, str]]()
+    chosen = trial.options
+    for option in trial.target.options:
+        for value in option.values if option.name in chosen else ():
+            if value != chosen[option.name] and trial.runner.all_cpu_seconds < end:
+                recipe = canonical(trial.target, {**trial.recipe, option.name: value})
+                found = look(replace(trial, recipe=recipe))
+                alike = found.failed and (found.stage, found.kind) == (saved.stage, saved.kind)
+                told = "fails in the same way" if alike else f"fails otherwise: {found.kind} in {found.stage}"
+                quiet = {Word.AGREES: AGREES, Word.REJECTS: "is refused"}.get(found.word, "cannot be told")
+                table.append((option.name, str(value), told if found.failed else quiet))
+    return table
 
 
 def alone_answers(saved: SavedCase, trial: Trial, verdict: Verdict) -> Sequence[Feed]:

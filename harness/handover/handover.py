@@ -6,30 +6,34 @@ ISSUE.md       the report: versions, the graph, expected and actual, releases, w
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import math
 import platform
 import shutil
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib import metadata, resources
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
-import onnx
-from driftnet.causes.record import Status
+from driftnet.causes import record
+from driftnet.causes.impact import Severity, severity_of
+from driftnet.causes.place import place_of
+from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.trial import Trial, watch
+from driftnet.handover import markdown
 from driftnet.handover import script as reproduction
-from driftnet.handover.control import SECONDS, Proof, prove
+from driftnet.handover.control import AGREES, SECONDS, STAGE_SECONDS, Proof, ablation, prove, tries_of
+from driftnet.handover.inline import feeds_code, model_code
 from driftnet.handover.standalone import EntangledError, Script, joined
 from driftnet.model import svg
 from driftnet.model.inspect import Feed, all_nodes, elements, nodes
-from driftnet.model.signature import DAMAGE
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
 from driftnet.oracle.second_opinion import Blame
 from driftnet.run.runner import Runner
@@ -39,12 +43,6 @@ from driftnet.targets.recipe import effective, validated
 from driftnet.util.files import replace_text
 
 RUN_SECONDS, HANGING_SECONDS = 60, 5
-SURE = 0.999
-"""The probability with which reproduce.py shows a flaky case, by trying as often as its rate asks for."""
-
-DAMAGE_TRIES = 20
-"""A damaged heap ends a process or not by how it is laid out: of the first case met, half of all layouts did."""
-
 RUN_TARGET = '''\
 def run_target(model, feeds, calibration, outputs, without=False):
     """Convert, quantize and run the ONNX file `model`, in the current folder. outputs: {{name: dtype}}."""
@@ -59,7 +57,7 @@ INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, options)["model"
     """
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
-LOG_LINES, SHOWN_ELEMENTS, TITLE = 20, 64, 120
+LOG_LINES, SHOWN_ELEMENTS, TITLE, FRAMES = 20, 64, 120, 12
 MOST_PRINTED = 20_000
 """Bytes of a model that is printed as text: GitHub takes 65536 characters in all."""
 
@@ -71,6 +69,13 @@ HOW_JUDGED: Mapping[str, str] = {
     Tier.SAMPLING: "against the spread of results when every tensor is perturbed in its last bits",
     Tier.ARTIFACT: "by the quantized model itself: whether it runs as written, and is the float model with roundings",
     Tier.BUDGET: "against the spread of results under the noise that this quantization makes",
+}
+DAMAGES: Mapping[Severity, str] = {
+    Severity.WRONG: "Silently wrong results",
+    Severity.CRASH: "A crash",
+    Severity.HANG: "It does not come back",
+    Severity.ERROR: "An error on a valid model",
+    Severity.REFUSAL: "An error on a valid model that names no operator",
 }
 OPINIONS: Mapping[str, str] = {
     Blame.TARGET: "Second opinions (float64, onnx.reference) do not contradict the expected values",
@@ -101,46 +106,48 @@ def write(
     if proof.control:
         without.mkdir()
         corpus.write_model(proof.control.case, (), without)
-    replace_text(folder / "ISSUE.md", issue(saved, installed, observation, proof, remedies))
-    try:
-        replace_text(folder / "reproduce.py", script(saved, installed, proof))
-    except EntangledError:
-        (folder / "reproduce.py").unlink(missing_ok=True)  # of an earlier target
+    table = ablation(saved, replace(trial, patience=STAGE_SECONDS), seconds / 2)
+    replace_text(folder / "ISSUE.md", issue(saved, installed, observation, proof, remedies, table))
+    for name, whole in (("reproduce.py", False), ("reproduce_onefile.py", True)):
+        (folder / name).unlink(missing_ok=True)  # of an earlier target
+        if not whole or len(saved.case.model) <= MOST_PRINTED:
+            with contextlib.suppress(EntangledError):
+                replace_text(folder / name, script(saved, installed, proof, whole=whole))
 
 
-def script(saved: SavedCase, installed: Installed, proof: Proof) -> str:
-    """The text of reproduce.py. Nothing of the case's own text is in it but as Python literals.
+def script(saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool = False) -> str:
+    """The text of reproduce.py; whole: with the models and their inputs in it.
+
+    Nothing of the case's own text is in it but as Python literals.
 
     Raises EntangledError where the functions of the target cannot be put into it.
     """
-    tries = DAMAGE_TRIES if saved.kind in DAMAGE else 1
-    by_chance = saved.status == Status.FLAKY
-    if by_chance:
-        rate = max(saved.reproduced, 1) / max(saved.runs, 1)
-        tries = max(tries, math.ceil(math.log(1 - SURE) / math.log(1 - min(rate, SURE))))
-    calls, code, used = _calls(saved, installed, proof)
+    tries = tries_of(saved)
+    calls, code, used = _calls(saved, installed, proof, whole=whole)
     ending = Script("")
     ending.add(reproduction.give_up)
-    imports = sorted({*used, *ending.imports, "import os", "import sys", "from pathlib import Path"})
-    standard = [line for line in imports if line.split()[1].partition(".")[0] in sys.stdlib_module_names]
+    imports = {*used, *ending.imports, "import os", "import sys", "from pathlib import Path"}
+    imports |= {"import base64", "from onnx import helper"} if whole else set()
+    standard = [line for line in sorted(imports) if line.split()[1].partition(".")[0] in sys.stdlib_module_names]
     return _rendered(
         "reproduce.py.jinja",
         {
             "distribution": installed.target.distribution,
             "packages": _packages(installed),
             "standard": standard,
-            "imports": [line for line in imports if line not in standard],
+            "imports": [line for line in sorted(imports) if line not in standard],
             "give_up": joined(ending.parts),
             "calls": calls,
             "code": code,
             "what": _first_line(saved),
             "seen": ", ".join(saved.seen),
             "claim": proof.claim,
+            "models": _models(saved, proof) if whole else "",
             "without": proof.control.what if proof.control else "",
             "complaint": installed.target.complaint,
             "seconds": HANGING_SECONDS if saved.kind == Kind.HANG else RUN_SECONDS,
             "tries": tries,
-            "by_chance": by_chance,
+            "by_chance": saved.status == Status.FLAKY,
             "changed": proof.tried,
             "runs": saved.runs,
             "reproduced": saved.reproduced,
@@ -149,25 +156,37 @@ def script(saved: SavedCase, installed: Installed, proof: Proof) -> str:
 
 
 def issue(
-    saved: SavedCase, installed: Installed, observation: Observation, proof: Proof, remedies: Sequence[str] = ()
+    saved: SavedCase,
+    installed: Installed,
+    observation: Observation,
+    proof: Proof,
+    remedies: Sequence[str] = (),
+    ablation: Sequence[tuple[str, str, str]] = (),
 ) -> str:
-    """The text of ISSUE.md."""
-    proto, printed = saved.case.proto, len(saved.case.model) <= MOST_PRINTED
-    text, drawn = onnx.printer.to_text(proto) if printed else "", svg.picture(proto)
+    """The text of ISSUE.md. ablation: (option, value, what happens) of options that were tried."""
+    proto, target = saved.case.proto, installed.target
+    printed = len(saved.case.model) <= MOST_PRINTED
+    drawn = svg.picture(proto) if printed else None
     last, calls, why = observation.last, "", ""
     try:
         calls, *_ = _calls(saved, installed, proof)
     except EntangledError as e:
         why = str(e)
-    return _rendered(
+    cause = _cause(saved)
+    where = cause.place if cause and cause.place.keys else place_of(target, saved.verdict, observation)
+    text = _rendered(
         "ISSUE.md.jinja",
         {
             "saved": saved,
-            "target": installed.target.name,
-            "distribution": installed.target.distribution,
+            "target": target.name,
+            "distribution": target.distribution,
             "release": installed.release,
             "packages": _packages(installed),
             "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
+            "damage": DAMAGES[severity_of(saved.verdict)],
+            "trigger": cause.sentence if cause else "",
+            "place": str(where),
+            "frames": last.frames[:FRAMES],
             "message": saved.verdict.message,
             "versions": {name: metadata.version(name) for name in NEEDED},
             "system": f"{platform.system()} {saved.machine.get('arch', platform.machine())}",
@@ -175,21 +194,41 @@ def issue(
             "features": saved.machine.get("cpu_features", []),
             "nodes": nodes(saved.case),
             "elements": elements(saved.case),
-            "text": text,
+            "code": model_code(proto) if printed else "",
             "mermaid": svg.mermaid(drawn) if drawn else "",
             "calls": calls,
             "why": why,
+            "commands": target.commands(effective(target, saved.recipe)) if target.commands else "",
+            "onefile": printed,
             "inputs": [_values(feed) for feed in saved.case.feeds],
             "expected": [_values(outputs) for outputs in saved.expected],
             "actual": [_values(outputs) for outputs in observation.outputs],
+            "shown": _shown,
             "ended": "" if last.outcome is Outcome.OK else _ending(observation),
             "log": last.log.splitlines()[-LOG_LINES:],
             "how": HOW_JUDGED.get(saved.verdict.tier, ""),
             "as_written": bool(proof.claim.about.get("as_written")),
-            "proof": proof,
             "opinion": OPINIONS.get(saved.verdict.blame, ""),
+            "proof": proof,
             "remedies": remedies,
+            "ablation": ablation,
+            "helps": any(told == AGREES for _, _, told in ablation),
         },
+    )
+    return markdown.page(text)
+
+
+def _cause(saved: SavedCase) -> CauseRecord | None:
+    """The cause that the case is a variant of, where it stands in the folder of one."""
+    folder = saved.path.parent if saved.path else None
+    return record.load(folder) if folder and (folder / record.FILE).exists() else None
+
+
+def _shown(feed: Mapping[str, str], expected: Mapping[str, str], actual: Mapping[str, str]) -> str:
+    """What went in, what should have come out, and what did."""
+    parts = (("input", feed), ("expected", expected), ("actual", actual))
+    return "\n\n".join(
+        "\n".join(f"{what} {name}: {x}" for name, x in values.items()) for what, values in parts if values
     )
 
 
@@ -199,7 +238,7 @@ def _packages(installed: Installed) -> str:
     return " ".join([*(name for name in NEEDED if name != held), f"{held}=={installed.release}"])
 
 
-def _calls(saved: SavedCase, installed: Installed, proof: Proof) -> tuple[str, str, set[str]]:
+def _calls(saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool = False) -> tuple[str, str, set[str]]:
     """The text of the target's own functions and of how they are called under the recipe of the case; that of all else
     that reproduce.py does; and what both import."""
     target = installed.target
@@ -217,8 +256,27 @@ def _calls(saved: SavedCase, installed: Installed, proof: Proof) -> tuple[str, s
     count = len(calls.parts)
     calls.parts.append(f"measure = {calls.add(proof.claim.measure)}")
     calls.add(reproduction.begin)
+    if whole:
+        calls.add(reproduction.placed)
+    else:
+        calls.parts.append("def here(place):\n    return SCRIPT.parent")
     calls.add(reproduction.main)
     return joined(calls.parts[:count]), joined(calls.parts[count:]), calls.imports
+
+
+def _models(saved: SavedCase, proof: Proof) -> str:
+    """Code that makes the case, and its negative control: the models, and what they are fed."""
+    parts = [("", saved.case), *([("without_", proof.control.case)] if proof.control else [])]
+    made = [
+        f"{model_code(case.proto, f'{name}model')}\n{feeds_code(case.feeds, f'{name}feeds')}\n"
+        f"{feeds_code(case.calibration, f'{name}calibration')}"
+        for name, case in parts
+    ]
+    control = (
+        '    placed(without_model, without_feeds, without_calibration, place / "without_trigger")\n' if made[1:] else ""
+    )
+    here = f"def here(place):\n    placed(model, feeds, calibration, place)\n{control}    return place"
+    return "\n".join(made) + "\n\n\n" + here
 
 
 def _literal(name: str, options: Mapping[str, Any]) -> str:
@@ -269,5 +327,5 @@ def _template(text: str) -> jinja2.Template:
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True, undefined=jinja2.StrictUndefined
     )
-    environment.filters["repr"] = repr
+    environment.filters |= {"repr": repr, "inline": markdown.inline, "fenced": markdown.fenced}
     return environment.from_string(text)

@@ -25,6 +25,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import onnx
+from driftnet.handover.markdown import plain
 from driftnet.handover.measures import Measured, OtherwiseError, Run
 from driftnet.model.inspect import dtype_name, graph_inputs
 from onnx import numpy_helper
@@ -57,8 +58,13 @@ def measure(run: Run, about: Mapping[str, Any]) -> Measured:
 
 FILLED_IN = frozenset(
     {"SCRIPT", "WHAT", "CLAIM", "WITHOUT", "SEEN", "DISTRIBUTION", "COMPLAINT", "ABOUT", "BOUND", "SECONDS", "TRIES"}
-    | {"BY_CHANCE", "CHANGED", "run_target", "measure", "give_up"}
+    | {"BY_CHANCE", "CHANGED", "here", "run_target", "measure", "give_up"}
 )
+
+
+def here(place: Path) -> Path:
+    """The folder with the model and its inputs; `place` is an empty one."""
+    raise NotImplementedError
 
 
 def give_up(kind: type[BaseException], error: BaseException, trace: Any) -> None:
@@ -73,12 +79,18 @@ def main() -> None:
     trigger; say what came of each."""
     if "--child" in sys.argv:
         child(*sys.argv[2:])
-    here = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else SCRIPT.parent
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else here(Path(place))
+        report(folder, own=len(sys.argv) == 1)
+
+
+def report(folder: Path, *, own: bool) -> NoReturn:
+    """Try the model in `folder`, and what stands beside it."""
     print(plain(f"{WHAT}\nclaimed: {CLAIM}"))
-    print("seen on", SEEN, "- installed here:", DISTRIBUTION, metadata.version(DISTRIBUTION))
-    error, tries = tried(here, "this model", TRIES)
-    if WITHOUT and here == SCRIPT.parent:
-        tried(here / "without_trigger", f"the same model {WITHOUT}", TRIES if BY_CHANCE else tries)
+    print(plain(f"seen on {SEEN} - installed here: {DISTRIBUTION} {metadata.version(DISTRIBUTION)}"))
+    error, tries = tried(folder, "this model", TRIES)
+    if WITHOUT and own:
+        tried(folder / "without_trigger", f"the same model {WITHOUT}", TRIES if BY_CHANCE else tries)
     elif not WITHOUT:
         print(f"no negative control: {CHANGED} changed models were run, and each of them failed or was refused")
     print({True: "REPRODUCED", False: "not reproduced"}[error > BOUND] if error == error else "could not be told")
@@ -151,11 +163,6 @@ def said(log: str, message: str, complaint: str) -> str:
     return text.strip().splitlines()[0][:LONGEST] if text.strip() else ""
 
 
-def plain(text: str) -> str:
-    """`text` without what a terminal would obey."""
-    return re.sub(r"[^\n\t -~\xa0-\U0010ffff]", "?", text)
-
-
 def child(folder: str, attempt: str, only: str) -> NoReturn:
     """Run the target, and leave its results in the current folder.
 
@@ -179,6 +186,7 @@ def child(folder: str, attempt: str, only: str) -> NoReturn:
         ours = type(error).__name__ == "StageError"
         told = str(error) if ours else f"{type(error).__name__}: {error}"
         Path("raised.txt").write_text(told, errors="replace", encoding="utf-8")
+        ctypes.CDLL(None).fflush(None)  # native words that are not yet in the log
         os._exit(OUT_OF_MEMORY if isinstance(error, MemoryError) else RAISED)
     finally:
         signal.alarm(0)
@@ -231,6 +239,19 @@ def answered(place: Path, model: onnx.ModelProto, count: int) -> list[Arrays]:
     names = list(enumerate(value.name for value in model.graph.output))
     files = [[(name, place / f"{k}_{i}.pb") for i, name in names] for k in range(count)]
     return [{name: array(path) for name, path in own if path.exists()} for own in files]
+
+
+def placed(model: onnx.ModelProto, feeds: Sequence[Arrays], calibration: Sequence[Arrays], folder: Path) -> Path:
+    """Write a model and its inputs into `folder` as `arrays` reads them."""
+    folder.mkdir(exist_ok=True)
+    onnx.save(model, folder / "model.onnx")
+    for pattern, given in (("test_data_set", feeds), ("calibration", calibration)):
+        for k, feed in enumerate(given):
+            (folder / f"{pattern}_{k}").mkdir()
+            for i, value in enumerate(graph_inputs(model)):
+                tensor = numpy_helper.from_array(np.asarray(feed[value.name]), value.name)
+                (folder / f"{pattern}_{k}" / f"input_{i}.pb").write_bytes(tensor.SerializeToString())
+    return folder
 
 
 def array(path: Path) -> np.ndarray:

@@ -123,6 +123,8 @@ class Target:
         driftnet.model.artifact.Artifact; may be missing
     tap(artifact, feeds, tensors, options) -> what the intact artifact makes of tensors on its way, those that it knows
         by the name they have in the ONNX model; tensors as `outputs` of execute; may be missing
+    commands(options) -> what a user of the system types to make the same of model.onnx: a block of shell, without
+        what calibration reads; may be missing
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
     Each raises StageError with the system's own message when the system reports a failure; any other exception counts
@@ -164,6 +166,7 @@ class Target:
     exceptions: tuple[Rule, ...] = ()
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
     tap: Callable[[str, Sequence[Feed], Mapping[str, str], Options], list[dict[str, np.ndarray]]] | None = None
+    commands: Callable[[Options], str] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()

@@ -12,7 +12,7 @@ import pytest
 from driftnet import api
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.handover import handover
+from driftnet.handover import handover, markdown
 from driftnet.handover.claim import claims
 from driftnet.handover.control import Proof
 from driftnet.model.inspect import digest
@@ -122,7 +122,12 @@ def test_the_issue_says_what_a_maintainer_asks_for(runner, tmp_path):
         "| seen on | 3.0.0,",
         "python -m pip install onnx numpy onnxruntime mnn==3.6.1",
         "```mermaid\nflowchart TD",
-        "y = Gemm <",
+        "**Silently wrong results**",
+        "* fails: this model: output",
+        "* does not fail: the same model with",
+        "helper.make_node('Gemm', ",
+        "mnnconvert -f ONNX --modelFile model.onnx",
+        "| optimize_level | 2 | fails in the same way |",
         "expected y: float32",
         "actual y: float32",
         "5 of 5 runs in fresh processes failed",
@@ -138,7 +143,7 @@ def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
     after = corpus.load(Path(result["path"]))
     assert (after.note, after.seen, after.not_seen) == (before.note, before.seen, before.not_seen)
     text = (after.path / "ISSUE.md").read_text(encoding="utf-8")
-    assert before.note in text
+    assert markdown.inline(before.note.splitlines()[0]) in text
     assert "| seen on | 3.0.0, " in text
 
 
@@ -174,6 +179,18 @@ def test_what_quantizing_costs_is_no_difference_where_the_question_is_how_the_re
     result = run(folder)
     assert result.returncode == 0, result.stdout + result.stderr
     assert "the quantized model as it is written" in (folder / "ISSUE.md").read_text(encoding="utf-8")
+
+
+def test_the_script_in_one_file_says_the_same(runner, tmp_path):
+    folder = handed_over(runner, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
+    alone = tmp_path / "elsewhere" / "pasted.py"
+    alone.parent.mkdir()
+    shutil.move(folder / "reproduce_onefile.py", alone)
+    commands = [[sys.executable, "-I", path] for path in (folder / "reproduce.py", alone)]
+    both = [subprocess.run(command, capture_output=True, text=True) for command in commands]
+    assert [done.returncode for done in both] == [1, 1], both[1].stdout + both[1].stderr
+    assert both[0].stdout == both[1].stdout
+    assert list(alone.parent.iterdir()) == [alone], "the script left something beside itself"
 
 
 def test_a_flaky_case_is_tried_as_often_as_its_rate_asks_for():

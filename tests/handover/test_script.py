@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.findings import corpus
-from driftnet.handover import handover, measures
+from driftnet.handover import handover, markdown, measures
 from driftnet.handover.measures import OtherwiseError, Run
 from driftnet.model.verdict import Verdict, Word
 from driftnet.targets.environments import registered, resolve
@@ -135,7 +135,7 @@ def test_a_target_whose_text_does_not_stand_by_itself_gets_a_reason_instead(runn
     assert not (folder / "reproduce.py").exists()
     text = (folder / "ISSUE.md").read_text(encoding="utf-8")
     assert "driftnet replay ." in text
-    assert why in text
+    assert markdown.inline(why) in text
 
 
 def test_a_system_that_is_not_there_and_a_script_that_cannot_read_its_data_reproduce_nothing(tmp_path):

@@ -120,6 +120,19 @@ def inspect(artifact: str, options: Options) -> dict[str, Any]:
     return mnn_artifact.read(artifact, options.get("method") == "KL" and options["calibration_input"] == "sequence")
 
 
+def commands(options: Options) -> str:
+    """The tools that come with the package."""
+    lines = ["mnnconvert -f ONNX --modelFile model.onnx --MNNModel model.mnn --bizCode test --keepInputFormat=1"]
+    lines[0] += "".join(f" {flag}" for flag in _flags(options))
+    if options["quantize"] == "offline":
+        method = (
+            f'"feature_quantize_method": "{options["method"]}", "weight_quantize_method": "{options["weight_method"]}"'
+        )
+        lines.append(f'# quantize.json: {{{method}, "quant_bits": 8, "path": "calibration", ...}}')
+        lines.append("mnnquant model.mnn quantized.mnn quantize.json")
+    return "\n".join(lines)
+
+
 def scheme(options: Options) -> Scheme | None:
     """Weights: one scale an output channel. Activations, offline only: symmetric but for EMA, in [-127, 127]."""
     if options["quantize"] == "none":
@@ -304,6 +317,7 @@ MNN = Target(
     scheme=scheme,
     inspect=inspect,
     tap=tap,
+    commands=commands,
     executes_plain=True,
     features={"float": {"quantize": "none"}},
     mutants=(mutants.rolled_scales_in_file, mutants.scales_off_by_a_percent_in_file),

@@ -126,6 +126,32 @@ def inspect(artifact: str, options: Options) -> dict[str, Any]:
         return {"model": file.read()}
 
 
+def commands(options: Options) -> str:
+    """The package's own functions."""
+    lines, model = ["python - <<'END'", "from onnxruntime.quantization import *"], "model.onnx"
+    if options["preprocess"]:
+        lines.append("from onnxruntime.quantization.shape_inference import quant_pre_process")
+        lines.append(f"quant_pre_process({model!r}, 'preprocessed.onnx', skip_symbolic_shape=True)")
+        model = "preprocessed.onnx"
+    types = {"s8": "QuantType.QInt8", "u8": "QuantType.QUInt8"}
+    activations, weights = _types(options) if options["quantize"] != "none" else ("", "")
+    common = f"weight_type={types.get(weights)}, per_channel={options.get('per_channel', False)}"
+    if options["quantize"] == "dynamic":
+        arguments = f"{common}, reduce_range={options['reduce_range']}"
+        lines.append(f"quantize_dynamic({model!r}, 'quantized.onnx', {arguments})")
+    elif options["quantize"] == "static":
+        lines += [
+            f"quantize_static({model!r}, 'quantized.onnx', reader,  # a CalibrationDataReader of the inputs",
+            f"    quant_format=QuantFormat.{options['format']}, {common},",
+            f"    calibrate_method=CalibrationMethod.{options['calibration']}, activation_type={types[activations]},",
+            f"    reduce_range={options['reduce_range']}, extra_options={{",
+            f"        'ActivationSymmetric': {options.get('symmetric_activations', False)},",
+            f"        'ForceQuantizeNoInputCheck': {options['force_quantize']},",
+            f"        'DedicatedQDQPair': {options.get('dedicated_pairs', False)}}})",
+        ]
+    return "\n".join([*lines, "END"])
+
+
 def scheme(options: Options) -> Scheme | None:
     """The scheme that the options ask for. Dynamic: the ranges of activations come from the feed itself."""
     if options["quantize"] == "none":
@@ -184,6 +210,7 @@ ONNXRUNTIME_QUANT = Target(
     execute=execute,
     scheme=scheme,
     inspect=inspect,
+    commands=commands,
     options=(
         Option("preprocess", "convert", (False, True), "optimize and infer shapes before quantizing"),
         Option("quantize", "quantize", ("static", "dynamic", "none"), "ranges of activations: calibrated, live"),
