@@ -53,7 +53,7 @@ class CauseRecord:
     title      the cause in a line
     trigger    the condition under which the system fails; None where none was learned
     score      of the trigger on fresh instances
-    tried      what was changed without losing the failure
+    tried      what was changed without losing the failure;   needed  what was not
     place      where in the system it fails
     impact     {"exposure": the share of real models that may meet the trigger, "nodes": the share of their nodes,
                "artificial": whether none may}: `driftnet.causes.exposure.Exposure`
@@ -72,6 +72,7 @@ class CauseRecord:
     trigger: Trigger | None = None
     score: Mapping[str, float] = field(default_factory=dict)
     tried: tuple[str, ...] = ()
+    needed: tuple[str, ...] = ()
     place: Where = field(default_factory=Where)
     impact: Mapping[str, Any] = field(default_factory=dict)
     seen: tuple[str, ...] = ()
@@ -87,8 +88,8 @@ class CauseRecord:
 
     @property
     def sentence(self) -> str:
-        """The trigger in words, and what was tried and does not matter; "" where there is no trigger."""
-        return sentence(self.trigger, self.tried) if self.trigger else ""
+        """The trigger in words, what was tried, and whether it is good; "" where there is no trigger."""
+        return sentence(self.trigger, self.tried, self.needed, self.score) if self.trigger else ""
 
     @property
     def exposure(self) -> float:

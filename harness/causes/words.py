@@ -8,6 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from driftnet.causes.facts import Value
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 
+GOOD = 0.8
+"""Share of instances that a trigger is right about, below which it says so itself."""
+
 MOST = 6
 """Names in one list."""
 
@@ -24,12 +27,34 @@ _PLAIN: Sequence[tuple[str, str]] = (
 """Aspects that were tried, by what people call them."""
 
 
-def sentence(trigger: Trigger, free: Sequence[str] = ()) -> str:
-    """The trigger in words, and of what was tried that which does not matter."""
+def sentence(
+    trigger: Trigger, free: Sequence[str] = (), needed: Sequence[str] = (), score: Mapping[str, float] | None = None
+) -> str:
+    """The trigger in words; then, of what was tried, that which does not matter, and that which ends the failure.
+
+    score   "right" about so many "instances": whether it is good is said where it is not
+    """
     regions = "; or ".join(dict.fromkeys(region_in_words(region, trigger.shape) for region in trigger.regions))
     matters = {atom.fact for region in trigger.regions for atom in region.atoms}
     said = listed(dict.fromkeys(_does_not_matter([aspect for aspect in free if aspect not in matters])))
-    return f"{regions}; any {said}" if said else regions
+    opposite = listed(_opposites(trigger.regions[0], needed)) if trigger.regions else ""
+    doubt = in_doubt(int(score.get("right", 0)), int(score.get("instances", 0))) if score else ""
+    return "; ".join(filter(None, (regions, said and f"any {said}", opposite and f"not {opposite}", doubt)))
+
+
+def _opposites(region: Region, needed: Sequence[str]) -> Iterator[str]:
+    """What may not hold instead, as minimal pairs have shown: "with `strides` stated"."""
+    tried = {aspect.removesuffix(".stated") for aspect in needed}
+    for atom in region.atoms:
+        if isinstance(atom.value, bool) and {atom.fact, atom.fact.removesuffix(".stated")} & tried:
+            yield _of_role(Atom(atom.fact, "not" if atom.test == "is" else "is", atom.value))
+
+
+def in_doubt(right: int, instances: int) -> str:
+    """What is said of a trigger that was right about so many instances; nothing where it is good."""
+    if instances and right >= GOOD * instances:
+        return ""
+    return f"often, not always (as far as learned: right about {right} of {instances})" if instances else "not measured"
 
 
 def region_in_words(region: Region, shape: Shape) -> str:

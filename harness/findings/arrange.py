@@ -46,7 +46,7 @@ class Proposal:
     id: str
     cases: tuple[str, ...]
     said: Mapping[str, Any]
-    """title, severity, trigger, score, tried, place: fields of a `CauseRecord`"""
+    """title, severity, trigger, score, tried, needed, place: fields of a `CauseRecord`"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +69,8 @@ def proposals(path: Path) -> list[Proposal]:
 
 def _proposal(cause: Mapping[str, Any]) -> Proposal:
     fields = ("title", "severity", "trigger", "score", "place", "impact")
-    said = {name: cause[name] for name in fields if name in cause} | {"tried": cause.get("tried", ())}
+    said = {name: cause[name] for name in fields if name in cause}
+    said |= {"tried": cause.get("tried", ()), "needed": cause.get("needed", ())}
     parsed = record.of_json(said | {"target": cause["target"]}, cause["id"])
     told = {name: getattr(parsed, name) for name in said}
     return Proposal(cause["id"], (*cause["variants"], *cause["merged"]), told)

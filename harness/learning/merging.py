@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,9 @@ MEASURED = re.compile(r"\.(dim\.-?\d|elements|magnitude|smallest|ratio\.-?\d|dis
 SPECIAL = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | having(Trait.HAS_BODY)
 """Operators that are never there by chance."""
 
+LONG = 7
+"""Words from which on a message is about something in particular."""
+
 VARIANTS = 4
 """Cases that stand for a cause: the smallest, and those that differ most."""
 
@@ -50,7 +53,7 @@ class Cause:
 
     id         of the cause: that of its first finding's fine signature
     trigger    of the finding that was learned best; None where none was
-    tried      what was changed without losing the failure
+    tried      what was changed without losing the failure;   needed  what was not
     """
 
     id: str
@@ -61,6 +64,7 @@ class Cause:
     trigger: Trigger | None
     score: Score
     tried: tuple[str, ...]
+    needed: tuple[str, ...]
     members: tuple[Learned, ...]
 
     @property
@@ -91,11 +95,24 @@ class Cause:
         }
 
 
-def causes_of(learned: Iterable[Learned], targets: Mapping[str, Target]) -> list[Cause]:
-    """The findings of any targets merged into causes. targets: by name."""
+def causes_of(
+    learned: Iterable[Learned],
+    targets: Mapping[str, Target],
+    *,
+    together: Iterable[Collection[str]] = (),
+    apart: Collection[str] = (),
+) -> list[Cause]:
+    """The findings of any targets merged into causes.
+
+    targets    by name
+    together   groups of ids of cases that somebody who has read them says have one cause
+    apart      ids of cases that are merged with nothing but what `together` says
+    """
     found = sorted(learned, key=lambda m: (nodes(m.saved.case), elements(m.saved.case), m.saved.id))
     facts = [_options(m, targets[m.saved.target]) for m in found]
-    same = [[i, k] for i in range(len(found)) for k in range(i) if is_same(found[i], found[k], facts[i], facts[k])]
+    free = [i for i, m in enumerate(found) if m.saved.id not in apart]
+    same = [[i, k] for i in free for k in free if k < i and is_same(found[i], found[k], facts[i], facts[k])]
+    same += [[i for i, m in enumerate(found) if m.saved.id in group] for group in together]
     merged = [[found[i] for i in sorted(group)] for group in groups([*same, *([i] for i in range(len(found)))])]
     return sorted(map(_cause, merged), key=lambda cause: (cause.target, list(Severity).index(cause.severity), cause.id))
 
@@ -109,15 +126,13 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
             return False
         if a.where.keys[-1] not in CHECKS:
             return True
-    elif _sort(a) != _sort(b) or (a.where.sort, a.saved.kind) != (b.where.sort, b.saved.kind):
-        return False
-    if a.where.sort == "artifact" and a.where.keys != b.where.keys:
+    elif not _at_like_places(a, b):
         return False
     if a.where.class_tells:
         return True
-    if set(a.where.optimizers).isdisjoint(b.where.optimizers) and (a.where.optimizers or b.where.optimizers):
-        return False
-    placed = bool(a.where.keys or a.where.optimizers) and a.where.keys == b.where.keys
+    placed = _tells_some(a.where) and _tells_some(b.where)
+    if placed and a.where.sort != "error" and _specific(a, b) and not _operators(a).isdisjoint(_operators(b)):
+        return True
     exactly = [_fulfils(b, of_b, a, placed), _fulfils(a, of_a, b, placed)]
     if any(good and by.score.accuracy >= TRUSTED[placed] for good, by in zip(exactly, (a, b))):
         return True
@@ -125,11 +140,53 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
 
 
 def _at_one_place(a: Learned, b: Learned) -> bool:
-    """Whether both crash in one function, in whichever copy of it, or one function raises the same, with the same
-    words."""
+    """Whether both crash in one function, in whichever copy of it, or one function raises the same, with words that are
+    alike."""
     if a.where.sort == b.where.sort == "crash":
         return a.where.function == b.where.function
-    return (a.where.sort, a.where.keys, a.saved.coarse) == (b.where.sort, b.where.keys, b.saved.coarse)
+    return (a.where.sort, a.where.keys) == (b.where.sort, b.where.keys) and alike(_said(a), _said(b))
+
+
+def _at_like_places(a: Learned, b: Learned) -> bool:
+    """Whether what is known of two places that do not tell is the same."""
+    if set(a.where.optimizers).isdisjoint(b.where.optimizers) and (a.where.optimizers or b.where.optimizers):
+        return False
+    if a.where.sort == b.where.sort == "message":
+        return alike(a.where.keys[0], b.where.keys[0])
+    if _sort(a) != _sort(b):
+        return False
+    return bool(a.where.optimizers) or (
+        (a.where.sort, a.where.keys, a.saved.kind) == (b.where.sort, b.where.keys, b.saved.kind)
+        if a.where.sort != "heap"
+        else a.where.sort == b.where.sort
+    )
+
+
+def _tells_some(where: Where) -> bool:
+    """Whether a place is of something in particular: an optimizer, a class of artifact, a long message."""
+    said = where.keys[0] if where.sort == "message" else ""
+    return bool(where.optimizers) or (len(said.split()) >= LONG if said else bool(where.keys))
+
+
+def _specific(a: Learned, b: Learned) -> bool:
+    """Whether both need the same optimizers, or say nearly the same at length."""
+    if a.where.sort == b.where.sort == "message":
+        return alike(a.where.keys[0], b.where.keys[0], share=0.75)
+    return bool(a.where.optimizers) and (a.where, a.saved.kind) == (b.where, b.saved.kind)
+
+
+def _said(member: Learned) -> str:
+    return member.saved.coarse.partition("/error/")[2]
+
+
+def alike(a: str, b: str, share: float = 0.5) -> bool:
+    """Whether two messages have that share of their words in common."""
+    here, there = set(a.split()), set(b.split())
+    return len(here & there) >= share * len(here | there)
+
+
+def _operators(member: Learned) -> set[str]:
+    return {node.op for node in host_of(member.saved.case).graph.nodes} - SPECIAL
 
 
 def _fulfils(member: Learned, options: Facts, by: Learned, placed: bool, *, measured: bool = True) -> bool:
@@ -142,6 +199,8 @@ def _fulfils(member: Learned, options: Facts, by: Learned, placed: bool, *, meas
     """
     if by.trigger is None or not by.trigger.regions:
         return False
+    if not placed and not {node.op for node in host_of(member.saved.case).graph.nodes} & set().union(*by.operators):
+        return False  # a trigger may say "any operator" of those that were tried
     region, host = by.trigger.regions[0], host_of(member.saved.case, member.tensors)
     if not measured:
         region = Region(tuple(atom for atom in region.atoms if not MEASURED.search(atom.fact)))
@@ -178,6 +237,7 @@ def _cause(members: Sequence[Learned]) -> Cause:
         trigger=best.trigger,
         score=best.score,
         tried=best.free,
+        needed=best.needed,
         members=tuple(members),
     )
 

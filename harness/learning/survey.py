@@ -30,7 +30,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from driftnet.causes.place import Where
+from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import trigger_of
 from driftnet.causes.words import sentence
 from driftnet.findings.corpus import SavedCase, load_all
@@ -38,6 +38,7 @@ from driftnet.learning.experiment import Sample, computed
 from driftnet.learning.merging import Cause, causes_of
 from driftnet.learning.trigger import SECONDS, Learned, Score, learn_trigger, measure
 from driftnet.model.case import Case, Feed
+from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.util.files import json_text, replace_text
@@ -84,7 +85,9 @@ def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
         "target": learned.saved.target,
         "fine": learned.saved.fine,
         "trigger": learned.trigger and learned.trigger.as_json(),
-        "sentence": sentence(learned.trigger, learned.free) if learned.trigger else "",
+        "sentence": sentence(learned.trigger, learned.free, learned.needed, learned.score.as_json())
+        if learned.trigger
+        else "",
         "place": learned.where.as_json(),
         "free": list(learned.free),
         "needed": list(learned.needed),
@@ -102,9 +105,14 @@ def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
 def learned_of(line: Mapping[str, Any], saved: SavedCase, runner: Runner) -> Learned:
     """What `line` says was learned of `saved`; what its case computes is asked of the reference."""
     near, place = line["nearest"], line["place"]
+    where = Where(place["sort"], tuple(place["keys"]), tuple(place["optimizers"]))
+    if saved.verdict.tier == Tier.ARTIFACT:  # told by the verdict alone
+        where = dataclasses.replace(
+            place_of(resolve(saved.target).target, saved.verdict, None), optimizers=where.optimizers
+        )
     return Learned(
         saved,
-        Where(place["sort"], tuple(place["keys"]), tuple(place["optimizers"])),
+        where,
         line["trigger"] and trigger_of(line["trigger"]),
         tuple(line["free"]),
         tuple(line["needed"]),
@@ -150,8 +158,17 @@ def read_lines(files: Iterable[Path]) -> dict[str, dict[str, Any]]:
     return {line["case"]: line for line in lines}
 
 
-def merge(cases: Sequence[SavedCase], lines: Mapping[str, Mapping[str, Any]]) -> list[Cause]:
-    """The causes that the cases come down to, the worst first within a target. A case without a line has no trigger."""
+def merge(
+    cases: Sequence[SavedCase], lines: Mapping[str, Mapping[str, Any]], by_hand: Sequence[str] = ()
+) -> list[Cause]:
+    """The causes that the cases come down to, the worst first within a target. A case without a line has no trigger.
+
+    by_hand   lines of the ends of ids: those of one line have one cause, and none of them, where the line begins with
+              "apart", has that of another case, unless a line says so; what follows a # is not read
+    """
+    whole = {end: [saved.id for saved in cases if saved.id.endswith(end)] for line in by_hand for end in _ends(line)}
+    together = [[i for end in _ends(line) for i in whole[end]] for line in by_hand if not line.startswith("apart")]
+    apart = {i for line in by_hand if line.startswith("apart") for end in _ends(line) for i in whole[end]}
     with Runner(small_models=True) as runner:
         learned = [
             learned_of(lines[saved.id], saved, runner)
@@ -159,7 +176,12 @@ def merge(cases: Sequence[SavedCase], lines: Mapping[str, Mapping[str, Any]]) ->
             else Learned(saved, Where(), None, tensors=computed(saved.case, runner.reference))
             for saved in cases
         ]
-    return causes_of(learned, {name: resolve(name).target for name in {m.saved.target for m in learned}})
+    targets = {name: resolve(name).target for name in {m.saved.target for m in learned}}
+    return causes_of(learned, targets, together=together, apart=apart)
+
+
+def _ends(line: str) -> list[str]:
+    return line.partition("#")[0].removeprefix("apart").split()
 
 
 def summary(causes: Sequence[Cause]) -> dict[str, Any]:
@@ -193,10 +215,12 @@ def main() -> None:
     merged.add_argument("corpus", type=Path)
     merged.add_argument("causes", type=Path)
     merged.add_argument("lines", type=Path, nargs="+")
+    merged.add_argument("--by-hand", type=Path, help="which cases are one cause, and which are not: see `merge`")
     asked = parser.parse_args()
     cases = load_all(asked.corpus)
     if asked.command == "merge":
-        causes = merge(cases, read_lines(asked.lines))
+        by_hand = asked.by_hand.read_text(encoding="utf-8").splitlines() if asked.by_hand else []
+        causes = merge(cases, read_lines(asked.lines), by_hand)
         replace_text(asked.causes, json.dumps(summary(causes), indent=1) + "\n")
         return
     Random(0).shuffle(cases)  # what is there at any time is a sample of all

@@ -141,3 +141,12 @@ def test_a_trigger_is_a_sentence() -> None:
 def test_what_a_trigger_speaks_of_is_not_said_to_be_free() -> None:
     trigger = Trigger(Shape(), (Region((Atom("0.op", "is", "Abs"), Atom("opset", "most", 12))),))
     assert sentence(trigger, ("opset",)) == "Abs; opset at most 12"
+
+
+def test_a_sentence_says_what_ends_the_failure_and_whether_it_is_to_be_trusted() -> None:
+    trigger = Trigger(Shape(), (Region((Atom("0.op", "is", "MaxPool"), Atom("0.attr.strides.stated", "is", False))),))
+    said = sentence(trigger, (), ("0.attr.strides",), {"instances": 10, "right": 10})
+    assert said == "MaxPool without `strides`; not with `strides` stated"
+    said = sentence(trigger, (), (), {"instances": 10, "right": 7})
+    assert said == "MaxPool without `strides`; often, not always (as far as learned: right about 7 of 10)"
+    assert sentence(trigger, (), (), {"instances": 0, "right": 0}).endswith("; not measured")

@@ -30,7 +30,8 @@ def of(op: str, *atoms: Atom, verdict: Verdict = WRONG, where: Where | None = No
     saved = SavedCase(
         f"test_{op}_{len(atoms)}", case, (), "mnn", {}, coarse, f"{coarse} | {op} | {attributes}", verdict
     )
-    return Learned(saved, where or Where(), Trigger(Shape(), (Region((Atom("0.op", "is", op), *atoms)),)))
+    trigger = Trigger(Shape(), (Region((Atom("0.op", "is", op), *atoms)),))
+    return Learned(saved, where or Where(), trigger, operators=((op,),))
 
 
 def merged(*learned: Learned) -> list[set[str]]:
@@ -145,7 +146,7 @@ def test_a_trigger_that_errs_has_to_be_answered() -> None:
 
 
 def test_at_one_place_the_neighbour_may_be_another_operator() -> None:
-    said = Where("message", ("no such tensor",))
+    said = Where("artifact", ("scale",))
 
     def behind(op: str, where: Where) -> Learned:
         chain = [helper.make_node(op, ["x"], ["t"]), helper.make_node("Floor", ["t"], ["y"])]
@@ -157,3 +158,31 @@ def test_at_one_place_the_neighbour_may_be_another_operator() -> None:
 
     assert len(causes_of([behind("Neg", said), behind("Abs", said)], TARGETS)) == 1
     assert len(causes_of([behind("Neg", Where()), behind("Abs", Where())], TARGETS)) == 2, "no place tells"
+
+
+def test_what_was_read_by_hand_counts() -> None:
+    findings = [of("Abs"), of("Neg"), of("Abs", Atom("opset", "is", 17))]
+    a, b, c = (finding.saved.id for finding in findings)
+    findings[2] = replace(findings[2], saved=replace(findings[2].saved, id=f"{c}_again"))
+    of_causes = [{m.saved.id for m in cause.members} for cause in causes_of(findings, TARGETS, together=[{a, b}])]
+    assert of_causes == [{a, b, f"{c}_again"}], "what rules merge is merged too"
+    of_causes = [{m.saved.id for m in cause.members} for cause in causes_of(findings, TARGETS, apart={a})]
+    assert sorted(map(len, of_causes)) == [1, 1, 1]
+
+
+def test_a_trigger_of_any_operator_merges_those_that_were_tried() -> None:
+    wide = replace(of("Abs"), trigger=Trigger(Shape(), (Region(()),)), operators=(("Abs", "Neg"),))
+    assert len(causes_of([wide, replace(of("Neg"), trigger=None)], TARGETS)) == 1
+    assert len(causes_of([wide, replace(of("Exp"), trigger=None)], TARGETS)) == 2
+
+
+def test_messages_that_say_the_same_at_length_are_one_place() -> None:
+    long, other = (
+        "node {} error unrecognized attribute axis for operator",
+        "graph {} cannot be sorted into any order at all",
+    )
+    here = [of("Abs", where=Where("message", (long.format(word),))) for word in ("model", "tensor")]
+    assert len(merged(here[0], replace(here[1], trigger=None))) == 1
+    assert len(merged(here[0], of("Abs", where=Where("message", (other.format("x"),))))) == 2
+    short = of("Abs", where=Where("message", ("reshape error",)))
+    assert len(merged(short, of("Neg", where=Where("message", ("reshape error",))))) == 2
