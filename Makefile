@@ -5,6 +5,7 @@ MINUTES ?= 2
 SEED    ?= 0
 WORKERS ?= auto
 ARGS    ?=
+KILLS   ?= 100
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -36,6 +37,10 @@ zoo: $(READY)
 # How common the forms of operators are: counted anew in the models of packages of the index.
 exposure: $(READY)
 	$(BIN)/python -m tests.support.exposure $(ARGS)
+
+# Runs killed at random, and gone on with: what is lost, and who stays behind? KILLS of them, 15 CPU seconds each.
+torture: $(READY)
+	$(BIN)/python -m tests.support.torture $(KILLS)
 
 # Slower than `make test`: every line of every process is counted, those of the sandbox included.
 coverage: $(READY)

@@ -43,7 +43,7 @@ def serve(settings: dict[str, Any]) -> None:
     """Be the template: import what is asked for, then fork and reap workers until the control socket closes.
 
     settings: "control" file descriptor of the control socket, "preload" modules to import, "folder" to remove at the
-    end, and the "limits" of each worker.
+    end, "above" what to remove then if it is empty ("" for nothing), and the "limits" of each worker.
     """
     control = socket.socket(fileno=settings["control"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -65,6 +65,9 @@ def serve(settings: dict[str, Any]) -> None:
     for pid in workers:
         _reap(pid, workers)
     shutil.rmtree(settings["folder"], ignore_errors=True)
+    with contextlib.suppress(OSError):  # the last one of a runner that was killed: nobody else will
+        if settings["above"]:
+            os.rmdir(settings["above"])
 
 
 def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, int]) -> bool:

@@ -58,6 +58,7 @@ class Zygote:
     ) -> None:
         self.python, self.preload, self.limits = python, tuple(preload), limits or Limits()
         self.folder = Path(tempfile.mkdtemp(prefix="sandbox-", dir=folder))
+        self._above = str(folder or "")
         self.network_isolated = False
         self._lock = threading.Lock()
         self._workers: list[Worker] = []
@@ -112,6 +113,7 @@ class Zygote:
             "control": theirs.fileno(),
             "preload": self.preload,
             "folder": str(self.folder),
+            "above": self._above,
             "limits": asdict(self.limits),
         }
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
