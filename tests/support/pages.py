@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 from driftnet.cli import main
-from driftnet.commands import rulebook
+from driftnet.commands import rulebook, trophies
 from driftnet.generators.ops import catalogue
 
 from tests.support.paths import ROOT
@@ -47,6 +47,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "commands.md": commands,
     "judgement.md": rulebook.page,
     "operators.md": catalogue.page,
+    "trophies.md": trophies.page,
 }
 
 

@@ -1,0 +1,73 @@
+"""Trophies: the page of the causes that matter most, and whether anybody knew.
+
+`make docs` writes docs/trophies.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from driftnet.causes.impact import ranked
+from driftnet.causes.record import CauseRecord, Status
+from driftnet.findings import arrange, corpus
+from driftnet.findings.corpus import SavedCase
+from driftnet.model.inspect import elements, nodes
+
+BEST = 20
+"""Causes of a target that are told."""
+LONGEST = 200
+"""Characters of a cell; cause.json has the rest."""
+
+
+ABOUT = """# Trophies
+
+The causes that matter most, by impact: how severe a failure is, times the share of real models that may meet its
+trigger (of those that `harness/causes/exposure.json` counts; what is not known of their nodes is taken to fit, so a
+share is an upper bound). *Upstream* says what a search of the public issues showed: a link with the state that it had,
+that nothing was found, or that nobody has looked yet. All causes stand in [findings.md](findings.md). The digits in
+the last column are what `driftnet replay` takes for a name.
+"""
+
+
+def page(root: Path = corpus.COMMITTED) -> str:
+    """The causes below `root` that matter most, as Markdown."""
+    told: dict[str, tuple[CauseRecord, list[SavedCase]]] = {}
+    for saved in sorted(corpus.load_all(root), key=lambda s: (nodes(s.case), elements(s.case), s.id)):
+        cause = saved.cause or arrange.loose(saved)
+        told.setdefault(cause.id, (cause, []))[1].append(saved)
+    possible = [
+        (cause, cases)
+        for cause, cases in told.values()
+        if cause.status in (Status.OPEN, Status.FLAKY) and cause.exposure and not cause.artificial
+    ]
+    best = ranked(possible, lambda pair: pair[0].standing)
+    return "\n".join(
+        [ABOUT, *(line for name in sorted({c.target for c, _ in best}) for line in _of_target(name, best))]
+    )
+
+
+def _of_target(name: str, best: Sequence[tuple[CauseRecord, Sequence[SavedCase]]]) -> Iterator[str]:
+    yield from (
+        f"## {name}",
+        "",
+        "| severity | models | what | a way out | upstream | cause |",
+        "|---|---|---|---|---|---|",
+    )
+    for cause, cases in [pair for pair in best if pair[0].target == name][:BEST]:
+        remedy = ", ".join(f"{option} = {value}" for option, value in cause.remedy.items())
+        cells = (str(cause.severity), f"{cause.exposure:.0%}", cases[0].note or cause.title, remedy, upstream(cause))
+        yield f"| {' | '.join(_cell(text) for text in cells)} | `{cause.id[-8:]}` |"
+    yield ""
+
+
+def upstream(cause: CauseRecord) -> str:
+    """What is known of a cause upstream, in words."""
+    if not cause.upstream:
+        return "not looked for"
+    return f"unknown: {cause.upstream}" if cause.upstream.startswith("none found") else f"known: {cause.upstream}"
+
+
+def _cell(text: str) -> str:
+    line = " ".join(text.split()).replace("|", "\\|")
+    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
