@@ -4,7 +4,7 @@ from driftnet.campaign.shard import Plan
 from driftnet.commands.fuzzing import Listener, fuzz, generate
 from driftnet.commands.itself import bench, selfcheck, selfcheck_status, targets
 from driftnet.commands.linting import lint, lint_status
-from driftnet.commands.models import CheckSettings, audit, check, check_status, reduce
+from driftnet.commands.models import CheckSettings, audit, audit_status, check, check_status, reduce
 from driftnet.commands.saved import behaves, replay, replay_one, replay_status, report
 from driftnet.commands.triage import triage
 from driftnet.targets.environments import DEFAULT_TARGETS
@@ -15,6 +15,7 @@ __all__ = [
     "Listener",
     "Plan",
     "audit",
+    "audit_status",
     "behaves",
     "bench",
     "check",

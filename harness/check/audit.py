@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
+from driftnet.check.end_to_end import Loss, losses
 from driftnet.model import graph as graphs
 from driftnet.model.arrays import identical
 from driftnet.model.graph import Graph, Values
@@ -22,11 +23,12 @@ from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import Judged, survey
-from driftnet.oracle.artifact.verified.calibration import Calibration, ranges_of
+from driftnet.oracle.artifact.verified.calibration import Calibration, largest_of, ranges_of
 from driftnet.oracle.artifact.verified.comparison import Problem, label
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
 from driftnet.oracle.artifact.verified.operators import OPAQUE, QUANTIZED
+from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
@@ -45,6 +47,12 @@ OPTIMIZED = {"quantize": "none", "optimization": "all"}
 # Cast and Mul come with quantization too: they turn the sums of integer products into reals.
 PLAIN_OPERATORS = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | {"Cast", "Mul"}
 """operators that are not named where a window holds others"""
+ENOUGH = 0.95
+"""Share of the float model's nodes that have to be compared before an audit agrees."""
+
+LAYERS = 5
+JOINS = frozenset({"Concat"})  # Add and the like round a small operand away in floats, too
+CODES_OF_EIGHT_BITS = 255
 _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantizer made of it"
 
 
@@ -52,8 +60,12 @@ _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a
 class Audit:
     """What an audit found.
 
-    verdict   "agrees", or "diverges" where there is a problem
+    verdict   "diverges" where there is a problem, else "agrees"; "abstains" where less than ENOUGH was compared
     vouched   share of the float model's nodes that were found in the artifact and could be compared
+    unmatched   (name, operator) of those that were not
+    end_to_end  what the quantized model loses at each output, executed as it is written: right is not yet usable
+    layers    the tensors that lose most, up to there, as far as both models have them; the worst first
+    vanishing   operands of a join of which nothing is left in its result, whose step is too large for them
     tolerated how many nodes differ by one rounding step, as fused kernels may
     excused   by documented rule: how many nodes could not be compared, because what it allows is anything
     """
@@ -63,6 +75,10 @@ class Audit:
     vouched: float
     tolerated: int = 0
     excused: Mapping[str, int] = field(default_factory=dict)
+    unmatched: tuple[tuple[str, str], ...] = ()
+    end_to_end: tuple[Loss, ...] = ()
+    layers: tuple[Loss, ...] = ()
+    vanishing: tuple[str, ...] = ()
 
 
 def audit(
@@ -100,7 +116,9 @@ def audit(
     balls = [evaluate(graph, record).balls for record in records]
     calibration = Calibration(ranges_of(recorded), sampled=True, records=recorded, alike=alike)
     found = compare(floating, graph, balls, calibration)
-    problems = [*found.problems, *_misshapen(floating, recorded, records)]
+    named = {problem.where for problem in found.problems}
+    odd = [problem for problem in _not_finite(floating, graph) if problem.where not in named]
+    problems = [*odd, *found.problems, *_misshapen(floating, recorded, records)]
     for record in records:
         problems += nodes_as_written(graph, {**graph.constants, **record})
     excused: dict[str, str] = {}
@@ -108,11 +126,62 @@ def audit(
         optimized, excused = _optimized(artifact, graph, Recording(tuple(records), ()), runner)
         problems += optimized
     unknown = {found.counterparts[name]: rule for name, rule in excused.items() if name in found.counterparts}
-    vouched = 1 - len(found.doubtful.keys() | unknown) / max(1, found.nodes)
+    lost = found.doubtful.keys() | unknown
+    vouched = 1 - len(lost) / max(1, found.nodes)
     serious = _distinct(problem for problem in problems if not problem.mild)
-    mild = len({problem.where for problem in problems if problem.mild})
-    verdict = Word.DIVERGES if serious else Word.AGREES
-    return Audit(verdict, serious, round(vouched, 4), mild, Counter(unknown.values()))
+    return Audit(
+        Word.DIVERGES if serious else Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS,
+        serious,
+        round(vouched, 4),
+        len({problem.where for problem in problems if problem.mild}),
+        Counter(unknown.values()),
+        tuple((label(node), node.op) for node in floating.nodes if not lost.isdisjoint(node.outputs)),
+        tuple(losses(_only(floating.outputs, records), _only(floating.outputs, recorded))),
+        _worst_layers(found.counterparts, records, recorded),
+        tuple(_vanishing(floating, graph, recorded)),
+    )
+
+
+def _only(names: Iterable[str], runs: Sequence[Values]) -> list[Values]:
+    return [{name: run[name] for name in names if name in run} for run in runs]
+
+
+def _worst_layers(
+    counterparts: Mapping[str, str], records: Sequence[Values], recorded: Sequence[Values]
+) -> tuple[Loss, ...]:
+    """The float tensors that are farthest off in the artifact, each by the best of its counterparts."""
+    rows: dict[str, Loss] = {}
+    for name, real in counterparts.items():
+        pairs = [(run[name], right[real]) for run, right in zip(records, recorded) if name in run and real in right]
+        if pairs and all(a.dtype.kind == b.dtype.kind == "f" and a.shape == b.shape for a, b in pairs):
+            (row,) = losses([{real: a} for a, _ in pairs], [{real: b} for _, b in pairs])
+            if real not in rows or row.relative_l2 < rows[real].relative_l2:
+                rows[real] = row
+    return tuple(sorted(rows.values(), key=lambda row: row.relative_l2, reverse=True)[:LAYERS])
+
+
+def _vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterator[str]:
+    """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector."""
+    ranges, seen = stated_ranges(graph), ranges_of(recorded)
+    for node in model.nodes:
+        if node.op not in JOINS or node.outputs[0] not in ranges:
+            continue
+        low, high = ranges[node.outputs[0]]
+        step = float(high - low) / CODES_OF_EIGHT_BITS
+        for name in node.inputs:
+            largest = largest_of(seen[name]) if name in seen else 0.0
+            if 0 < largest < step / 2:
+                yield f"{node.op} {label(node)}: {name!r} is {largest:.3g} at most, and is lost in steps of {step:.3g}"
+
+
+def _not_finite(model: Graph, graph: Graph) -> Iterator[Problem]:
+    """Constants of the artifact, scales above all, that are no numbers where the float model has no such constant."""
+    for node in graph.nodes:
+        for name in node.inputs:
+            x = graph.constants.get(name)
+            if x is not None and x.dtype.kind == "f" and name not in model.constants and not np.isfinite(x).all():
+                odd = x[~np.isfinite(x)].ravel()[0]
+                yield Problem("parameter", name, np.inf, 0.0, f"{name!r} is {odd}, which {node.op} {label(node)} reads")
 
 
 def _misshapen(model: Graph, recorded: Sequence[Values], records: Sequence[Values]) -> Iterator[Problem]:

@@ -40,6 +40,10 @@ FEEDS, SAMPLES = 2, 8
 MANY_ELEMENTS = 2**14
 """Elements of a feed, of which two tell as much of ranges as eight of small ones."""
 
+USABLE = 10.0
+"""Decibels of signal to noise below which an output is told to be of little use, however rightly it is quantized: an
+error of a third of what it should be."""
+
 SECONDS_A_GIB = 60.0
 """What a stage may take for the weights of a large model: quantizing them takes a third of that on a core to itself."""
 
@@ -219,11 +223,21 @@ def audit(
                 | {"culprit": dict(zip(("node", "op_type"), problem.culprit))}
                 for problem in found.problems
             ],
-            "vouched": found.vouched,
+            "compared": found.vouched,
+            "unmatched": [{"node": name, "op_type": operator} for name, operator in found.unmatched],
+            "end_to_end": [loss.as_json() for loss in found.end_to_end],
+            "usable": all(loss.sqnr_db >= USABLE for loss in found.end_to_end),
+            "layers": [loss.as_json() for loss in found.layers],
+            "vanishing": list(found.vanishing),
             "tolerated": found.tolerated,
             "excused": dict(found.excused),
             "network_isolated": runner.network_isolated,
         }
+
+
+def audit_status(result: Mapping[str, Any]) -> int:
+    """The exit status of `audit`: 1 for a problem, 2 when too little could be compared to say that there is none."""
+    return {str(Word.AGREES): 0, str(Word.ABSTAINS): 2}.get(result["verdict"], 1)
 
 
 def _feeds_that_run(model: onnx.ModelProto, runner: Runner) -> list[Feed]:

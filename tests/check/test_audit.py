@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from click.testing import CliRunner
+from driftnet import api
 from driftnet.check import audit
 from driftnet.cli.main import driftnet
 from driftnet.commands import models
@@ -251,6 +252,53 @@ def test_what_an_exception_allows_anything_of_is_not_counted_as_compared(runner)
     assert found.problems == ()
     assert found.excused == {"int8-matmul": 1}, "rounding leaves nothing of what has weight"
     assert found.vouched == 0.5, "the Relu was compared, the product was not"
+    assert found.unmatched == (("product", "MatMul"),)
+    assert found.verdict is Word.ABSTAINS, "half of a model is not enough to agree"
+
+
+def test_an_audit_that_compared_too_little_ends_with_status_2():
+    assert [api.audit_status({"verdict": word}) for word in ("agrees", "diverges", "abstains")] == [0, 1, 2]
+
+
+def test_what_a_right_quantization_loses_is_told_end_to_end_and_where(runner):
+    found = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS), [FEED], runner)
+    (row,) = found.end_to_end
+    assert (row.output, found.verdict) == ("y", Word.AGREES)
+    assert 30 < row.sqnr_db < 60, f"{row.sqnr_db} dB, should be some 45 of eight bits"
+    coarse = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS * 16), [FEED], runner)
+    assert coarse.end_to_end[0].sqnr_db < row.sqnr_db - 15, "four bits lose sixteen times as much"
+    assert {layer.output for layer in found.layers} <= {"5", "y"}
+
+
+def test_an_infinite_scale_is_told_first(runner):
+    """Of a table that holds minus infinity onnxruntime's dynamic quantizer makes an infinite scale, and NaN of all."""
+    found = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS * [1, np.inf, 1]), [FEED], runner)
+    assert (found.problems[0].question, found.problems[0].where) == ("parameter", "ws"), found.problems
+    assert "inf" in found.problems[0].message
+
+
+def test_scores_that_vanish_beside_boxes_are_told(runner):
+    """The classic loss of a detector: one step for boxes up to 100 and for scores below .1."""
+    constants = {"large": np.float32(100), "small": np.float32(0.1)}
+    joined = [
+        helper.make_node("Mul", ["x", "large"], ["boxes"]),
+        helper.make_node("Mul", ["x", "small"], ["scores"]),
+        helper.make_node("Concat", ["boxes", "scores"], ["j"], "join", axis=1),
+    ]
+
+    def ends_in(nodes: list[onnx.NodeProto], **more: object) -> onnx.ModelProto:
+        made = model([*joined, *nodes], **constants, **more)
+        made.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 8
+        return made
+
+    pair = [
+        helper.make_node("QuantizeLinear", ["j", "s", "z"], ["c"]),
+        helper.make_node("DequantizeLinear", ["c", "s", "z"], ["y"]),
+    ]
+    floating = ends_in([helper.make_node("Identity", ["j"], ["y"])])
+    found = audit.audit(floating, ends_in(pair, s=np.float32(100 / 127), z=np.int8(0)), [FEED], runner)
+    assert len(found.vanishing) == 1, found.vanishing
+    assert "'scores'" in found.vanishing[0], found.vanishing
 
 
 def test_the_sign_of_the_largest_of_a_block_may_take_the_last_of_four_bits(runner):

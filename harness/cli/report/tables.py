@@ -14,6 +14,7 @@ from rich.table import Table
 Result = Mapping[str, Any]
 COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}
 OUTPUTS = 5  # of a model, the worst, that are shown
+UNMATCHED = 8  # nodes that are told
 LOUD = 1e6  # decibels: of an error of 0 they are infinite
 PLACES = 3  # that meet a cause, that are named
 MESSAGE = 160  # characters of a message in a table; the case has all of it
@@ -107,9 +108,20 @@ def audit(console: Console, result: Result) -> None:
     """The problems of a quantized model, the most telling question first."""
     problems = result["problems"]
     console.print(
-        f"[{'red' if problems else 'green'}]{result['verdict']}[/]: {counted(len(problems), 'problem')}; "
-        f"{result['vouched']:.1%} of the float model's nodes were compared"
+        f"[{COLOURS.get(result['verdict'], 'red')}]{result['verdict']}[/]: {counted(len(problems), 'problem')}; "
+        f"{result['compared']:.1%} of the float model's nodes were compared"
     )
+    unmatched, more = result["unmatched"][:UNMATCHED], len(result["unmatched"]) - UNMATCHED
+    rest = f" and {more} more" if more > 0 else ""
+    _say(
+        console,
+        unmatched and f"  not compared: {_nodes(unmatched, ', ')}{rest}",
+        *_end_to_end(result["end_to_end"]),
+        not result["usable"] and "  of little use, quantized rightly or not: an output is lost in noise",
+        *(f"  vanishes: {said}" for said in result["vanishing"]),
+    )
+    if layers := [row for row in result["layers"] if 0 < abs(row["sqnr_db"]) < LOUD]:
+        _say(console, "  worst layers: " + ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layers))
     for rule, count in result["excused"].items():
         _say(console, f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result")
     table = Table("question", "where", "error", "bound", "what", box=None, pad_edge=False)

@@ -55,7 +55,8 @@ def wrong_scales(c: Comparison) -> Iterator[Problem]:
             continue
         if not rounding.dynamic and not (np.isfinite(scale) & (scale > 0)).all():
             name = rounding.format.scale
-            message = f"scale {name!r} of {rounding.real!r} holds {scale.min():g}: not positive"
+            odd = np.ravel(scale)[~(np.isfinite(scale) & (scale > 0)).ravel()][0]
+            message = f"scale {name!r} of {rounding.real!r} holds {odd:g}: not positive, or not finite"
             found = problem_of(rounding.node, "parameter", np.inf, 0.0, message, where=name)
             yield replace(found, about=("scale", name))
 
