@@ -16,6 +16,7 @@ from random import Random
 from types import MappingProxyType
 
 from driftnet.generators import features
+from driftnet.generators.avoiding import Avoid, avoiding
 from driftnet.generators.building.graph import pruned
 from driftnet.generators.building.header import Header
 from driftnet.generators.building.profile import Profile
@@ -47,18 +48,25 @@ def case(
     focus: Sequence[str] = (),
     weights: Mapping[str, float] = _EVEN,
     profile: Profile | None = None,
+    avoid: Avoid | None = None,
 ) -> Case:
     """Case number `index` of the stream `seed`.
 
     focus    names of operators, families or motifs (see `known_focus`); every case then is made around one of them
     weights  operator, motif or feature (see `known_features`) -> factor on how often it comes (1 where absent, 0 never)
     profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
+    avoid    which operators of a case are not wanted as they are: these are drawn again
 
     Raises ValueError for a name that does not exist, saying which do.
     """
     profile = features.narrowed(profile, Random(f"{seed} {index} sources"), features.factors(weights))
-    spec = decode(genome(seed, index, focus=focus, weights=weights), profile=profile)
-    return build(replace(spec, origin={"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}))
+    origin = {"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}
+
+    def made(genome: Genome) -> Case:
+        return build(replace(decode(genome, profile=profile), origin=origin))
+
+    drawn = genome(seed, index, focus=focus, weights=weights)
+    return avoiding(drawn, made, avoid, Random(f"{seed} {index} avoiding")) if avoid else made(drawn)
 
 
 def genome(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Genome:

@@ -22,6 +22,8 @@ from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
+from driftnet.campaign.steering import KEPT, Steering
+from driftnet.causes.facts import recipe_facts
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, Symptom
 from driftnet.findings.pipeline import Care, Effort, examine
@@ -38,7 +40,6 @@ from driftnet.util.machine import die_with_parent
 
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
-STEERED_WEIGHT = 0.25
 REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
 VERIFIED, RUN_AGAIN = 5, 10
 """Of 100 failures that are recognized without a run, those that are examined all the same, and those of which the rest
@@ -106,6 +107,7 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
+    steering: Steering = field(default_factory=lambda: Steering(()))
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
 
@@ -183,9 +185,25 @@ class Shard:
         yield Done(index)
 
     def _case(self, index: int, favoured: str) -> Case:
+        plan = self.plan
         if self.seeds:
-            return neighbours.neighbour(self.seeds, self.plan.seed, index, self.runner.reference)
-        return bulk.case(self.plan.seed, index, focus=tuple(self.plan.focus), weights=self._weights(favoured))
+            return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
+        if len(self.steering.issues) != len(self.known_issues) and plan.steer:
+            self.steering = Steering(tuple(self.known_issues.values()))
+        steering = self.steering
+        recipes = [
+            (one.target.name, recipe_facts(one.target, chosen))
+            for one in self.installed
+            for chosen, _, _ in choices(one, plan.seed, index)
+        ]
+        free = plan.focus or not plan.steer or zlib.crc32(f"{plan.seed}/{index}/free".encode()) % KEPT == 0
+        return bulk.case(
+            plan.seed,
+            index,
+            focus=tuple(plan.focus),
+            weights=steering.weights(favoured),
+            avoid=None if free else lambda case: steering.unwanted(case, recipes),
+        )
 
     def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""
@@ -193,16 +211,6 @@ class Shard:
             return trial, False
         other = revived(trial.case, self.runner.reference, self.plan.seed)
         return replace(trial, case=other or trial.case), other is None
-
-    def _weights(self, target: str) -> dict[str, float]:
-        if not self.plan.steer:
-            return {}
-        return {
-            op: STEERED_WEIGHT
-            for issue in self.known_issues.values()
-            if issue.saved.target == target
-            for op in issue.op_types
-        }
 
 
 def case_folders(root: Path) -> list[Path]:
@@ -221,13 +229,18 @@ def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[t
 
     Where a recipe quantizes and the graph allows it, half of the cases are put on the quantizer's grid.
     """
+    for chosen, grid_seed, on_grid in choices(installed, seed, index):
+        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
+        constructed = construct(case, scheme, grid_seed) if scheme and on_grid else None
+        yield constructed or case, chosen
+
+
+def choices(installed: Installed, seed: int, index: int) -> Iterator[tuple[dict[str, Any], int, bool]]:
+    """What is chosen for each case of `index` on one target: recipe, seed on the grid, and whether it goes there."""
     rng = random.Random(f"{seed}/{index}/{installed.target.name}")
     for _ in range(RECIPES_PER_MODEL):
         chosen = recipe.draw(installed.target, rng)
-        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
-        grid_seed, on_grid = rng.getrandbits(32), rng.random() < LOSSLESS_SHARE
-        constructed = construct(case, scheme, grid_seed) if scheme and on_grid else None
-        yield constructed or case, chosen
+        yield chosen, rng.getrandbits(32), rng.random() < LOSSLESS_SHARE
 
 
 _shard: Shard | UserError

@@ -92,11 +92,11 @@ class Recognizer:
         yield self._hosts[1]
 
 
-def is_trusted(cause: CauseRecord | None) -> bool:
-    """Whether the trigger of `cause` was right often enough to stand for an experiment."""
+def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
+    """Whether the trigger of `cause` was right often enough to stand for an experiment, or about the share `least`."""
     if cause is None or cause.trigger is None or cause.score.get("instances", 0) < INSTANCES:
         return False
-    wanted = TRUSTED_WITH_WORDS if cause.place.sort else TRUSTED
+    wanted = least or (TRUSTED_WITH_WORDS if cause.place.sort else TRUSTED)
     right, named = cause.score.get("accuracy", 0.0), cause.score.get("named", 0)
     return right >= wanted and cause.score.get("found", 0) >= wanted * named
 

@@ -140,3 +140,33 @@ def test_a_motif_cannot_ask_for_a_choice_that_does_not_exist() -> None:
         motifs.step("Relu", groups=2)
     with pytest.raises(ValueError, match="not in tuple"):
         motifs.step("Conv", group=77)
+
+
+def poolings_with_strides(case: Case) -> frozenset[str]:
+    nodes = [n for n in case.proto.graph.node if n.op_type == "MaxPool"]
+    return frozenset({"MaxPool"} if any(a.name == "strides" for n in nodes for a in n.attribute) else ())
+
+
+def test_what_is_not_wanted_is_drawn_again_with_other_parameters() -> None:
+    plain = [bulk.case(5, index, focus=("MaxPool",)) for index in range(40)]
+    avoided = [bulk.case(5, index, focus=("MaxPool",), avoid=poolings_with_strides) for index in range(40)]
+    left = [case for case in avoided if poolings_with_strides(case)]
+    assert all(operators(case) == ["MaxPool"] for case in left), "only where a graph would have no node at all"
+    assert len(left) <= 1
+    objected = [i for i, case in enumerate(plain) if poolings_with_strides(case)]
+    kept = [i for i in objected if "MaxPool" in operators(avoided[i])]
+    assert len(kept) > len(objected) / 4, f"of {len(objected)} cases {len(kept)} have a MaxPool with other parameters"
+    for case in avoided:
+        assert_valid(case)
+    same = [digest(a) == digest(b) for a, b in zip(plain, avoided) if not poolings_with_strides(a)]
+    assert all(same), "a case that nobody objects to stays as it is"
+
+
+def test_an_operator_that_is_never_wanted_is_left_out() -> None:
+    def has_relu(case: Case) -> frozenset[str]:
+        return frozenset({"Relu"} & set(operators(case)))
+
+    avoided = [bulk.case(5, index, avoid=has_relu) for index in range(60)]
+    assert any(has_relu(bulk.case(5, index)) for index in range(60))
+    assert not any(map(has_relu, avoided))
+    assert [digest(case) for case in avoided] == [digest(bulk.case(5, i, avoid=has_relu)) for i in range(60)]

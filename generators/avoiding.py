@@ -1,0 +1,53 @@
+"""Avoiding: what somebody would rather not see in a graph is drawn again, and what stays is left out.
+
+Records are context-free, so one can be drawn again by itself: its operator stays what it is, its parameters and where
+its operands come from change. What cannot help being unwanted goes at last, with what only it needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Set
+from dataclasses import replace
+from random import Random
+
+from driftnet.generators.building.record import RECORD, SIZES_AT
+from driftnet.generators.genome import Genome, of_code
+from driftnet.generators.ops.table import OPERATORS
+from driftnet.model.case import Case
+
+Avoid = Callable[[Case], Set[str]]
+"""The operators of a case that are not wanted as they stand there."""
+
+TRIES = 3
+
+
+def avoiding(genome: Genome, made: Callable[[Genome], Case], avoid: Avoid, rng: Random) -> Case:
+    """The case that is `made` of `genome`, with the records of unwanted operators drawn again, at last without them."""
+    case = made(genome)
+    for attempt in range(TRIES + 1):
+        unwanted = avoid(case)
+        if not unwanted:
+            break
+        genome = _redrawn(genome, unwanted, rng) if attempt < TRIES else _without(genome, unwanted)
+        case = made(genome)
+    return case
+
+
+def _redrawn(genome: Genome, unwanted: Set[str], rng: Random) -> Genome:
+    """Other bytes for the records of these operators; the sizes stay, so that shapes go on to meet."""
+
+    def again(record: bytes) -> bytes:
+        noise = bytearray(rng.randbytes(RECORD))
+        noise[SIZES_AT] = record[SIZES_AT]
+        return of_code(record[0]).filled(bytes(noise))
+
+    return replace(genome, records=tuple(again(r) if _name(r) in unwanted else r for r in genome.records))
+
+
+def _without(genome: Genome, unwanted: Set[str]) -> Genome:
+    kept = tuple(record for record in genome.records if _name(record) not in unwanted)
+    return replace(genome, records=kept or genome.records[:1])
+
+
+def _name(record: bytes) -> str:
+    return OPERATORS[record[0] % len(OPERATORS)].name
