@@ -37,7 +37,8 @@ class Journal:
 
     def write(self, event: Event) -> None:
         """Write an event, and wait until it is on the disk. Raises UserError (kind "disk")."""
-        line = json_text(msgspec.to_builtins(event)) + "\n"
+        told = msgspec.to_builtins(event, enc_hook=float)  # a bound may be a Tolerance, a float with its evidence
+        line = json_text(told) + "\n"
         try:
             os.write(self._file, line.encode())
             os.fsync(self._file)
