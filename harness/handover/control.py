@@ -45,9 +45,9 @@ MOST_CONTROLS = 4
 """Cases that do not fail which are looked for. What is claimed should hold of none of them; one is handed over."""
 
 WORDS: Sequence[tuple[str, str]] = (
-    (r"(\d+)\.attr\.(\w+)\.stated=left out", "without `{1}` of {op}"),
-    (r"(\d+)\.attr\.(\w+)\.stated=(.*)", "with `{1}` of {op} stated, {2}"),
-    (r"(\d+)\.attr\.(\w+)=(.*)", "with `{1}` of {op} = {2}"),
+    (r"(\d+)\.attr\.(\w+)\.stated=left out", "without {1} of {op}"),
+    (r"(\d+)\.attr\.(\w+)\.stated=(.*)", "with {1} of {op} stated, {2}"),
+    (r"(\d+)\.attr\.(\w+)=(.*)", "with {1} of {op} = {2}"),
     (r"(\d+)\.in\.(\d+)\.given=.*", "without operand {1} of {op}"),
     (r"(\d+)\.in\.(\d+)\.(?:from|initializer)=(.*)", "with operand {1} of {op} given as {2}"),
     (r"(\d+)\.in\.(\d+)\.dtype=(.*)", "with operand {1} of {op} in {2}"),
@@ -81,12 +81,13 @@ class Control:
 class Proof:
     """A claim, what it measures of the case (None: that was not run, or failed otherwise this time), and its control.
 
-    tried   how many changed models were run
+    others  controls that might be taken instead;   tried  how many changed models were run
     """
 
     claim: Claim
     found: Measured | None
     control: Control | None
+    others: tuple[Control, ...] = ()
     tried: int = 0
 
 
@@ -186,8 +187,8 @@ def prove(saved: SavedCase, trial: Trial, found: Verdict, seen: Observation | No
         for change, other, its_run in controls
         if (measured := claim.measured(its_run)) is not None and not measured.error > claim.bound
     ]
-    control = min(passed, key=lambda control: not control.found.telling, default=None)
-    return Proof(claim, claim.measured(run) if run else None, control, looked.tried)
+    ranked = sorted(passed, key=lambda control: not control.found.telling)
+    return Proof(claim, claim.measured(run) if run else None, next(iter(ranked), None), tuple(ranked[1:]), looked.tried)
 
 
 AGREES = "does not fail"
@@ -219,7 +220,7 @@ def alone_answers(saved: SavedCase, trial: Trial, verdict: Verdict) -> Sequence[
 
 
 def in_words(change: Change, case: Case) -> str:
-    """A change as a phrase: "with `strides` of MaxPool stated, [1, 1]"."""
+    """A change as a phrase: "with strides of MaxPool stated, [1, 1]"."""
     for pattern, words in WORDS:
         if found := re.fullmatch(pattern, f"{change.aspect}={change.said}", re.DOTALL):
             role = re.match(r"\d+(?=\.)", change.aspect)

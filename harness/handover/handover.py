@@ -58,6 +58,9 @@ INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, options)["model"
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, TITLE, FRAMES = 20, 64, 120, 12
+TEST_SECONDS = 120
+STACK_TRIES = 3
+"""Runs of a crash that may take to hold it: a damaged heap crashes in some of them only."""
 MOST_PRINTED = 20_000
 """Bytes of a model that is printed as text: GitHub takes 65536 characters in all."""
 
@@ -101,18 +104,39 @@ def write(
         verdict, seen = watch(trial, fresh=True)
     proof = prove(saved, trial, verdict, seen, seconds)
     observation = seen or Observation((StageRun(saved.stage, Outcome.HANG),))
-    without = folder / "without_trigger"
-    shutil.rmtree(without, ignore_errors=True)  # of an earlier time
-    if proof.control:
-        without.mkdir()
-        corpus.write_model(proof.control.case, (), without)
+    if observation.last.outcome is Outcome.CRASH and not observation.last.frames:
+        observation = _with_stack(observation, trial)
+    proof = _tested(proof, saved, folder, installed, runner)
     table = ablation(saved, replace(trial, patience=STAGE_SECONDS), seconds / 2)
     replace_text(folder / "ISSUE.md", issue(saved, installed, observation, proof, remedies, table))
-    for name, whole in (("reproduce.py", False), ("reproduce_onefile.py", True)):
-        (folder / name).unlink(missing_ok=True)  # of an earlier target
-        if not whole or len(saved.case.model) <= MOST_PRINTED:
-            with contextlib.suppress(EntangledError):
-                replace_text(folder / name, script(saved, installed, proof, whole=whole))
+    (folder / "reproduce_onefile.py").unlink(missing_ok=True)  # of an earlier time
+    if len(saved.case.model) <= MOST_PRINTED:
+        _write_script(folder / "reproduce_onefile.py", saved, installed, proof, whole=True)
+
+
+def _tested(proof: Proof, saved: SavedCase, folder: Path, installed: Installed, runner: Runner) -> Proof:
+    """Write reproduce.py and its control; one of which that very script says, in the sandbox, that it fails is none."""
+    without = folder / "without_trigger"
+    for control in (proof.control, *proof.others, None):
+        shutil.rmtree(without, ignore_errors=True)  # of an earlier time
+        proof = replace(proof, control=control)
+        written = _write_script(folder / "reproduce.py", saved, installed, proof)
+        if control is None:
+            break
+        without.mkdir()
+        corpus.write_model(control.case, (), without)
+        command = [installed.python, "-I", str(folder / "reproduce.py"), str(without)]
+        if not written or runner.status_of(command, TEST_SECONDS) != reproduction.REPRODUCED:
+            break
+    return proof
+
+
+def _write_script(path: Path, saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool = False) -> bool:
+    """Write a script, and say whether there is one; that of an earlier target does not stay."""
+    path.unlink(missing_ok=True)
+    with contextlib.suppress(EntangledError):
+        replace_text(path, script(saved, installed, proof, whole=whole))
+    return path.exists()
 
 
 def script(saved: SavedCase, installed: Installed, proof: Proof, *, whole: bool = False) -> str:
@@ -222,6 +246,16 @@ def _cause(saved: SavedCase) -> CauseRecord | None:
     """The cause that the case is a variant of, where it stands in the folder of one."""
     folder = saved.path.parent if saved.path else None
     return record.load(folder) if folder and (folder / record.FILE).exists() else None
+
+
+def _with_stack(observation: Observation, trial: Trial) -> Observation:
+    """A crash with the frames of its stack, which takes workers that hold crashes: the first of a few that has any."""
+    with Runner(hold_crashes=True) as runner:
+        for _ in range(STACK_TRIES):
+            again = runner.observe(trial.case, trial.installed, trial.recipe, fresh=True)
+            if again.last.outcome is Outcome.CRASH and again.last.frames:
+                return again
+    return observation
 
 
 def _shown(feed: Mapping[str, str], expected: Mapping[str, str], actual: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ LINE, BLOCK, PAGE = 1_000, 12_000, 60_000
 """Characters of a text in a line, of a block of code, and of a page: GitHub takes 65,536 in an issue."""
 
 _OBEYED = re.compile(r"[^\n\t -~\xa0-\U0010ffff]|[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-_MARKUP = re.compile(r"([\\`*\[\]<>|~#@&]|(?<!\w)_|_(?!\w))")
+_MARKUP = re.compile(r"([\\`*<|@&]|\](?=[(\[:])|~(?=~)|#(?=\d)|(?<!\w)_|_(?!\w))")
 
 
 def plain(text: str) -> str:

@@ -9,7 +9,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +131,11 @@ class Runner:
         for zygote in self._zygotes[1:]:  # the first is the reference's
             zygote.close()
         self._workers = dict(list(self._workers.items())[:1])
+
+    def status_of(self, command: Sequence[str], timeout: float) -> int | None:
+        """The exit status of a command that runs where targets do; None where it has none after so many seconds."""
+        reply = self._worker(sys.executable, "subprocess").call("subprocess:call", list(command), timeout=timeout)
+        return reply.value if isinstance(reply.value, int) else None
 
     @property
     def cpu_seconds(self) -> float:

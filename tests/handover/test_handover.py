@@ -137,6 +137,15 @@ def test_the_issue_says_what_a_maintainer_asks_for(runner, tmp_path):
         assert part in text, f"{part!r} is missing in:\n{text}"
 
 
+def test_the_issue_of_a_crash_shows_its_stack(runner, tmp_path):
+    folder = handed_over(runner, tmp_path, "test_mnn_execute_sigfpe_maxpool_fff8ffab")
+    text = (folder / "ISSUE.md").read_text(encoding="utf-8")
+    assert "**A crash**" in text
+    assert "\nWhere in mnn: " in text, f"no place in:\n{text}"
+    assert "MNN::PoolSizeComputer::onComputeSize" in text, f"the function that crashes is not named in:\n{text}"
+    assert "* does not fail: the same model with strides of MaxPool" in text
+
+
 def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
     before = corpus.load(CORPUS / "mnn" / "test_mnn_execute_wrong-values_gemm_f56c53d6")
     result = api.reduce(before.path, out=tmp_path)
