@@ -18,11 +18,10 @@ from typing import Any, TextIO
 import click
 from click.core import ParameterSource
 from driftnet import api
-from driftnet.campaign.shard import NO_NETWORK_NAMESPACE
 from driftnet.cli import defaults
-from driftnet.cli.report import pages, progress, tables
+from driftnet.cli.report import pages, tables
 from driftnet.findings import corpus as corpora
-from driftnet.run.runner import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
+from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_text
@@ -183,7 +182,7 @@ def driftnet() -> None:
 @click.option("--no-steer", is_flag=True, help="Draw operators of known issues as often as others.")
 @click.option("--resume", is_flag=True, help="Continue the run in --report.")
 @_python
-@_timeout(api.Plan.timeout)
+@_timeout(GENERATED_SECONDS)
 @_memory
 @_json
 def fuzz(report: Path | None, no_steer: bool, as_json: bool, **given: Any) -> int:
@@ -192,6 +191,8 @@ def fuzz(report: Path | None, no_steer: bool, as_json: bool, **given: Any) -> in
         raise UserError(
             "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
         )
+    from driftnet.cli.report import progress
+
     folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
     plan = api.Plan(report=folder, steer=not no_steer, **given)
     with progress.shown(ERR, quiet=as_json) as show:
@@ -244,7 +245,7 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
 @_corpus(_there)
 @_python
-@_timeout(api.CheckSettings.timeout)
+@_timeout(REAL_SECONDS)
 @_memory
 @_json
 def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int:
@@ -259,6 +260,8 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
         raise UserError("--recipe, --sweep and --quantize/--option exclude each other", hint="driftnet check --help")
     if settings.anonymize and not settings.out:
         raise UserError("--anonymize says how to write a reduced case, not where", hint="give --out DIR too")
+    from driftnet.cli.report import progress
+
     with progress.told(ERR, f"checking {model}") as tell:
         result = api.check(model, settings, tell=tell)
     _warn_of_the_network(result)
@@ -479,6 +482,8 @@ def _terminated_like_interrupted() -> Iterator[None]:
 
 def _warn_of_the_network(result: Mapping[str, Any]) -> None:
     if not result["network_isolated"]:
+        from driftnet.campaign.shard import NO_NETWORK_NAMESPACE
+
         ERR.print(f"warning: {NO_NETWORK_NAMESPACE}")
 
 

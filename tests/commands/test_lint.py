@@ -1,6 +1,8 @@
 """Lint names the nodes that meet a known cause, says what may be met apart from it, and is fast."""
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -168,3 +170,15 @@ def test_a_file_that_is_no_model_and_an_option_that_there_is_not_are_told(lint, 
         api.lint(tmp_path / "none.onnx", target="mnn", corpus=tmp_path)
     with pytest.raises(UserError):
         lint(pools("pool"), options={"quantise": "offline"})
+
+
+def test_the_command_imports_nothing_of_what_others_need():
+    code = "import sys; from driftnet.cli import main; from driftnet.api import lint; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
+    heavy = {"hypothesis", "driftnet.campaign.shard", "driftnet.oracle.judge", "driftnet.generators.bulk"} & {*loaded}
+    assert not heavy, f"driftnet lint imports {sorted(heavy)}, which take longer than linting does"
+
+
+@pytest.mark.parametrize("name", api.__all__)
+def test_whatever_the_api_lists_is_there(name):
+    assert getattr(api, name) is not None
