@@ -310,6 +310,25 @@ def with_axis(case: Case) -> Case | None:
     return _finished(draft, case)
 
 
+def without_axis(case: Case) -> Case | None:
+    """All tensors of the highest rank without their first axis, where its size is 1."""
+    draft = _draft(case)
+    tensors = [*draft.feeds[0].values(), *draft.values.values()]
+    rank = max((x.ndim for x in tensors), default=0)
+    if not rank or any(x.shape[0] != 1 for feed in draft.feeds for x in feed.values() if x.ndim == rank):
+        return None
+    for tensor in draft.graph.initializer:
+        if len(tensor.dims) == rank:
+            if tensor.dims[0] != 1:
+                return None
+            del tensor.dims[0]
+    for value in draft.graph.input:
+        if value.name in draft.feeds[0] and draft.feeds[0][value.name].ndim == rank:
+            del value.type.tensor_type.shape.dim[0]
+    draft.feeds = [{k: x[0] if x.ndim == rank else x for k, x in feed.items()} for feed in draft.feeds]
+    return _finished(draft, case)
+
+
 def _dim(n: int) -> onnx.TensorShapeProto.Dimension:
     return onnx.TensorShapeProto.Dimension(dim_value=n)
 

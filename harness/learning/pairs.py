@@ -286,6 +286,7 @@ def _of_sizes(case: Case, host: Host) -> Iterator[Change]:
     if any(map(_is_symbolic, graph_inputs(case.proto))):
         yield Change("symbolic", "none", partial(edits.static, case))
     yield Change("rank", "one more", partial(edits.with_axis, case))
+    yield Change("rank", "one less", partial(edits.without_axis, case))
 
 
 def _aspect(host: Host, name: str) -> str:

@@ -37,8 +37,8 @@ COSTS: Sequence[tuple[str, float]] = (
     (r"\.in\.\d\.(negative|positive|zeros?|finite|nan|whole|tied)$", 0.3),
     (r"\.initializer$|\.maker$|\.reader$|\.readers$", 0.35),
     (r"^opset$", 0.35),
-    (r"\.dim\.", 0.4),
-    (r".", 0.5),
+    (r"\.dim\.", 0.8),
+    (r".", 1.0),
 )
 """Pattern of a fact's name -> how much dearer an atom of it is, the first that fits."""
 

@@ -41,7 +41,7 @@ BATCH = 24
 """Instances between two looks at what has been learned."""
 QUIET = 3
 """Batches in a row in which the trigger did not err, after which it is believed."""
-WEIGHTS = {"case": 4.0, "pair": 2.0, "walk": 1.0, "drawn": 1.0}
+WEIGHTS = {"case": 4.0, "pair": 2.0, "walk": 1.0, "drawn": 1.5}
 ANY = 4
 """Operators that have to fail before any is believed to."""
 REPEATED = 3
