@@ -78,7 +78,14 @@ class Cause:
         return tuple(taken)
 
     def as_json(self) -> dict[str, Any]:
-        """The cause as a JSON value."""
+        """The cause as a JSON value, which `driftnet.findings.arrange` reads.
+
+        id, target, title, severity          strings
+        place, trigger, score                `Where.as_json`, `Trigger.as_json` or null, `Score.as_json`
+        sentence, tried, needed              the trigger in words; aspects that do not matter, and that do
+        variants, merged                     ids of the cases that stand for it, the smallest first, and of the others
+        seconds                              CPU seconds that each took to learn, in the order of its members
+        """
         return {
             "id": self.id,
             "target": self.target,

@@ -40,7 +40,11 @@ COSTS: Sequence[tuple[str, float]] = (
     (r"\.dim\.", 0.8),
     (r".", 1.0),
 )
-"""Pattern of a fact's name -> how much dearer an atom of it is, the first that fits."""
+"""Pattern of a fact's name -> how much dearer an atom of it is, the first that fits.
+
+With dims at .4 and the rest at .5, 17 instead of 13 bounds on sizes and magnitudes were believed of 26 findings, and
+fresh instances were predicted a little worse.
+"""
 
 REGIONS = 6
 ATOMS = 6
