@@ -50,6 +50,12 @@ class Claim:
         """Whether the quantized model is looked at."""
         return self.measure not in (measures.ending, measures.form) and bool(self.about.get("as_written", True))
 
+    @property
+    def allowed(self) -> str:
+        """The bound in words, where what is measured is more than a yes or no."""
+        decided = (measures.ending, measures.form, measures.positive, measures.alike)
+        return "" if self.measure in decided else f" (allowed: {self.bound:.4g})"
+
     def measured(self, run: Run) -> Measured | None:
         """What is measured of `run`; None where that fails in another way, or cannot be measured."""
         try:

@@ -31,7 +31,7 @@ from driftnet.model.inspect import dtype_name, graph_inputs
 from onnx import numpy_helper
 
 SCRIPT = Path(__file__)
-WHAT = CLAIM = WITHOUT = SEEN = DISTRIBUTION = COMPLAINT = ""
+WHAT = CLAIM = ALLOWED = WITHOUT = SEEN = DISTRIBUTION = COMPLAINT = ""
 ABOUT: Mapping[str, Any] = {}
 BOUND, SECONDS, TRIES, BY_CHANCE, CHANGED = 0.0, 60, 1, False, 0
 
@@ -57,7 +57,20 @@ def measure(run: Run, about: Mapping[str, Any]) -> Measured:
 
 
 FILLED_IN = frozenset(
-    {"SCRIPT", "WHAT", "CLAIM", "WITHOUT", "SEEN", "DISTRIBUTION", "COMPLAINT", "ABOUT", "BOUND", "SECONDS", "TRIES"}
+    {
+        "SCRIPT",
+        "WHAT",
+        "CLAIM",
+        "ALLOWED",
+        "WITHOUT",
+        "SEEN",
+        "DISTRIBUTION",
+        "COMPLAINT",
+        "ABOUT",
+        "BOUND",
+        "SECONDS",
+        "TRIES",
+    }
     | {"BY_CHANCE", "CHANGED", "here", "run_target", "measure", "give_up"}
 )
 
@@ -109,7 +122,7 @@ def tried(folder: Path, what: str, tries: int) -> tuple[float, int]:
                 error, said = math.nan, f"something else fails: {other}"
         attempt += 1
     answer = "fails" if error > BOUND else "does not fail" if error == error else "cannot be told"
-    print(plain(f"{answer}: {what}: {said} (allowed: {BOUND:.6g})"), flush=True)
+    print(plain(f"{answer}: {what}: {said}{ALLOWED}"), flush=True)
     return error, attempt
 
 
