@@ -28,7 +28,7 @@ def runner_of(config: pytest.Config) -> Runner:
     from driftnet.run.runner import Runner
 
     if _RUNNER not in config.stash:
-        config.stash[_RUNNER] = Runner()
+        config.stash[_RUNNER] = Runner(hold_crashes=True)  # a crash is known by where it is
         config.add_cleanup(config.stash[_RUNNER].close)
     return config.stash[_RUNNER]
 

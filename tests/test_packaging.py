@@ -108,7 +108,7 @@ def test_a_suite_that_did_not_ask_for_the_plugin_pays_nothing(installed, project
 
 def test_installed_it_replays_saved_cases_as_tests(installed, tmp_path):
     python, _ = installed
-    saved = min(CORPUS.glob("onnxruntime-quant/*gemm*"))
+    saved = min(CORPUS.rglob("test_onnxruntime-quant*gemm*"))
     shutil.copytree(saved, tmp_path / saved.name)
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "model.onnx").touch()

@@ -163,7 +163,7 @@ def check(
 
 def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the kernels cost by whose rounding something was excused: of the output that they move most,
-    how far they do, and how far off it is without them."""
+    how far it is off with and without them."""
     named = {verdict.rule for verdict in (checked.verdict, *(judged.verdict for judged in checked.judged))}
     costs = []
     for kernel in kernels.used(inquiry.trial):
@@ -171,13 +171,11 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
             continue
         with contextlib.suppress(ExhaustedError):
             _, seen = inquiry.watch(with_options(inquiry.trial, kernel.without))
-            outputs = checked.observation.outputs if checked.observation else ()
-            moved = losses(outputs, seen.outputs, checked.random) if seen and seen.outputs else []
-            if moved:
-                worst = max(moved, key=lambda row: row.relative_l2)
-                right = losses(seen.outputs if seen else (), inquiry.trial.runner.reference.run(inquiry.case).outputs)
-                left = next(row.relative_l2 for row in right if row.output == worst.output)
-                costs.append(Cost(kernel.name, worst.output, worst.relative_l2, left, dict(kernel.without)))
+            without = losses(seen.outputs, inquiry.trial.runner.reference.run(inquiry.case).outputs) if seen else []
+            pairs = [(a, b) for a in checked.end_to_end for b in without if a.output == b.output]
+            if pairs:
+                a, b = max(pairs, key=lambda pair: pair[0].relative_l2 - pair[1].relative_l2)
+                costs.append(Cost(kernel.name, a.output, a.relative_l2, b.relative_l2, dict(kernel.without)))
     verdict = checked.verdict
     if verdict.word is Word.AGREES and costs:
         verdict = replace(verdict, rule=verdict.rule or costs[0].kernel, message="; ".join(map(str, costs)))

@@ -72,28 +72,26 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the rounding of a fast kernel does to the output that it moves most, under the options that do without it.
-
-    moved   how far it is from that without the kernel;   left   how far that is off (both relative, L2)
-    """
+    """What the rounding of a fast kernel does to the output that it moves most: its relative L2 error with the kernel,
+    and without it, under other options."""
 
     kernel: str
     output: str
-    moved: float
-    left: float
+    with_it: float
+    without_it: float
     options: Mapping[str, Any]
 
     def __str__(self) -> str:
         remedy = ", ".join(f"{k}={','.join(v) if isinstance(v, list) else v}" for k, v in self.options.items())
         return (
-            f"{self.kernel} costs {self.moved:.1e} of output {self.output!r}, gone with {remedy}, "
-            f"which leaves an error of {self.left:.1e}"
+            f"{self.kernel} costs {self.with_it:.1e} of output {self.output!r}; {self.without_it:.1e} are left "
+            f"with {remedy}"
         )
 
     def as_json(self) -> dict[str, Any]:
         """The cost as a JSON value."""
         cures = [{"option": name, "value": value} for name, value in self.options.items()]
-        numbers = {"relative_l2": self.moved, "relative_l2_without": self.left}
+        numbers = {"relative_l2": self.with_it, "relative_l2_without": self.without_it}
         return {"kernel": self.kernel, "output": self.output, **numbers, "goes_away_with": cures}
 
 

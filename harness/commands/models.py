@@ -52,8 +52,7 @@ SECONDS_A_GIB = 60.0
 class CheckSettings:
     """How a model is checked.
 
-    inputs, calibration   files or folders of feeds; else the data sets beside an only model; else feeds are made up,
-              with these `dims` for symbolic ones
+    inputs, calibration   files or folders of feeds; else feeds are made up, with these `dims` for symbolic ones
     recipe, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
     corpus    folder of known cases;   out   where reduced cases are written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
@@ -93,10 +92,8 @@ def check(
     _check_dims(proto, settings.dims)
     if settings.out:
         make_folder(settings.out)
-    feeds = _given(model, proto, settings.inputs, "test_data_set", "inputs")
-    samples = _given(model, proto, settings.calibration, "calibration", "calibration")
-    invented = () if feeds else tuple(value.name for value in graph_inputs(proto))
-    feeds = feeds or (made_up(proto, settings.dims),)
+    feeds = read_feeds(settings.inputs, proto, "inputs") if settings.inputs else (made_up(proto, settings.dims),)
+    samples = read_feeds(settings.calibration, proto, "calibration") if settings.calibration else ()
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=settings.python) for word in settings.targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
@@ -112,19 +109,7 @@ def check(
                 results[-1]["interrupted"] = True
             if results[-1]["interrupted"]:
                 break
-        told = [{**result, "made_up": list(invented)} for result in results]
-        return {"targets": told, "network_isolated": runner.network_isolated}
-
-
-def _given(model: Path, proto: onnx.ModelProto, path: Path | None, beside: str, what: str) -> tuple[Feed, ...]:
-    """The feeds at `path`; without one those in the folders `beside`_<k> of an only model, as ONNX's tests and saved
-    cases have them; none where there are none."""
-    if path:
-        return read_feeds(path, proto, what)
-    if len([*model.parent.glob("*.onnx")]) > 1:
-        return ()  # nobody knows whose they are
-    folders = sorted(model.parent.glob(f"{beside}_*"), key=lambda folder: (len(folder.name), folder.name))
-    return tuple(feed for folder in folders for feed in read_feeds(folder, proto, what))
+        return {"targets": results, "network_isolated": runner.network_isolated}
 
 
 def check_status(result: Mapping[str, Any]) -> int:

@@ -11,7 +11,7 @@ from driftnet.commands.saved import replay_one
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.pipeline import explanation
-from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, look
+from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
 from driftnet.model.inspect import Case
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Word
@@ -53,8 +53,8 @@ class Examiner:
         Raises a subclass of Divergence for a failure that nothing explains and that fresh processes show every time.
         """
         trial = Trial(case, resolve(target), recipe or {}, self.runner)
-        verdict = look(trial)
-        if not verdict.failed or explanation(trial, verdict, self.known_issues).rest is None:
+        verdict, seen = watch(trial)
+        if not verdict.failed or explanation(trial, verdict, self.known_issues, seen).rest is None:
             return verdict.word
         if DAMAGED_HEAP.search(verdict.message) or confirm(trial)[1] < CONFIRMING_RUNS:
             return verdict.word  # what depends on the heap is for campaigns to find: a test is red or green

@@ -18,11 +18,12 @@ import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from driftnet.causes import record
+from driftnet.causes.exposure import statistics
 from driftnet.causes.impact import severity_of
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
@@ -68,7 +69,7 @@ def proposals(path: Path) -> list[Proposal]:
 
 
 def _proposal(cause: Mapping[str, Any]) -> Proposal:
-    fields = ("title", "severity", "trigger", "score", "place", "impact")
+    fields = ("title", "severity", "trigger", "score", "place")
     said = {name: cause[name] for name in fields if name in cause}
     said |= {"tried": cause.get("tried", ()), "needed": cause.get("needed", ())}
     parsed = record.of_json(said | {"target": cause["target"]}, cause["id"])
@@ -259,6 +260,7 @@ def _settled(group: _Group) -> tuple[list[SavedCase], CauseRecord]:
         status=min((saved.status for saved in group.cases), key=ASKS_FOR_MOST.index),
         remedy=before.remedy or next((saved.remedy for saved in kept if saved.remedy), {}),
         upstream=before.upstream or _joined(" ", [saved.upstream for saved in group.cases]),
+        impact=asdict(statistics().exposure(before.trigger)) if before.trigger else {},
         merged={id: note for id, note in {**before.merged, **gone}.items() if id not in {s.id for s in kept}},
     )
 

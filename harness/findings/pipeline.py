@@ -260,11 +260,11 @@ def _unquantized(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Tri
 
 
 def explanation(
-    trial: Trial, verdict: Verdict, known_issues: Sequence[KnownIssue], spent: Callable[[], bool] = lambda: False
+    trial: Trial, verdict: Verdict, known_issues: Sequence[KnownIssue], seen: Observation | None = None
 ) -> Explanation:
-    """How far the saved cases account for `trial` failing with `verdict`; not at all once the effort is `spent`."""
+    """How far the saved cases account for `trial` failing with `verdict`, as was `seen`."""
     issues = [issue for issue in known_issues if issue.saved.target == trial.target.name]
-    return _explained(trial, verdict, None, Inquiry(issues, 0, spent))
+    return _explained(trial, verdict, seen, Inquiry(issues, 0, lambda: False))
 
 
 def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry: Inquiry) -> Explanation:

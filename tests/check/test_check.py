@@ -28,7 +28,7 @@ from onnx import TensorProto, helper
 from tests.support import localization, models, production
 from tests.support import reduction as tools
 from tests.support.localization import FLOAT
-from tests.support.paths import CORPUS
+from tests.support.paths import saved_case
 
 
 def one_node(op_type, x):
@@ -238,24 +238,8 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     assert any("at fault: " in text for text in said), f"no text on what is at fault among {said}"
 
 
-def test_data_sets_beside_a_model_are_its_inputs_and_what_is_made_up_is_told(tmp_path):
-    """ONNX's own tests and saved cases lie so: model.onnx beside test_data_set_<k>."""
-    case = one_node("Relu", np.array([[0, 0.5], [1, 2]], np.float32))
-    (tmp_path / "model.onnx").write_bytes(case.model)
-    settings = api.CheckSettings(targets=["onnxruntime-quant"], options={"quantize": "none"}, corpus=tmp_path / "none")
-    invented = api.check(tmp_path / "model.onnx", settings)["targets"][0]
-    folder = tmp_path / "test_data_set_0"
-    folder.mkdir()
-    (folder / "input_0.pb").write_bytes(onnx.numpy_helper.from_array(case.feeds[0]["x"], "x").SerializeToString())
-    given = api.check(tmp_path / "model.onnx", settings)["targets"][0]
-    assert (invented["made_up"], given["made_up"]) == (["x"], [])
-    assert given["end_to_end"][0]["largest"] == 2.0, "the largest that was given"
-    (tmp_path / "other.onnx").write_bytes(case.model)
-    assert api.check(tmp_path / "model.onnx", settings)["targets"][0]["made_up"] == ["x"], "of which model they are?"
-
-
 def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
-    (source,) = CORPUS.glob("*/*off-by-one-step_softmax_9804cf0d")
+    source = saved_case("9804cf0d")
     known = corpus.load(source)
     corpus.save(known, tmp_path / "corpus")
     settings = api.CheckSettings(

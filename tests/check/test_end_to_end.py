@@ -118,7 +118,7 @@ def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
     checked = check(trial, ())
     (cost,) = checked.costs
     assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "Winograd"), checked.verdict.message
-    assert cost.left < 2e-6 < 1e-5 < cost.moved
+    assert cost.without_it < 2e-6 < 1e-5 < cost.with_it
     coarse = dataclasses.replace(kernel, loss=lost / 2)
     monkey = dataclasses.replace(trial.installed.target, kernels=(coarse,))
     strict = dataclasses.replace(trial, installed=dataclasses.replace(trial.installed, target=monkey))

@@ -22,7 +22,7 @@ from driftnet.run.runner import Runner
 
 from tests.findings.test_corpus import saved_relu
 from tests.support import models
-from tests.support.paths import CORPUS
+from tests.support.paths import CORPUS, saved_case
 
 
 @pytest.fixture
@@ -246,8 +246,7 @@ def test_a_case_that_replay_would_not_find_is_not_brought_into_the_corpus(driftn
 
 
 def test_a_remedy_is_tried_before_it_is_written_down(driftnet, tmp_path):
-    corpus_root = CORPUS / "onnxruntime-quant"
-    known = next(corpus_root.glob("*_add-quantizelinear-dequantizelinear_6fc7aa95"))
+    known = saved_case("6fc7aa95")
     words = ["triage", known, "--status", "open", "--corpus", tmp_path, "--remedy"]
     refused = driftnet(*words, "disabled_optimizers=NhwcTransformer")
     assert_one_clear_message(refused, says='fails under {"disabled_optimizers": ["NhwcTransformer"]} too')

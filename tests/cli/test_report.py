@@ -123,7 +123,7 @@ def test_the_page_of_a_check_of_several_targets_starts_with_a_table_of_them(tmp_
 
 
 def test_an_index_leads_to_a_page_for_each_case(tmp_path):
-    cases = sorted(CORPUS.glob("mnn/*gemm*")) + sorted(CORPUS.glob("*/*qlinear*")) + sorted(CORPUS.glob("mnn/*_if_*"))
+    cases = [path for name in ("mnn*gemm*", "*qlinear*", "mnn*_if_*") for path in sorted(CORPUS.rglob(f"test_{name}"))]
     result = api.report(cases, out=tmp_path / "deep" / "out")
     index = pages.write_report(result, tmp_path / "deep" / "out")
     page = assert_whole(index)
@@ -137,7 +137,9 @@ def test_an_index_leads_to_a_page_for_each_case(tmp_path):
 
 def test_nothing_in_a_case_is_markup(tmp_path):
     hostile = "<script>alert(1)</script>\"'&"
-    saved = dataclasses.replace(corpus.load(next(CORPUS.glob("mnn/*gemm*"))), note=hostile, upstream="javascript:x")
+    saved = dataclasses.replace(
+        corpus.load(next(CORPUS.rglob("test_mnn*gemm*"))), note=hostile, upstream="javascript:x"
+    )
     folder = corpus.save(saved, tmp_path)
     index = pages.write_report(api.report([folder], out=tmp_path / "out"), tmp_path / "out")
     for path in (index, *index.parent.glob("cases/*.html")):
@@ -161,7 +163,7 @@ def test_a_run_is_counted_on_the_index(tmp_path):
 
 
 def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_goes_on(tmp_path, capsys):
-    saved = corpus.load(min(CORPUS.glob("mnn/*gemm*")))
+    saved = corpus.load(min(CORPUS.rglob("test_mnn*gemm*")))
     path = corpus.save(dataclasses.replace(saved, unfinished=True), tmp_path)
     summary = Summary(seed=0, cases=0, models=0, next_index=0)
     Tally(tmp_path, summary)(Found(0, str(path), "1"))
@@ -181,7 +183,7 @@ def test_a_summary_that_is_none_is_named(tmp_path):
 
 
 def test_the_command_says_where_the_page_is(tmp_path, capsys):
-    case = min(CORPUS.glob("mnn/*gemm*"))
+    case = min(CORPUS.rglob("test_mnn*gemm*"))
     with pytest.raises(SystemExit) as end:
         cli.main(["report", str(case), "--out", str(tmp_path), "--json"])
     result = json.loads(capsys.readouterr().out)

@@ -3,7 +3,6 @@
 import dataclasses
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from driftnet import api
@@ -11,7 +10,6 @@ from driftnet.commands import saved as saved_cases
 from driftnet.commands.saved import is_elsewhere
 from driftnet.commands.testing import replayed
 from driftnet.findings import corpus, trial
-from driftnet.findings.names import located
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
 from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner
@@ -20,7 +18,7 @@ from driftnet.util.machine import description
 
 from tests.findings.test_corpus import saved_relu
 from tests.support import models, mutants
-from tests.support.paths import CORPUS
+from tests.support.paths import saved_case
 
 
 def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
@@ -52,7 +50,7 @@ def test_a_case_is_elsewhere_only_where_what_it_was_measured_to_depend_on_is_ano
 @pytest.fixture
 def failing():
     """A case of the corpus that fails everywhere, as if it had been saved on another machine."""
-    saved = corpus.load(located(Path("f56c53d6"), [CORPUS]))
+    saved = corpus.load(saved_case("f56c53d6"))
     return dataclasses.replace(saved, machine=ANOTHER, answer="another", status="open")
 
 

@@ -6,7 +6,7 @@ from functools import partial
 
 import click
 from driftnet.cli import main
-from driftnet.commands import rulebook, trophies
+from driftnet.commands import findings, rulebook, trophies
 from driftnet.generators.ops import catalogue
 
 from tests.support.paths import ROOT
@@ -45,6 +45,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "architecture.md": partial(filled, "architecture.md", one_case),
     "artifact-tier.md": partial(filled, "artifact-tier.md", one_artifact),
     "commands.md": commands,
+    "findings.md": findings.page,
     "judgement.md": rulebook.page,
     "operators.md": catalogue.page,
     "trophies.md": trophies.page,

@@ -4,3 +4,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 CORPUS = ROOT / "corpus"
+
+
+def saved_case(digits: str) -> Path:
+    """The folder of the case of the corpus whose id ends with these digits."""
+    (found,) = CORPUS.rglob(f"test_*_{digits}")
+    return found

@@ -5,7 +5,6 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial, look
@@ -15,11 +14,9 @@ from driftnet.targets.mnn import target as mnn
 from onnx import TensorProto, helper
 
 from tests.support import models
-from tests.support.paths import CORPUS
 from tests.support.rules import assert_each
 
 FLOAT = TensorProto.FLOAT
-SAVED = CORPUS / "mnn"
 RECIPES = [
     {option.name: value}
     for option in mnn.MNN.options
@@ -211,7 +208,8 @@ def test_images_keep_the_range_of_calibration(tmp_path):
 
 def test_what_does_not_run_is_not_the_quantizers_fault(runner):
     pooled = one("MaxPool", models.grid((1, 1, 2, 2)), kernel_shape=[1, 1])
-    known = KnownIssue(corpus.load(SAVED / "test_mnn_execute_sigfpe_averagepool_5d763120"))
+    found = examine(Trial(pooled, resolve("mnn"), {}, runner)).finding
+    known = KnownIssue(found.to_save())
     assert look(Trial(pooled, resolve("mnn"), {"quantize": "offline"}, runner)).stage == "quantize", (
         "calibration runs the model"
     )

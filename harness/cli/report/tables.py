@@ -143,7 +143,6 @@ def check(console: Console, result: Result) -> None:
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
         _say(
             console,
-            r["made_up"] and f"  made up, give --inputs for real ones: {', '.join(r['made_up'])}",
             r["message"] and f"  {r['message']}",
             stages and f"  stages: {stages}",
             *_end_to_end(r["end_to_end"]),
@@ -183,8 +182,8 @@ def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _cost(cost: Mapping[str, Any]) -> str:
     cures = ", ".join(f"{cure['option']}={','.join(cure['value'])}" for cure in cost["goes_away_with"])
     return (
-        f"{cost['kernel']} costs {cost['relative_l2']:.1e} of {cost['output']} (relative L2), gone with {cures}, "
-        f"which leaves an error of {cost['relative_l2_without']:.1e}"
+        f"{cost['kernel']} costs {cost['relative_l2']:.1e} of {cost['output']} (relative L2); with {cures} it is "
+        f"{cost['relative_l2_without']:.1e}"
     )
 
 
