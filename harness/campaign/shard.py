@@ -27,6 +27,7 @@ from driftnet.causes.facts import recipe_facts
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, Symptom
 from driftnet.findings.pipeline import Care, Effort, examine
+from driftnet.findings.recognition import at_place
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
@@ -180,6 +181,7 @@ class Shard:
                 path = corpus.save(result.finding.to_save(), self.plan.found)
                 handover.write(path, trial.installed, self.runner)
                 self.learn(self.plan.found)
+                self.known_issues[path.name] = at_place(self.known_issues[path.name], result.finding.where)
                 met[result.symptom] = self.known_issues[path.name]
                 yield Found(index, str(path), trial.installed.release, self.runner.all_cpu_seconds - examined)
         yield Done(index)

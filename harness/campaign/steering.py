@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from driftnet.causes.facts import Facts, facts_of, host_of
+from driftnet.causes.facts import Facts, Place, Value, facts_of, host_of
 from driftnet.causes.predicate import Trigger
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.recognition import is_trusted
@@ -49,16 +49,20 @@ class Steering:
         running anything. options: (target, those of a recipe)"""
         host = host_of(case)
         there = {node.op for node in host.graph.nodes}
-        recipes = list(options)
+        recipes, told = list(options), dict[Place, dict[str, Value]]()
         found = set[str]()
         for known in self._triggers:
             if any(there.isdisjoint(names) for names in known.operators.values()):
                 continue
             under = [facts for target, facts in recipes if target == known.target]
             for place in known.trigger.shape.places(host, known.operators) if under else ():
-                facts = facts_of(host, place, {})
-                if any(known.trigger.holds({**facts, **chosen}) for chosen in under):
-                    found.update(host.graph.nodes[i].op for i in place)
+                if place not in told:  # many triggers ask of one node, under every recipe
+                    told[place] = facts_of(host, place, {})
+                for chosen in under:
+                    told[place].update(chosen)  # a recipe says of every option what it is
+                    if known.trigger.holds(told[place]):
+                        found.update(host.graph.nodes[i].op for i in place)
+                        break
         return frozenset(found)
 
     @cached_property

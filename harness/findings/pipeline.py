@@ -12,10 +12,10 @@ from enum import Enum, auto
 from types import MappingProxyType
 
 from driftnet.causes.facts import Tensors, recipe_facts
-from driftnet.causes.place import place_of
+from driftnet.causes.place import Where, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import Explanation, KnownIssue, Recognized, Symptom, explain, symptom_of
+from driftnet.findings.known import NOWHERE, Explanation, KnownIssue, Recognized, Symptom, explain, symptom_of
 from driftnet.findings.recognition import Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed
@@ -73,6 +73,7 @@ class Finding:
     answer       digest of what the target answered (`Observation.digest`) in a last run; "" where that did not fail
     symptom      the failure it was first seen by, where that was another one
     ended        how the reduction ended (`Reduced.ended`)
+    where        in the target it fails
     """
 
     case: Case
@@ -86,6 +87,7 @@ class Finding:
     answer: str = ""
     symptom: str = ""
     ended: str = MINIMAL
+    where: Where = NOWHERE
 
     def to_save(self) -> SavedCase:
         """The finding as a case for the corpus: open, or flaky with its rate."""
@@ -359,7 +361,7 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
 
 def signed(trial: Trial, verdict: Verdict, reproduced: int) -> Finding:
     """A confirmed failure as a finding: who is wrong, what the target answers, its signature."""
-    verdict, answer = blamed(trial, verdict)
+    verdict, answer, where = blamed(trial, verdict)
     sign = coarse(trial.target.name, verdict)
     return Finding(
         trial.case,
@@ -371,6 +373,7 @@ def signed(trial: Trial, verdict: Verdict, reproduced: int) -> Finding:
         CONFIRMING_RUNS,
         reproduced,
         answer,
+        where=where,
     )
 
 

@@ -12,9 +12,11 @@ stand for an experiment. What the others match is asked first when known issues 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
+from driftnet.causes.impact import Severity
+from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.findings.known import KnownIssue, Recognized, Symptom, near
@@ -115,3 +117,10 @@ def is_same_place(issue: KnownIssue, failed: Symptom) -> bool:
     """Whether an issue that is alike failed in the very same place, by which findings are merged into causes."""
     cause = issue.saved.cause
     return cause is not None and failed.where.tells and cause.place.keys == failed.where.keys
+
+
+def at_place(issue: KnownIssue, where: Where) -> KnownIssue:
+    """A finding of this run as an issue of which the place is known, and no trigger yet."""
+    saved = issue.saved
+    cause = CauseRecord(saved.id, saved.target, saved.fine, Severity.ERROR, place=where)
+    return KnownIssue(replace(saved, cause=cause))

@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
+from driftnet.causes.place import Where, place_of
 from driftnet.model.inspect import Case, custom_operators, validate_feed
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
@@ -115,14 +116,15 @@ def confirm(trial: Trial) -> tuple[Verdict, int]:
     return verdict, len(failures)
 
 
-def blamed(trial: Trial, verdict: Verdict) -> tuple[Verdict, str]:
-    """A confirmed failure, with who is wrong, the target or the reference, and the digest of the target's answer."""
+def blamed(trial: Trial, verdict: Verdict) -> tuple[Verdict, str, Where]:
+    """A confirmed failure, with who is wrong, the target or the reference, the digest of the target's answer, and where
+    in the target it fails."""
     found, seen = watch(trial, fresh=True)
     if seen is None or not found.failed:
-        return verdict, ""
+        return verdict, "", Where()
     reference = trial.runner.reference
     wrong = who_is_wrong(found, trial.case, seen, target=trial.target, options=trial.options, reference=reference)
-    return replace(verdict, blame=wrong), seen.digest
+    return replace(verdict, blame=wrong), seen.digest, place_of(trial.target, found, seen)
 
 
 def is_stale_state(trial: Trial, verdict: Verdict) -> bool:

@@ -78,7 +78,7 @@ def anonymized(finding: Finding, runner: Runner) -> tuple[Finding | None, tuple[
     verdict, reproduced = confirm(trial)
     if not reproduced:
         return None, found.remained
-    verdict, answer = blamed(trial, verdict)
+    verdict, answer, _ = blamed(trial, verdict)
     again = replace(
         finding,
         case=found.case,
