@@ -55,9 +55,10 @@ def measured(source: Path, out: Path, runner: Runner, pythons: dict[str, str], o
     """Write the hand-over of a case and run its script."""
     folder = out / source.name
     shutil.copytree(source, folder)
-    installed = resolve(source.parent.name)
+    name = corpus.load(source).target
+    installed = resolve(name)
     handover.write(folder, installed, runner)
-    python = pythons.get(source.parent.name, sys.executable)
+    python = pythons.get(name, sys.executable)
     if not (folder / "reproduce.py").exists():
         return Ran(source.name, "no script", "", (), "")
     case, said = ran(python, folder, "")
@@ -108,7 +109,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="keep the hand-overs in this folder")
     asked = parser.parse_args()
     sources = drawn(asked.cases, asked.seed)
-    names = sorted({source.parent.name for source in sources})
+    names = sorted({corpus.load(source).target for source in sources})
     with tempfile.TemporaryDirectory() as place, Runner(small_models=True) as runner:
         out = asked.out or Path(place)
         out.mkdir(parents=True, exist_ok=True)

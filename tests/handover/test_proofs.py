@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from driftnet.findings import corpus
 
 from tests.handover import proofs
 
@@ -21,6 +22,6 @@ def test_a_few_scripts_of_the_corpus_here(runner, tmp_path):
 @pytest.mark.network
 def test_scripts_of_the_corpus_in_clean_environments(runner, tmp_path):
     sources = proofs.drawn(12, seed=7)
-    pythons = proofs.clean(sorted({source.parent.name for source in sources}), Path(tmp_path / "cache"))
+    pythons = proofs.clean(sorted({corpus.load(source).target for source in sources}), Path(tmp_path / "cache"))
     found = told(runner, tmp_path, 12, pythons)
     assert {case for case, _ in found.values()} == {"reproduced"}, f"some do not reproduce: {found}"
