@@ -274,10 +274,11 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
     name, recognizer, issues = trial.target.name, _recognizer(trial), inquiry.issues
 
     def failure(part: Case) -> Symptom:
+        if part is trial.case:  # what was seen may be recognized, however much is spent
+            return _symptom(trial, verdict, seen)
         if inquiry.spent():
             raise ExhaustedError
-        shown = (verdict, seen) if part is trial.case else watch(replace(trial, case=part))
-        return _symptom(trial, *shown)
+        return _symptom(trial, *watch(replace(trial, case=part)))
 
     def recognize(failed: Symptom, gone: Set[int]) -> Recognized | None:
         return recognizer.recognized(issues, failed, gone) if inquiry.trusting else None
