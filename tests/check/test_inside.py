@@ -77,7 +77,7 @@ def test_a_wrong_shape_that_mnn_gives_for_the_cut_alone_is_no_fault(looked):
     verdict, seen = watch(dataclasses.replace(trial, case=part))
     assert verdict.kind == Kind.WRONG_SHAPE, "MNN has mended this: another example is needed"
     fault = Fault((0,), part, verdict)
-    assert made_by_cutting(fault, seen.outputs, inside, recorded)
+    assert made_by_cutting(fault, seen.outputs, inside, recorded), f"{fault} comes of cutting alone"
     wrong = [{**inside.tensors[0], "c": -inside.tensors[0]["c"]}]
     assert not made_by_cutting(fault, [{"c": wrong[0]["c"]}], Inside(trial, wrong), recorded), "it is wrong there too"
     checked = check(trial, ())

@@ -61,7 +61,9 @@ def test_a_place_that_meets_the_trigger_is_known_when_the_failure_shows_alike():
 
 
 def test_how_far_a_value_is_off_does_not_count():
-    assert recognized([triggered(is_op("Relu"))], CASE, Symptom("planted/execute/off-by-one-step", output="y"))
+    assert recognized([triggered(is_op("Relu"))], CASE, Symptom("planted/execute/off-by-one-step", output="y")), (
+        "how far a wrong value is off should not count"
+    )
 
 
 def test_a_wrong_output_has_to_hang_on_the_place():
@@ -77,9 +79,11 @@ def test_what_is_cut_out_is_no_place_any_more():
 def test_options_and_values_that_only_a_run_tells_count():
     negative = Atom("0.in.0.negative", "is", True)
     failed = Symptom(COARSE, output="y")
-    assert recognized([triggered(is_op("Relu"), negative)], CASE, failed)
+    assert recognized([triggered(is_op("Relu"), negative)], CASE, failed), "its trigger is met"
     assert recognized([triggered(is_op("Neg"), negative)], CASE, failed) is None, "what a Relu makes is not negative"
-    assert recognized([triggered(is_op("Relu"), Atom("recipe.threads", "is", 1))], CASE, failed)
+    assert recognized([triggered(is_op("Relu"), Atom("recipe.threads", "is", 1))], CASE, failed), (
+        "its option is in effect"
+    )
     assert recognized([triggered(is_op("Relu"), Atom("recipe.threads", "is", 4))], CASE, failed) is None
 
 
@@ -102,8 +106,8 @@ def test_a_trigger_is_trusted_that_is_right_about_fresh_instances_and_about_thos
 
 def test_less_trust_is_asked_of_a_trigger_where_the_place_says_the_same():
     score = RELIABLE | {"accuracy": 0.85}
-    assert is_trusted(triggered(is_op("Relu"), score=score, where=CRASH).saved.cause)
-    assert not is_trusted(triggered(is_op("Relu"), score=score).saved.cause)
+    assert is_trusted(triggered(is_op("Relu"), score=score, where=CRASH).saved.cause), f"{score} is enough at a crash"
+    assert not is_trusted(triggered(is_op("Relu"), score=score).saved.cause), f"{score} is not enough elsewhere"
 
 
 def test_a_crash_in_the_same_functions_is_known_whatever_the_trigger_says():
@@ -119,7 +123,7 @@ def test_a_crash_in_the_same_functions_is_known_whatever_the_trigger_says():
 
 def test_a_kind_that_takes_several_runs_to_tell_shows_as_wrong_values_in_one():
     known = triggered(is_op("Relu"), coarse="planted/execute/nondeterministic", kind=Kind.NONDETERMINISTIC)
-    assert recognized([known], CASE, Symptom(COARSE, output="y"))
+    assert recognized([known], CASE, Symptom(COARSE, output="y")), "it is the known one"
 
 
 def test_what_is_recognized_is_cut_out_and_the_rest_is_run():
