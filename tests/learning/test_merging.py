@@ -72,6 +72,7 @@ def test_a_cause_has_a_severity_and_at_most_four_variants() -> None:
     said = cause.as_json()
     assert len(said["variants"]) + len(said["merged"]) == 7
     assert said["title"] == "Abs: wrong values when running"
+    assert said["sentence"].endswith("not measured"), said["sentence"]
 
 
 @pytest.mark.parametrize(
