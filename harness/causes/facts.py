@@ -374,7 +374,7 @@ def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
         yield from ((f"{key}.{what}", None) for what in ("rank", "elements"))
         return
     if tensor is not None and tensor.HasField("shape") and name not in host.graph.constants:
-        yield f"{key}.symbolic", any(not dim.HasField("dim_value") for dim in tensor.shape.dim)
+        yield f"{key}.symbolic", any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in tensor.shape.dim)
     yield f"{key}.rank", len(shape)
     sizes = [n for n in shape if n is not None]
     yield f"{key}.elements", int(np.prod(sizes)) if len(sizes) == len(shape) else 0 if 0 in sizes else None
@@ -390,7 +390,10 @@ def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
     declared = host.declared.get(name)
     if declared is None or not declared.tensor_type.HasField("shape"):
         return None
-    return tuple(dim.dim_value if dim.HasField("dim_value") else None for dim in declared.tensor_type.shape.dim)
+    return tuple(
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else None
+        for dim in declared.tensor_type.shape.dim
+    )
 
 
 _OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")

@@ -117,6 +117,13 @@ def test_nodes_inside_of_subgraphs_are_named(lint):
     assert {m["node"] for m in result["met"]} == {"inside"}
 
 
+def test_dims_of_minus_one_as_paddle_declares_them_are_unknown(lint):
+    add = helper.make_node("Add", ["x", "z"], ["y"], name="add")
+    inputs = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [-1, 3]) for name in "xz"]
+    result = lint([add], cause("add_aaaaaaaa", {"fact": "0.op", "is": "Add"}), inputs=inputs)
+    assert [m["node"] for m in result["met"]] == ["add"]
+
+
 def test_options_under_which_a_cause_was_never_seen_make_it_doubtful(lint):
     quantized = cause("pool_aaaaaaaa", *POOL, {"fact": "recipe.quantize", "is": "offline"})
     assert lint(pools("pool"), quantized)["met"] == []
