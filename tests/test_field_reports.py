@@ -106,5 +106,5 @@ def test_5_a_custom_operator_that_nobody_registered_is_named_and_nothing_else_is
     assert result["verdict"] == "rejects"
     assert "com.speech::ChunkSegment" in result["message"]
     assert "/segmentation/chunk" in result["message"]
-    assert result["culprits"] == [{"node": "/segmentation/chunk", "op_type": "ChunkSegment"}]
+    assert result["culprits"] == [{"node": "/segmentation/chunk", "op_type": "ChunkSegment", "impact": None}]
     assert not result["reduced"]
