@@ -40,7 +40,7 @@ class Steering:
         return {
             op: STEERED_WEIGHT
             for issue in self.issues
-            if issue.saved.target == target and not _is_avoided(issue)
+            if issue.saved.target == target and not any(is_trusted(cause, AVOIDED) for cause in issue.causes)
             for op in issue.op_types
         }
 
@@ -67,15 +67,11 @@ class Steering:
 
     @cached_property
     def _triggers(self) -> list[_Known]:
-        """Each once, whatever number of variants its cause has."""
-        found: dict[tuple[str, str], _Known] = {}
+        """Each once, whoever has it."""
+        found: dict[tuple[str, Trigger], _Known] = {}
         for issue in self.issues:
-            cause = issue.saved.cause
-            if cause and cause.trigger and _is_avoided(issue) and (issue.saved.target, cause.id) not in found:
-                known = _Known(issue.saved.target, cause.trigger, cause.trigger.operators)
-                found[issue.saved.target, cause.id] = known
+            for cause in issue.causes:
+                if cause.trigger and is_trusted(cause, AVOIDED):
+                    known = _Known(issue.saved.target, cause.trigger, cause.trigger.operators)
+                    found.setdefault((issue.saved.target, cause.trigger), known)
         return list(found.values())
-
-
-def _is_avoided(issue: KnownIssue) -> bool:
-    return is_trusted(issue.saved.cause, AVOIDED)

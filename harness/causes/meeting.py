@@ -72,7 +72,7 @@ class Meeting:
 def meetings(hosts: Sequence[Host], causes: Sequence[Known], options: Facts) -> list[Meeting]:
     """The places of `hosts` that meet, or may meet, any of `causes` under `options`, the greatest impact first.
 
-    A place is told once for each cause: where it meets one, not that it may meet it otherwise.
+    A node is named once for each cause: where it meets one, not that it may meet it otherwise.
     """
     order = {known.record.id: k for k, known in enumerate(ranked(causes, lambda known: known.record.standing))}
     found: list[Meeting] = []
@@ -82,7 +82,10 @@ def meetings(hosts: Sequence[Host], causes: Sequence[Known], options: Facts) -> 
             unsure = _doubts(known, options)
             for place, region, unknown in _places(host, known, facts_at):
                 found.append(Meeting(known, host, place, region, unknown or unsure, k > 0))
-    return sorted(found, key=lambda m: (bool(m.why), order[m.cause.id], m.node))
+    told: dict[tuple[str, int, int], Meeting] = {}
+    for meeting in sorted(found, key=lambda m: (bool(m.why), order[m.cause.id], m.node)):
+        told.setdefault((meeting.cause.id, id(meeting.host), meeting.node), meeting)
+    return list(told.values())
 
 
 def _possible(host: Host, causes: Sequence[Known]) -> Iterator[Known]:

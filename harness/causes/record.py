@@ -61,6 +61,7 @@ class CauseRecord:
     remedy     options under which it is gone
     status     of its variants the one that asks for most: open where any is open
     merged     cases that were merged into it and are not kept: id -> what was said of each
+    findings   what was learned of each case by itself: id -> {"trigger", "place", "score"}, as these fields
     together   ids of what a person merged into it: a later survey keeps that together
     apart      ids of what a person split off: a later survey keeps that apart
     """
@@ -82,9 +83,23 @@ class CauseRecord:
     upstream: str = ""
     note: str = ""
     merged: Mapping[str, str] = field(default_factory=dict)
+    findings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     together: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     path: Path | None = None
+
+    def of_case(self, id: str) -> CauseRecord:
+        """The record with what was learned of the case `id` by itself in the place of what holds of the whole.
+
+        Findings of one cause may show at several places, under several conditions. Raises ValueError for a finding that
+        is none.
+        """
+        said = self.findings.get(id)
+        if said is None:
+            return self
+        own = read({**said, "trigger": None}, _Finding, "cause.findings")
+        trigger = None if said.get("trigger") is None else _trigger(said["trigger"])
+        return dataclasses.replace(self, trigger=trigger, place=own.place, score=own.score, needed=())
 
     @property
     def sentence(self) -> str:
@@ -118,6 +133,15 @@ class CauseRecord:
 _BESIDE = ("id", "path")
 
 
+@dataclass(frozen=True)
+class _Finding:
+    """What was learned of one case, but for its trigger."""
+
+    trigger: None
+    place: Where
+    score: Mapping[str, float]
+
+
 def load(folder: Path) -> CauseRecord:
     """The record of the cause in `folder`. Raises UserError (kind "cause") that says what is wrong with it."""
     path = Path(folder) / FILE
@@ -139,7 +163,10 @@ def of_json(fields: Mapping[str, Any], id: str) -> CauseRecord:
     record = read({**fields, "id": id, "path": None, "trigger": None}, CauseRecord, "cause")
     if not NAME.fullmatch(record.target):
         raise ValueError(f"target {record.target!r:.80} is not the plain name of a registered target")
-    return dataclasses.replace(record, trigger=None if said is None else _trigger(said))
+    record = dataclasses.replace(record, trigger=None if said is None else _trigger(said))
+    for case in record.findings:
+        record.of_case(case)
+    return record
 
 
 def save(record: CauseRecord, folder: Path) -> CauseRecord:

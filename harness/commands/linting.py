@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import onnx
 from driftnet.causes import record
 from driftnet.causes.facts import hosts, recipe_facts
 from driftnet.causes.meeting import Known, as_json, meetings
-from driftnet.causes.record import Status
+from driftnet.causes.predicate import Trigger
+from driftnet.causes.record import CauseRecord, Status
 from driftnet.targets import recipe as recipes
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Target
@@ -82,16 +83,22 @@ def read_model(path: Path) -> onnx.ModelProto:
 
 def causes_of(corpus: Path, target: Target) -> list[Known]:
     """The causes of `target` below `corpus` that may still be met: those that are open or flaky and have a trigger."""
-    found = []
+    found: list[Known] = []
     for path in sorted((corpus / target.name).glob(f"*/{record.FILE}")):
         cause = record.load(path.parent)
-        if cause.trigger and cause.status in (Status.OPEN, Status.FLAKY):
-            seen = _variant(path.parent)
-            found.append(Known(cause, recipe_facts(target, seen.get("recipe", {})), seen.get("coarse", "")))
+        if cause.status in (Status.OPEN, Status.FLAKY):
+            found += _findings(cause, path.parent, target)
     return found
 
 
-def _variant(folder: Path) -> Mapping[str, Any]:
-    """What case.json says of a cause's first variant."""
-    paths = sorted(folder.glob("*/case.json"))
-    return dict(json.loads(paths[0].read_text(encoding="utf-8"))) if paths else {}
+def _findings(cause: CauseRecord, folder: Path, target: Target) -> Iterator[Known]:
+    """The cause as each of its findings shows it; those that are not kept count as seen with the first one's recipe."""
+    kept = {path.parent.name: path for path in sorted(folder.glob("*/case.json"))}
+    told = set[Trigger]()
+    for id in cause.findings or (cause.id,):
+        own = cause.of_case(id)
+        if own.trigger and own.trigger not in told:
+            told.add(own.trigger)
+            path = kept.get(id) or next(iter(kept.values()), None)
+            seen = dict(json.loads(path.read_text(encoding="utf-8"))) if path else {}
+            yield Known(own, recipe_facts(target, seen.get("recipe", {})), seen.get("coarse", ""))

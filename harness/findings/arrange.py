@@ -69,7 +69,7 @@ def proposals(path: Path) -> list[Proposal]:
 
 
 def _proposal(cause: Mapping[str, Any]) -> Proposal:
-    fields = ("title", "severity", "trigger", "score", "place")
+    fields = ("title", "severity", "trigger", "score", "place", "findings")
     said = {name: cause[name] for name in fields if name in cause}
     said |= {"tried": cause.get("tried", ()), "needed": cause.get("needed", ())}
     parsed = record.of_json(said | {"target": cause["target"]}, cause["id"])
@@ -162,6 +162,7 @@ def _absorbing(first: CauseRecord, others: Sequence[CauseRecord]) -> CauseRecord
         note=_joined("; ", (cause.note for cause in all_)),
         remedy=next((cause.remedy for cause in all_ if cause.remedy), {}),
         merged={id: note for cause in all_ for id, note in cause.merged.items()},
+        findings={id: learned for cause in all_ for id, learned in cause.findings.items()},
         together=tuple(dict.fromkeys(id for cause in all_ for id in cause.together)),
         apart=tuple(dict.fromkeys(id for cause in all_ for id in cause.apart)),
     )
@@ -203,7 +204,9 @@ def split(folder: Path, name: str, root: Path) -> None:
         raise UserError(what, hint=f"its cases are {', '.join(ids)}", kind="case")
     merged = {id: note for id, note in cause.merged.items() if id != chosen}
     together = tuple(id for id in cause.together if id != chosen)
-    record.update(cause, merged=merged, together=together, apart=tuple(dict.fromkeys((*cause.apart, chosen))))
+    findings = {id: learned for id, learned in cause.findings.items() if id != chosen}
+    apart = tuple(dict.fromkeys((*cause.apart, chosen)))
+    record.update(cause, merged=merged, findings=findings, together=together, apart=apart)
     if chosen not in cause.merged:
         with corpus.whole(root / cause.target / chosen) as draft:
             shutil.copytree(folder / chosen, draft, dirs_exist_ok=True)

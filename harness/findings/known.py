@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from driftnet.causes.place import Where
-from driftnet.causes.record import Status
+from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
@@ -99,6 +99,12 @@ class KnownIssue:
     def id(self) -> str:
         """The name of the saved case."""
         return self.saved.id
+
+    @cached_property
+    def causes(self) -> tuple[CauseRecord, ...]:
+        """Its cause, by what was learned of this case and by what holds of the whole; none where it lies loose."""
+        whole = self.saved.cause
+        return tuple(dict.fromkeys((whole.of_case(self.saved.id), whole))) if whole else ()
 
     @cached_property
     def symptom(self) -> Symptom:

@@ -45,28 +45,28 @@ class Recognizer:
         self, issues: Sequence[KnownIssue], failed: Symptom, gone: Set[int] = frozenset()
     ) -> Recognized | None:
         """The issue that `failed` is known by. gone: indices of nodes that are not there any more."""
-        alike = [issue for issue in issues if is_alike(issue, failed)]
-        trusted = [issue for issue in alike if is_trusted(issue.saved.cause)]
-        there = (Recognized(issue) for issue in alike if is_same_place(issue, failed))
+        alike = _alike(issues, failed)
+        trusted = [(issue, cause) for issue, cause in alike if is_trusted(cause)]
+        there = (Recognized(issue) for issue, cause in alike if is_same_place(cause, failed))
         return next(self._matching(trusted, failed, gone), None) or next(there, None)
 
     def matching(self, issues: Sequence[KnownIssue], failed: Symptom) -> list[KnownIssue]:
         """The issues whose triggers are met, trusted or not."""
-        return [found.issue for found in self._matching([i for i in issues if is_alike(i, failed)], failed)]
+        found = (met.issue for met in self._matching(_alike(issues, failed), failed))
+        return list(dict.fromkeys(found))
 
     def _matching(
-        self, issues: Sequence[KnownIssue], failed: Symptom, gone: Set[int] = frozenset()
+        self, issues: Sequence[tuple[KnownIssue, CauseRecord]], failed: Symptom, gone: Set[int] = frozenset()
     ) -> Iterator[Recognized]:
-        """Each issue whose trigger is met where the failure may come from. A trigger is asked once for all variants."""
-        asked: dict[str, frozenset[int]] = {}
-        for issue in issues:
-            cause = issue.saved.cause
-            if cause is None or cause.trigger is None:
+        """Each issue whose trigger is met where the failure may come from. A trigger is asked once, whoever has it."""
+        asked: dict[Trigger, frozenset[int]] = {}
+        for issue, cause in issues:
+            if cause.trigger is None:
                 continue
-            if cause.id not in asked:
-                asked[cause.id] = self._place(cause.trigger, failed, gone)
-            if asked[cause.id]:
-                yield Recognized(issue, asked[cause.id])
+            if cause.trigger not in asked:
+                asked[cause.trigger] = self._place(cause.trigger, failed, gone)
+            if asked[cause.trigger]:
+                yield Recognized(issue, asked[cause.trigger])
 
     def _place(self, trigger: Trigger, failed: Symptom, gone: Set[int]) -> frozenset[int]:
         """The nodes of the places that meet `trigger` and that the failure may come from."""
@@ -103,20 +103,22 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     return right >= wanted and cause.score.get("found", 0) >= wanted * named
 
 
-def is_alike(issue: KnownIssue, failed: Symptom) -> bool:
+def _alike(issues: Sequence[KnownIssue], failed: Symptom) -> list[tuple[KnownIssue, CauseRecord]]:
+    return [(issue, cause) for issue in issues for cause in issue.causes if is_alike(issue, cause, failed)]
+
+
+def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     """Whether `failed` shows as the saved case does: stage, kind, words, and the function where that is known."""
-    cause = issue.saved.cause
     place = issue.symptom.sort.rpartition("/")[0]
     depends = issue.saved.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
-    if failed.sort != (f"{place}/{Kind.WRONG_VALUES}" if depends else issue.symptom.sort) or cause is None:
+    if failed.sort != (f"{place}/{Kind.WRONG_VALUES}" if depends else issue.symptom.sort):
         return False
     return cause.place.sort == failed.where.sort and cause.place.keys[:1] == failed.where.keys[:1]
 
 
-def is_same_place(issue: KnownIssue, failed: Symptom) -> bool:
+def is_same_place(cause: CauseRecord, failed: Symptom) -> bool:
     """Whether an issue that is alike failed in the very same place, by which findings are merged into causes."""
-    cause = issue.saved.cause
-    return cause is not None and failed.where.tells and cause.place.keys == failed.where.keys
+    return failed.where.tells and cause.place.keys == failed.where.keys
 
 
 def at_place(issue: KnownIssue, where: Where) -> KnownIssue:

@@ -83,6 +83,7 @@ class Cause:
         id, target, title, severity          strings
         place, trigger, score                `Where.as_json`, `Trigger.as_json` or null, `Score.as_json`
         sentence, tried, needed              the trigger in words; aspects that do not matter, and that do
+        findings                             trigger, place and score of each case by its id, where there are several
         variants, merged                     ids of the cases that stand for it, the smallest first, and of the others
         seconds                              CPU seconds that each took to learn, in the order of its members
         """
@@ -97,10 +98,20 @@ class Cause:
             "tried": list(self.tried),
             "needed": list(self.needed),
             "score": self.score.as_json(),
+            "findings": {m.saved.id: learned_of(m) for m in self.members} if len(self.members) > 1 else {},
             "variants": [member.saved.id for member in self.variants],
             "merged": [member.saved.id for member in self.members if member not in self.variants],
             "seconds": [round(member.seconds, 2) for member in self.members],
         }
+
+
+def learned_of(member: Learned) -> dict[str, Any]:
+    """What was learned of one finding, as `CauseRecord.findings` holds it."""
+    return {
+        "trigger": member.trigger.as_json() if member.trigger else None,
+        "place": member.where.as_json(),
+        "score": member.score.as_json(),
+    }
 
 
 def causes_of(

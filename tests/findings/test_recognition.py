@@ -60,6 +60,16 @@ def test_a_place_that_meets_the_trigger_is_known_when_the_failure_shows_alike():
     assert recognized([triggered(is_op("Abs"))], CASE, Symptom(COARSE, output="y")) is None
 
 
+def test_a_case_is_known_by_what_was_learned_of_it_too_where_its_cause_shows_at_several_places():
+    whole = triggered(is_op("Abs"), where=CRASH)
+    own = {"trigger": Trigger(Shape(), (Region((is_op("Relu"),)),)).as_json(), "place": NOWHERE.as_json()}
+    cause = replace(whole.saved.cause, findings={whole.id: {**own, "score": RELIABLE}})
+    known = KnownIssue(replace(whole.saved, cause=cause))
+    failed = Symptom(COARSE, output="y")
+    assert recognized([whole], CASE, failed) is None
+    assert recognized([known], CASE, failed) == ("test_x", [0])
+
+
 def test_how_far_a_value_is_off_does_not_count():
     assert recognized([triggered(is_op("Relu"))], CASE, Symptom("planted/execute/off-by-one-step", output="y")), (
         "how far a wrong value is off should not count"
