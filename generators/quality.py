@@ -138,14 +138,13 @@ def _chain(*op_types: str, focus: tuple[str, ...] = ()) -> Planted:
     return Planted(chain(*op_types), op_types, focus)
 
 
+def _grouped(second: str) -> Planted:
+    return Planted(grouped_then(second), ("ConvTranspose", second))
+
+
 PLANTED: dict[str, Planted] = {
-    "Conv": _alone(has("Conv"), "Conv"),
-    "LSTM": _alone(has("LSTM"), "LSTM"),
-    "Einsum": _alone(has("Einsum"), "Einsum"),
-    "TopK": _alone(has("TopK"), "TopK"),
-    "Loop": _alone(has("Loop"), "Loop"),
-    "QLinearConv": _alone(has("QLinearConv"), "QLinearConv"),
-    "ScatterND": _alone(has("ScatterND"), "ScatterND"),
+    # One operator of every sort: with weights, with states, with a body, in codes, of another shape than its operands'.
+    **{op: _alone(has(op), op) for op in ("Conv", "LSTM", "Einsum", "TopK", "Loop", "QLinearConv", "ScatterND")},
     "a grouped ConvTranspose": _alone(with_attribute("ConvTranspose", "group", lambda n: n != 1), "ConvTranspose"),
     "a strided MaxPool": _alone(with_attribute("MaxPool", "strides", lambda n: 2 in n), "MaxPool"),
     "a bidirectional GRU": _alone(with_attribute("GRU", "direction", lambda d: d == b"bidirectional"), "GRU"),
@@ -163,10 +162,8 @@ PLANTED: dict[str, Planted] = {
         on_input("InstanceNormalization", lambda x: x.ndim == 5), "InstanceNormalization"
     ),
     "Transpose of a symbolic dim": _alone(symbolic("Transpose"), "Transpose"),
-    "BatchNormalization after a grouped ConvTranspose": Planted(
-        grouped_then("BatchNormalization"), ("ConvTranspose", "BatchNormalization")
-    ),
-    "a scale after a grouped ConvTranspose": Planted(grouped_then("Mul"), ("ConvTranspose", "Mul")),
+    "BatchNormalization after a grouped ConvTranspose": _grouped("BatchNormalization"),
+    "a scale after a grouped ConvTranspose": _grouped("Mul"),
     "Relu after Conv": _chain("Conv", "Relu"),
     "MatMul after Transpose": _chain("Transpose", "MatMul"),
     "Squeeze after GRU": _chain("GRU", "Squeeze", focus=("multi-input-gru",)),

@@ -254,8 +254,9 @@ def test_every_public_function_class_and_module_says_what_it_is():
 
 
 def test_a_list_of_operators_stands_in_the_table_of_traits_or_says_why_not():
-    """Outside of model/operators a literal that names two operators or more has a comment on its line or the one above,
-    its own or its statement's. What registers a rule, in a decorator, needs none."""
+    """Outside of model/operators a literal that names two operators or more, and a statement whose comparisons or cases
+    tell two or more apart, has a comment on its line or the one above, its own or its statement's. What registers a
+    rule, in a decorator or by hand, needs none."""
 
     def rule(path: Path) -> None:
         with open(path, "rb") as file:
@@ -267,23 +268,31 @@ def test_a_list_of_operators_stands_in_the_table_of_traits_or_says_why_not():
         ]
         assert not silent, f"lists operators where traits should be asked, without a reason: {silent}"
 
-    table = ROOT / "harness/model/operators.py"
-    assert_each([p for p in MODULES if p != table and not named(p).startswith(UNCONVERTED)], rule, named)
-
-
-UNCONVERTED = ("generators/", "harness/oracle/artifact/")
+    assert_each([p for p in MODULES if p != ROOT / "harness/model/operators.py"], rule, named)
 
 
 def _tables(node: ast.AST, start: int) -> Iterator[tuple[int, int, list[str]]]:
-    """(line, first line of the statement, operators) of each literal that names two operators or more."""
+    """(line, first line of the statement, operators) of each literal or statement that names two operators or more."""
     start = node.lineno if isinstance(node, ast.stmt) else start
-    operators = [word for word in _words(node) if word in NAMES]
-    if len(operators) > 1:
-        yield getattr(node, "lineno", start), start, operators
-    decorators = node.decorator_list if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+    told_apart = sorted(set(_compared(node))) if isinstance(node, ast.stmt) else []
+    for operators in ([word for word in _words(node) if word in NAMES], told_apart):
+        if len(operators) > 1:
+            yield getattr(node, "lineno", start), start, operators
+    registering = node.decorator_list if isinstance(node, ast.FunctionDef | ast.ClassDef) else []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "operators":
+        registering = node.args
     for child in ast.iter_child_nodes(node):
-        if child not in decorators:
+        if child not in registering:
             yield from _tables(child, start)
+
+
+def _compared(statement: ast.stmt) -> Iterator[str]:
+    """The operators that the cases of a statement, or the comparisons in its own expressions, tell apart."""
+    own = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]
+    compared = [n for child in own for n in ast.walk(child) if isinstance(n, ast.Compare)]
+    cases = [case.pattern for case in getattr(statement, "cases", [])]
+    for part in (*compared, *cases):
+        yield from (n.value for n in ast.walk(part) if isinstance(n, ast.Constant) and n.value in NAMES)
 
 
 def _words(node: ast.AST) -> list[object]:

@@ -9,6 +9,8 @@ import onnx
 from driftnet.generators.mutation.draft import Dice, Draft
 from onnx import TensorProto, helper
 
+# Drawn from, in this order: with one operator more every (seed, index) names another mutated model. So these are lists,
+# and no queries, which grow with the table of traits.
 SIBLINGS = (
     ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Elu", "Selu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Abs"),
     ("Neg", "Ceil", "Floor", "Round", "Sign", "Identity", "Sin", "Cos", "Atan", "Erf"),
@@ -37,7 +39,8 @@ def _with_constant(draft: Draft, dice: Dice, x: str, y: str) -> Iterator[onnx.No
     size = last if last > 0 and dice.below(2) else 1
     dtype = helper.tensor_dtype_to_np_dtype(draft.element(x))
     operands = [x, draft.constant(np.asarray([0.5 * (1 + dice.below(5)) for _ in range(size)], dtype))]
-    yield helper.make_node(dice.pick(("Add", "Mul", "Sub", "Div")), operands[:: dice.pick((1, -1))], [y])
+    operator = dice.pick(("Add", "Mul", "Sub", "Div"))  # in the order of draws, as `SIBLINGS`
+    yield helper.make_node(operator, operands[:: dice.pick((1, -1))], [y])
 
 
 def _transposes(draft: Draft, dice: Dice, x: str, y: str) -> Iterator[onnx.NodeProto]:

@@ -10,6 +10,7 @@ from driftnet.generators.ops.registry import Operator
 from driftnet.generators.ops.table import OPERATORS, families
 from onnx import TensorProto
 
+# No trait says that an operator is deprecated, too new or without a kernel; each has its own reason here.
 NOT_GENERATED = {
     "CausalConvWithState": "opset 27: onnxruntime 1.31.1 loads none newer than 26",
     "Constant": "not an operator of its own here: any operand may come from one",

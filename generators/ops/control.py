@@ -9,6 +9,7 @@ from driftnet.generators.building.operands import WEIGHT, constant, data, find, 
 from driftnet.generators.building.values import BOOL, FLOAT, INT64
 from driftnet.generators.ops.registry import operator
 
+# Drawn from, in this order, which is part of what a genome means.
 STEPS = {"Neg": 1, "Abs": 1, "Identity": 1, "Add": 2, "Mul": 2, "Tanh": 1, "Relu": 1, "Sub": 2, "Sigmoid": 1, "Max": 2}
 """What a body may do, an operator -> how many operands it takes: a few of all sorts that keep shape and dtype."""
 

@@ -21,6 +21,7 @@ def classified(b: Builder) -> None:
     """What kind of number each element is, of a tensor that holds infinities and NaN"""
     x = data(b, dtypes=b.floats(), domain=_NONFINITE)
     signs = b.choose("signs", (None, (1, 0), (0, 1)))
+    # Drawn from, in this order, which is part of what a genome means.
     through = b.choose("through", (None, None, None, "Transpose", "Neg", "Identity", "Abs", "Where"))
     attributes = {}
     if signs is not None and b.has("detect_positive"):

@@ -78,12 +78,14 @@ def _sequence_lens(b: Builder, x: Value) -> Value:
 @operator("GRU", weight=2.5)
 def gru(b: Builder) -> None:
     """z, r, h gates: H' = (1 - z) h + z H; linear_before_reset multiplies by r after the recurrent product"""
+    # Words of the attribute `activations`, other ones than its default: so are those of LSTM and RNN.
     _layer(b, 3, ("Sigmoid", "Softsign"), b.attributes(linear_before_reset=(0, 1), clip=(None, None, 3.0)))
 
 
 @operator("LSTM", weight=2.5)
 def lstm(b: Builder) -> None:
     """i, o, f, c gates: C' = f C + i c, H' = o tanh(C'); P adds peepholes, input_forget couples i and f"""
+    # Gates, cell and result.
     _layer(b, 4, ("Sigmoid", "Tanh", "Relu"), b.attributes(input_forget=(0, 0, 1), clip=(None, None, 3.0)))
 
 

@@ -137,7 +137,7 @@ def sequence_map(b: Builder) -> None:
     """A body applied to each tensor of a sequence"""
     x = data(b, dtypes=(FLOAT,), ranks=_RANKS)
     sequence, _ = _constructed(b, x)
-    op_type = b.choose("body", ("Relu", "Neg", "Abs", "Tanh"))
+    op_type = b.choose("body", ("Relu", "Neg", "Abs", "Tanh"))  # in this order: it is part of what a genome means
     item = b.value(x.dtype, x.shapes, _bounds(x))
     body = b.body((item,), lambda: [b.emit((item,), x, op_type=op_type)])
     _taken(b, b.emit((sequence,), x, {"body": body}, dtype=x.dtype, container="sequence"), x)

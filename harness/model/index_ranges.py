@@ -58,8 +58,7 @@ def _range(name: str, nodes: Sequence[onnx.NodeProto], known: Known) -> tuple[in
 def _accepted(node: onnx.NodeProto, slot: int, known: Known) -> Iterator[tuple[int, int]]:
     data, axis = node.input[0], next((a.i for a in node.attribute if a.name == "axis"), 0)
     ends: list[int | None] = []
-    match node.op_type, slot:
-        # Indices along an axis.
+    match node.op_type, slot:  # where the standard puts indices, divisors, lengths, and up to what they go
         case ("Gather" | "GatherElements" | "ScatterElements" | "Scatter", 1):
             ends = [known.dim(data, axis)]
         case ("GatherND" | "ScatterND", 1):  # along each axis in turn

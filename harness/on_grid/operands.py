@@ -115,7 +115,7 @@ def _constant(part: Part, node: Node, name: str, rng: np.random.Generator) -> np
     given, role = part.model.constants[name], node.inputs.index(name)
     if given.dtype != np.float32 or role in settings(node.op):
         return given
-    match node.op, role:
+    match node.op, role:  # the constants that leave the results on the grid are others for each
         case "BatchNormalization", 4:
             return np.full_like(given, 1 - node.attributes.get("epsilon", 1e-5))
         case ("Pad", _) | ("BatchNormalization", 3):

@@ -11,6 +11,7 @@ import numpy as np
 from driftnet.model.graph import Node, Values
 from driftnet.model.operators import Trait, traits_of
 from driftnet.oracle.ball_arithmetic.ball import Undecided
+from driftnet.oracle.scheme.formulas import is_outputs_first
 
 
 def fold(
@@ -50,7 +51,7 @@ def _gain_and_shift(node: Node, constants: Values, channels: int, trailing: int)
     name = next(name for name in node.inputs if name in constants)
     operand = _by_channel(constants[name].astype(np.float64), channels, trailing)
     one, zero = np.ones(channels), np.zeros(channels)
-    match node.op:
+    match node.op:  # the one formula of each, as the standard has it
         case "Add":
             return one, operand
         case "Mul":
@@ -68,7 +69,7 @@ def output_axis(node: Node, weights: np.ndarray) -> tuple[int, int]:
     """(the axis of the weights along which outputs differ, how many outputs there are)"""
     if node.op == "ConvTranspose":
         return 1, weights.shape[1] * node.attributes.get("group", 1)
-    if node.op == "Conv" or (node.op == "Gemm" and node.attributes.get("transB", 0)):
+    if is_outputs_first(node):
         return 0, weights.shape[0]
     return weights.ndim - 1, weights.shape[-1]
 

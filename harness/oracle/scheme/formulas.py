@@ -88,7 +88,13 @@ def channel_axes(node: Node, scheme: Scheme) -> tuple[int, ...]:
 
 def output_axis(node: Node) -> int:
     """The axis of the weights along which outputs differ."""
-    return 0 if node.op == "Conv" or (node.op == "Gemm" and node.attributes.get("transB", 0)) else 1
+    return 0 if is_outputs_first(node) else 1
+
+
+def is_outputs_first(node: Node) -> bool:
+    """Whether the weights of a weighted operator lie as [outputs, ...]."""
+    # The standard's layouts: of these alone, ConvTranspose has its inputs first, Gemm and MatMul end with outputs.
+    return node.op == "Conv" or (node.op == "Gemm" and bool(node.attributes.get("transB", 0)))
 
 
 def weights_of(model: Graph, node: Node) -> np.ndarray | None:

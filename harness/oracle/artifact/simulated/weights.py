@@ -148,7 +148,7 @@ def in_place(node: Node, matrix: np.ndarray, shape: tuple[int, ...]) -> np.ndarr
 
 
 def _is_transposed(node: Node) -> bool:
-    return node.op == "MatMul" or (node.op == "Gemm" and not node.attributes.get("transB", 0))
+    return node.op != "ConvTranspose" and not formulas.is_outputs_first(node)
 
 
 def _holds(layer: Layer, weights: Weights) -> bool:

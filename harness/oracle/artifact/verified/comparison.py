@@ -51,6 +51,7 @@ class Pair:
     @property
     def transposed(self) -> bool:
         """Whether a Gemm has become a MatMul, with its weights the other way round."""
+        # The two products that an optimizer rewrites into each other.
         became = self.how is How.SAME and self.node.op == "Gemm" and self.piece and self.piece.node.op == "MatMul"
         return bool(became) and bool(self.node.attributes.get("transB", 0))
 

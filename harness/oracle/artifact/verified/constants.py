@@ -130,8 +130,9 @@ class Constants:
         if found.shape != wanted.shape or (position == 2 and use.format and not self.bias_scale(pair, use.format, use)):
             return None
         made_by = self.model.producers.get(node.inputs[0])
+        # Below zero a Relu leaves nothing to clip.
         if node.op == "Clip" and made_by and made_by.op == "Relu":
-            found, wanted = np.maximum(found, 0), np.maximum(wanted, 0)  # below zero there is nothing to clip
+            found, wanted = np.maximum(found, 0), np.maximum(wanted, 0)
         if use.format and self.is_calibrated(use) and (self.clips or self.is_cut_a_little(use.format, wanted)):
             wanted = np.clip(wanted, *self.numbers.limits(use.format)).reshape(found.shape)
         if self.is_erased(node, use, found, wanted):

@@ -133,6 +133,7 @@ class _Walk:
             if constant is not None:
                 first, second = [self.ratio(pair, k) if k == constant else self.factor(node.inputs[k]) for k in (0, 1)]
             with np.errstate(divide="ignore"):
+                # Factors multiply as their operands do; the sums are those of operands with one factor.
                 made = (
                     first * second if op == "Mul" else first / second[..., ::-1] if op == "Div" else _met(first, second)
                 )

@@ -125,6 +125,7 @@ class Layout:
 
 _ONE = (((0, 1, 2),), (3, 4))
 _TWO = (((0, 1, 2), (3, 4, 5)), (6, 7))
+# Where each has its scales is a matter of positions, which no trait tells.
 LAYOUTS = {
     "QLinearConv": Layout("Conv", *_TWO, bias=8),
     "QLinearMatMul": Layout("MatMul", *_TWO),
@@ -159,7 +160,7 @@ def layout_of(node: Node) -> Layout | None:
 def operand_format(node: Node, position: int, scale: str, zero: str) -> Format:
     """The format of an operand of a quantized operator, given the names of its scale and zero point."""
     given = node.attributes
-    match node.op.removeprefix(CONTRIB):
+    match node.op.removeprefix(CONTRIB):  # the layouts that onnxruntime documents, one an operator
         case "MatMulNBits":
             return Format(scale, zero, block=given["block_size"], packed=(given["bits"], given["K"], given["N"]))
         case "DynamicQuantizeLSTM":

@@ -38,6 +38,7 @@ SHARING = MOVEMENT | CLIPPING | {"AveragePool", "TopK"}  # onnxruntime's quantiz
 
 # linear operators and what is folded into them
 SLIDING = having(Trait.WEIGHTED | Trait.SLIDES)
+MATRIX_PRODUCTS = WEIGHTED - SLIDING
 ARITHMETIC = having(Trait.AFFINE | Trait.BROADCASTS)
 
 # equalization: what becomes of a factor for each channel of the operand

@@ -32,6 +32,7 @@ MANY = 4
 """tensors, of which one may stand out"""
 LARGE = 64
 """elements of a tensor, whose range varies little from input to input"""
+# Numbers, which no trait holds: the image of each function, where it is bounded.
 BOUNDS: Mapping[str, Range] = {
     **dict.fromkeys(("HardSigmoid", "Sigmoid", "Softmax"), (0.0, 1.0)),
     **dict.fromkeys(("Cos", "Erf", "Sin", "Softsign", "Tanh"), (-1.0, 1.0)),

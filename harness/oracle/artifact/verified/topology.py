@@ -21,7 +21,7 @@ from driftnet.oracle.artifact.verified.format import Use
 from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
 from driftnet.oracle.artifact.verified.names import attributes_of
 from driftnet.oracle.artifact.verified.operand_values import OperandValues
-from driftnet.oracle.artifact.verified.operators import CLIPPING, MEASURING, REDEFINED, RESHAPING
+from driftnet.oracle.artifact.verified.operators import CLIPPING, MATRIX_PRODUCTS, MEASURING, REDEFINED, RESHAPING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, exact, is_float, moved
 from driftnet.oracle.tolerances.table import FOLDING_ERROR, MOVED_BOUND
 from onnx import GraphProto
@@ -182,9 +182,10 @@ class _Walk:
     def neutral(self, pair: Pair) -> Node:
         """The node without the factors of a Gemm that have been multiplied into its constants: D3 looks after those."""
         node = pair.node
+        # The one that an optimizer makes of the other.
         if node.op == "MatMul" and pair.piece and pair.piece.node.op == "Gemm":
             return replace(node, op="Gemm", attributes={})
-        if node.op != "Gemm" or pair.piece is None or pair.piece.node.op not in ("Gemm", "MatMul"):
+        if node.op != "Gemm" or pair.piece is None or pair.piece.node.op not in MATRIX_PRODUCTS:
             return node
         other = pair.piece.node.attributes
         factors = {

@@ -11,6 +11,7 @@ from typing import Any
 from driftnet.model.graph import Node
 from driftnet.model.operators import CONTRIB
 
+# What onnxruntime fuses into a product, and no other activation.
 PARAMETERS = {"HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",), "Relu": (), "Sigmoid": (), "Tanh": ()}
 """What the numbers are that a fused activation is given; those of a Clip are operands, of which there is no tensor."""
 Step = tuple[str, tuple[str, ...], Mapping[str, Any]]
@@ -22,7 +23,7 @@ EPSILON = 1e-12
 
 def unfused(node: Node) -> tuple[Node, ...]:
     """The operators in `node`, in order, of which the last makes its results; none where it is not known as fused."""
-    match node.op.removeprefix(CONTRIB):
+    match node.op.removeprefix(CONTRIB):  # each fused operator is defined by its own chain
         case "FusedConv" | "FusedGemm" if node.attributes["activation"] in PARAMETERS:
             return _with_activation(node)
         case "BiasGelu":
