@@ -3,12 +3,13 @@ known, from the operators of saved cases."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from driftnet.causes.facts import Facts, Place, Value, facts_of, host_of
-from driftnet.causes.predicate import Trigger
+from driftnet.causes.facts import Facts, Place, PlaceFacts, facts_of, host_of
+from driftnet.causes.predicate import Region, Trigger
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.recognition import is_trusted
 from driftnet.model.case import Case
@@ -22,11 +23,11 @@ KEPT = 10
 
 @dataclass(frozen=True)
 class _Known:
-    """A trigger of a target, with the operators that it speaks of."""
+    """A trigger, with the operators of its roles, and its regions: what they ask of model and recipe, and of a place."""
 
-    target: str
     trigger: Trigger
-    operators: Mapping[int, frozenset[str]]
+    operators: Sequence[Set[str]]
+    regions: Sequence[tuple[Region, Region]]
 
 
 @dataclass(frozen=True)
@@ -35,43 +36,53 @@ class Steering:
 
     issues: Sequence[KnownIssue]
 
-    def weights(self, target: str) -> dict[str, float]:
+    def weights(self, target: str) -> Mapping[str, float]:
         """Operator -> factor on how often it is drawn: those of issues of `target` that no trigger tells."""
-        return {
-            op: STEERED_WEIGHT
-            for issue in self.issues
-            if issue.saved.target == target and not any(is_trusted(cause, AVOIDED) for cause in issue.causes)
-            for op in issue.op_types
-        }
+        return self._weights[target]
 
     def unwanted(self, case: Case, options: Iterable[tuple[str, Facts]]) -> frozenset[str]:
         """The operators of the places in `case` that meet a trigger under some of the options, by what is known without
         running anything. options: (target, those of a recipe)"""
-        host = host_of(case)
+        host, facts = host_of(case), dict[Place, PlaceFacts]()
         there = {node.op for node in host.graph.nodes}
-        recipes, told = list(options), dict[Place, dict[str, Value]]()
+        recipes = defaultdict[str, list[Facts]](list)
+        for target, chosen in options:
+            recipes[target].append({"opset": host.graph.opset, **chosen})
         found = set[str]()
-        for known in self._triggers:
-            if any(there.isdisjoint(names) for names in known.operators.values()):
-                continue
-            under = [facts for target, facts in recipes if target == known.target]
-            for place in known.trigger.shape.places(host, known.operators) if under else ():
-                if place not in told:  # many triggers ask of one node, under every recipe
-                    told[place] = facts_of(host, place, {})
-                for chosen in under:
-                    told[place].update(chosen)  # a recipe says of every option what it is
-                    if known.trigger.holds(told[place]):
+        for target, under in recipes.items():
+            for known in self._triggers[target]:
+                if any(map(there.isdisjoint, known.operators)):
+                    continue
+                regions = [of_place for around, of_place in known.regions if any(map(around.holds, under))]
+                for place in known.trigger.shape.places(host, known.trigger.operators) if regions else ():
+                    if place not in facts:  # many triggers ask of one node
+                        facts[place] = facts_of(host, place, {})
+                    if any(region.holds(facts[place]) for region in regions):
                         found.update(host.graph.nodes[i].op for i in place)
-                        break
         return frozenset(found)
 
     @cached_property
-    def _triggers(self) -> list[_Known]:
-        """Each once, whoever has it."""
-        found: dict[tuple[str, Trigger], _Known] = {}
+    def _weights(self) -> Mapping[str, Mapping[str, float]]:
+        found = defaultdict[str, dict[str, float]](dict)
+        for issue in self.issues:
+            if not any(is_trusted(cause, AVOIDED) for cause in issue.causes):
+                found[issue.saved.target].update(dict.fromkeys(issue.op_types, STEERED_WEIGHT))
+        return found
+
+    @cached_property
+    def _triggers(self) -> Mapping[str, Iterable[_Known]]:
+        """Target -> what it is known to fail by, each once, whoever has it."""
+        found = defaultdict[str, dict[Trigger, _Known]](dict)
         for issue in self.issues:
             for cause in issue.causes:
                 if cause.trigger and is_trusted(cause, AVOIDED):
-                    known = _Known(issue.saved.target, cause.trigger, cause.trigger.operators)
-                    found.setdefault((issue.saved.target, cause.trigger), known)
-        return list(found.values())
+                    found[issue.saved.target].setdefault(cause.trigger, _known(cause.trigger))
+        return defaultdict(list, {target: list(known.values()) for target, known in found.items()})
+
+
+def _known(trigger: Trigger) -> _Known:
+    def divided(region: Region) -> tuple[Region, Region]:
+        around = region.of_role(-1)
+        return Region(around), Region(tuple(atom for atom in region.atoms if atom not in around))
+
+    return _Known(trigger, list(trigger.operators.values()), [divided(region) for region in trigger.regions])

@@ -16,8 +16,8 @@ place, such as the strides of an Add, has no fact.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -118,12 +118,61 @@ class Host:
     def of_node(self, index: int) -> Facts:
         """The facts of one node, without the number of its role."""
         if index not in self._nodes:
-            self._nodes[index] = dict(_of_node(self, self.graph.nodes[index]))
+            self._nodes[index] = NodeFacts(self, self.graph.nodes[index])
         return self._nodes[index]
 
     @cached_property
-    def _nodes(self) -> dict[int, Facts]:
+    def _nodes(self) -> dict[int, NodeFacts]:
         return {}
+
+
+@dataclass(frozen=True, eq=False)
+class NodeFacts(Mapping[str, Value]):
+    """The facts of one node, each found out with its kind when somebody asks: a trigger asks for few of them."""
+
+    host: Host
+    node: Node
+    _kinds: dict[str, Facts] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Value:
+        return self._of_kind(_kind(name))[name]
+
+    def __iter__(self) -> Iterator[str]:
+        for kind in _kinds_of(self.node):
+            yield from self._of_kind(kind)
+
+    def __len__(self) -> int:
+        return sum(len(self._of_kind(kind)) for kind in _kinds_of(self.node))
+
+    def _of_kind(self, kind: str) -> Facts:
+        if kind not in self._kinds:
+            self._kinds[kind] = dict(_of_kind(self.host, self.node, kind))
+        return self._kinds[kind]
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceFacts(Mapping[str, Value]):
+    """The facts of a place.
+
+    own   of the model, of the recipe, and of how the nodes hang together
+    """
+
+    nodes: Sequence[Facts]
+    own: Facts
+
+    def __getitem__(self, name: str) -> Value:
+        role, _, of_node = name.partition(".")
+        if name in self.own or not role.isdigit() or int(role) >= len(self.nodes):
+            return self.own[name]
+        return self.nodes[int(role)][of_node]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self.own
+        for role, facts in enumerate(self.nodes):
+            yield from (f"{role}.{name}" for name in facts)
+
+    def __len__(self) -> int:
+        return len(self.own) + sum(map(len, self.nodes))
 
 
 def host_of(case: Case, tensors: Tensors | None = None) -> Host:
@@ -172,22 +221,21 @@ def _alone(graph: onnx.GraphProto, outer: Host) -> onnx.ModelProto:
     return model
 
 
-def facts_of(host: Host, place: Place, options: Facts) -> dict[str, Value]:
+def facts_of(host: Host, place: Place, options: Facts) -> PlaceFacts:
     """The facts of `place`. options: those of the recipe (`recipe_facts`)."""
-    facts: dict[str, Value] = {"opset": host.graph.opset, **options}
+    own: dict[str, Value] = {"opset": host.graph.opset, **options}
     first: dict[str, str] = {}
     for role, index in enumerate(place):
-        facts.update((f"{role}.{name}", value) for name, value in host.of_node(index).items())
         for k, name in enumerate(host.graph.nodes[index].inputs[:SLOTS]):
             if not name:
                 continue
             maker = host.makers.get(name)
             if maker and maker[0] in place:
-                facts[f"{role}.in.{k}.made"] = f"{place.index(maker[0])}.out.{maker[1]}"
+                own[f"{role}.in.{k}.made"] = f"{place.index(maker[0])}.out.{maker[1]}"
             here = f"{role}.in.{k}"
             if first.setdefault(name, here) != here:
-                facts[f"{here}.shared"] = first[name]
-    return facts
+                own[f"{here}.shared"] = first[name]
+    return PlaceFacts([host.of_node(index) for index in place], own)
 
 
 def recipe_facts(target: Target, recipe: Recipe) -> dict[str, Value]:
@@ -223,39 +271,50 @@ def plain(value: Any) -> Any:
     return "graph" if isinstance(value, onnx.GraphProto) else type(value).__name__
 
 
-def _of_node(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
-    yield "op", node.op
-    for trait in traits_of(node.op):
-        yield f"trait.{str(trait.name).lower()}", True
-    yield from of_attributes(node.op, host.graph.opset, node.attributes)
-    shapes = [_shape(host, name) for name in node.inputs]
-    for k, name in enumerate(node.inputs[:SLOTS]):
-        if name:
-            yield from _of_operand(host, f"in.{k}", name)
-            if k == 0:
-                yield f"in.{k}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
-            if k and node.inputs[0]:
-                yield f"in.{k}.like.0", _equal(shapes[k], shapes[0])
-                if k == 1 and Trait.BROADCASTS in traits_of(node.op):
-                    yield "broadcast", _broadcast(shapes[0], shapes[1])
-            if name in node.inputs[:k]:
-                yield f"in.{k}.repeated", True
-    yield from _of_parameters(host, node)
-    if isinstance(axis := _axis(node, host.graph.opset), int) and shapes and (shape := shapes[0]) is not None:
-        yield "axis.first", axis in (0, -len(shape))
-        yield "axis.last", axis in (-1, len(shape) - 1)
-    yield "inputs", sum(bool(name) for name in node.inputs)
-    yield "outputs", sum(bool(name) for name in node.outputs)
-    for k, name in enumerate(node.outputs[:SLOTS]):
-        if name:
-            yield from _of_result(host, f"out.{k}", name)
-            if node.inputs and node.inputs[0]:
-                shape = _shape(host, name)
-                yield f"out.{k}.like.0", _equal(shape, shapes[0])
-                if shape is not None and shapes[0] is not None:
-                    yield f"out.{k}.lost", len(shapes[0]) - len(shape)
-                if k == 0 and shape and shapes[0] and Trait.SPATIAL in traits_of(node.op):
-                    yield from _of_growth(shapes[0], shape)
+@cache
+def _kind(name: str) -> str:
+    """What a fact of a node is found out with: facts of one operand with each other, those of its numbers apart."""
+    head, _, rest = name.partition(".")
+    if head not in ("in", "out"):
+        return head
+    slot, _, what = rest.partition(".")
+    return f"{head}.{slot}.numbers" if what in _NUMBERS else f"{head}.{slot}"
+
+
+def _kinds_of(node: Node) -> Iterator[str]:
+    yield from ("op", "trait", "attr")
+    for head, names in (("in", node.inputs), ("out", node.outputs)):
+        for k in range(min(SLOTS, len(names))):
+            yield from (f"{head}.{k}", f"{head}.{k}.numbers")
+    yield from ("broadcast", "say", "axis", "inputs", "outputs")
+
+
+def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
+    match kind.split("."):
+        case ["op"]:
+            yield "op", node.op
+        case ["trait"]:
+            yield from ((f"trait.{str(trait.name).lower()}", True) for trait in traits_of(node.op))
+        case ["attr"]:
+            yield from of_attributes(node.op, host.graph.opset, node.attributes)
+        case ["in", slot, *numbers]:
+            yield from _of_operand(host, node, int(slot), bool(numbers))
+        case ["out", slot, *numbers]:
+            yield from _of_result(host, node, int(slot), bool(numbers))
+        case ["broadcast"]:
+            if len(node.inputs) > 1 and all(node.inputs[:2]) and Trait.BROADCASTS in traits_of(node.op):
+                yield "broadcast", _broadcast(*(_shape(host, name) for name in node.inputs[:2]))
+        case ["say"]:
+            yield from _of_parameters(host, node)
+        case ["axis"]:
+            shape = _shape(host, node.inputs[0]) if node.inputs else None
+            if isinstance(axis := _axis(node, host.graph.opset), int) and shape is not None:
+                yield "axis.first", axis in (0, -len(shape))
+                yield "axis.last", axis in (-1, len(shape) - 1)
+        case ["inputs"]:
+            yield "inputs", sum(bool(name) for name in node.inputs)
+        case ["outputs"]:
+            yield "outputs", sum(bool(name) for name in node.outputs)
 
 
 def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Iterable[tuple[str, Value]]:
@@ -338,25 +397,48 @@ def of_list(name: str, x: np.ndarray) -> Iterable[tuple[str, Value]]:
             yield f"say.{name}.most", _rounded(float(x.max()))
 
 
-def _of_operand(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
-    constant, maker = name in host.folded, host.makers.get(name)
+def _of_operand(host: Host, node: Node, k: int, numbers: bool) -> Iterable[tuple[str, Value]]:
+    name, key = node.inputs[k] if k < len(node.inputs) else "", f"in.{k}"
+    if not name:
+        return
+    if numbers:
+        yield from _of_values(host, key, name)
+        return
+    maker = host.makers.get(name)
     yield f"{key}.given", True
-    yield f"{key}.from", "constant" if constant else "computed" if maker else "input"
+    yield f"{key}.from", "constant" if name in host.folded else "computed" if maker else "input"
     yield f"{key}.maker", host.graph.nodes[maker[0]].op if maker else ""
     if name in host.graph.constants:
         yield f"{key}.initializer", name in host.graph.initializers
     yield from _of_type(host, key, name)
-    yield from _of_values(host, key, name)
+    if k == 0:
+        yield f"{key}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
+    elif node.inputs[0]:
+        yield f"{key}.like.0", _equal(_shape(host, name), _shape(host, node.inputs[0]))
+    if name in node.inputs[:k]:
+        yield f"{key}.repeated", True
 
 
-def _of_result(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
-    yield from _of_values(host, key, name, _OF_RESULTS)
+def _of_result(host: Host, node: Node, k: int, numbers: bool) -> Iterable[tuple[str, Value]]:
+    name, key = node.outputs[k] if k < len(node.outputs) else "", f"out.{k}"
+    if not name:
+        return
+    if numbers:
+        yield from _of_values(host, key, name, _OF_RESULTS)
+        return
     readers = host.readers.get(name, [])
     yield f"{key}.given", True
     yield f"{key}.final", name in host.graph.outputs
     yield f"{key}.readers", len(readers)
     yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
     yield from _of_type(host, key, name)
+    if node.inputs and node.inputs[0]:
+        shape, image = _shape(host, name), _shape(host, node.inputs[0])
+        yield f"{key}.like.0", _equal(shape, image)
+        if shape is not None and image is not None:
+            yield f"{key}.lost", len(image) - len(shape)
+        if k == 0 and shape and image and Trait.SPATIAL in traits_of(node.op):
+            yield from _of_growth(image, shape)
 
 
 def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from driftnet.causes.facts import Facts, Host, Place, Value, facts_of
@@ -126,8 +127,12 @@ class Trigger:
 
     def holds(self, facts: Facts) -> bool | None:
         """Whether some region holds; None where none does and some are unknown."""
-        found = [region.holds(facts) for region in self.regions]
-        return True if True in found else None if None in found else False
+        unknown = False
+        for region in self.regions:
+            if found := region.holds(facts):
+                return True
+            unknown = unknown or found is None
+        return None if unknown else False
 
     def matches(self, host: Host, options: Facts, node: int | None = None) -> bool | None:
         """Whether it holds at some place of `host`, or at one that `node` belongs to. Runs nothing."""
@@ -140,8 +145,8 @@ class Trigger:
                 unknown = unknown or found is None
         return None if unknown else False
 
-    @property
-    def operators(self) -> dict[int, frozenset[str]]:
+    @cached_property
+    def operators(self) -> Mapping[int, frozenset[str]]:
         """Role -> the operators that it may have, where every region says so."""
         found: dict[int, frozenset[str]] = {}
         for role in range(self.shape.roles):
@@ -194,12 +199,12 @@ def _named(region: Region, role: int) -> frozenset[str] | None:
 
 
 def _all(found: Iterable[bool | None]) -> bool | None:
-    unknown = False
+    told: bool | None = True
     for one in found:
         if one is False:
             return False
-        unknown = unknown or one is None
-    return None if unknown else True
+        told = told and one
+    return told
 
 
 def _reads(host: Host, reader: int, maker: int) -> bool:

@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -211,7 +212,17 @@ def load(folder: Path) -> SavedCase:
 def _cause_of(folder: Path) -> CauseRecord | None:
     """The record of the cause that the case in `folder` is a variant of."""
     above = folder.resolve().parent
-    return record.load(above) if (above / record.FILE).exists() else None
+    try:
+        written = (above / record.FILE).stat()
+    except FileNotFoundError:
+        return None
+    return _record(above, (written.st_ino, written.st_mtime_ns, written.st_size))
+
+
+@lru_cache(maxsize=1)
+def _record(folder: Path, written: tuple[int, ...]) -> CauseRecord:
+    """The record in `folder` as it was `written`: variants of one cause are loaded one after the other."""
+    return record.load(folder)
 
 
 def _check(saved: SavedCase) -> None:

@@ -184,8 +184,8 @@ def examine(
     if not verdict.failed or seen is None:
         return Examination(verdict)
     issues = [issue for issue in known_issues if issue.saved.target == trial.target.name]
-    failed = _symptom(trial, verdict, seen)
-    recognized = _recognizer(trial).recognized(issues, failed)
+    recognizer, failed = _recognizer(trial), _symptom(trial, verdict, seen)
+    recognized = recognizer.recognized(issues, failed)
     issue = recognized.issue if recognized else met.get(failed)
     if issue and (care is Care.NONE or (care is Care.REST and not recognized)):
         return Examination(verdict, known=issue.id, recognized=issue.id, symptom=failed)
@@ -231,7 +231,7 @@ def _known(trial: Trial, inquiry: Inquiry) -> KnownIssue | None:
 def _symptom(trial: Trial, verdict: Verdict, seen: Observation | None) -> Symptom:
     """How `trial` failed; that of no failure where it did not."""
     if not verdict.failed:
-        return Symptom()
+        return NO_SYMPTOM
     where = place_of(trial.target, verdict, seen)
     return symptom_of(coarse(trial.target.name, verdict), verdict.culprits, verdict.output, where)
 
@@ -272,10 +272,11 @@ def explanation(
 def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry: Inquiry) -> Explanation:
     """How far known issues account for `trial` failing with `verdict`, as was seen."""
     name, recognizer, issues = trial.target.name, _recognizer(trial), inquiry.issues
+    failed = _symptom(trial, verdict, seen)
 
     def failure(part: Case) -> Symptom:
         if part is trial.case:  # what was seen may be recognized, however much is spent
-            return _symptom(trial, verdict, seen)
+            return failed
         if inquiry.spent():
             raise ExhaustedError
         return _symptom(trial, *watch(replace(trial, case=part)))
@@ -287,7 +288,7 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
         found = look(replace(trial, case=part, recipe=remedied(trial.target, trial.recipe, remedy)))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
-    first = {id(issue) for issue in recognizer.matching(issues, _symptom(trial, verdict, seen))}
+    first = {id(issue) for issue in recognizer.matching(issues, failed)}
     issues = sorted(issues, key=lambda issue: id(issue) not in first)
     try:
         return explain(issues, trial.case, failure, trial.runner.reference.record, cured, recognize)

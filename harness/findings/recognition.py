@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
 from driftnet.causes.impact import Severity
@@ -60,18 +61,18 @@ class Recognizer:
     ) -> Iterator[Recognized]:
         """Each issue whose trigger is met where the failure may come from. A trigger is asked once, whoever has it."""
         asked: dict[Trigger, frozenset[int]] = {}
+        wanted = near(self.case, failed) if issues else frozenset()
         for issue, cause in issues:
             if cause.trigger is None:
                 continue
             if cause.trigger not in asked:
-                asked[cause.trigger] = self._place(cause.trigger, failed, gone)
+                asked[cause.trigger] = self._place(cause.trigger, wanted, gone)
             if asked[cause.trigger]:
                 yield Recognized(issue, asked[cause.trigger])
 
-    def _place(self, trigger: Trigger, failed: Symptom, gone: Set[int]) -> frozenset[int]:
-        """The nodes of the places that meet `trigger` and that the failure may come from."""
-        indices, wanted = computing(self.case.proto.graph), near(self.case, failed)
-        found = set[int]()
+    def _place(self, trigger: Trigger, wanted: Set[int], gone: Set[int]) -> frozenset[int]:
+        """The nodes of the places that meet `trigger`, have any of the nodes `wanted`, and none that is gone."""
+        found, indices = set[int](), self._indices
         for host in self._each_host():
             unknown = False
             for place in trigger.shape.places(host, trigger.operators):
@@ -83,6 +84,11 @@ class Recognizer:
             if found or not unknown:
                 break
         return frozenset(found)
+
+    @cached_property
+    def _indices(self) -> Sequence[int]:
+        """The nodes that a place speaks of, by their indices in the model."""
+        return computing(self.case.proto.graph)
 
     def _each_host(self) -> Iterator[Host]:
         """The model with what is known of it without running it, then with every tensor."""
