@@ -190,14 +190,23 @@ def test_systems_under_test_are_imported_by_targets_alone():
     assert_each([p for p in MODULES if not named(p).startswith(elsewhere)], rule, named)
 
 
-def test_oracle_reduce_and_generators_know_no_target_by_name():
+def test_nothing_but_the_targets_knows_a_system_by_name():
     def rule(path: Path) -> None:
         targets = [name for name in imported(path) if name.startswith(MODULES_OF_SYSTEMS)]
         texts = {n.value for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant)}
         targets += sorted(texts & set(NAMES_OF_TARGETS))
         assert not targets, f"names {targets}, should take what is particular to a target from its declaration"
 
-    assert_each(modules_in("harness/oracle/", "harness/reduce/", "generators/"), rule, named)
+    assert_each([p for p in MODULES if not named(p).startswith("harness/targets/")], rule, named)
+
+
+def test_what_is_installed_asks_nothing_of_the_tests():
+    def rule(path: Path) -> None:
+        words = [n.value for n in ast.walk(tree_of(path)) if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        asked = [name for name in (*imported(path), *words) if re.fullmatch(r"tests(\.\w+)+", name)]
+        assert not asked, f"asks for {asked}, which is not installed with it"
+
+    assert_each(MODULES, rule, named)
 
 
 def test_a_tier_is_imported_by_the_judge_alone():

@@ -38,12 +38,10 @@ from driftnet.oracle.exemptions.documented import documented
 from driftnet.reduce.problem import shrink
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.environments import Installed, onnx_engine
 from driftnet.targets.recipe import effective
 from driftnet.util.errors import UserError
 
-ENGINE = "onnxruntime-quant"
-OPTIMIZED = {"quantize": "none", "optimization": "all"}
 # Cast and Mul come with quantization too: they turn the sums of integer products into reals.
 PLAIN_OPERATORS = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | {"Cast", "Mul"}
 """operators that are not named where a window holds others"""
@@ -240,8 +238,8 @@ def _optimized(
 ) -> tuple[list[Problem], dict[str, str]]:
     """What differs from the artifact as written under all optimizations; and of what nobody can tell, each tensor with
     the rule by which it is excused."""
-    engine = resolve(ENGINE)
-    seen = runner.observe(artifact, engine, OPTIMIZED)
+    engine = onnx_engine()
+    seen = runner.observe(artifact, engine, engine.target.features["float"])
     if not seen.outputs:
         message = f"onnxruntime runs the artifact only without optimizations: {seen.last.message or seen.last.signal}"
         return [Problem("execution", "", np.inf, 0.0, message)], {}
@@ -292,9 +290,9 @@ def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
     """Whether a part of the artifact runs as written under all optimizations. Where it does not run at all, that is
     agreed to, because the whole artifact does."""
     graph = graphs.in_order(graphs.read(window.proto))
-    seen = runner.observe(window, engine, OPTIMIZED)
+    options = effective(engine.target, engine.target.features["float"])
+    seen = runner.observe(window, engine, options)
     # Where a window was cut from its neighbours, the runtime may round what the model as written does not.
-    options = effective(engine.target, OPTIMIZED)
     rewritten, rules = documented(graph, {rule.name for rule in engine.target.exceptions if rule.holds(options)})
     verdict = Verdict(Word.AGREES)
     for feed, outputs in zip(window.feeds, seen.outputs or ()):

@@ -426,7 +426,7 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
 @click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
 @_json
 def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
-    """Measure driftnet itself, in CPU time: cases (the default), check or generators."""
+    """Measure driftnet itself, in CPU time: cases (the default) or generators."""
     result = api.bench(name or "cases", compare=compare, out=out)
     _print(result, as_json, lambda result: tables.bench(OUT, result))
     return 0

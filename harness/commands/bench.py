@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
-import os
 import platform
-import resource
 import statistics
-import subprocess
-import sys
-import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from driftnet.campaign.shard import drawn
-from driftnet.findings import corpus
 from driftnet.generators import bulk
 from driftnet.generators.quality import PLANTED, minimal, operators
 from driftnet.generators.strategies import cases as drawn_cases
@@ -109,73 +101,8 @@ def _drawn(models: int) -> float:
     return 1000 * (time.process_time() - started) / models
 
 
-def check(models: Mapping[str, Callable[[], Case]] | None = None) -> dict[str, float]:
-    """What `driftnet check` costs and says of models true to life, each in the FORMS: CPU seconds, runs of the target,
-    MiB of its largest process, and the share of nodes vouched for.
-
-    models   by default those of tests.support.production, of which there is one only where driftnet's sources are:
-    raises UserError elsewhere
-    """
-    measures: dict[str, float] = {}
-    for name, made in (models or _production()).items():
-        with tempfile.TemporaryDirectory() as folder:
-            words = _written(made(), Path(folder))
-            for form, options in FORMS.items():
-                told, used = _command("check", *words, *options, *PATIENCE, "--json")
-                (found,) = told["targets"]
-                measures[f"{name}, {form}: CPU s"] = used.ru_utime + used.ru_stime
-                measures[f"{name}, {form}: runs of the target"] = found["target_runs"]
-                measures[f"{name}, {form}: largest process, MiB"] = used.ru_maxrss / 1024
-                measures[f"{name}, {form}: share vouched for"] = found["vouched"]
-    return measures
-
-
-FORMS: Mapping[str, Sequence[str]] = {
-    "float on onnxruntime": ("--target", "onnxruntime-quant", "--quantize", "none"),
-    "quantized by onnxruntime": ("--target", "onnxruntime-quant"),
-    "float on MNN": ("--target", "mnn"),
-}
-
-PATIENCE = ("--budget", "86400", "--timeout", "600")
-"""CPU time is measured: how busy the machine is may not change what is done."""
-
-
-def _production() -> Mapping[str, Callable[[], Case]]:
-    try:
-        models = importlib.import_module("tests.support.production")
-    except ImportError as e:
-        hint = "clone driftnet's repository, and run it there"
-        raise UserError("the models of this benchmark are not installed with driftnet", hint=hint) from e
-    return {name: getattr(models, name) for name in models.SMALL}
-
-
-def _written(case: Case, folder: Path) -> list[str]:
-    """The words of a command that checks `case`, which is written into `folder`."""
-    calibration = folder / "calibration"
-    calibration.mkdir()
-    corpus.write_model(replace(case, calibration=()), (), folder)
-    corpus.write_model(replace(case, feeds=case.calibration or case.feeds, calibration=()), (), calibration)
-    given = {"--inputs": folder / "test_data_set_0", "--calibration": calibration, "--corpus": folder / "corpus"}
-    return [str(folder / "model.onnx"), *(str(word) for pair in given.items() for word in pair)]
-
-
-def _command(*words: str) -> tuple[dict[str, Any], resource.struct_rusage]:
-    """What a command of driftnet prints as JSON, and what it and all of its processes used. Raises UserError where it
-    cannot do what it is asked."""
-    with subprocess.Popen([sys.executable, "-m", "driftnet.cli.main", *words], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        told = process.stdout.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    result: dict[str, Any] = json.loads(told)
-    if "error" in result:
-        raise UserError(result["error"]["message"], hint=result["error"]["hint"], kind=result["error"]["kind"])
-    return result, used
-
-
 BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {
     "cases": cases,
-    "check": check,
     "generators": generators,
 }
 
@@ -193,7 +120,12 @@ def run(name: str) -> Result:
     """The result of benchmark `name`. Raises UserError for an unknown name."""
     if name not in BENCHMARKS:
         raise UserError(f"no benchmark is called {name!r}", hint=f"there is {', '.join(BENCHMARKS)}", kind="option")
-    return Result(name, BENCHMARKS[name](), description() | {"python": platform.python_version()})
+    return result(name, BENCHMARKS[name]())
+
+
+def result(name: str, measures: dict[str, float]) -> Result:
+    """The measures of a benchmark that was run on this machine."""
+    return Result(name, measures, description() | {"python": platform.python_version()})
 
 
 def read(path: Path) -> Result:

@@ -60,6 +60,12 @@ def registered() -> dict[str, str]:
     return {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
 
 
+def onnx_engine() -> Installed:
+    """Of the default targets the one that executes what quantizers write in ONNX; its options for a model as it is are
+    `features["float"]` of its declaration."""
+    return next(one for one in map(resolve, DEFAULT_TARGETS) if "onnx" in one.target.features)
+
+
 def resolve(word: str, *, python: str | None = None) -> Installed:
     """The target that `word` names, held by the interpreter `python` (None: this one, or one made for the release).
 

@@ -20,6 +20,7 @@ from driftnet.model.case import Case
 from driftnet.model.verdict import Word
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
+from driftnet.targets.environments import onnx_engine
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantType, quantize_dynamic
@@ -236,7 +237,8 @@ def weights_alone(codes: np.ndarray, steps: np.ndarray, **attributes: int) -> on
 def test_activations_that_onnxruntime_documents_to_round_are_no_fault_of_execution(runner):
     artifact = weights_alone(CODES, STEPS, axis=1)
     plain = runner.reference.record(Case(artifact.SerializeToString(), (FEED,)))[0]["y"]
-    fast = runner.observe(Case(artifact.SerializeToString(), (FEED,)), audit.resolve(audit.ENGINE), audit.OPTIMIZED)
+    engine = onnx_engine()
+    fast = runner.observe(Case(artifact.SerializeToString(), (FEED,)), engine, engine.target.features["float"])
     assert not np.array_equal(fast.outputs[0]["y"], plain), "onnxruntime does not round here, so nothing is tested"
     assert audit.audit(FLOAT, artifact, [FEED], runner).problems == ()
 
