@@ -24,6 +24,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from driftnet.model.arrays import distance
+from driftnet.oracle.tolerances.table import OWN_ROUNDING
 
 Array = np.ndarray
 Number = Array | float
@@ -199,7 +200,7 @@ def truth(surely: Array, possibly: Array) -> Ball:
 def between(low: Number, high: Number, dtype: np.dtype) -> Ball:
     """The ball whose elements lie between two ends; undecided where an end is NaN, or only one is an infinity."""
     low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
-    own = 2.0**-52 * np.maximum(np.abs(low), np.abs(high)) if is_float(dtype) else 0.0  # our own rounding
+    own = OWN_ROUNDING * np.maximum(np.abs(low), np.abs(high)) if is_float(dtype) else 0.0
     with np.errstate(invalid="ignore"):  # an end may be an infinity
         half = (high - low) / 2
         midpoint, radius = low + half, np.where(half == 0, 0.0, half + own)

@@ -14,6 +14,7 @@ from functools import reduce
 import numpy as np
 from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of
 from driftnet.oracle.ball_arithmetic.linear import products
+from driftnet.oracle.tolerances.table import CURVED
 
 FLOAT = np.dtype(np.float32)
 U = format_of(FLOAT).unit
@@ -99,7 +100,7 @@ class Kernel:
         if self.outside == "exclude":  # a division by the sum of those that are left, which may be less than 1
             left = np.abs(replace(self, outside="drop").weights(p, n).sum(-1, keepdims=True))
             rounded = rounded / np.minimum(left, 1.0)
-        return Ball(midpoint, np.maximum(*sides) * (1 + 2.0**-20) + rounded, FLOAT)
+        return Ball(midpoint, np.maximum(*sides) * (1 + CURVED) + rounded, FLOAT)
 
 
 def crossed(axes: Sequence[Ball]) -> Ball:

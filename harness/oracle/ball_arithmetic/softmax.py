@@ -26,9 +26,7 @@ from driftnet.oracle.ball_arithmetic.elementwise import divide, multiply, negate
 from driftnet.oracle.ball_arithmetic.functions import approximated
 from driftnet.oracle.ball_arithmetic.reduction import position, total
 from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, attribute, rule
-from driftnet.oracle.tolerances.table import SOFTMAX_ROUNDINGS
-
-OWN = 2.0**-48  # our own rounding of a sum
+from driftnet.oracle.tolerances.table import OWN_SUM, SOFTMAX_ROUNDINGS
 
 
 def softmax(x: Ball) -> Ball:
@@ -69,8 +67,8 @@ def _exponentials(x: Ball) -> tuple[Array, ...]:
     low = np.exp(x.low - shift)
     high = low if x.radius is None else np.exp(x.high - shift)
     sum_low, sum_high = np.sum(low, -1, keepdims=True), np.sum(high, -1, keepdims=True)
-    others_low = np.maximum(sum_low * (1 - OWN) - low, 0)
-    others_high = np.maximum(sum_high * (1 + OWN) - high, 0)
+    others_low = np.maximum(sum_low * (1 - OWN_SUM) - low, 0)
+    others_high = np.maximum(sum_high * (1 + OWN_SUM) - high, 0)
     argument = np.where(np.isfinite(x.numbers), np.abs(x.numbers - shift), 0.0)
     return argument, low, high, others_low, others_high
 

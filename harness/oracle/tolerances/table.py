@@ -58,6 +58,9 @@ SAME_OPINION = Tolerance(1e-3, "of the largest element", "rounding alone makes n
 ILL = Tolerance(0.1, "of the largest element", "a ball as wide as that cannot vouch for what lies in it", CHOSEN)
 ILL_SHARE = Tolerance(0.1, "of the elements", "so few may be ill before nothing is said of the tensor", CHOSEN)
 ILL_ROUNDINGS = Tolerance(100, "u, of the operands", "x - x is 0 up to the rounding of x, which is no fault", CHOSEN)
+OWN_ROUNDING = Tolerance(2.0**-52, "of the larger end", "a ball between two ends is made in float64", DERIVED)
+OWN_SUM = Tolerance(2.0**-48, "of a sum", "float64's own roundings of the sums of a Softmax", DERIVED)
+CURVED = Tolerance(2.0**-20, "of a radius", "the ends of an interval stand for all of it, rounding aside", DERIVED)
 CANCELLED = Tolerance(2.0**-40, "of the operands", "what float64 leaves where the true result is 0", DERIVED)
 NEGLIGIBLE = Tolerance(1e-30, "absolute", "what underflow, or a product of many small numbers, may leave", CHOSEN)
 FOLDED_ROUNDINGS = Tolerance(
@@ -142,6 +145,8 @@ UNUSUAL_USE = Tolerance(0.55, "of the usual share of codes", "a scale is twice t
 CORRECTED_BIASES = Tolerance(0.5, "of the biases", "a quantizer that corrects biases moves so many", CHOSEN)
 LAYER_SCALE_ERROR = Tolerance(2e-5, "of the largest weight", "100 right ones, folded ones too", mnn=("3.6.1", 1e-7))
 LAYER_FLOAT_ERROR = Tolerance(1e-6, "of the largest weight", "scales and folded factors are float32", DERIVED)
+FAR_APART = Tolerance(1e-6, "of a bound", "a bound is itself computed, and may be missed by its rounding", DERIVED)
+UNDERFLOW = Tolerance(1e-37, "absolute", "what float32 no longer holds in all of its digits", DERIVED)
 SCALE_ERROR = Tolerance(1e-6, "of a scale", "it is computed in float32", DERIVED)
 
 # Reduction

@@ -21,7 +21,13 @@ from driftnet.oracle.artifact.verified.messages import at, channels_told, distan
 from driftnet.oracle.artifact.verified.operators import BROADCASTING
 from driftnet.oracle.ball_arithmetic.ball import Undecided, format_of, is_float
 from driftnet.oracle.scheme.folding import fold
-from driftnet.oracle.tolerances.table import CLIPPED, PARAMETER_FLOAT_ERROR, PARAMETER_HALF_STEP
+from driftnet.oracle.tolerances.table import (
+    CLIPPED,
+    PARAMETER_FLOAT_ERROR,
+    PARAMETER_HALF_STEP,
+    SCALE_ERROR,
+    UNDERFLOW,
+)
 
 CODES = 255
 WIDE = 2.0**30
@@ -48,7 +54,7 @@ class Held:
     def bound(self) -> np.ndarray:
         """By how much its elements may be off."""
         size = np.where(np.isfinite(self.wanted), np.abs(self.wanted), 0)
-        return np.asarray(PARAMETER_HALF_STEP * self.steps + self.error * size + 1e-37)
+        return np.asarray(PARAMETER_HALF_STEP * self.steps + self.error * size + UNDERFLOW)
 
 
 @dataclass
@@ -234,7 +240,7 @@ class Constants:
             return True
         scale = self.numbers.scale(format).ravel()
         product = (self.numbers.scale(x) * self.numbers.scale(w)).ravel()
-        close = 4 * format_of(self.numbers.ball(format.scale).dtype).unit + 1e-6
+        close = 4 * format_of(self.numbers.ball(format.scale).dtype).unit + SCALE_ERROR
         factors = {1.0} | {float(pair.node.attributes.get(name, 1.0)) for name in ("alpha", "beta")}
         for factor in factors if len(scale) == len(product) else [1.0]:
             if np.allclose(scale, product * factor, rtol=close, atol=0):

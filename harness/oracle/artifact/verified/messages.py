@@ -9,6 +9,7 @@ import numpy as np
 from driftnet.model.graph import Node
 from driftnet.oracle.artifact.verified.comparison import How, Pair, Problem, label, problem_of
 from driftnet.oracle.ball_arithmetic.ball import Ball
+from driftnet.oracle.tolerances.table import FAR_APART
 from onnx import GraphProto
 
 
@@ -29,7 +30,7 @@ def disagreement(pair: Pair, name: str, wanted: Ball, found: Ball, slack: float)
         error = np.abs(wanted.numbers - found.numbers)
     bound = np.broadcast_to(wanted.error + found.error + slack, error.shape)
     same = (wanted.numbers == found.numbers) | (np.isnan(wanted.numbers) & np.isnan(found.numbers)) | np.isinf(bound)
-    wrong = ~same & ~(error <= bound * (1 + 1e-6))
+    wrong = ~same & ~(error <= bound * (1 + FAR_APART))
     if not wrong.any():
         return None
     worst = farthest(wrong, error, bound)
