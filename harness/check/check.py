@@ -25,7 +25,7 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
-from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
+from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
 from driftnet.oracle.ball_arithmetic.creation import is_random
@@ -140,6 +140,8 @@ def check(
 
     seconds   wall time after which nothing new is begun;   tell   hears what is being done, for people
     """
+    if not trial.quantizes:  # or every tensor would be recorded for every sample
+        trial = replace(trial, case=replace(trial.case, calibration=()))
     case, started = trial.case, trial.runner.target_runs
     nodes = [case.proto.graph.node[i] for i in computing(case.proto.graph)]
     counted = sum(not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES) for node in nodes)
@@ -223,10 +225,13 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
 def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
     whole = checked.verdict
     try:
-        recorded = recording(inquiry.case, inquiry.trial.runner.reference.record)
+        case, recorded = recording_within(inquiry.case, inquiry.trial.runner.reference.record)
     except ReferenceError as e:
         inquiry.tell(f"no windows: {e}")
     else:
+        if len(case.runs) < len(inquiry.case.runs):
+            inquiry.tell(f"windows on {len(case.feeds)} of {len(inquiry.case.feeds)} inputs: all tensors are too large")
+            inquiry = replace(inquiry, trial=replace(inquiry.trial, case=case))
         inquiry = replace(inquiry, inside=_inside(inquiry, recorded, checked))
         _survey(inquiry, recorded, whole, found.judged)
         _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)

@@ -37,6 +37,10 @@ class Recording:
         return self.feeds + self.calibration
 
 
+MOST_RECORDED = 2**29
+"""Bytes of tensors of one model that are held, but for those of its first feed and first calibration feed."""
+
+
 class UnrecordedError(LookupError):
     """A tensor at the cut cannot become an input: it is a sequence, a map or an optional, or its rank varies."""
 
@@ -44,7 +48,18 @@ class UnrecordedError(LookupError):
 def recording(case: Case, record: Record) -> Recording:
     """Run `case` on all it is fed. Raises what `record` raises."""
     calibration = record(replace(case, feeds=case.calibration, calibration=())) if case.calibration else ()
-    return Recording(tuple(record(case)), tuple(calibration))
+    return Recording(tuple(record(case)) if case.feeds else (), tuple(calibration))
+
+
+def recording_within(case: Case, record: Record, most: int = MOST_RECORDED) -> tuple[Case, Recording]:
+    """`case` with as many of its feeds and calibration feeds as `most` bytes hold the tensors of, one of each at
+    least; and these tensors. Raises what `record` raises."""
+    first = tuple(record(replace(case, feeds=case.feeds[:1], calibration=())))
+    count = most // max(1, sum(x.nbytes for x in first[0].values()))
+    feeds = case.feeds[: max(1, count)]
+    part = replace(case, feeds=feeds, calibration=case.calibration[: max(1, count - len(feeds))])
+    rest = recording(replace(part, feeds=feeds[1:]), record) if len(part.runs) > 1 else Recording((), ())
+    return part, Recording(first + rest.feeds, rest.calibration)
 
 
 def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Sequence[str] = ()) -> Case:

@@ -12,7 +12,10 @@ from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox.zygote import Reply, Worker
 
 Outputs = dict[str, np.ndarray]
-REMEMBERED = 8  # cases: a reducer comes back to the same few, and an array stays in memory for each
+REMEMBERED = 8
+"""Cases whose answers are kept: a reducer comes back to the same few."""
+MOST_REMEMBERED = 2**29
+"""Bytes of these answers, but for the last."""
 
 
 class ReferenceError(Exception):
@@ -83,9 +86,20 @@ class Reference:
         else:
             call = f"driftnet.run.reference_worker:{function}"
             self._replies[key] = self._worker.call(call, case.model, list(case.feeds), *args)
-            if len(self._replies) > REMEMBERED:
+            while len(self._replies) > REMEMBERED or (len(self._replies) > 1 and self._size > MOST_REMEMBERED):
                 self._replies.popitem(last=False)
         return self._replies[key]
+
+    @property
+    def _size(self) -> int:
+        return sum(_bytes(reply.value) for reply in self._replies.values())
+
+
+def _bytes(value: Any) -> int:
+    """What the arrays in an answer take."""
+    if isinstance(value, np.ndarray):
+        return value.nbytes
+    return sum(map(_bytes, value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()))
 
 
 def _beside(case: Case) -> tuple[str, ...]:

@@ -183,6 +183,39 @@ class WireError(ValueError):
 _HEADER = struct.Struct("<4sIQ")
 _MAGIC = b"DFT1"
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
+_ALIGNED = 16  # bytes: arrays that are views into a message lie where numpy reads them fast
+
+
+class Encoded:
+    """One message in parts: the memory of large arrays is not copied, and can be sent from where it lies.
+
+    Within another message it is a value that is decoded by itself: a memoryview, to be given to `decode` again.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.parts: list[Any] = []
+        self.size = 0
+        header = json.dumps(_pack(value, self)).encode()
+        header += b" " * (-len(header) % _ALIGNED)
+        self.parts[:0] = [_HEADER.pack(_MAGIC, len(header), self.size), header]
+        self.size += _HEADER.size + len(header)
+
+    def add(self, *parts: Any) -> int:
+        """Put buffers of bytes at the end of the body; where they begin."""
+        offset = self.size
+        for part in parts:
+            self.parts.append(part)
+            self.size += len(part)
+        if gap := -self.size % _ALIGNED:
+            self.parts.append(bytes(gap))
+            self.size += gap
+        return offset
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __bytes__(self) -> bytes:
+        return b"".join(self.parts)
 
 
 def encode(value: Any) -> bytes:
@@ -191,26 +224,27 @@ def encode(value: Any) -> bytes:
     Arrays are of booleans, integers, floats, complex numbers, or strings (which come back as objects). Tuples come
     back as lists, and a mapping as a dict. Raises TypeError for anything else.
     """
-    buffers = bytearray()
-    header = json.dumps(_pack(value, buffers)).encode()
-    return b"".join([_HEADER.pack(_MAGIC, len(header), len(buffers)), header, buffers])
+    return bytes(Encoded(value))
 
 
-def decode(message: bytes | bytearray) -> Any:
-    """The value of one whole message. Raises WireError for anything that `encode` does not write."""
+def decode(message: bytes | bytearray | memoryview, *, copy: bool = True) -> Any:
+    """The value of one whole message. Raises WireError for anything that `encode` does not write.
+
+    copy   whether arrays get memory of their own; else they are views into the message, as far as numpy likes them
+    """
     try:
         if message_size(message) != len(message):
             raise WireError(f"not one whole message: {bytes(message[:16])!r}")
         _, header_size, _ = _HEADER.unpack_from(message)
         body = _HEADER.size + header_size
-        return _unpack(json.loads(message[_HEADER.size : body]), memoryview(message)[body:])
+        return _unpack(json.loads(bytes(message[_HEADER.size : body])), memoryview(message)[body:], copy)
     except WireError:
         raise
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
         raise WireError(f"malformed message: {type(e).__name__}: {e}") from None
 
 
-def message_size(prefix: bytes | bytearray) -> int | None:
+def message_size(prefix: bytes | bytearray | memoryview) -> int | None:
     """Total bytes of the message that starts with `prefix`, or None while the prefix is too short to tell."""
     if not _MAGIC.startswith(bytes(prefix[:4])):
         raise WireError(f"not a message: {bytes(prefix[:16])!r}")
@@ -220,40 +254,41 @@ def message_size(prefix: bytes | bytearray) -> int | None:
     return int(_HEADER.size + header_size + size)
 
 
-def _pack(v: Any, buffers: bytearray) -> Any:
-    """`v` as a JSON value, its bytes appended to `buffers`. (No closure: one that calls itself is a reference cycle,
-    which kept every array that had been sent in memory.)"""
+def _pack(v: Any, body: Encoded) -> Any:
+    """`v` as a JSON value, its bytes added to `body`. (No closure: one that calls itself is a reference cycle, which
+    kept every array that had been sent in memory.)"""
     if isinstance(v, (np.ndarray, np.generic)):
         x = np.asarray(v)
         if x.dtype.kind in "OUT":
             return {"s": [list(x.shape), [str(y) for y in x.ravel()]]}
         if not _DTYPE.fullmatch(x.dtype.str):
             raise TypeError(f"a {x.dtype} array cannot cross the pipe")
-        buffers += x.tobytes()
-        return {"a": [x.dtype.str, list(x.shape), len(buffers) - x.nbytes]}
+        return {"a": [x.dtype.str, list(x.shape), body.add(np.ascontiguousarray(x).reshape(-1).view(np.uint8).data)]}
     if v is None or isinstance(v, (bool, int, float, str)):
         return v
     if isinstance(v, Mapping):
-        return {"m": {str(k): _pack(x, buffers) for k, x in v.items()}}
+        return {"m": {str(k): _pack(x, body) for k, x in v.items()}}
     if isinstance(v, (list, tuple)):
-        return [_pack(x, buffers) for x in v]
+        return [_pack(x, body) for x in v]
     if isinstance(v, (bytes, bytearray)):
-        buffers += v
-        return {"b": [len(v), len(buffers) - len(v)]}
+        return {"b": [len(v), body.add(v)]}
+    if isinstance(v, Encoded):
+        return {"e": [len(v), body.add(*v.parts)]}
     raise TypeError(f"a {type(v).__name__} cannot cross the pipe")
 
 
-def _unpack(v: Any, body: memoryview) -> Any:
+def _unpack(v: Any, body: memoryview, copy: bool) -> Any:
     if isinstance(v, list):
-        return [_unpack(x, body) for x in v]
+        return [_unpack(x, body, copy) for x in v]
     if not isinstance(v, dict):
         return v
     ((kind, x),) = v.items()
     if kind == "m":
-        return {k: _unpack(y, body) for k, y in x.items()}
-    if kind == "b":
+        return {k: _unpack(y, body, copy) for k, y in x.items()}
+    if kind in ("b", "e"):
         size, offset = x
-        return bytes(_slice(body, offset, size))
+        part = _slice(body, offset, size)
+        return part if kind == "e" else bytes(part)
     if kind == "s":
         shape, strings = x
         return np.array([str(y) for y in strings], dtype=object).reshape(_shape(shape))
@@ -263,7 +298,8 @@ def _unpack(v: Any, body: memoryview) -> Any:
     if not _DTYPE.fullmatch(code):
         raise WireError(f"a {code!r} array cannot cross the pipe")
     dtype, shape = np.dtype(code), _shape(shape)
-    return np.frombuffer(_slice(body, offset, math.prod(shape) * dtype.itemsize), dtype).reshape(shape).copy()
+    array = np.frombuffer(_slice(body, offset, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    return array if not copy and array.flags.aligned else array.copy()
 
 
 def _shape(dims: Any) -> tuple[int, ...]:

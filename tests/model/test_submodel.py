@@ -10,7 +10,7 @@ import onnx
 import pytest
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case, computing, graph_inputs
-from driftnet.model.submodel import Recording, UnrecordedError, ancestors, reads, recording, submodel
+from driftnet.model.submodel import Recording, UnrecordedError, ancestors, reads, recording, recording_within, submodel
 from onnx import helper, parser
 
 from tests.support import reduction as tools
@@ -249,3 +249,14 @@ def test_an_initializer_that_is_also_an_input_stays_both():
     part = submodel(case, [0], recording(case, tools.record))
     assert tools.is_valid(part), "the part of a model in the style of IR version 3 is not valid"
     assert [sorted(feed) for feed in part.feeds] == [["x"]]
+
+
+def test_what_is_recorded_follows_the_memory_it_may_take():
+    feeds = [{"x": floats(4)} for _ in range(5)]
+    case = parsed("g (float[4] x) => (float[4] y) { y = Relu(x) }", *feeds[:3], calibration=tuple(feeds[3:]))
+    for most, counts in ((0, (1, 1)), (64, (2, 1)), (128, (3, 1)), (160, (3, 2)), (2**20, (3, 2))):
+        part, recorded = recording_within(case, tools.record, most)
+        got = (len(part.feeds), len(part.calibration))
+        assert got == counts, f"{most} bytes hold {got} feeds and calibration feeds of 32 bytes, should be {counts}"
+        assert_computes_the_recorded(part, recorded)
+        assert len(recorded.runs) == len(part.runs)

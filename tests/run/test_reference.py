@@ -234,3 +234,12 @@ def _endless_loop():
     node = helper.make_node("Loop", ["m", "c", "x"], ["y"], body=body)
     constants = {"m": np.array(10**9), "c": np.array(True)}
     return models.case([node], {"x": models.grid((1000,))}, constants, outputs=[("y", FLOAT, (1000,))])
+
+
+def test_large_answers_are_not_kept_beside_others(reference, monkeypatch):
+    case = chain()
+    monkeypatch.setattr("driftnet.run.reference.MOST_REMEMBERED", 1)
+    reference.record(case)
+    reference.run(case)
+    kept = [function for function, *_ in reference._replies]
+    assert kept == ["run"], f"the answers to {kept} are kept, should be the last only"

@@ -55,7 +55,9 @@ def test_arrays_come_back_the_same() -> None:
 
 def test_arrays_that_are_not_contiguous_come_back_with_the_same_values() -> None:
     x = np.arange(24, dtype=np.float32).reshape(4, 6)[::-2, 1::2].T
-    assert np.array_equal(interface.decode(interface.encode(x)), x)
+    for y in (x, np.broadcast_to(np.float32(1.5), (2, 3))):
+        back = interface.decode(interface.encode(y))
+        assert back.tolist() == y.tolist(), f"{y} came back as {back}"
 
 
 def test_not_a_number_keeps_its_bits() -> None:
@@ -106,6 +108,17 @@ def test_encoding_keeps_nothing_alive() -> None:
         assert alive() is None, "an array that was sent stays in memory"
     finally:
         gc.enable()
+
+
+def test_large_arrays_are_not_copied_on_either_side() -> None:
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    parts = interface.Encoded({"x": x, "empty": np.zeros((0, 3))}).parts
+    assert any(np.shares_memory(np.frombuffer(part, np.uint8), x) for part in parts), "what is sent is a copy"
+    message = bytearray(interface.encode({"reply": interface.Encoded([b"1", x])}))
+    inner = interface.decode(message, copy=False)["reply"]
+    text, back = interface.decode(inner, copy=False)
+    assert [text, back.tolist()] == [b"1", x.tolist()], f"{text!r} and {back!r} came back"
+    assert np.shares_memory(back, np.frombuffer(message, np.uint8)), "what was received is a copy"
 
 
 def header(text: str, body: bytes = b"") -> bytes:

@@ -33,8 +33,14 @@ from driftnet.oracle.ball_arithmetic import (  # noqa: F401  (they register thei
     softmax,
     text,
 )
-from driftnet.oracle.ball_arithmetic.ball import Open, Undecided, held, widened
+from driftnet.oracle.ball_arithmetic.ball import Ball, Open, Undecided, held, widened
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
+
+MOST_HELD = 2**25
+"""Elements of computed balls that are held at once: half a GiB. What a graph computes beyond that has no answer: so
+much is the inside of a deep model on a large input, whose balls allow anything at its end."""
+
+TOO_LARGE = "all tensors together"
 
 
 @dataclass(frozen=True)
@@ -94,11 +100,12 @@ def _evaluate(
             raise Undecided(f"{missing[0]} has no answer")
         return [found.balls[name] for name in inner.outputs]
 
-    context = Context(graph.opset, lenient, subgraph, observed)
+    context, computed = Context(graph.opset, lenient, subgraph, observed), 0
     for node in graph.nodes:
         if all(name in balls for name in node.outputs if name):
             continue
         reason = next((undecided[name] for name in node.inputs if name in undecided), "")
+        reason = reason or (TOO_LARGE if computed > MOST_HELD else "")
         results: Sequence[Any] = ()
         if not reason:
             operands = [balls[name] if name else None for name in node.inputs]
@@ -111,6 +118,7 @@ def _evaluate(
             if name and name not in given:
                 if k < len(results) and results[k] is not None:
                     balls[name] = results[k]
+                    computed += balls[name].midpoint.size if isinstance(balls[name], Ball) else 0
                 else:
                     undecided[name] = reason
     return Evaluation(balls, undecided, frozenset(open_))

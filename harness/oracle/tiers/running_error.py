@@ -26,9 +26,13 @@ RANDOM = "random-by-definition"
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
-    """Each feed is evaluated once."""
-    evaluated = evaluations(question, question.graph, places)
-    return {place: _judge(question, place, evaluated[place[0]]) for place in places}
+    """Each feed is evaluated once, and its balls let go before the next."""
+    verdicts: dict[Place, Verdict] = {}
+    for feed in sorted({feed for feed, _ in places}):
+        there = [place for place in places if place[0] == feed]
+        evaluated = evaluations(question, question.graph, there)[feed]
+        verdicts |= {place: _judge(question, place, evaluated) for place in there}
+    return {place: verdicts[place] for place in places}
 
 
 def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:

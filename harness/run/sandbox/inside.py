@@ -296,7 +296,7 @@ def _answer(pipe: socket.socket) -> None:
             name = request["function"]
             if name not in functions:
                 functions[name] = _find(name)
-            reply["value"] = interface.encode(functions[name](*request["args"]))
+            reply["value"] = interface.Encoded(functions[name](*request["args"]))
         except MemoryError as e:
             reply.update(outcome="memory", message=f"{type(e).__name__}: {e}")
         except interface.StageError as e:
@@ -307,7 +307,15 @@ def _answer(pipe: socket.socket) -> None:
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         reply["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in usages)
         reply["peak_mib"] = max(usage.ru_maxrss for usage in usages) / 1024
-        pipe.sendall(interface.encode(reply))
+        _send(pipe, interface.Encoded(reply))
+
+
+def _send(pipe: socket.socket, message: interface.Encoded) -> None:
+    if len(message) < _LARGE:
+        pipe.sendall(bytes(message))
+        return
+    for part in message.parts:  # joined, the tensors of a large model would be in memory twice
+        pipe.sendall(part)
 
 
 def _frames(error: Exception) -> list[str]:

@@ -305,12 +305,11 @@ def _proportional(pid: int) -> float:
 
 
 class _Answer(Struct, frozen=True, forbid_unknown_fields=True):
-    """What `inside` says of a call; `value` is encoded, and there only if the call ended well."""
+    """What `inside` says of a call, but for its value."""
 
     id: int
     outcome: Literal["ok", "error", "memory"]
     message: str
-    value: bytes | None
     cpu: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
     peak_mib: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
     frames: tuple[str, ...] = ()
@@ -318,11 +317,14 @@ class _Answer(Struct, frozen=True, forbid_unknown_fields=True):
 
 def _parse(message: bytearray, call: int, process: Process) -> Reply:
     try:
-        answer = read(interface.decode(message), _Answer, "the answer")
+        said = interface.decode(message, copy=False)  # of a large model the tensors are most of the memory
+        encoded = said.pop("value", None) if isinstance(said, dict) else None
+        answer = read(said, _Answer, "the answer")
         outcome = Outcome(answer.outcome)
-        if answer.id != call or (answer.value is None) is (outcome is Outcome.OK):
+        # The value is encoded, and there only if the call ended well.
+        if answer.id != call or isinstance(encoded, memoryview) is not (outcome is Outcome.OK):
             _fail(Outcome.GARBAGE, f"no answer to this call: {bytes(message[:80])!r}")
-        value = None if answer.value is None else interface.decode(answer.value)
+        value = interface.decode(encoded, copy=False) if isinstance(encoded, memoryview) else None
     except ValueError as e:
         _fail(Outcome.GARBAGE, str(e))
     process.cpu = answer.cpu

@@ -277,3 +277,10 @@ def test_between_infinities_anything_is_right_and_no_warning_is_given():
 def test_rounding_is_that_of_the_dtype():
     errors = [float(rounded(np.ones(1), 0.0, np.dtype(t), roundings=1).radius[0]) for t in (np.float32, np.float16)]
     assert errors == [pytest.approx(2.0**-24, rel=1e-6), pytest.approx(2.0**-11, rel=1e-3)]
+
+
+def test_what_is_held_of_a_large_graph_is_bounded(monkeypatch):
+    monkeypatch.setattr("driftnet.oracle.ball_arithmetic.evaluate.MOST_HELD", 7)
+    nodes = tuple(Node("Relu", (f"t{k}",), (f"t{k + 1}",), {}) for k in range(3))
+    found = evaluate(graph.Graph(nodes, {}, frozenset(), ("t0",), ("t3",), 17), {"t0": np.ones(4, np.float32)})
+    assert list(found.undecided.items()) == [("t3", "all tensors together")], f"{found.undecided} have no answer"

@@ -1,0 +1,267 @@
+"""Is the word about trained models right? Each verdict on the zoo beside a comparison that driftnet has no part in.
+
+`python -m tests.zoo.measure [--models A,B] [--recipes C,D] [--again]` checks each model under each recipe as a user
+would, by the command line in a process of its own; keeps what it said beside the models in the cache; and writes
+docs/zoo.md of all that is kept. What the target makes of a model comes through the sandbox; everything else here is
+onnxruntime and numpy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from driftnet.model.case import Case
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import resolve
+from onnx import numpy_helper
+
+from tests.support.paths import ROOT
+from tests.zoo.models import Specimen, cache_folder, specimens
+
+RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "mnn float": ("mnn", {}),
+    "mnn weight-only": ("mnn", {"quantize": "weight-only"}),
+    "mnn offline KL": ("mnn", {"quantize": "offline"}),
+    "ort static QDQ": ("onnxruntime-quant", {}),
+    "ort dynamic": ("onnxruntime-quant", {"quantize": "dynamic"}),
+}
+FEEDS, SAMPLES = 2, 4
+BUDGET = 60
+"""Seconds that a check may take until nothing new is begun."""
+FAST_KERNELS = 2e-3
+"""What Winograd's and Strassen's rounding may cost an output, relative to its L2 norm."""
+AMPLIFIED = 100.0
+"""How many roundings of the inputs the rounding inside a network may amount to."""
+QUANTIZED = 0.05
+"""What steps of fused kernels may come to at least, relative to the L2 norm of an output."""
+HALF = 0.51
+"""Steps that a weight may be off by."""
+LIKE = 4.0
+"""A quantized model may be off by so many times what the same done with numpy is off by."""
+
+Feed = Mapping[str, np.ndarray]
+Outputs = Sequence[Feed]
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure what is not measured yet, and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default="", help="names, with commas; all without")
+    parser.add_argument("--recipes", default="", help="names, with commas; all without")
+    parser.add_argument("--again", action="store_true", help="measure again what was measured")
+    given = parser.parse_args(arguments)
+    models = [s for s in specimens() if s.name in given.models.split(",") or not given.models]
+    kept().mkdir(parents=True, exist_ok=True)
+    for specimen in models:
+        for recipe in given.recipes.split(",") if given.recipes else RECIPES:
+            path = kept() / f"{specimen.name}.{recipe.replace(' ', '-')}.json"
+            if given.again or not path.exists():
+                row = measured(specimen, recipe)
+                path.write_text(json.dumps(row, indent=1))
+                print(line(row), flush=True)
+    (ROOT / "docs" / "zoo.md").write_text(page(), encoding="utf-8")
+
+
+def kept() -> Path:
+    """The folder of what was measured."""
+    return cache_folder() / "measured"
+
+
+def measured(specimen: Specimen, recipe: str) -> dict[str, Any]:
+    """One check, and what the comparison outside says of the same model, target and recipe."""
+    target, options = RECIPES[recipe]
+    feeds = [specimen.feed(seed) for seed in range(FEEDS)]
+    samples = [specimen.feed(100 + seed) for seed in range(SAMPLES)]
+    told = checked(specimen.path, target, options, feeds, samples)
+    error, allowed, why = compared(specimen, recipe, feeds, samples)
+    own = "unclear" if error is None else "right" if error <= allowed else "wrong"
+    return {
+        "model": specimen.name,
+        "recipe": recipe,
+        **told,
+        "own": own,
+        "error": error,
+        "allowed": allowed,
+        "why": why,
+    }
+
+
+def checked(path: Path, target: str, options: Mapping[str, Any], feeds: Outputs, samples: Outputs) -> dict[str, Any]:
+    """What `driftnet check` says; its CPU seconds, and the memory of the largest of its processes."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, given in (("inputs", feeds), ("calibration", samples)):
+            (Path(folder) / name).mkdir()
+            for k, feed in enumerate(given):
+                np.savez(Path(folder) / name / f"{k}.npz", **feed)
+        command = [sys.executable, "-m", "driftnet.cli.main", "check", str(path), "--target", target, "--json"]
+        command += ["--inputs", f"{folder}/inputs", "--calibration", f"{folder}/calibration"]
+        command += ["--recipe", json.dumps(options), "--budget", str(BUDGET)]
+        with open(Path(folder) / "out", "wb") as out, open(Path(folder) / "err", "wb") as err:
+            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT)
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        said = json.loads((Path(folder) / "out").read_text() or "{}")
+    result = said.get("targets", [{}])[0]
+    names = ("verdict", "stage", "kind", "known", "message", "culprits", "notes", "vouched", "end_to_end", "kernels")
+    faults = [
+        {k: fault[k] for k in ("nodes", "kind", "message", "impact", "known", "goes_away_with", "reduced")}
+        for fault in result.get("faults", [])
+    ]
+    return {
+        "status": process.returncode,
+        **{name: result.get(name) for name in names},
+        "faults": faults,
+        "problem": said.get("error"),
+        "cpu_seconds": round(max(usage.ru_utime + usage.ru_stime, result.get("cpu_seconds") or 0), 1),
+        "peak_mib": usage.ru_maxrss // 1024,
+        "mib": round(path.stat().st_size / 2**20, 2),
+    }
+
+
+def compared(specimen: Specimen, recipe: str, feeds: Outputs, samples: Outputs) -> tuple[float | None, float, str]:
+    """(relative L2 error of the worst output, what it may be, why); no error where nothing came out."""
+    target, options = RECIPES[recipe]
+    model = specimen.load()
+    with Runner(timeout=120) as runner:
+        case = Case(model.SerializeToString(), tuple(feeds), tuple(samples))
+        seen = runner.observe(case, resolve(target), options)
+        artifact = seen.artifact.model
+    right = run(model.SerializeToString(), feeds)
+    if not seen.outputs:
+        last = seen.last
+        return None, 0.0, f"{last.stage} {last.outcome}: {(last.message or last.signal or '').strip()[:200]}"
+    error = off(seen.outputs, right)
+    jittered = [{k: jitter(x) for k, x in feed.items()} for feed in feeds]
+    rounding = AMPLIFIED * max(off(run(model.SerializeToString(), jittered), right), 2.0**-24)
+    if not options.get("quantize") and target == "mnn":
+        return error, max(FAST_KERNELS, rounding), "plain"
+    if options.get("quantize") == "weight-only":
+        like = off(run(with_rounded_weights(model).SerializeToString(), feeds), right)
+        return error, max(FAST_KERNELS, rounding, LIKE * like), f"weights rounded by numpy: {like:.2g}"
+    if artifact is None:
+        return error, float("nan"), "no comparison of ranges"
+    # onnxruntime's own artifact: executed as it is written, but for steps that fused kernels may be off by, and the
+    # weights in it right? What steps come to shows where the inputs are off by as much.
+    written = run(artifact, feeds)
+    executed = off(seen.outputs, written)
+    stepped = [{k: jitter(x, 0.5 / 127) for k, x in feed.items()} for feed in feeds]
+    allowed = max(QUANTIZED, LIKE * off(run(artifact, stepped), written))
+    steps, where = weight_error(model, onnx.ModelProto.FromString(artifact))
+    why = f"as written {executed:.2g}, weights {steps:.2f} steps, end to end {error:.2g}"
+    return (executed, allowed, why) if steps <= HALF else (float("inf"), allowed, f"{why} at {where}")
+
+
+def run(model: bytes, feeds: Outputs) -> list[Feed]:
+    """What onnxruntime makes of it without optimizations."""
+    settings = onnxruntime.SessionOptions()
+    settings.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.intra_op_num_threads, settings.log_severity_level = 1, 4
+    session = onnxruntime.InferenceSession(model, settings, providers=["CPUExecutionProvider"])
+    names = [output.name for output in session.get_outputs()]
+    return [dict(zip(names, session.run(names, dict(feed)))) for feed in feeds]
+
+
+def off(observed: Outputs, expected: Outputs) -> float:
+    """The relative L2 error of the output that is farthest off, over all feeds; infinite for another shape or NaN."""
+    worst = 0.0
+    for name, first in expected[0].items():
+        if first.dtype.kind in "biuf":
+            pairs = [(got.get(name), right[name]) for got, right in zip(observed, expected)]
+            if any(a is None or a.shape != b.shape for a, b in pairs):
+                return float("inf")
+            a, b = (np.concatenate([np.asarray(x, np.float64).ravel() for x in side]) for side in zip(*pairs))
+            error = float(np.linalg.norm(np.where(a == b, 0, a - b)) / (np.linalg.norm(b) or 1.0))
+            worst = max(worst, error if np.isfinite(error) else float("inf"))
+    return worst
+
+
+def jitter(x: np.ndarray, step: float = 0.0) -> np.ndarray:
+    """Every float rounded once more, at random; or moved by `step` times the largest."""
+    if x.dtype.kind != "f":
+        return x
+    signs = np.random.default_rng(0).choice([-1, 1], x.shape)
+    moved = signs * step * np.abs(x).max(initial=0) if step else x * signs * np.finfo(x.dtype).eps
+    return np.asarray(x + moved, x.dtype)
+
+
+def with_rounded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with each matrix and kernel rounded to 8 bits, a scale and zero point an output channel."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    weights = {node.input[1]: node for node in copy.graph.node if node.op_type in ("Conv", "MatMul", "Gemm")}
+    for tensor in copy.graph.initializer:
+        if tensor.name in weights and len(tensor.dims) > 1:
+            x = numpy_helper.to_array(tensor)
+            node = weights[tensor.name]
+            transposed = any(a.name == "transB" and a.i for a in node.attribute)
+            axes = tuple(range(1, x.ndim)) if node.op_type == "Conv" or transposed else tuple(range(x.ndim - 1))
+            low, high = x.min(axes, keepdims=True), x.max(axes, keepdims=True)
+            scale = np.where(high > low, (high - low) / 255, 1)
+            rounded = np.rint((x - low) / scale) * scale + low
+            tensor.CopyFrom(numpy_helper.from_array(rounded.astype(x.dtype), tensor.name))
+    return copy
+
+
+def weight_error(model: onnx.ModelProto, quantized: onnx.ModelProto) -> tuple[float, str]:
+    """How far a weight of the artifact is from the float one at most, in steps; and which."""
+    floats = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    held = {t.name: t for t in quantized.graph.initializer}
+    worst, where = 0.0, ""
+    for name, x in floats.items():
+        parts = [held.get(f"{name}_{part}") for part in ("quantized", "scale", "zero_point")]
+        if any(part is None for part in parts) or not x.size:
+            continue
+        codes, scale, zero = (numpy_helper.to_array(part).astype(np.float64) for part in parts if part is not None)
+        if scale.size > 1:
+            continue
+        steps = float(np.abs((codes - zero) * scale - x).max() / scale) if codes.shape == x.shape else 0.0
+        if steps > worst:
+            worst, where = steps, name
+    return worst, where
+
+
+def rows() -> list[dict[str, Any]]:
+    """What was measured, in the order of the manifest."""
+    order = [specimen.name for specimen in specimens()]
+    found = [json.loads(path.read_text()) for path in kept().glob("*.json")]
+    return sorted(found, key=lambda row: (order.index(row["model"]), list(RECIPES).index(row["recipe"])))
+
+
+def judged(row: Mapping[str, Any]) -> str:
+    """What the verdict is worth: right, false alarm, miss, or no answer."""
+    failed, agreed = row["verdict"] in ("diverges", "fails", "crashes", "hangs"), row["verdict"] == "agrees"
+    if not failed and not agreed:
+        return "" if row["verdict"] == "rejects" else "no answer"
+    if row["own"] == "unclear":
+        return "" if failed else "miss"
+    return "" if failed == (row["own"] == "wrong") else "false alarm" if failed else "miss"
+
+
+def line(row: Mapping[str, Any]) -> str:
+    """A row for a terminal."""
+    error = "-" if row["error"] is None else f"{row['error']:.2g} of {row['allowed']:.2g}"
+    known = f" known {row['known']}" if row["known"] else ""
+    what = (row["message"] or str(row["problem"] or ""))[:150]
+    parts = [f"{row['model']} / {row['recipe']}: {row['verdict']}{known}; own: {row['own']} ({error}; {row['why']})"]
+    parts += [judged(row).upper(), f"{row['cpu_seconds']} s, {row['peak_mib']} MiB of {row['mib']}", what]
+    return "; ".join(filter(None, parts))
+
+
+def page() -> str:
+    """docs/zoo.md."""
+    return ""
+
+
+if __name__ == "__main__":
+    main()
