@@ -15,8 +15,8 @@ FILES = sorted((ROOT / "tests").rglob("*.py"))
 SPELLED_OUT = {"array_equal", "allclose", "isclose", "startswith", "endswith", "isdisjoint", "exists", "is_relative_to"}
 """Calls of which pytest prints what was called with what, so that a failure is plain without a message."""
 MOST_INSTANCES = 30
-TESTED_ELSEWHERE = {"on_grid": "oracle/tiers/test_lossless.py", "util": "run/test_runner.py"}
-"""Rooms without tests of their own: what on_grid makes is judged as lossless, what util checks comes from workers."""
+TESTED_ELSEWHERE = {"on_grid": "oracle/tiers/test_lossless.py"}
+"""Rooms without tests of their own: what on_grid makes is judged as lossless."""
 
 
 def named(path: Path) -> str:

@@ -4,21 +4,35 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 from driftnet.causes.place import Where, place_of
+from driftnet.model import external_data
 from driftnet.model.inspect import Case, custom_operators, validate_feed
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
+from driftnet.oracle.second_opinion import Blame
 from driftnet.run.refusals import explained
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe, effective
 from driftnet.util.errors import UserError
+from driftnet.util.limits import ExceededError, bounded
 
 CONFIRMING_RUNS = 5
+
+JUDGING_SECONDS, JUDGING_MIB = 5.0, 1024
+"""What the oracle may take for one run, of CPU time and memory: so much, and so much more for each MiB of model and
+feeds; but no more memory than a worker. Of 934 runs of generated cases none was judged in more than 0.13 s."""
+
+TOO_MUCH = "too-much"
+"""The rule by which it abstains where that is exceeded."""
+
+T = TypeVar("T")
 
 HURRIED = 0.1
 """The share of its time limit that a case which used it up is given from then on."""
@@ -65,7 +79,25 @@ def look(trial: Trial, *, fresh: bool = False) -> Verdict:
 
 
 def watch(trial: Trial, *, fresh: bool = False) -> tuple[Verdict, Observation | None]:
-    """What `look` says, and what was observed; None where there was no need to ask the target."""
+    """What `look` says, and what was observed; None where there was no need to ask the target, or what it said, or the
+    model, takes too much to be judged."""
+    try:
+        return _within_limits(trial, lambda: _watch(trial, fresh))
+    except ExceededError as e:
+        return Verdict(Word.ABSTAINS, message=f"judging this takes {e}", rule=TOO_MUCH), None
+
+
+def _within_limits(trial: Trial, work: Callable[[], T]) -> T:
+    """What `work` on this trial gives. Raises ExceededError where it takes more than such a model is worth."""
+    case = trial.case
+    mib = (len(case.model) + sum(x.nbytes for feed in case.runs for x in map(np.asarray, feed.values()))) / 2**20
+    if case.file:
+        mib += external_data.outside(case.proto) / 2**20
+    memory = max(JUDGING_MIB, min(JUDGING_MIB * (1 + mib), trial.runner.memory_mib))
+    return bounded(work, seconds=JUDGING_SECONDS * (1 + mib), mib=memory)
+
+
+def _watch(trial: Trial, fresh: bool) -> tuple[Verdict, Observation | None]:
     if refused := _refused(trial):
         return refused, None
     seen = trial.runner.observe(trial.case, trial.installed, trial.recipe, fresh=fresh, timeout=trial.patience)
@@ -122,9 +154,16 @@ def blamed(trial: Trial, verdict: Verdict) -> tuple[Verdict, str, Where]:
     found, seen = watch(trial, fresh=True)
     if seen is None or not found.failed:
         return verdict, "", Where()
-    reference = trial.runner.reference
-    wrong = who_is_wrong(found, trial.case, seen, target=trial.target, options=trial.options, reference=reference)
+    try:
+        wrong = _within_limits(trial, lambda: _who_is_wrong(trial, found, seen))
+    except ExceededError:
+        wrong = Blame.UNDECIDED
     return replace(verdict, blame=wrong), seen.digest, place_of(trial.target, found, seen)
+
+
+def _who_is_wrong(trial: Trial, verdict: Verdict, seen: Observation) -> Blame:
+    reference = trial.runner.reference
+    return who_is_wrong(verdict, trial.case, seen, target=trial.target, options=trial.options, reference=reference)
 
 
 def is_stale_state(trial: Trial, verdict: Verdict) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cached_property
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -115,22 +116,13 @@ def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> 
 
 def in_order(graph: Graph) -> Graph:
     """`graph` with its nodes in topological order, of what their subgraphs read too; quantizers forget that."""
-    made = {name for node in graph.nodes for name in node.outputs if name}
-    done: set[str] = set()
-    nodes: list[Node] = []
-    waiting = list(graph.nodes)
-    while waiting:
-        later = []
-        for node in waiting:
-            if all(name in done or name not in made for name in (*node.inputs, *captured(node))):
-                nodes.append(node)
-                done.update(node.outputs)
-            else:
-                later.append(node)
-        if len(later) == len(waiting):
-            return graph
-        waiting = later
-    return replace(graph, nodes=tuple(nodes))
+    makers = {name: k for k, node in enumerate(graph.nodes) for name in node.outputs if name}
+    needs = [{makers[name] for name in (*node.inputs, *captured(node)) if name in makers} for node in graph.nodes]
+    try:
+        order = tuple(TopologicalSorter(dict(enumerate(needs))).static_order())
+    except CycleError:
+        return graph
+    return replace(graph, nodes=tuple(graph.nodes[k] for k in order))
 
 
 def with_values(model: onnx.ModelProto, values: Values) -> onnx.ModelProto:

@@ -34,6 +34,10 @@ MEMORY_GIB = 4.0  # a worker's share, unless something else is said
 GENERATED_SECONDS, SAVED_SECONDS, REAL_SECONDS = 3.0, 20.0, 60.0
 """The time limit of one stage, unless something else is said: of generated cases, of saved ones, of real models."""
 
+SMALL_ANSWER_MIB = 512
+MOST_TOLD, MOST_TOLD_A_NODE = 500, 50
+"""Nodes of an artifact: so many, and so many more for each of the model."""
+
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
 REFERENCE = "driftnet.run.reference_worker"
@@ -57,7 +61,8 @@ class Runner:
         hold_crashes: bool = False,
     ) -> None:
         memory = int(memory_gib * 1024)
-        self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes)
+        answer = SMALL_ANSWER_MIB if small_models else memory
+        self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes, answer)
         self._scratch = Scratch(MEMORY if small_models and _has_room() else None)
         self._folder = self._scratch.path
         try:
@@ -148,6 +153,11 @@ class Runner:
         return self.cpu_seconds + time.process_time()
 
     @property
+    def memory_mib(self) -> int:
+        """Resident memory that one worker may use."""
+        return self._limits.memory_mib
+
+    @property
     def network_isolated(self) -> bool:
         """Whether every worker so far is cut off from the network; there is one, the reference's, from the start."""
         return all(zygote.network_isolated for zygote in self._zygotes)
@@ -219,7 +229,7 @@ def _run_stages(
             reply = worker.call(f"{spec}.inspect", value, options, timeout=timeout)
             if reply.outcome is Outcome.OK:
                 try:
-                    artifact = told(reply.value, outside=case.file is not None)
+                    artifact = told(reply.value, case)
                 except ValueError as e:
                     reply = dataclasses.replace(reply, outcome=Outcome.GARBAGE, message=str(e))
             if reply.outcome is not Outcome.OK:
@@ -243,28 +253,35 @@ def _run_stages(
     return Observation(tuple(runs), tuple(value), artifact, tuple(plain))
 
 
-def told(value: object, *, outside: bool = False) -> Artifact:
-    """What `inspect` said, as an Artifact. Raises ValueError where it is none, or its model cannot be read.
-
-    outside   the case's own weights lie in files beside it, so those of the artifact may, too
-    """
+def told(value: object, case: Case) -> Artifact:
+    """What `inspect` said of what was made of `case`, as an Artifact. Raises ValueError where it is none, or its model
+    cannot be read or is no model of that size."""
     artifact = read(value, Artifact, "the artifact")
-    if artifact.model is not None and (flaw := _flaw(artifact.model, outside)):
+    if artifact.model is not None and (flaw := _flaw(artifact.model, case)):
         raise ValueError(flaw)
     return artifact
 
 
-def _flaw(data: bytes, outside: bool) -> str:
-    """Why these bytes are no ONNX model that can be read without a file beside it; "" where they are."""
+def _flaw(data: bytes, case: Case) -> str:
+    """Why these bytes are no ONNX model that can be read without a file beside it, of what was made of `case`; "" where
+    they are."""
     try:
         model = onnx.ModelProto.FromString(data)
         if not model.graph.output:
             return "the model has no output"
-        if outside:
+        most = MOST_TOLD + MOST_TOLD_A_NODE * len(case.proto.graph.node)
+        if len(model.graph.node) > most:
+            return f"the model has {len(model.graph.node)} nodes, where one of {most} is far too large"
+        if case.file is not None:  # its own weights lie in files beside it, so those of the artifact may, too
             return ""
         if external_data.tensors_outside(model) or external_data.others_outside(model):
             return "the model keeps data in another file"
-        graph.read(model)
+        found = graph.in_order(graph.read(model))
+        known = {*found.constants, *case.feeds[0]}
+        for node in found.nodes:
+            if unknown := {*node.inputs} - known - {""}:
+                return f"the model reads {min(unknown)!r}, which nothing makes"
+            known.update(node.outputs)
     except Exception as e:  # protobuf, onnx and numpy raise many types for what is no model
         return f"the model cannot be read: {type(e).__name__}: {e}"
     return ""

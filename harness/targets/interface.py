@@ -180,6 +180,9 @@ class WireError(ValueError):
     """Bytes on the pipe that are no message: the other side is broken or hostile."""
 
 
+MOST_TEXT = 2**24
+"""Bytes of the JSON header of a message: of lists in lists, an interpreter makes twenty times as many."""
+
 _HEADER = struct.Struct("<4sIQ")
 _MAGIC = b"DFT1"
 _DTYPE = re.compile(r"[<>|][biufc]\d{1,2}")
@@ -196,6 +199,8 @@ class Encoded:
         self.parts: list[Any] = []
         self.size = 0
         header = json.dumps(_pack(value, self)).encode()
+        if len(header) >= MOST_TEXT:
+            raise TypeError(f"{len(header)} bytes of texts and names cannot cross the pipe, {MOST_TEXT} can")
         header += b" " * (-len(header) % _ALIGNED)
         self.parts[:0] = [_HEADER.pack(_MAGIC, len(header), self.size), header]
         self.size += _HEADER.size + len(header)
@@ -222,7 +227,7 @@ def encode(value: Any) -> bytes:
     """One message: None, bool, int, float, str, bytes, numpy arrays and scalars, lists and str-keyed dicts of these.
 
     Arrays are of booleans, integers, floats, complex numbers, or strings (which come back as objects). Tuples come
-    back as lists, and a mapping as a dict. Raises TypeError for anything else.
+    back as lists, and a mapping as a dict. Raises TypeError for anything else, and for more than MOST_TEXT bytes of it.
     """
     return bytes(Encoded(value))
 
@@ -237,7 +242,7 @@ def decode(message: bytes | bytearray | memoryview, *, copy: bool = True) -> Any
             raise WireError(f"not one whole message: {bytes(message[:16])!r}")
         _, header_size, _ = _HEADER.unpack_from(message)
         body = _HEADER.size + header_size
-        return _unpack(json.loads(bytes(message[_HEADER.size : body])), memoryview(message)[body:], copy)
+        return _unpack(json.loads(bytes(message[_HEADER.size : body])), _Body(memoryview(message)[body:], copy))
     except WireError:
         raise
     except (ValueError, TypeError, AttributeError, OverflowError, RecursionError) as e:
@@ -251,6 +256,8 @@ def message_size(prefix: bytes | bytearray | memoryview) -> int | None:
     if len(prefix) < _HEADER.size:
         return None
     _, header_size, size = _HEADER.unpack_from(prefix)
+    if header_size > MOST_TEXT:
+        raise WireError(f"a message with {header_size} bytes of texts and names, {MOST_TEXT} are allowed")
     return int(_HEADER.size + header_size + size)
 
 
@@ -277,17 +284,35 @@ def _pack(v: Any, body: Encoded) -> Any:
     raise TypeError(f"a {type(v).__name__} cannot cross the pipe")
 
 
-def _unpack(v: Any, body: memoryview, copy: bool) -> Any:
+@dataclass
+class _Body:
+    """What follows the header, of which `taken` bytes have been read: each once at most, and in order. So no message
+    can claim to be more than it is. copy: as in `decode`."""
+
+    bytes: memoryview
+    copy: bool
+    taken: int = 0
+
+    def take(self, offset: int, size: int) -> memoryview:
+        if not self.taken <= offset <= offset + size <= len(self.bytes):
+            raise WireError(
+                "a buffer that begins before the one before it ends, or reaches past the end of the message"
+            )
+        self.taken = offset + size
+        return self.bytes[offset : offset + size]
+
+
+def _unpack(v: Any, body: _Body) -> Any:
     if isinstance(v, list):
-        return [_unpack(x, body, copy) for x in v]
+        return [_unpack(x, body) for x in v]
     if not isinstance(v, dict):
         return v
     ((kind, x),) = v.items()
     if kind == "m":
-        return {k: _unpack(y, body, copy) for k, y in x.items()}
+        return {k: _unpack(y, body) for k, y in x.items()}
     if kind in ("b", "e"):
         size, offset = x
-        part = _slice(body, offset, size)
+        part = body.take(offset, size)
         return part if kind == "e" else bytes(part)
     if kind == "s":
         shape, strings = x
@@ -298,17 +323,11 @@ def _unpack(v: Any, body: memoryview, copy: bool) -> Any:
     if not _DTYPE.fullmatch(code):
         raise WireError(f"a {code!r} array cannot cross the pipe")
     dtype, shape = np.dtype(code), _shape(shape)
-    array = np.frombuffer(_slice(body, offset, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
-    return array if not copy and array.flags.aligned else array.copy()
+    array = np.frombuffer(body.take(offset, math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    return array if not body.copy and array.flags.aligned else array.copy()
 
 
 def _shape(dims: Any) -> tuple[int, ...]:
     if not isinstance(dims, list) or not all(type(d) is int and d >= 0 for d in dims):
-        raise WireError(f"{dims!r} is no shape")
+        raise WireError(f"{dims!r:.80} is no shape")
     return tuple(dims)
-
-
-def _slice(body: memoryview, offset: int, size: int) -> memoryview:
-    if not 0 <= offset <= offset + size <= len(body):
-        raise WireError("a buffer reaches past the end of the message")
-    return body[offset : offset + size]

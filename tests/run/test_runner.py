@@ -105,9 +105,9 @@ def outside_data():
     ],
 )
 def test_what_is_no_artifact_is_refused_and_why(told, says):
-    assert runner.told(RIGHT).layers, "an artifact is refused"
+    assert runner.told(RIGHT, models.relu()).layers, "an artifact is refused"
     with pytest.raises(ValueError, match=re.escape(says)):
-        runner.told(told)
+        runner.told(told, models.relu())
 
 
 def test_what_a_target_says_can_be_written(runner):

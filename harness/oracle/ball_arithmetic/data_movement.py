@@ -11,10 +11,20 @@ from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, exact, joined, moved
 from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, moving, rule
 
+MOST_EXPANDED = 2**26
+"""Elements of what an Expand gives: a view, which costs nothing, until something is computed of it."""
+
+
+def _expand(x: Array, shape: tuple[int, ...]) -> Array:
+    if math.prod(shape) > MOST_EXPANDED:
+        raise Undecided(f"it expands to {list(shape)}")
+    return np.broadcast_to(x, shape)
+
+
 # a rule each
 SIMPLE: Mapping[str, Callable[..., Array]] = {
     "Compress": lambda x, condition, *, axis=None: np.compress(condition, x, axis),
-    "Expand": lambda x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, tuple(shape))),
+    "Expand": lambda x, shape: _expand(x, np.broadcast_shapes(x.shape, tuple(shape))),
     "Flatten": lambda x, *, axis=1: x.reshape(math.prod(x.shape[:axis]), math.prod(x.shape[axis:])),
     "Gather": lambda x, indices, *, axis=0: x.take(indices, axis),
     "GatherElements": lambda x, indices, *, axis=0: x[elements(indices, axis)],

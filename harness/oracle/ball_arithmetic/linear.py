@@ -27,6 +27,9 @@ from driftnet.oracle.ball_arithmetic.rules import Integers, Maybe, attribute, ru
 from driftnet.oracle.ball_arithmetic.sliding import Sliding, sliding, spread, window_attributes, windows
 from driftnet.oracle.tolerances.table import FOLDED_ROUNDINGS, WINOGRAD_ROUNDINGS
 
+MOST_PRODUCTS = 2**34
+"""Of one sum of products: 2 s on a core, thrice for midpoint, radius and size, and nobody can interrupt it."""
+
 
 @dataclass(frozen=True, eq=False)
 class Sum:
@@ -83,7 +86,9 @@ class Sum:
 
 
 def products(multiply: Callable[[Array, Array], Array], x: Ball, w: Ball, terms: int) -> Sum:
-    """sum x w as `multiply` does it, each result with `terms` terms."""
+    """sum x w as `multiply` does it, each result with `terms` terms. Undecided where that would take seconds."""
+    if x.midpoint.size * w.midpoint.size > MOST_PRODUCTS * max(terms, 1):
+        raise Undecided(f"it adds up more than {MOST_PRODUCTS:.0e} products")
     midpoint, size = multiply(x.numbers, w.numbers), np.abs(w.numbers)
     radius: Array | float = 0.0
     if x.radius is not None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array
+from driftnet.oracle.ball_arithmetic.ball import Array, Undecided
 from driftnet.oracle.ball_arithmetic.rules import knowing
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
@@ -30,6 +30,8 @@ def strings(*operands: Array, node: Node) -> list[Array]:
     before = locale.setlocale(locale.LC_ALL)  # StringNormalizer sets that of the process: how files are read
     try:
         results: Any = ReferenceEvaluator(proto).run(None, feed)
+    except Exception as e:  # of any type: what it does not foresee it runs into, or asserts
+        raise Undecided(f"onnx.reference fails: {type(e).__name__}") from None
     finally:
         locale.setlocale(locale.LC_ALL, before)
     return [np.asarray(result, object) if result.dtype.kind == "U" else result for result in results]

@@ -35,7 +35,8 @@ ACCESS_REFER, RULE_PATH_BENEATH, SCOPE_SOCKET, SCOPE_SIGNAL = 1 << 13, 1, 1, 2
 _SMALL, _LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
 FATAL = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
-_FRAMES = 24  # of a traceback, the innermost
+FRAMES = 24  # of a traceback, the innermost
+_MOST_SAID = 1 << 16  # characters of an error message
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -47,6 +48,8 @@ def serve(settings: dict[str, Any]) -> None:
     """
     control = socket.socket(fileno=settings["control"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    most = resource.getrlimit(resource.RLIMIT_AS)[1]  # it may be born while a limit for the oracle holds
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
     isolated = _isolate()
     _adopt_orphans()
     # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.
@@ -303,6 +306,7 @@ def _answer(pipe: socket.socket) -> None:
             reply.update(outcome="error", message=str(e))
         except Exception as e:
             reply.update(outcome="error", message=f"{type(e).__name__}: {e}", frames=_frames(e))
+        reply["message"] = reply["message"][:_MOST_SAID]
         _flush()
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
         reply["cpu"] = sum(usage.ru_utime + usage.ru_stime for usage in usages)
@@ -321,7 +325,7 @@ def _send(pipe: socket.socket, message: interface.Encoded) -> None:
 def _frames(error: Exception) -> list[str]:
     """Where `error` was raised, innermost first, as "package/module.py function"; built-in modules as they are."""
     frames = []
-    for frame in traceback.extract_tb(error.__traceback__)[-_FRAMES:]:
+    for frame in traceback.extract_tb(error.__traceback__)[-FRAMES:]:
         entry = max((e for e in sys.path if e and frame.filename.startswith(e + os.sep)), key=len, default="")
         where = os.path.relpath(frame.filename, entry) if entry else os.path.basename(frame.filename)
         frames.append(f"{where} {frame.name}")

@@ -18,12 +18,14 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
-from driftnet.run.sandbox.inside import children
+from driftnet.run.sandbox.inside import FRAMES, children
 from driftnet.targets import interface
 from driftnet.util.records import read
 from msgspec import Meta, Struct
 
 LOG_BYTES = 64 * 1024
+LINE, MESSAGE = 1000, 4000
+"""Characters of a line of a log, and of a message, that are kept: patterns are searched in them."""
 MEASURING = "COVERAGE_PROCESS_CONFIG"  # the variable by which coverage.py (`make coverage`) reaches child processes
 _LOG_MOST = 16 * 1024 * 1024
 _TICK_MS = 20.0  # how often a busy worker's memory is looked at: 30 us each
@@ -37,12 +39,14 @@ class Limits:
     """What one worker may use: resident memory with its children, wall seconds a call, size of any file it writes.
 
     hold_crashes   it does not die of a crash but is held until its stack has been read (`held`)
+    answer_mib     what it may say at once: it is held in a process that nothing guards
     """
 
     memory_mib: int = 4096
     seconds: float = 10.0
     file_mib: int = 2048
     hold_crashes: bool = False
+    answer_mib: int = 4096
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,9 +55,9 @@ class Reply:
 
     value    what the function returned, for OK; it comes from an untrusted process, so check its form
     message  for ERROR the text of a StageError, or "TypeName: text" of another exception; for the other failures what
-             happened, in words; "" for OK
+             happened, in words; "" for OK. Of a long one the middle is left out (`shortened`)
     signal   for CRASH the signal's name, or "exit-3" when the process ended itself with status 3; else ""
-    log      the last 64 KiB that the process wrote to stdout and stderr during the call
+    log      the last 64 KiB that the process wrote to stdout and stderr during the call, of each line LINE characters
     seconds  wall time;   peak_mib  peak resident memory of the process, or of the largest of its children
     frames   where it failed, innermost first: of an exception "package/module.py function", of a crash that was held
              "module symbol"
@@ -198,6 +202,11 @@ class Worker:
         return Reply(failure.outcome or Outcome.GARBAGE, None, message, "", log, peak_mib=end.peak_mib)
 
 
+def shortened(text: str, most: int = MESSAGE) -> str:
+    """A text without its middle, where it is too long: what it is about stands at its beginning or at its end."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
+
+
 def make_empty(folder: Path) -> None:
     """Make `folder` an empty directory, whatever a worker has made of it."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -262,7 +271,7 @@ def _size(message: bytearray, limits: Limits) -> int | None:
         size = interface.message_size(message)
     except interface.WireError as e:
         _fail(Outcome.GARBAGE, str(e))
-    if size is not None and size > limits.memory_mib * 2**20:
+    if size is not None and size > limits.answer_mib * 2**20:
         _fail(Outcome.GARBAGE, f"announces an answer of {size} bytes")
     return size
 
@@ -329,7 +338,8 @@ def _parse(message: bytearray, call: int, process: Process) -> Reply:
         _fail(Outcome.GARBAGE, str(e))
     process.cpu = answer.cpu
     log = _read_log(process.log)
-    return Reply(outcome, value, answer.message, "", log, peak_mib=answer.peak_mib, frames=answer.frames)
+    frames = tuple(frame[:LINE] for frame in answer.frames[:FRAMES])
+    return Reply(outcome, value, shortened(answer.message), "", log, peak_mib=answer.peak_mib, frames=frames)
 
 
 def _cause(status: int, broken: str, log: str) -> tuple[Outcome, str, str]:
@@ -363,4 +373,5 @@ def _read_log(log: int) -> str:
     text = _read_tail(log)
     if text:
         os.ftruncate(log, 0)
-    return text.decode(errors="replace")
+    lines = text.decode(errors="replace").split("\n")
+    return "\n".join(shortened(line, LINE) for line in lines)

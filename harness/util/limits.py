@@ -1,0 +1,81 @@
+"""Limits: what work on data that nobody vouches for may take in this process. What takes more is given up, by name.
+
+    bounded(lambda: judge(...), seconds=8, mib=1024)      the result, or ExceededError "more than 8 s of CPU time"
+
+Time is CPU time of the process: SIGPROF comes when it is over, and the interpreter raises between two of its steps (the
+engine of `re` asks in between, too). One call of numpy is not interrupted, so what a single one may cost is said where
+it is called. Memory is address space beyond what there was; an allocation above it fails as it does on a small machine.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+_AGAIN = 0.2  # CPU seconds after which it is raised again, where somebody swallowed it
+_PAGE = resource.getpagesize()
+
+
+class ExceededError(Exception):
+    """A limit was exceeded; the message names it: "more than 1024 MiB of memory"."""
+
+
+class _OverdueError(BaseException):
+    """The time is over. No `except Exception` on the way is meant."""
+
+
+_running = False
+_outside = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+
+
+def bounded(work: Callable[[], T], *, seconds: float, mib: float) -> T:
+    """What `work` gives. Raises ExceededError where that takes more CPU `seconds`, more memory or deeper nesting.
+
+    Inside another bounded work the limits of that hold; in a thread that is not the main one, time has none.
+    """
+    if _running:
+        return work()
+    try:
+        try:
+            _begin(seconds, mib)
+            return work()
+        finally:
+            _end()
+    except _OverdueError:
+        _end()  # it may have come in the very moment of the end
+        raise ExceededError(f"more than {seconds:.3g} s of CPU time") from None
+    except MemoryError:
+        raise ExceededError(f"more than {mib:.0f} MiB of memory") from None
+    except RecursionError:
+        raise ExceededError("deeper nesting than an interpreter follows") from None
+
+
+def _begin(seconds: float, mib: float) -> None:
+    global _running, _outside
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGPROF, _overdue)  # and never back: one that comes late would end the process
+        signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
+    with open("/proc/self/statm", "rb") as file:
+        used = int(file.read().split()[0]) * _PAGE
+    _outside = resource.getrlimit(resource.RLIMIT_AS)
+    most = [used + int(mib * 2**20), *(limit for limit in _outside if limit != resource.RLIM_INFINITY)]
+    _running = True
+    resource.setrlimit(resource.RLIMIT_AS, (min(most), _outside[1]))
+
+
+def _end() -> None:
+    global _running
+    if _running:
+        _running = False
+        resource.setrlimit(resource.RLIMIT_AS, _outside)
+    if threading.current_thread() is threading.main_thread():
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _overdue(number: int, frame: Any) -> None:
+    if _running:
+        raise _OverdueError
