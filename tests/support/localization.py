@@ -24,11 +24,12 @@ from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind
 from driftnet.run.runner import Runner
 from driftnet.selfcheck import mutant, mutated
+from driftnet.selfcheck.site import Site
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Feed, Options, StageError, Target
 from driftnet.targets.mnn.target import MNN
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
-from onnx import ModelProto, NodeProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto
 
 from tests.support import production
 
@@ -63,8 +64,8 @@ class Bug:
 
     name: str
     operators: tuple[str, ...]
-    damage: Callable[[ModelProto, Sequence[NodeProto]], None]
-    when: Callable[[ModelProto, Sequence[NodeProto]], bool]
+    damage: Callable[[Sequence[Site]], None]
+    when: Callable[[Sequence[Site]], bool]
 
     def places(self, model: ModelProto) -> list[tuple[NodeProto, ...]]:
         """The nodes it strikes, each time it does. A Q/DQ pair may stand between two that follow each other."""
@@ -83,7 +84,7 @@ class Bug:
             chains = [
                 (*chain, reader) for chain in chains for reader in following(chain[-1]) if reader.op_type == operator
             ]
-        return [chain for chain in chains if self.when(model, chain)]
+        return [chain for chain in chains if self.when([Site(model, node) for node in chain])]
 
     @property
     def onnxruntime_quant(self) -> Target:
@@ -98,16 +99,16 @@ class Bug:
     def _strike(self, model: ModelProto) -> None:
         for outputs in [[node.output[0] for node in chain] for chain in self.places(model)]:
             makers = {node.output[0]: node for node in model.graph.node}  # new ones whenever a node was inserted
-            self.damage(model, [makers[name] for name in outputs])
+            self.damage([Site(model, makers[name]) for name in outputs])
 
 
 BUGS: dict[str, Bug] = {}
 
 
-def bug(*operators: str, when: Callable[[ModelProto, Sequence[NodeProto]], bool] = lambda model, chain: True) -> Any:
+def bug(*operators: str, when: Callable[[Sequence[Site]], bool] = lambda chain: True) -> Any:
     """Make the decorated damage a bug where these operators follow each other."""
 
-    def made(damage: Callable[[ModelProto, Sequence[NodeProto]], None]) -> Bug:
+    def made(damage: Callable[[Sequence[Site]], None]) -> Bug:
         name = damage.__name__
         BUGS[name] = Bug(name.replace("_", "-"), operators, damage, when)
         return BUGS[name]
@@ -115,259 +116,224 @@ def bug(*operators: str, when: Callable[[ModelProto, Sequence[NodeProto]], bool]
     return made
 
 
-def value(model: ModelProto, name: str) -> np.ndarray | None:
-    """The constant `name`, dequantized where it is held in codes; None where it is computed."""
-    for tensor in model.graph.initializer:
-        if tensor.name == name:
-            return numpy_helper.to_array(tensor)
-    for node in model.graph.node:
-        if node.op_type == "Constant" and node.output[0] == name:
-            return numpy_helper.to_array(node.attribute[0].t)
-        if node.op_type == "DequantizeLinear" and node.output[0] == name:
-            codes, scale, zero = (value(model, operand) for operand in node.input)
-            return None if codes is None else ((codes.astype(np.int32) - zero) * scale).astype(np.float32)
-    return None
+def value(at: Site, slot: int) -> np.ndarray | None:
+    """The constant operand at `slot`, dequantized where it is held in codes; None where it is computed."""
+    if (found := at.constant(slot)) is not None or not at.has(slot):
+        return found
+    maker = at.producer(slot)
+    if maker is None or maker.node.op_type != "DequantizeLinear":
+        return None
+    codes, scale, zero = (value(maker, k) for k in range(3))
+    return None if codes is None else ((codes.astype(np.int32) - zero) * scale).astype(np.float32)
 
 
-def constants(model: ModelProto, node: NodeProto) -> dict[int, np.ndarray]:
+def constants(at: Site) -> dict[int, np.ndarray]:
     """Position -> value of the operands that are constants."""
-    return {k: x for k, name in enumerate(node.input) if (x := value(model, name)) is not None}
+    return {k: x for k in range(len(at.node.input)) if (x := value(at, k)) is not None}
 
 
-def feed(model: ModelProto, node: NodeProto, slot: int, x: np.ndarray) -> None:
-    """Give `node` a constant of its own."""
-    name = f"{node.output[0]}~{slot}"
-    model.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(x), name))
-    node.input[slot] = name
+def grouped(chain: Sequence[Site]) -> bool:
+    return chain[0].get("group", 1) > 1
 
 
-def attribute(node: NodeProto, name: str, default: Any = None) -> Any:
-    return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), default)
-
-
-def put(node: NodeProto, **attributes: Any) -> None:
-    kept = [a for a in node.attribute if a.name not in attributes]
-    del node.attribute[:]
-    node.attribute.extend([*kept, *(helper.make_attribute(k, v) for k, v in attributes.items() if v is not None)])
-
-
-def before(model: ModelProto, node: NodeProto, *new: NodeProto) -> None:
-    """Insert nodes in front of `node`, which is another object afterwards."""
-    at = list(model.graph.node).index(node)
-    kept = list(model.graph.node)
-    del model.graph.node[:]
-    model.graph.node.extend([*kept[:at], *new, *kept[at:]])
-
-
-def grouped(model: ModelProto, chain: Sequence[NodeProto]) -> bool:
-    return attribute(chain[0], "group", 1) > 1
-
-
-def spatial(model: ModelProto, chain: Sequence[NodeProto]) -> bool:
-    weights = value(model, chain[0].input[1])
+def spatial(chain: Sequence[Site]) -> bool:
+    weights = value(chain[0], 1)
     return weights is not None and weights.ndim > 2 and max(weights.shape[2:]) > 1
 
 
-@bug("Conv", when=lambda model, chain: len(chain[0].input) > 2)
-def CONV_LOSES_BIAS(model, chain):
-    del chain[0].input[2:]
+@bug("Conv", when=lambda chain: len(chain[0].node.input) > 2)
+def CONV_LOSES_BIAS(chain):
+    del chain[0].node.input[2:]
 
 
-@bug("Conv", when=lambda model, chain: grouped(model, chain) and spatial(model, chain))
-def GROUPED_CONV_FLIPS_KERNEL(model, chain):
-    w = value(model, chain[0].input[1])
-    feed(model, chain[0], 1, np.flip(w, range(2, w.ndim)))
+@bug("Conv", when=lambda chain: grouped(chain) and spatial(chain))
+def GROUPED_CONV_FLIPS_KERNEL(chain):
+    w = value(chain[0], 1)
+    chain[0].feed(1, np.flip(w, range(2, w.ndim)))
 
 
-@bug("Conv", when=lambda model, chain: max(attribute(chain[0], "strides", [1])) > 1 and spatial(model, chain))
-def STRIDED_CONV_LOSES_LAST_TAP(model, chain):
-    w = value(model, chain[0].input[1]).copy()
+@bug("Conv", when=lambda chain: max(chain[0].get("strides", [1])) > 1 and spatial(chain))
+def STRIDED_CONV_LOSES_LAST_TAP(chain):
+    w = value(chain[0], 1).copy()
     w[..., -1] = 0
-    feed(model, chain[0], 1, w)
+    chain[0].feed(1, w)
 
 
 @bug("ConvTranspose", when=spatial)
-def CONV_TRANSPOSE_FLIPS_KERNEL(model, chain):
-    w = value(model, chain[0].input[1])
-    feed(model, chain[0], 1, np.flip(w, range(2, w.ndim)))
+def CONV_TRANSPOSE_FLIPS_KERNEL(chain):
+    w = value(chain[0], 1)
+    chain[0].feed(1, np.flip(w, range(2, w.ndim)))
 
 
 @bug("InstanceNormalization")
-def NORM_TAKES_ANOTHER_EPSILON(model, chain):
-    put(chain[0], epsilon=0.05)
+def NORM_TAKES_ANOTHER_EPSILON(chain):
+    chain[0].put(epsilon=0.05)
 
 
 @bug("BatchNormalization")
-def BATCH_NORM_TAKES_ANOTHER_EPSILON(model, chain):
-    put(chain[0], epsilon=0.05)
+def BATCH_NORM_TAKES_ANOTHER_EPSILON(chain):
+    chain[0].put(epsilon=0.05)
 
 
 @bug("Softmax")
-def SOFTMAX_GOES_ALONG_ANOTHER_AXIS(model, chain):
-    put(chain[0], axis=1)
+def SOFTMAX_GOES_ALONG_ANOTHER_AXIS(chain):
+    chain[0].put(axis=1)
 
 
-@bug("Gemm", when=lambda model, chain: len(chain[0].input) > 2)
-def GEMM_DOUBLES_ITS_BIAS(model, chain):
-    put(chain[0], beta=2.0)
+@bug("Gemm", when=lambda chain: len(chain[0].node.input) > 2)
+def GEMM_DOUBLES_ITS_BIAS(chain):
+    chain[0].put(beta=2.0)
 
 
 @bug("Resize")
-def RESIZE_SHIFTS_BY_A_PIXEL(model, chain):
-    put(chain[0], nearest_mode=b"ceil")
+def RESIZE_SHIFTS_BY_A_PIXEL(chain):
+    chain[0].put(nearest_mode=b"ceil")
 
 
-@bug("Concat", when=lambda model, chain: len(chain[0].input) == 2)
-def CONCAT_SWAPS_ITS_PARTS(model, chain):
-    chain[0].input[:] = chain[0].input[::-1]
+@bug("Concat", when=lambda chain: len(chain[0].node.input) == 2)
+def CONCAT_SWAPS_ITS_PARTS(chain):
+    chain[0].node.input[:] = chain[0].node.input[::-1]
 
 
-@bug("Split", when=lambda model, chain: len(chain[0].output) == 2)
-def SPLIT_SWAPS_ITS_PARTS(model, chain):
-    chain[0].output[:] = chain[0].output[::-1]
+@bug("Split", when=lambda chain: len(chain[0].node.output) == 2)
+def SPLIT_SWAPS_ITS_PARTS(chain):
+    chain[0].node.output[:] = chain[0].node.output[::-1]
 
 
 @bug("LSTM")
-def LSTM_MIXES_UP_ITS_GATES(model, chain):
-    w = value(model, chain[0].input[1])
-    feed(model, chain[0], 1, np.roll(w, w.shape[1] // 4, axis=1))
+def LSTM_MIXES_UP_ITS_GATES(chain):
+    w = value(chain[0], 1)
+    chain[0].feed(1, np.roll(w, w.shape[1] // 4, axis=1))
 
 
 @bug("GRU")
-def GRU_RESETS_AFTER(model, chain):
-    put(chain[0], linear_before_reset=1 - attribute(chain[0], "linear_before_reset", 0))
+def GRU_RESETS_AFTER(chain):
+    chain[0].put(linear_before_reset=1 - chain[0].get("linear_before_reset", 0))
 
 
 @bug("Sigmoid")
-def SIGMOID_IS_APPROXIMATED(model, chain):
-    chain[0].op_type = "HardSigmoid"
+def SIGMOID_IS_APPROXIMATED(chain):
+    chain[0].node.op_type = "HardSigmoid"
 
 
 @bug("Clip")
-def CLIP_LOSES_ITS_UPPER_END(model, chain):
-    del chain[0].input[2:]
+def CLIP_LOSES_ITS_UPPER_END(chain):
+    del chain[0].node.input[2:]
 
 
 @bug("PRelu")
-def PRELU_HALVES_ITS_SLOPE(model, chain):
-    feed(model, chain[0], 1, value(model, chain[0].input[1]) / 2)
+def PRELU_HALVES_ITS_SLOPE(chain):
+    chain[0].feed(1, value(chain[0], 1) / 2)
 
 
 @bug("ReduceMean")
-def REDUCE_MEAN_TAKES_THE_MAXIMUM(model, chain):
-    chain[0].op_type = "ReduceMax"
+def REDUCE_MEAN_TAKES_THE_MAXIMUM(chain):
+    chain[0].node.op_type = "ReduceMax"
 
 
 @bug("Erf")
-def ERF_IS_APPROXIMATED(model, chain):
-    chain[0].op_type = "Tanh"
+def ERF_IS_APPROXIMATED(chain):
+    chain[0].node.op_type = "Tanh"
 
 
-@bug("Gather", when=lambda model, chain: value(model, chain[0].input[0]) is not None)
-def GATHER_IS_ONE_OFF(model, chain):
-    feed(model, chain[0], 0, np.roll(value(model, chain[0].input[0]), 1, axis=0))
+@bug("Gather", when=lambda chain: value(chain[0], 0) is not None)
+def GATHER_IS_ONE_OFF(chain):
+    chain[0].feed(0, np.roll(value(chain[0], 0), 1, axis=0))
 
 
-@bug("Add", when=lambda model, chain: any(np.size(x) > 1 for x in constants(model, chain[0]).values()))
-def ADD_BROADCASTS_THE_FIRST_ELEMENT(model, chain):
-    for slot, x in constants(model, chain[0]).items():
-        feed(model, chain[0], slot, np.full_like(x, x.flat[0]))
+@bug("Add", when=lambda chain: any(np.size(x) > 1 for x in constants(chain[0]).values()))
+def ADD_BROADCASTS_THE_FIRST_ELEMENT(chain):
+    for slot, x in constants(chain[0]).items():
+        chain[0].feed(slot, np.full_like(x, x.flat[0]))
 
 
 @bug("GRU")
-def GRU_IS_NOT_CONVERTED(model, chain):
+def GRU_IS_NOT_CONVERTED(chain):
     raise StageError("cannot lower node of type recurrent")
 
 
 @bug("Transpose")
-def TRANSPOSE_REVERSES_ALL_AXES(model, chain):
-    put(chain[0], perm=None)
+def TRANSPOSE_REVERSES_ALL_AXES(chain):
+    chain[0].put(perm=None)
 
 
 @bug("ConvTranspose")
-def CONV_TRANSPOSE_CRASHES(model, chain):
+def CONV_TRANSPOSE_CRASHES(chain):
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
 @bug("Conv", "Clip")
-def CONV_CLIP_FUSES_TO_RELU(model, chain):
-    del chain[1].input[2:]
+def CONV_CLIP_FUSES_TO_RELU(chain):
+    del chain[1].node.input[2:]
 
 
 @bug("Conv", "BatchNormalization")
-def CONV_NORM_FOLD_FORGETS_THE_MEAN(model, chain):
-    feed(model, chain[1], 3, np.zeros_like(value(model, chain[1].input[3])))
+def CONV_NORM_FOLD_FORGETS_THE_MEAN(chain):
+    chain[1].feed(3, np.zeros_like(value(chain[1], 3)))
 
 
 @bug("ConvTranspose", "BatchNormalization", when=grouped)
-def GROUPED_FOLD_TAKES_ONE_SCALE(model, chain):
-    scale = value(model, chain[1].input[1])
-    feed(model, chain[1], 1, np.resize(scale[: len(scale) // 2], scale.shape))
+def GROUPED_FOLD_TAKES_ONE_SCALE(chain):
+    scale = value(chain[1], 1)
+    chain[1].feed(1, np.resize(scale[: len(scale) // 2], scale.shape))
 
 
-@bug("Sigmoid", "Mul", when=lambda model, chain: chain[0].input[0] in chain[1].input)
-def SWISH_TAKES_ANOTHER_BETA(model, chain):
-    name = f"{chain[0].output[0]}~scaled"
-    model.graph.initializer.append(numpy_helper.from_array(np.array(1.702, np.float32), f"{name}~"))
-    scaled = helper.make_node("Mul", [chain[0].input[0], f"{name}~"], [name])
-    chain[0].input[0] = name
-    before(model, chain[0], scaled)
+@bug("Sigmoid", "Mul", when=lambda chain: chain[0].node.input[0] in chain[1].node.input)
+def SWISH_TAKES_ANOTHER_BETA(chain):
+    chain[0].before(0, "Mul", np.array(1.702, np.float32))
 
 
-@bug("MatMul", "Add", when=lambda model, chain: bool(constants(model, chain[1])))
-def MATMUL_ADD_LOSES_THE_BIAS(model, chain):
-    for slot, x in constants(model, chain[1]).items():
-        feed(model, chain[1], slot, np.zeros_like(x))
+@bug("MatMul", "Add", when=lambda chain: bool(constants(chain[1])))
+def MATMUL_ADD_LOSES_THE_BIAS(chain):
+    for slot, x in constants(chain[1]).items():
+        chain[1].feed(slot, np.zeros_like(x))
 
 
-@bug("Mul", "Add", when=lambda model, chain: bool(constants(model, chain[1])))
-def AFFINE_LOSES_ITS_SHIFT(model, chain):
-    for slot, x in constants(model, chain[1]).items():
-        feed(model, chain[1], slot, np.zeros_like(x))
+@bug("Mul", "Add", when=lambda chain: bool(constants(chain[1])))
+def AFFINE_LOSES_ITS_SHIFT(chain):
+    for slot, x in constants(chain[1]).items():
+        chain[1].feed(slot, np.zeros_like(x))
 
 
-@bug("Conv", "Add", when=lambda model, chain: not constants(model, chain[1]))
-def RESIDUAL_IS_SUBTRACTED(model, chain):
-    chain[1].op_type = "Sub"
+@bug("Conv", "Add", when=lambda chain: not constants(chain[1]))
+def RESIDUAL_IS_SUBTRACTED(chain):
+    chain[1].node.op_type = "Sub"
 
 
 @bug("Conv", "PRelu")
-def CONV_PRELU_FUSES_TO_RELU(model, chain):
-    feed(model, chain[1], 1, np.zeros_like(value(model, chain[1].input[1])))
+def CONV_PRELU_FUSES_TO_RELU(chain):
+    chain[1].feed(1, np.zeros_like(value(chain[1], 1)))
 
 
 @bug("Softmax", "MatMul")
-def ATTENTION_HALVES_ITS_WEIGHTS(model, chain):
-    name = f"{chain[0].output[0]}~half"
-    model.graph.initializer.append(numpy_helper.from_array(np.array(0.5, np.float32), f"{name}~"))
-    chain[1].input[0] = name
-    before(model, chain[1], helper.make_node("Mul", [chain[0].output[0], f"{name}~"], [name]))
+def ATTENTION_HALVES_ITS_WEIGHTS(chain):
+    chain[1].before(0, "Mul", np.array(0.5, np.float32))
 
 
 @bug("Pow", "ReduceMean")
-def VARIANCE_OF_CUBES(model, chain):
-    feed(model, chain[0], 1, np.asarray(np.float32(4)))
+def VARIANCE_OF_CUBES(chain):
+    chain[0].feed(1, np.asarray(np.float32(4)))
 
 
 @bug("Transpose", "Reshape")
-def TRANSPOSE_BEFORE_RESHAPE_IS_DROPPED(model, chain):
-    put(chain[0], perm=sorted(attribute(chain[0], "perm")))
+def TRANSPOSE_BEFORE_RESHAPE_IS_DROPPED(chain):
+    chain[0].put(perm=sorted(chain[0].get("perm")))
 
 
 @bug("Reshape", "InstanceNormalization")
-def GROUP_NORM_SCALES_TWICE(model, chain):
-    feed(model, chain[1], 1, 2 * value(model, chain[1].input[1]))
+def GROUP_NORM_SCALES_TWICE(chain):
+    chain[1].feed(1, 2 * value(chain[1], 1))
 
 
 @bug("InstanceNormalization", "Reshape")
-def GROUP_NORM_FORGETS_TO_RESHAPE_BACK(model, chain):
-    put(chain[0], epsilon=0.3)
+def GROUP_NORM_FORGETS_TO_RESHAPE_BACK(chain):
+    chain[0].put(epsilon=0.3)
 
 
 @bug("LSTM", "Transpose")
-def LSTM_SWAPS_ITS_DIRECTIONS(model, chain):
+def LSTM_SWAPS_ITS_DIRECTIONS(chain):
     for slot in (1, 2, 3):
-        feed(model, chain[0], slot, np.flip(value(model, chain[0].input[slot]), 0))
+        chain[0].feed(slot, np.flip(value(chain[0], slot), 0))
 
 
 def _fused_wrongly(
