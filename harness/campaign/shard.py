@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import random
+import shutil
 import signal
 import traceback
 import zlib
@@ -24,13 +25,13 @@ from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.steering import KEPT, Steering
 from driftnet.causes.facts import recipe_facts
-from driftnet.findings import corpus
+from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom
-from driftnet.findings.pipeline import Care, Effort, examine
-from driftnet.findings.recognition import at_place
+from driftnet.findings.pipeline import Care, Effort, Finding, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
+from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
 from driftnet.on_grid.construct import construct
 from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
@@ -126,11 +127,13 @@ class Shard:
         """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more, nor does
         one that is not whole."""
         for path in case_folders(folder):
-            if path.name not in self.known_issues and path not in self.damaged:
+            known = self.known_issues.get(path.name)
+            if (known is None or (known.saved.path != path and known.saved.cause is None)) and path not in self.damaged:
                 try:
                     saved = corpus.load(path)
                 except UserError as e:
-                    self.damaged[path] = LeftOut(e.message, e.hint)
+                    if path.exists():  # else another shard has learned its cause meanwhile
+                        self.damaged[path] = LeftOut(e.message, e.hint)
                     continue
                 if saved.status != "fixed":
                     self.known_issues[path.name] = KnownIssue(saved)
@@ -160,6 +163,10 @@ class Shard:
             result = examine(trial, list(self.known_issues.values()), effort=effort, care=care, met=met)
             if result.verdict.failed and not result.known:  # the machine may be at fault: nobody is blamed then
                 self.runner.check_health()
+            path = None
+            if result.finding and not result.known:
+                path, issue = self._kept(result.finding)
+                result = replace(result, known=issue.id) if issue else result
             if result.known:  # what explained this one is likely to explain the next: ask it first
                 met[result.symptom] = self.known_issues[result.known]
                 self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
@@ -177,14 +184,29 @@ class Shard:
                 verified=result.verified,
                 cpu=(examined := self.runner.all_cpu_seconds) - begun,
             )
-            if result.finding and not result.known:
-                path = corpus.save(result.finding.to_save(), self.plan.found)
+            if path:
                 handover.write(path, trial.installed, self.runner)
-                self.learn(self.plan.found)
-                self.known_issues[path.name] = at_place(self.known_issues[path.name], result.finding.where)
                 met[result.symptom] = self.known_issues[path.name]
                 yield Found(index, str(path), trial.installed.release, self.runner.all_cpu_seconds - examined)
         yield Done(index)
+
+    def _kept(self, finding: Finding) -> tuple[Path, None] | tuple[None, KnownIssue]:
+        """The folder of a new finding in that of its cause; the known issue instead with which it shares that.
+
+        It is saved first, whatever comes then, and learned of after.
+        """
+        loose = corpus.save(finding.to_save(), self.plan.found)
+        saved = corpus.load(loose)
+        learned = study(saved, finding, self.runner)
+        self.learn(self.plan.found)  # what other shards have found meanwhile
+        others = [issue for name, issue in self.known_issues.items() if name != saved.id]
+        if issue := sharing(learned, finding, others, self.runner):
+            shutil.rmtree(loose)
+            self.known_issues.pop(saved.id, None)
+            return None, issue
+        path = arrange.found(saved, proposal(learned), self.plan.found)
+        self.learn(self.plan.found)
+        return path, None
 
     def _case(self, index: int, favoured: str) -> Case:
         plan = self.plan

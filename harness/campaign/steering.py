@@ -23,7 +23,7 @@ KEPT = 10
 
 @dataclass(frozen=True)
 class _Known:
-    """A trigger, with the operators of its roles, and its regions: what they ask of model and recipe, and of a place."""
+    """A trigger, the operators of its roles, and its regions: what they ask of model and recipe, and of a place."""
 
     trigger: Trigger
     operators: Sequence[Set[str]]

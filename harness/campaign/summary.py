@@ -14,7 +14,8 @@ from typing import Annotated, Any
 import msgspec
 from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, LeftOut, Tick
 from driftnet.campaign.journal import histories
-from driftnet.findings import corpus
+from driftnet.causes.impact import Severity, Standing, features_of, ranked
+from driftnet.findings import arrange, corpus
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Word
 from driftnet.util.errors import UserError
@@ -29,7 +30,12 @@ OTHER = "other"
 
 
 class Entry(Struct, kw_only=True, omit_defaults=True):
-    """What JSON says of a finding. times: how often a campaign met it."""
+    """What JSON says of a finding.
+
+    times   how often a campaign met it
+    cause   the folder of the cause that it is a variant of, its own name where that is not known;   trigger  in words
+    severity, exposure, artificial   its impact, as cause.json says it
+    """
 
     id: str
     target: str
@@ -44,6 +50,17 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
     message: str
     path: str
     times: Count = 0
+    cause: str = ""
+    trigger: str = ""
+    severity: Severity
+    exposure: float = 0.0
+    artificial: bool = False
+
+    @property
+    def standing(self) -> Standing:
+        """What it is ranked by."""
+        features = features_of(self.id, self.message)
+        return Standing(self.severity, self.exposure, self.artificial, self.status == "known", features)
 
 
 class Summary(Struct, kw_only=True):
@@ -143,7 +160,8 @@ class Tally:
                 self.before |= set(event.cases)
 
     def settle(self) -> None:
-        """Tell what of the CPU time went into no case."""
+        """Put the findings in order, and tell what of the CPU time went into no case."""
+        self.summary.findings = ranked(self.summary.findings, lambda entry: entry.standing)
         told = sum(seconds for name, seconds in self.summary.cpu_by.items() if name != OTHER)
         self.summary.cpu_by[OTHER] = max(0.0, self.summary.cpu_seconds - told)
 
@@ -173,7 +191,7 @@ class Tally:
         if entry is None:
             try:
                 saved = corpus.load(path)
-                ours = saved.id not in self.before and (self.run_cases / saved.target / saved.id).is_dir()
+                ours = saved.id not in self.before and path.resolve().is_relative_to(self.run_cases.resolve())
                 status = "new" if ours else "known"
                 findings.append(entry := described(saved, release or (*saved.seen, "")[0], status))
             except UserError:  # it was removed or damaged since
@@ -218,6 +236,7 @@ def _settled(history: Iterable[Event]) -> Iterator[Event]:
 
 def described(saved: corpus.SavedCase, release: str, status: str) -> Entry:
     """What a finding's entry in JSON says of `saved`."""
+    cause = saved.cause or arrange.loose(saved)
     return Entry(
         id=saved.id,
         target=saved.target,
@@ -231,6 +250,11 @@ def described(saved: corpus.SavedCase, release: str, status: str) -> Entry:
         unfinished=saved.unfinished,
         message=saved.verdict.message,
         path=str(saved.path),
+        cause=cause.id,
+        trigger=cause.of_case(saved.id).sentence,
+        severity=cause.severity,
+        exposure=cause.exposure,
+        artificial=cause.artificial,
     )
 
 

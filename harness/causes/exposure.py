@@ -6,7 +6,8 @@ every form that was met in models out of public packages, and every pair of form
 models that have it. `python -m tests.support.exposure` makes it.
 
 What a form does not tell (sizes, most values, the options of a recipe) is neutral: exposure is how many models *may*
-meet a trigger. A trigger that none of them can meet is artificial.
+meet a trigger. But a trigger that asks for what ordinary data have not, a result of zeros alone or an empty tensor, is
+met by none. A trigger that none of them can meet is artificial.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.causes.facts import Facts, of_attributes, of_list
-from driftnet.causes.predicate import Region, Trigger
+from driftnet.causes.predicate import Atom, Region, Trigger
 
 FILE = Path(__file__).with_name("exposure.json")
 
@@ -33,6 +34,10 @@ OF_A_NODE = pattern(
 """The facts of a node that its form tells."""
 OF_VALUES = ("zeros", "negative", "positive", "whole", "same", "finite")
 """What is told of an operand's values, of constants alone."""
+ORDINARY = {"zeros": False, "same": False, "nan": False, "whole": False, "finite": True}
+"""What is so of nearly every tensor of floating-point numbers that a model with ordinary inputs computes."""
+SMALL, LARGE = 1e-2, 1e3
+"""Between these lies the largest magnitude of nearly every one of them."""
 USUAL: Mapping[str, Facts] = {
     "in": dict.fromkeys(("rank", *OF_VALUES)) | {"given": True, "dtype": "float", "maker": ""},
     "out": {"given": True, "dtype": "float", "rank": None, "final": False},
@@ -109,14 +114,29 @@ class Statistics:
         return {model: forms for model in everywhere if (forms := {k for k in first if model in self.forms[k].models})}
 
     def _fitting(self, region: Region, role: int) -> frozenset[int]:
-        atoms = [atom for atom in region.atoms if atom.role == role or atom.fact == "opset"]
-        told = [a for a in atoms if a.fact == "opset" or OF_A_NODE.fullmatch(a.fact.partition(".")[2])]
-        head = f"{role}."
-        return frozenset(
-            k
-            for k, form in enumerate(self.forms)
-            if all(replace(atom, fact=atom.fact.removeprefix(head)).holds(form.facts) is not False for atom in told)
-        )
+        asked = [atom for atom in region.atoms if atom.role == role or atom.fact == "opset"]
+        atoms = [replace(atom, fact=atom.fact.removeprefix(f"{role}.")) for atom in asked]
+        return frozenset(k for k, form in enumerate(self.forms) if all(_may_hold(atom, form.facts) for atom in atoms))
+
+
+def _may_hold(atom: Atom, form: Facts) -> bool:
+    """Whether an atom holds of a form, or may in ordinary data where the form does not tell."""
+    told = atom.fact == "opset" or OF_A_NODE.fullmatch(atom.fact)
+    held = atom.holds(form) if told else None
+    return not _is_unusual(atom, form) if held is None else held
+
+
+def _is_unusual(atom: Atom, form: Facts) -> bool:
+    """Whether it asks for numbers or sizes that are seldom computed."""
+    tensor, _, what = atom.fact.partition(".dim.")[0].rpartition(".")
+    if ".dim." in atom.fact or what == "elements":
+        return atom.test in ("is", "most") and atom.value == 0
+    if what == "magnitude" and isinstance(atom.value, int | float):
+        return atom.value < SMALL if atom.test == "most" else atom.test == "least" and atom.value > LARGE
+    if what == "whole" and "float" not in str(form.get(f"{tensor}.dtype")):
+        return False
+    wanted = atom.value if atom.test == "is" else not atom.value if atom.test == "not" else None
+    return what in ORDINARY and wanted is not None and wanted is not ORDINARY[what]
 
 
 @cache

@@ -13,7 +13,7 @@ from driftnet.campaign.events import Begun, Ended, Event, Found, Tick
 from driftnet.campaign.journal import Journal, discard, histories
 from driftnet.campaign.shard import Plan, case_folders
 from driftnet.campaign.summary import Summary, Tally, derived
-from driftnet.findings import corpus
+from driftnet.findings import arrange, corpus
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case
 from driftnet.run.runner import Runner
@@ -77,10 +77,10 @@ def _save(plan: Plan, found: Iterable[Path]) -> None:
     """Bring what the run has found into the corpus, if that is wanted."""
     for folder in found if plan.save else ():
         try:
-            saved = corpus.load(folder)
+            corpus.load(folder)
         except UserError:  # not whole: a warning has said so
             continue
-        corpus.save(saved, plan.corpus)
+        arrange.brought(folder, plan.corpus)
 
 
 def _begun(plan: Plan) -> tuple[Summary, frozenset[int]]:

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from driftnet.campaign.summary import Summary, described
+from driftnet.campaign.summary import Entry, Summary, described
+from driftnet.causes.impact import ranked
 from driftnet.findings import corpus
+from driftnet.findings.corpus import SavedCase
 from driftnet.findings.names import located
 from driftnet.findings.pipeline import reproduces
 from driftnet.findings.trial import Trial, watch
@@ -137,14 +139,19 @@ def report(paths: Sequence[Path] = (Path("corpus"),), *, out: Path) -> dict[str,
     make_folder(out)
     paths = [located(path) for path in paths]
     found = [corpus.load(folder) for folder in corpus.folders(paths)]
+    told = [
+        (saved, described(saved, saved.seen[-1] if saved.seen else "", saved.status))
+        for saved in {saved.id: saved for saved in found}.values()
+    ]
     return {
         "runs": [_run(path / "summary.json") for path in paths if (path / "summary.json").exists()],
-        "cases": [
-            msgspec.to_builtins(described(saved, saved.seen[-1] if saved.seen else "", saved.status))
-            | {"what": saved.note or saved.verdict.message or saved.id}
-            for saved in {saved.id: saved for saved in found}.values()
-        ],
+        "cases": [_reported(saved, entry) for saved, entry in ranked(told, lambda pair: pair[1].standing)],
     }
+
+
+def _reported(saved: SavedCase, entry: Entry) -> dict[str, Any]:
+    title = saved.cause.title if saved.cause else saved.note or saved.verdict.message or saved.id
+    return {**msgspec.to_builtins(entry), "what": saved.note or saved.verdict.message or saved.id, "title": title}
 
 
 def _run(path: Path) -> dict[str, Any]:

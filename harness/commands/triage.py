@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -55,9 +54,9 @@ def triage(
     roots = (root, corpus.COMMITTED)
     folder = located(path, roots)
     chosen = _remedy(_cases(folder), remedy) if remedy else None
-    folder = _brought(folder, root)
+    folder = arrange.brought(folder, root)
     if merge:
-        folder = arrange.merge(folder, _brought(located(merge, roots), root), root)
+        folder = arrange.merge(folder, arrange.brought(located(merge, roots), root), root)
     if split:
         arrange.split(folder, split.name, root)
     said = {"upstream": upstream, "note": note, "remedy": chosen}
@@ -67,18 +66,6 @@ def triage(
 
 def _cases(folder: Path) -> list[SavedCase]:
     return [corpus.load(found) for found in corpus.folders([folder])]
-
-
-def _brought(folder: Path, root: Path) -> Path:
-    """The folder, or its copy in `root` where it stands elsewhere."""
-    if folder.resolve().is_relative_to(root.resolve()):
-        return folder
-    if not (folder / record.FILE).exists():
-        return corpus.save(corpus.load(folder), root)
-    cause = record.load(folder)
-    with corpus.whole(root / cause.target / cause.id) as draft:
-        shutil.copytree(folder, draft, dirs_exist_ok=True)
-    return root / cause.target / cause.id
 
 
 def _say(folder: Path, status: Status | None, said: Mapping[str, Any]) -> None:

@@ -62,13 +62,14 @@ def proposals(path: Path) -> list[Proposal]:
     """What the survey in `path` proposes. Raises UserError (kind "cause") for a file that is none."""
     try:
         causes = read(json.loads(path.read_text(encoding="utf-8"))["causes"], list[dict[str, Any]], "causes")
-        return [_proposal(cause) for cause in causes]
+        return [proposal_of(cause) for cause in causes]
     except (OSError, ValueError, KeyError, TypeError) as e:
         hint = "python -m driftnet.learning.survey merge writes one"
         raise UserError(f"{path} is no survey: {type(e).__name__} {e}", hint=hint, kind="cause") from e
 
 
-def _proposal(cause: Mapping[str, Any]) -> Proposal:
+def proposal_of(cause: Mapping[str, Any]) -> Proposal:
+    """The proposal that `driftnet.learning.merging.Cause.as_json` makes."""
     fields = ("title", "severity", "trigger", "score", "place", "findings")
     said = {name: cause[name] for name in fields if name in cause}
     said |= {"tried": cause.get("tried", ()), "needed": cause.get("needed", ())}
@@ -212,6 +213,36 @@ def split(folder: Path, name: str, root: Path) -> None:
             shutil.copytree(folder / chosen, draft, dirs_exist_ok=True)
         shutil.rmtree(folder / chosen)
         settle_status(folder)
+
+
+def found(saved: SavedCase, proposed: Proposal, root: Path) -> Path:
+    """Give a case that lies loose below `root` the folder of a cause of its own; the case's new folder."""
+    cause = dataclasses.replace(loose(saved), **proposed.said)
+    write(root, [_Group((saved,), cause)])
+    return root / cause.target / cause.id / saved.id
+
+
+def brought(folder: Path, root: Path) -> Path:
+    """The folder of a cause or of a case, or its copy in `root` where it stands elsewhere; a case that has a cause
+    becomes a variant of it there too. What stands there already, loose or as a variant, is left alone."""
+    if folder.resolve().is_relative_to(root.resolve()):
+        return folder
+    if (folder / record.FILE).exists():
+        cause = record.load(folder)
+        with corpus.whole(root / cause.target / cause.id) as draft:
+            shutil.copytree(folder, draft, dirs_exist_ok=True)
+        return root / cause.target / cause.id
+    saved = corpus.load(folder)
+    if there := corpus.standing(saved, root):
+        return there
+    there = corpus.save(saved, root)
+    if not saved.cause:
+        return there
+    home = root / saved.target / saved.cause.id
+    others = [corpus.load(path) for path in corpus.folders([home])] if home.exists() else []
+    cause = record.load(home) if home.exists() else saved.cause
+    write(root, [_Group((*others, corpus.load(there)), cause)])
+    return corpus.standing(saved, root) or home
 
 
 def settle_status(folder: Path) -> None:

@@ -124,13 +124,21 @@ def save(saved: SavedCase, root: Path) -> Path:
             kind="case",
         )
     folder = Path(root) / saved.target / saved.id
-    if below := next((Path(root) / saved.target).glob(f"*/{saved.id}/case.json"), None):
-        return below.parent
+    if there := standing(saved, Path(root)):
+        return there
     if not folder.exists():
         with whole(folder) as draft:
             write_model(saved.case, saved.expected, draft)
             (draft / "case.json").write_text(_as_json(saved), encoding="utf-8")
     return folder
+
+
+def standing(saved: SavedCase, root: Path) -> Path | None:
+    """The folder below `root` in which the case stands, loose or as a variant of a cause."""
+    places = (root / saved.target).glob(f"*/{saved.id}/case.json")
+    return next(
+        (path.parent for path in (root / saved.target / saved.id / "case.json", *places) if path.exists()), None
+    )
 
 
 @contextmanager

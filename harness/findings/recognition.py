@@ -12,12 +12,10 @@ stand for an experiment. What the others match is asked first when known issues 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
-from driftnet.causes.impact import Severity
-from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.findings.known import KnownIssue, Recognized, Symptom, near
@@ -125,10 +123,3 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
 def is_same_place(cause: CauseRecord, failed: Symptom) -> bool:
     """Whether an issue that is alike failed in the very same place, by which findings are merged into causes."""
     return failed.where.tells and cause.place.keys == failed.where.keys
-
-
-def at_place(issue: KnownIssue, where: Where) -> KnownIssue:
-    """A finding of this run as an issue of which the place is known, and no trigger yet."""
-    saved = issue.saved
-    cause = CauseRecord(saved.id, saved.target, saved.fine, Severity.ERROR, place=where)
-    return KnownIssue(replace(saved, cause=cause))

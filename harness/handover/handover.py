@@ -20,10 +20,9 @@ from typing import Any
 
 import jinja2
 import numpy as np
-from driftnet.causes import record
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import place_of
-from driftnet.causes.record import CauseRecord, Status
+from driftnet.causes.record import Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.trial import Trial, watch
@@ -196,7 +195,7 @@ def issue(
         calls, *_ = _calls(saved, installed, proof)
     except EntangledError as e:
         why = str(e)
-    cause = _cause(saved)
+    cause = saved.cause and saved.cause.of_case(saved.id)
     where = cause.place if cause and cause.place.keys else place_of(target, saved.verdict, observation)
     text = _rendered(
         "ISSUE.md.jinja",
@@ -240,12 +239,6 @@ def issue(
         },
     )
     return markdown.page(text)
-
-
-def _cause(saved: SavedCase) -> CauseRecord | None:
-    """The cause that the case is a variant of, where it stands in the folder of one."""
-    folder = saved.path.parent if saved.path else None
-    return record.load(folder) if folder and (folder / record.FILE).exists() else None
 
 
 def _with_stack(observation: Observation, trial: Trial) -> Observation:

@@ -128,7 +128,7 @@ def causes_of(
     apart      ids of cases that are merged with nothing but what `together` says
     """
     found = sorted(learned, key=lambda m: (nodes(m.saved.case), elements(m.saved.case), m.saved.id))
-    facts = [_options(m, targets[m.saved.target]) for m in found]
+    facts = [_options(m, targets[m.saved.target]) for m in found] if len(found) > 1 else []
     free = [i for i, m in enumerate(found) if m.saved.id not in apart]
     same = [[i, k] for i in free for k in free if k < i and is_same(found[i], found[k], facts[i], facts[k])]
     same += [[i for i, m in enumerate(found) if m.saved.id in group] for group in together]

@@ -16,7 +16,7 @@ from driftnet import api
 from driftnet.campaign import coordinator, shard
 from driftnet.campaign.events import Begun, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.shard import Plan, Shard, case_folders
 from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus
@@ -96,17 +96,17 @@ def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number
     words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", tmp_path / "none", "--json"]
     process = started(*words)
     deadline = time.monotonic() + 60
-    while not list(report.glob("cases/*/test_*")) and time.monotonic() < deadline:
+    while not case_folders(report / "cases") and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
     result = json.loads(out)
     assert process.returncode == 1, err.decode()
     assert result["findings"]
-    assert {f["id"] for f in result["findings"]} == {p.name for p in report.glob("cases/*/test_*")}
+    assert {f["id"] for f in result["findings"]} == {p.name for p in case_folders(report / "cases")}
     assert json.loads((report / "summary.json").read_text(encoding="utf-8"))["cases"] == result["cases"]
     for finding in result["findings"]:
-        assert corpus.load(report / "cases" / finding["target"] / finding["id"]).expected
+        assert corpus.load(Path(finding["path"])).expected
 
 
 def test_ctrl_c_while_the_shards_start_ends_a_run_in_order(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from driftnet import api
 from driftnet.campaign.events import Begun, Done, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.journal import Journal, histories
-from driftnet.campaign.shard import Plan
+from driftnet.campaign.shard import Plan, case_folders
 from driftnet.campaign.summary import derived
 from driftnet.findings import corpus
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
@@ -103,9 +103,9 @@ def alive(pids):
 def finding(report, process):
     """Wait until something has been found."""
     deadline = time.monotonic() + 90
-    while not list(report.glob("cases/*/test_*")) and process.poll() is None and time.monotonic() < deadline:
+    while not case_folders(report / "cases") and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert list(report.glob("cases/*/test_*")), "nothing was found in time"
+    assert case_folders(report / "cases"), "nothing was found in time"
 
 
 @pytest.mark.parametrize("victim", ["main", "shard", "template"])
@@ -129,9 +129,9 @@ def test_whoever_is_killed_nothing_found_is_lost_and_nobody_stays_behind(tmp_pat
         out, err = process.communicate(timeout=120)
     assert process.returncode == 1, err.decode()
     result = json.loads(out)
-    found = {path.name for path in report.glob("cases/*/test_*")}
+    found = {path.name for path in case_folders(report / "cases")}
     assert {f["id"] for f in result["findings"] if f["status"] == "new"} == found
-    assert {path.name for path in home.glob("*/test_*")} == found, "not all that was found is in the corpus"
+    assert {path.name for path in case_folders(home)} == found, "not all that was found is in the corpus"
     done = [e.index for history in histories(report) for e in history if isinstance(e, Done)]
     assert sorted(done) == list(range(len(done))), "an index was skipped, or done twice"
 
@@ -144,4 +144,4 @@ def test_an_end_by_hangup_is_one_in_order(tmp_path):
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1, err.decode()
-    assert {f["id"] for f in json.loads(out)["findings"]} == {path.name for path in report.glob("cases/*/test_*")}
+    assert {f["id"] for f in json.loads(out)["findings"]} == {path.name for path in case_folders(report / "cases")}

@@ -56,8 +56,19 @@ def test_an_attribute_that_is_stated_is_told_from_its_default():
 
 def test_what_forms_do_not_tell_is_neutral():
     relu = {"fact": "0.op", "is": "Relu"}
-    for unknown in ({"fact": "0.in.0.dim.1", "most": 2}, {"fact": "0.in.0.zeros", "is": True}):
+    for unknown in ({"fact": "0.in.0.dim.1", "most": 2}, {"fact": "0.in.0.zeros", "is": False}):
         assert_exposure(of(relu, unknown, {"fact": "recipe.threads", "is": 4}), 0.6667, 0.3333)
+
+
+def test_what_ordinary_data_have_not_nobody_meets():
+    relu = {"fact": "0.op", "is": "Relu"}
+    for fact in (
+        {"fact": "0.in.0.zeros", "is": True},
+        {"fact": "0.out.0.finite", "not": True},
+        {"fact": "0.out.0.magnitude", "most": 1e-5},
+        {"fact": "0.in.0.dim.-1", "is": 0},
+    ):
+        assert_exposure(of(relu, fact), 0.0, 0.0)
 
 
 def test_a_trigger_of_two_nodes_asks_for_the_pair():

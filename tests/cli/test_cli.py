@@ -251,9 +251,9 @@ def test_a_remedy_is_tried_before_it_is_written_down(driftnet, tmp_path):
     refused = driftnet(*words, "disabled_optimizers=NhwcTransformer")
     assert_one_clear_message(refused, says='fails under {"disabled_optimizers": ["NhwcTransformer"]} too')
     assert driftnet(*words, "disabled_optimizers=DoubleQDQPairsRemover")[0] == 0
-    assert corpus.load(tmp_path / "onnxruntime-quant" / known.name).remedy == {
-        "disabled_optimizers": ["DoubleQDQPairsRemover"]
-    }
+    brought = corpus.load(tmp_path / "onnxruntime-quant" / known.parent.name / known.name)
+    assert brought.remedy == {"disabled_optimizers": ["DoubleQDQPairsRemover"]}
+    assert brought.cause.trigger == corpus.load(known).cause.trigger
 
 
 def test_defaults_come_from_pyproject(driftnet, tmp_path, monkeypatch):

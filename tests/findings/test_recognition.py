@@ -12,7 +12,7 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity
 from driftnet.findings.known import KnownIssue, Symptom, explain
-from driftnet.findings.recognition import Recognizer, at_place, is_trusted
+from driftnet.findings.recognition import Recognizer, is_trusted
 from driftnet.model.case import Case
 from driftnet.model.verdict import Kind
 from driftnet.reduce.reducer import reduce
@@ -173,9 +173,10 @@ def test_the_known_issues_are_asked_once_the_fewest_nodes_are_left():
     assert asked[0] < len(case.proto.graph.node)
 
 
-def test_a_finding_of_this_run_is_known_by_its_place_alone():
-    known = at_place(issue(CASE, coarse="planted/execute/crash", kind="SIGSEGV"), CRASH)
+def test_a_cause_without_a_trigger_is_known_by_its_place_alone():
+    known = triggered(where=CRASH, coarse="planted/execute/crash", kind="SIGSEGV")
     assert recognized([known], TWO, Symptom("planted/execute/crash", where=CRASH)) == ("test_x", [])
     assert recognized([known], TWO, Symptom("planted/execute/crash", where=Where("crash", ("elsewhere",)))) is None
-    nowhere = at_place(issue(CASE), NOWHERE)
-    assert recognized([nowhere], CASE, Symptom(COARSE, output="y")) is None, "no place tells, and there is no trigger"
+    assert recognized([triggered()], CASE, Symptom(COARSE, output="y")) is None, (
+        "no place tells, and there is no trigger"
+    )

@@ -11,6 +11,7 @@ from typing import Any
 import jinja2
 import numpy as np
 import onnx
+from driftnet.cli.report.tables import impact
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.model import svg
@@ -59,9 +60,13 @@ def write_report(result: Mapping[str, Any], out: Path) -> Path:
         page = f"cases/{saved.target}-{saved.id}.html"
         replace_text(out / page, _rendered("case.html", _case(saved)))
         cases.append({**row, "page": page, "seen": _span(saved.seen), "operators": _operators(saved)})
-    by_target = Counter(row["target"] for row in cases)
+    causes: dict[str, list[dict[str, Any]]] = {}
+    for row in cases:  # the best comes first: of causes, and of the cases of each
+        causes.setdefault(row["cause"], []).append(row)
+    by_target = Counter(rows[0]["target"] for rows in causes.values())
     index = out / "index.html"
-    replace_text(index, _rendered("index.html", {**result, "cases": cases, "by_target": by_target}))
+    told = {**result, "cases": cases, "causes": list(causes.values()), "by_target": by_target, "impact": impact}
+    replace_text(index, _rendered("index.html", told))
     return index
 
 
@@ -91,6 +96,7 @@ def _case(saved: SavedCase) -> dict[str, Any]:
     return {
         "saved": saved,
         "title": saved.note or saved.verdict.message or saved.id,
+        "cause": saved.cause and saved.cause.of_case(saved.id),
         "recipe": ", ".join(f"{k} = {v}" for k, v in saved.recipe.items()) or "defaults",
         "shown": _shown(saved.case, saved.expected),
         "commands": _commands(saved),

@@ -14,6 +14,7 @@ import jinja2
 from driftnet.api import Listener
 from driftnet.campaign.events import Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
+from driftnet.cli.report import tables
 from driftnet.util.files import json_text, replace_text
 from rich.console import Console
 from rich.markup import escape
@@ -91,4 +92,4 @@ def write(result: Mapping[str, Any], folder: Path) -> None:
         resources.files("driftnet.cli.report").joinpath("summary.md").read_text(encoding="utf-8")
     )
     replace_text(folder / "summary.json", json_text(result, indent=1) + "\n")
-    replace_text(folder / "summary.md", template.render(result))
+    replace_text(folder / "summary.md", template.render({**result, "impact": tables.impact}))

@@ -36,10 +36,12 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         lost and f"not reproducible in fresh processes, so not reported: {counted(lost, 'failure')}",
     )
     if findings:
-        table = _table("finding", "status", "times", "nodes", "elements")
-        for f in sorted(findings, key=lambda f: (f["status"] != "new", f["id"])):
-            said = f"{f['id']}\n  [dim]{escape(shortened(f['message'], MESSAGE))}[/]"
-            table.add_row(said, *(str(f[name]) for name in ("status", "times", "nodes", "elements")))
+        table = _table("finding", "status", "impact", "times", "nodes")
+        for f in findings:
+            when = f["status"] == "new" and f.get("trigger")
+            told = [f["message"], *([f"when: {when}"] if when else [])]
+            said = "".join(f"\n  [dim]{escape(shortened(text, MESSAGE))}[/]" for text in told)
+            table.add_row(f["id"] + said, f["status"], impact(f), str(f.get("times", 0)), str(f["nodes"]))
         console.print(table)
     for f in findings:
         if f.get("unfinished"):
@@ -53,6 +55,14 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         f"report: {folder / 'summary.md'}",
         new and f"replay the new cases: driftnet replay {folder / 'cases'}",
     )
+
+
+def impact(finding: Result) -> str:
+    """What a finding does to a user, and how many models may meet it."""
+    if finding.get("artificial"):
+        return f"{finding['severity']}, artificial"
+    common = finding.get("exposure", 0.0)
+    return f"{finding['severity']}, {common:.1%} of models" if common else finding["severity"]
 
 
 def shares(seconds: Mapping[str, float]) -> str:

@@ -1,0 +1,55 @@
+"""What a campaign learns of a new finding at once: its trigger, and whether it shares its cause with what is known."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.findings.arrange import Proposal, proposal_of
+from driftnet.findings.corpus import SavedCase
+from driftnet.findings.known import KnownIssue, symptom_of
+from driftnet.findings.pipeline import Finding
+from driftnet.learning.experiment import computed
+from driftnet.learning.merging import causes_of, is_same
+from driftnet.learning.trigger import Learned, Score, learn_trigger
+from driftnet.run.runner import Runner
+
+SECONDS = 2.4
+"""CPU seconds of all processes for one finding: half of what a survey takes, which may be made at leisure."""
+
+
+def study(saved: SavedCase, finding: Finding, runner: Runner, seconds: float = SECONDS) -> Learned:
+    """What is learned of a finding that was saved, with the place where it was seen to fail."""
+    learned = learn_trigger(saved, finding.installed, runner, seconds=seconds)
+    return learned if learned.where.sort else dataclasses.replace(learned, where=finding.where)
+
+
+def proposal(learned: Learned) -> Proposal:
+    """What was learned of one finding as a cause of its own."""
+    (cause,) = causes_of([learned], {})
+    return proposal_of(cause.as_json())
+
+
+def sharing(learned: Learned, finding: Finding, issues: Sequence[KnownIssue], runner: Runner) -> KnownIssue | None:
+    """The first of `issues` that has its cause in common with a finding, by place and by trigger."""
+    target = finding.installed.target
+    options = recipe_facts(target, learned.saved.recipe)
+    for issue in issues:
+        if issue.saved.target == target.name and issue.symptom.sort == symptom_of(learned.saved.coarse, ()).sort:
+            known = recipe_facts(target, issue.saved.recipe)
+            if any(is_same(learned, other, options, known) for other in _learned(issue, runner)):
+                return issue
+    return None
+
+
+def _learned(issue: KnownIssue, runner: Runner) -> Iterator[Learned]:
+    """What was learned of a known issue, by itself and of its cause as a whole."""
+    saved = issue.saved
+    tensors = computed(saved.case, runner.reference) if issue.causes else {}
+    own = [{node.op} for node in host_of(saved.case).graph.nodes]
+    for cause in issue.causes:
+        named = cause.trigger.operators if cause.trigger else {}
+        operators = tuple(tuple(sorted(named.get(role, op))) for role, op in enumerate(own))
+        score = Score(**{name: int(n) for name, n in cause.score.items() if name != "accuracy"})
+        yield Learned(saved, cause.place, cause.trigger, operators=operators, score=score, tensors=tensors)

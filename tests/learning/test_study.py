@@ -1,0 +1,75 @@
+"""A new finding has a cause at once: its own, or that of something known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from driftnet.findings import arrange, corpus
+from driftnet.findings.known import KnownIssue
+from driftnet.findings.pipeline import Finding, signed
+from driftnet.findings.trial import Trial, look
+from driftnet.learning.study import proposal, sharing, study
+from driftnet.model.case import Case
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import resolve
+
+from tests.support.models import grid
+from tests.support.triggers import PLAIN, one
+
+NEEDS_STRIDES = resolve("tests.support.bugs:NEEDS_STRIDES")
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    with Runner(small_models=True, hold_crashes=True) as made:
+        yield made
+
+
+def found(case: Case, runner: Runner) -> Finding:
+    trial = Trial(case, NEEDS_STRIDES, PLAIN, runner)
+    return signed(trial, look(trial), 5)
+
+
+def pool(op: str = "MaxPool", size: int = 6, **attributes: object) -> Case:
+    return one(op, grid((1, 2, size, size)), kernel_shape=[2, 2], **attributes)
+
+
+def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(runner: Runner, tmp_path: Path) -> None:
+    finding = found(pool(), runner)
+    saved = corpus.load(corpus.save(finding.to_save(), tmp_path))
+    path = arrange.found(saved, proposal(study(saved, finding, runner)), tmp_path)
+    assert corpus.folders([tmp_path]) == [path], "the loose case has gone"
+    known = KnownIssue(corpus.load(path))
+    assert known.saved.cause is not None
+    assert "without `strides`" in known.saved.cause.sentence, known.saved.cause
+
+    other = found(pool("AveragePool", size=9), runner)
+    learned = study(other.to_save(), other, runner, seconds=1.0)
+    assert sharing(learned, other, [known], runner) is known, f"{learned.trigger}, should be of one cause"
+
+
+def test_two_bugs_of_one_target_share_no_cause(runner: Runner, tmp_path: Path) -> None:
+    finding = found(pool(), runner)
+    saved = corpus.load(corpus.save(finding.to_save(), tmp_path))
+    known = KnownIssue(corpus.load(arrange.found(saved, proposal(study(saved, finding, runner)), tmp_path)))
+    maxima = resolve("tests.support.bugs:NEGATES_LONG_MAXIMA")
+    trial = Trial(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), maxima, PLAIN, runner)
+    other = signed(trial, look(trial), 5)
+    learned = study(other.to_save(), other, runner, seconds=1.0)
+    assert sharing(learned, other, [known], runner) is None
+
+
+def test_what_is_brought_elsewhere_stays_with_its_cause(runner: Runner, tmp_path: Path) -> None:
+    run, home = tmp_path / "run", tmp_path / "corpus"
+    finding = found(pool(), runner)
+    saved = corpus.load(corpus.save(finding.to_save(), run))
+    path = arrange.found(saved, proposal(study(saved, finding, runner, seconds=0.5)), run)
+    there = corpus.load(arrange.brought(path, home))
+    before = corpus.load(path).cause
+    assert there.cause is not None
+    assert before is not None
+    assert (there.cause.id, there.cause.trigger) == (before.id, before.trigger)
+    assert arrange.brought(path, home) == there.path, "once is enough"
+    assert sorted(p.name for p in there.path.iterdir()) == ["case.json", "model.onnx", "test_data_set_0"]
