@@ -2,9 +2,12 @@
 
     python -m driftnet.learning.survey learn CORPUS LINES.jsonl [--shard K/N] [--only IDS]
     python -m driftnet.learning.survey merge CORPUS CAUSES.json LINES.jsonl...
+    python -m driftnet.learning.survey update CORPUS LINES.jsonl...
 
 Learning takes some CPU seconds a case. It goes on where it was ended, and may run in several shards, each with lines of
-its own; of two lines of one case the later one counts. Merging takes the lines that are there. A line holds
+its own; of two lines of one case the later one counts. Merging takes the lines that are there. Updating leaves causes
+as they are, and gives each finding whichever trigger was right about more of the same instances, the one that it has
+or the new one. A line holds
 
     case, target, fine     its id, its target, its fine signature
     trigger                `Trigger.as_json`, or null;   sentence   the trigger in words
@@ -12,6 +15,7 @@ its own; of two lines of one case the later one counts. Merging takes the lines 
     free, needed           aspects whose changes never lost the failure, and those that did
     operators              role -> the operators with which it fails
     score                  on fresh instances;   believed   on the last ones while it was learned
+    before                 on the same fresh instances, of the trigger that stands in cause.json, or null
     steady, seconds, runs  whether it fails always, CPU seconds, runs of the target
     nearest                the nearest model that is right, or null: {"aspect", "said", "recipe", "case"}, where case is
                            {"model", "feeds", "calibration"} in base64, tensors as TensorProto (`case_of` reads it)
@@ -30,13 +34,16 @@ from statistics import median
 from typing import Any
 
 import numpy as np
+from driftnet.causes import record
+from driftnet.causes.exposure import statistics
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import trigger_of
+from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import sentence
 from driftnet.findings.corpus import SavedCase, load_all
 from driftnet.learning.experiment import Sample, computed
 from driftnet.learning.merging import Cause, causes_of
-from driftnet.learning.trigger import SECONDS, Learned, Score, learn_trigger, measure
+from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_trigger
 from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
@@ -58,23 +65,30 @@ def survey(
     fresh     instances, of another seed, that each trigger is measured on afterwards, beyond these seconds
     """
     with lines.open("a", encoding="utf-8") as file:
-        for learned, believed in learn_all(cases, seconds=seconds, seed=seed, fresh=fresh):
-            file.write(json_text(line_of(learned, believed)) + "\n")
+        for learned, believed, before in learn_all(cases, seconds=seconds, seed=seed, fresh=fresh):
+            file.write(json_text({**line_of(learned, believed), "before": before and before.as_json()}) + "\n")
             file.flush()
 
 
 def learn_all(
     cases: Iterable[SavedCase], *, seconds: float = SECONDS, seed: int = 1, fresh: int = FRESH
-) -> Iterator[tuple[Learned, Score]]:
-    """What can be learned of each case, measured, and the score that it had before. Some cases are `flaky`: what they
-    need may not come back."""
+) -> Iterator[tuple[Learned, Score, Score | None]]:
+    """What can be learned of each case, measured; the score that it had while it was learned; that of the trigger in
+    its cause. Some cases are `flaky`: what they need may not come back."""
     for saved in cases:
         target = resolve(saved.target)
         # A runner of its own: what one target's crashes left in a template is not the next one's.
         with Runner(small_models=True, hold_crashes=True) as runner:
             learned = learn_trigger(saved, target, runner, seconds=seconds, seed=seed)
-            score = measure(learned, target, runner, seed=seed + 1, count=fresh) if fresh else learned.score
-        yield dataclasses.replace(learned, score=score), learned.score
+            cause = saved.cause and saved.cause.of_case(saved.id)
+            had = cause and cause.trigger
+            if had and learned.trigger and had.shape != learned.trigger.shape:  # learned of another case
+                had = None
+            triggers = [trigger for trigger in (learned.trigger, had) if trigger]
+            scores = compare(triggers, learned, target, runner, seed=seed + 1, count=fresh) if fresh else []
+        before = scores[-1] if scores and had else None
+        score = scores[0] if scores and learned.trigger else learned.score
+        yield dataclasses.replace(learned, score=score), learned.score, before
 
 
 def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
@@ -184,6 +198,42 @@ def _ends(line: str) -> list[str]:
     return line.partition("#")[0].removeprefix("apart").split()
 
 
+def update(root: Path, lines: Mapping[str, Mapping[str, Any]]) -> int:
+    """Write what was learned anew into the causes below `root`; how many findings have another trigger."""
+    changed = 0
+    for folder in sorted(path.parent for path in root.glob(f"*/*/{record.FILE}")):
+        cause = record.load(folder)
+        for id in cause.findings or [saved.id for saved in load_all(folder)][:1]:
+            line = lines.get(id)
+            if line and line["trigger"] and line["score"]["instances"]:
+                after = _updated(cause, id, line)
+                changed += after.of_case(id).trigger != cause.of_case(id).trigger
+                cause = after
+        record.save(cause, folder)
+    return changed
+
+
+def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecord:
+    """The cause with the better one of two triggers for the case `id`, which both were measured on the same."""
+    own, before = cause.of_case(id), line["before"]
+    better = before is None or _merit(line["score"]) > _merit(before)
+    trigger, score = (trigger_of(line["trigger"]), line["score"]) if better else (own.trigger, before)
+    said = {"trigger": trigger and trigger.as_json(), "place": own.place.as_json(), "score": score}
+    findings = {**cause.findings, id: said} if cause.findings else {}
+    if own.trigger != cause.trigger or trigger is None:  # another finding speaks for the whole
+        return dataclasses.replace(cause, findings=findings)
+    impact = dataclasses.asdict(statistics().exposure(trigger))
+    cause = dataclasses.replace(cause, trigger=trigger, score=score, impact=impact, findings=findings)
+    if not better:
+        return cause
+    return dataclasses.replace(cause, tried=tuple(line["free"]), needed=tuple(line["needed"]))
+
+
+def _merit(score: Mapping[str, Any]) -> tuple[float, int]:
+    """What is right more often is better; then what names more of what fails."""
+    return score["accuracy"], score["found"]
+
+
 def summary(causes: Sequence[Cause]) -> dict[str, Any]:
     """The causes with the numbers that say how well they were learned."""
     learned = [m for cause in causes for m in cause.members]
@@ -216,7 +266,13 @@ def main() -> None:
     merged.add_argument("causes", type=Path)
     merged.add_argument("lines", type=Path, nargs="+")
     merged.add_argument("--by-hand", type=Path, help="which cases are one cause, and which are not: see `merge`")
+    updated = commands.add_parser("update", help="write into the causes of CORPUS what was learned anew")
+    updated.add_argument("corpus", type=Path)
+    updated.add_argument("lines", type=Path, nargs="+")
     asked = parser.parse_args()
+    if asked.command == "update":
+        print(f"{update(asked.corpus, read_lines(asked.lines))} findings have another trigger")
+        return
     cases = load_all(asked.corpus)
     if asked.command == "merge":
         by_hand = asked.by_hand.read_text(encoding="utf-8").splitlines() if asked.by_hand else []

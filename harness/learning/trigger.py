@@ -175,25 +175,40 @@ def measure(
     learned: Learned, installed: Installed, runner: Runner, *, seed: int, count: int = 40, tries: int = 120
 ) -> Score:
     """How often the trigger is right about fresh instances of its operators, drawn by the generator's own stream."""
-    if learned.trigger is None:
-        return Score()
+    triggers = [learned.trigger] if learned.trigger else []
+    return next(iter(compare(triggers, learned, installed, runner, seed=seed, count=count, tries=tries)), Score())
+
+
+def compare(
+    triggers: Sequence[Trigger],
+    learned: Learned,
+    installed: Installed,
+    runner: Runner,
+    *,
+    seed: int,
+    count: int = 40,
+    tries: int = 120,
+) -> list[Score]:
+    """How often each of the triggers, of the shape that the case has, is right about the same fresh instances."""
+    scores = [Counter[str]() for _ in triggers]
     lab = Experiments(learned.saved, installed, runner, 1e9)
-    if lab.begin() is None:
-        return Score()
+    if not triggers or lab.begin() is None:
+        return [Score() for _ in triggers]
     lab.steady = learned.steady
-    shape = learned.trigger.shape
+    shape = triggers[0].shape
     roles = [list(names) for names in learned.operators]
-    score = Counter[str]()
     for index in range(tries):
         for case in _fresh(seed, index, roles, shape, runner):
             fails = lab.fails(case, learned.saved.recipe)
             facts = lab.facts(case, learned.saved.recipe, shape) if fails is not None else None
-            if fails is not None and facts is not None:
-                named = learned.trigger.holds(facts) is True
+            if fails is None or facts is None:
+                continue
+            for trigger, score in zip(triggers, scores):
+                named = trigger.holds(facts) is True
                 score.update(instances=1, right=named == fails, failing=fails, found=named and fails, named=named)
-        if score["instances"] >= count:
+        if scores[0]["instances"] >= count:
             break
-    return Score(**score)
+    return [Score(**score) for score in scores]
 
 
 def _learned(shape: Shape, samples: Sequence[Sample], roles: list[list[str]]) -> Trigger:

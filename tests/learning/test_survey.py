@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from driftnet.causes import record
+from driftnet.causes.predicate import Atom, Region, Shape, Trigger
+from driftnet.findings import arrange, corpus
 from driftnet.findings.trial import Trial, look
 from driftnet.learning.merging import causes_of
-from driftnet.learning.survey import learned_of, line_of, read_lines
-from driftnet.learning.trigger import Learned
+from driftnet.learning.study import proposal
+from driftnet.learning.survey import learned_of, line_of, read_lines, update
+from driftnet.learning.trigger import Learned, Score, compare
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
@@ -54,3 +59,28 @@ def test_a_line_holds_all_that_merging_needs(found: Learned, runner: Runner, tmp
     assert {k: x.tolist() for k, x in again.tensors.items()} == {k: x.tolist() for k, x in found.tensors.items()}
     (cause,) = causes_of([again], {found.saved.target: resolve(NEEDS_STRIDES).target})
     assert cause.trigger == found.trigger
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.5, "learned"), (1.0, "had")])
+def test_a_finding_keeps_the_trigger_that_is_right_more_often(
+    found: Learned, tmp_path: Path, before: float, after: str
+) -> None:
+    any_pool = Trigger(Shape(), (Region((Atom("0.op", "is", "MaxPool"),)),))
+    loose = corpus.load(corpus.save(found.saved, tmp_path))
+    folder = arrange.found(loose, proposal(replace(found, trigger=any_pool)), tmp_path).parent
+    measured = Score(instances=20, right=19).as_json()
+    line = line_of(replace(found, score=Score(instances=20, right=18)), found.score)
+    changed = update(tmp_path, {found.saved.id: line | {"before": measured | {"accuracy": before}}})
+    cause = record.load(folder)
+    assert cause.trigger == {"learned": found.trigger, "had": any_pool}[after]
+    assert changed == (after == "learned")
+    assert cause.score["right"] == {"learned": 18, "had": 19}[after], "measured anew, whichever it is"
+
+
+def test_triggers_are_compared_on_the_same_instances(found: Learned, runner: Runner) -> None:
+    never = Trigger(Shape(), (Region((Atom("0.op", "is", "Relu"),)),))
+    assert found.trigger is not None
+    good, bad = compare([found.trigger, never], found, resolve(NEEDS_STRIDES), runner, seed=9, count=12)
+    assert (good.instances, good.failing) == (bad.instances, bad.failing)
+    assert bad.named == 0
+    assert good.right > bad.right, f"{good} against {bad}"
