@@ -1,11 +1,9 @@
 """The journal: what was confirmed is on the disk, whoever dies when."""
 
-import contextlib
 import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import pytest
 from driftnet import api
@@ -20,6 +18,7 @@ from driftnet.util.files import Scratch, held
 
 from tests.campaign.test_campaign import shards_of, started
 from tests.findings.test_corpus import saved_relu
+from tests.support.torture import alive, descendants
 
 WRONG = Verdict(Word.DIVERGES, Tier.EXACT, "execute", Kind.WRONG_VALUES, "off", "y", 0, float("inf"), 1.0)
 EVENTS = [
@@ -80,24 +79,6 @@ def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(tmp_path
         os.utime(scratch.path, (0, 0))
     third = Scratch(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([alive.path, third.path])
-
-
-def descendants(pid):
-    found = [pid]
-    for member in found:
-        with contextlib.suppress(OSError):
-            for task in Path(f"/proc/{member}/task").iterdir():
-                found += map(int, (task / "children").read_text(encoding="utf-8").split())
-    return found[1:]
-
-
-def alive(pids):
-    """Those of the processes that still run; one that nobody waits for has ended all the same."""
-    states = {}
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            states[pid] = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    return [pid for pid, state in states.items() if state != "Z"]
 
 
 def finding(report, process):

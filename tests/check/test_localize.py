@@ -1,5 +1,6 @@
 """Localization names the nodes at fault: one, or the fewest that fail only together; and what the failure hangs on."""
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -13,7 +14,7 @@ from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.model.windows import survey
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.targets.environments import Installed
-from driftnet.targets.interface import Option, Scheme, Target
+from driftnet.targets.interface import Option, Scheme
 
 from tests.support import reduction as tools
 
@@ -151,12 +152,8 @@ OPTIONS = (
     Option("threads", "execute", (1, 2), ""),
 )
 PARTS = ("folding", "fusing", "sharing", "unrolling")
-TARGET = Target(
-    "planted",
-    "planted",
-    convert=lambda *_: "",
-    quantize=lambda *_: "",
-    execute=lambda *_: [],
+TARGET = replace(
+    tools.TARGET,
     options=OPTIONS,
     scheme=lambda options: Scheme((-127, 127), (-128, 127)) if options["quantize"] == "static" else None,
     switches={"without": PARTS},
