@@ -54,6 +54,12 @@ def imported(path: Path, *, top_level_only: bool = False) -> Iterator[str]:
             yield from (f"{'.' * node.level}{node.module}.{alias.name}" for alias in node.names)
 
 
+def comments_of(path: Path) -> set[int]:
+    """The lines that have a comment."""
+    with open(path, "rb") as file:
+        return {token.start[0] for token in tokenize.tokenize(file.readline) if token.type == tokenize.COMMENT}
+
+
 def modules_in(*rooms: str) -> list[Path]:
     return [p for p in MODULES if named(p).startswith(rooms)]
 
@@ -219,6 +225,39 @@ def test_a_tier_is_imported_by_the_judge_alone():
     assert_each([p for p in MODULES if named(p) != "harness/oracle/judge.py"], rule, named)
 
 
+def test_a_number_by_which_the_oracle_lets_something_pass_stands_among_the_tolerances():
+    """Elsewhere in the oracle a small one is the default of an operator's attribute, or a comment says what it is."""
+
+    def is_small(node: ast.AST) -> bool:
+        match node:
+            case ast.Constant(value=float(number)):
+                return 0 < number < 0.02
+            case ast.BinOp(op=ast.Pow(), right=ast.UnaryOp()):
+                return True
+        return False
+
+    def rule(path: Path) -> None:
+        stated: list[ast.AST] = []
+        for node in ast.walk(tree_of(path)):
+            match node:
+                case ast.arguments(defaults=first, kw_defaults=others):
+                    stated += [default for default in (*first, *others) if default]
+                case ast.Call(func=ast.Attribute(attr="get") | ast.Name(id="attribute"), args=[_, *_, default]):
+                    stated.append(default)
+                case ast.Call(func=ast.Attribute(attr="attribute"), args=[_, default]):
+                    stated.append(default)
+        commented = comments_of(path)
+        silent = [
+            f"line {node.lineno}: {ast.unparse(node)}"
+            for node in ast.walk(tree_of(path))
+            if is_small(node) and node not in stated and commented.isdisjoint({node.lineno, node.lineno - 1})
+        ]
+        assert not silent, f"has tolerances of its own, should have records in harness/oracle/tolerances/: {silent}"
+
+    elsewhere = [p for p in modules_in("harness/oracle/") if "tolerances" not in p.parts]
+    assert_each(elsewhere, rule, named)
+
+
 def test_package_init_files_are_empty():
     def rule(path: Path) -> None:
         assert path.read_text(encoding="utf-8") == "", (
@@ -268,8 +307,7 @@ def test_a_list_of_operators_stands_in_the_table_of_traits_or_says_why_not():
     rule, in a decorator or by hand, needs none."""
 
     def rule(path: Path) -> None:
-        with open(path, "rb") as file:
-            comments = {t.start[0] for t in tokenize.tokenize(file.readline) if t.type == tokenize.COMMENT}
+        comments = comments_of(path)
         silent = [
             f"line {line}: {', '.join(operators)}"
             for line, start, operators in _tables(tree_of(path), 0)

@@ -56,6 +56,10 @@ def is_float(dtype: np.dtype) -> bool:
     return dtype.kind == "f" or (dtype.kind == "V" and dtype not in NARROW)
 
 
+FLOAT = np.dtype(np.float32)
+U = format_of(FLOAT).unit
+
+
 class Undecided(Exception):
     """A rule has no answer; the message says why."""
 

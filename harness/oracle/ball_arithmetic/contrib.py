@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import (
+    FLOAT,
     Array,
     Ball,
+    U,
     Undecided,
     constant,
     exact,
-    format_of,
     is_float,
     moved,
     value,
@@ -28,7 +29,6 @@ from driftnet.oracle.ball_arithmetic.ball import (
 )
 from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, product_and_sum, products
 from driftnet.oracle.ball_arithmetic.quantized import (
-    FLOAT,
     accumulated,
     centred,
     codes,
@@ -44,7 +44,6 @@ from driftnet.oracle.ball_arithmetic.quantized import (
 from driftnet.oracle.ball_arithmetic.recurrent import CELLS, Layer, State, lstm_step, recurrent
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context, Maybe, Results, attribute, rule
 
-U = format_of(FLOAT).unit
 DOMAIN = "com.microsoft."
 
 

@@ -18,6 +18,7 @@ from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import (
     Array,
     Ball,
+    U,
     between,
     format_of,
     is_float,
@@ -36,21 +37,20 @@ Function = Callable[[Array], Array]
 Turn = tuple[float, ...]
 """(a point where f turns or jumps, its values or one-sided limits there ...)"""
 
-UNIT = 2.0**-24
-DEFAULT = (0.0, FUNCTION_ROUNDINGS * UNIT, 0.0)
+DEFAULT = (0.0, FUNCTION_ROUNDINGS * U, 0.0)
 
 
 def approximated(midpoint: Array, radius: Array | float, dtype: np.dtype, operator: str, factor: float = 1.0) -> Ball:
     """The ball around `midpoint`, known to `radius`, as an `operator` may give it, `factor` times as far off."""
     absolute, relative, _ = APPROXIMATIONS.get(operator, DEFAULT)
     size = np.abs(midpoint) + radius
-    off = (factor * absolute + relative * size) / UNIT
+    off = (factor * absolute + relative * size) / U
     return rounded(
         midpoint,
         radius,
         dtype,
         roundings=1,
-        size=size + (off if format_of(dtype).unit == UNIT else off * NARROW_FUNCTION),
+        size=size + (off if format_of(dtype).unit == U else off * NARROW_FUNCTION),
     )
 
 
@@ -183,7 +183,7 @@ def swish(x: Ball, *, alpha: float | None = None, node: Node) -> Ball:
 
 def _gated(y: Ball, x: Ball, gate: str) -> Ball:
     """`y`, a product of x and a gate, less accurate by x times the absolute error of the gate."""
-    off = APPROXIMATIONS[gate].absolute / UNIT * (np.abs(x.numbers) + x.error)
+    off = APPROXIMATIONS[gate].absolute / U * (np.abs(x.numbers) + x.error)
     return rounded(y.numbers, y.error, x.dtype, roundings=1, size=off)
 
 

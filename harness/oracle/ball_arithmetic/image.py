@@ -13,6 +13,7 @@ from driftnet.oracle.ball_arithmetic.ball import (
     Array,
     Ball,
     Open,
+    U,
     Undecided,
     constant,
     exact,
@@ -23,7 +24,7 @@ from driftnet.oracle.ball_arithmetic.ball import (
     undecided_where,
 )
 from driftnet.oracle.ball_arithmetic.elementwise import select
-from driftnet.oracle.ball_arithmetic.interpolation import Kernel, U, crossed, interpolated
+from driftnet.oracle.ball_arithmetic.interpolation import Kernel, crossed, interpolated
 from driftnet.oracle.ball_arithmetic.linear import products
 from driftnet.oracle.ball_arithmetic.rules import Context, Integers, attribute, rule
 from driftnet.oracle.tolerances.table import GRID_ROUNDINGS, POSITION_ROUNDINGS

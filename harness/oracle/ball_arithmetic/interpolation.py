@@ -12,12 +12,10 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, format_of
+from driftnet.oracle.ball_arithmetic.ball import FLOAT, Array, Ball, U, Undecided
 from driftnet.oracle.ball_arithmetic.linear import products
 from driftnet.oracle.tolerances.table import CURVED
 
-FLOAT = np.dtype(np.float32)
-U = format_of(FLOAT).unit
 LARGEST = 2**22
 """Weights; beyond, an image is too large for a dense matrix of them."""
 

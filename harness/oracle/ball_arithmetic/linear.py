@@ -78,6 +78,7 @@ class Sum:
                 return Ball(self.midpoint.astype(np.int64).astype(dtype), None, dtype)  # overflow leaves the remainder
             return widened(self.midpoint, np.where(self.size < 2.0**53, self.radius, np.inf), dtype)
         form = format_of(dtype)
+        # Of more terms than 1 / u nothing is known, and the quotient is huge.
         roundings = (self.terms + FOLDED_ROUNDINGS) / max(1 - (self.terms + FOLDED_ROUNDINGS) * form.unit, 1e-300)
         radius = self.radius + self.terms * form.tiny  # every product may underflow
         if float(self.size.max(initial=0.0)) > form.largest:  # so may every partial sum overflow

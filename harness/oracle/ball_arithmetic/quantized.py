@@ -20,9 +20,11 @@ from typing import Any
 import numpy as np
 from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import (
+    FLOAT,
     NARROW,
     Array,
     Ball,
+    U,
     Undecided,
     between,
     constant,
@@ -38,7 +40,7 @@ from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, products
 from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, attribute, dtype_of, rule
 from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, CODE_ROUNDINGS_FLOAT16, REQUANTIZED_ROUNDINGS
 
-UINT8, INT32, FLOAT = np.dtype(np.uint8), np.dtype(np.int32), np.dtype(np.float32)
+UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 Place = Callable[[Ball], Ball]
 """How a scale or zero point is put so that it broadcasts with its tensor."""
 
@@ -132,7 +134,7 @@ def _named(node: Node, name: str, otherwise: np.dtype) -> np.dtype:
 def in_steps(x: Ball, scale: Ball, precision: np.dtype) -> tuple[Array, Array]:
     """x / scale as v and d, divided in `precision`."""
     u = format_of(precision if is_float(precision) else FLOAT).unit
-    slack = (CODE_ROUNDINGS if u < 2.0**-20 else CODE_ROUNDINGS_FLOAT16) * u
+    slack = (CODE_ROUNDINGS if u <= U else CODE_ROUNDINGS_FLOAT16) * u
     step = scale.numbers
     v = x.numbers / step
     if x.radius is None and scale.radius is None:

@@ -7,9 +7,20 @@ from collections.abc import Sequence
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Open, Undecided, exact, increasing, joined, moved
+from driftnet.oracle.ball_arithmetic.ball import (
+    FLOAT,
+    Array,
+    Ball,
+    Open,
+    U,
+    Undecided,
+    exact,
+    increasing,
+    joined,
+    moved,
+)
 from driftnet.oracle.ball_arithmetic.elementwise import multiply
-from driftnet.oracle.ball_arithmetic.interpolation import FLOAT, Kernel, U, crossed, interpolated
+from driftnet.oracle.ball_arithmetic.interpolation import Kernel, crossed, interpolated
 from driftnet.oracle.ball_arithmetic.linear import products, weighted_columns
 from driftnet.oracle.ball_arithmetic.rules import Context, Integers, Maybe, attribute, rule
 from driftnet.oracle.ball_arithmetic.sliding import sliding

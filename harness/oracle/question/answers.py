@@ -12,6 +12,7 @@ from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
 from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.tolerances.table import NEGLIGIBLE
 
 Decide = Callable[[Question, Sequence[Place]], Mapping[Place, Verdict]]
 
@@ -64,7 +65,7 @@ def diverges(
     a, b = np.atleast_1d(got), np.atleast_1d(expected)
     error = distance(a, b)
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
-        excess = np.where(wrong, error / np.maximum(bound, 1e-30), -1.0)
+        excess = np.where(wrong, error / np.maximum(bound, NEGLIGIBLE), -1.0)
     worst = np.unravel_index(int(np.argmax(excess)), wrong.shape)
     where = f" at [{', '.join(map(str, worst))}]" if got.ndim else ""
     should = b.astype(a.dtype)[worst]

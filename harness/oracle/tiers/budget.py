@@ -29,7 +29,14 @@ from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.noise import Noise, of_scheme, sampled
-from driftnet.oracle.tolerances.table import BUDGET_FLOAT_ERROR, DROWNED, SAMPLED_DEVIATIONS, SAMPLED_ERRORS, SCORE
+from driftnet.oracle.tolerances.table import (
+    BUDGET_FLOAT_ERROR,
+    DROWNED,
+    NEGLIGIBLE,
+    SAMPLED_DEVIATIONS,
+    SAMPLED_ERRORS,
+    SCORE,
+)
 
 SAMPLES = (12, 24, 48, 96)
 DECISIONS = having(Trait.DECIDES) | having(Trait.HAS_BODY)  # a subgraph may hold anything
@@ -108,7 +115,7 @@ def _score(error: np.ndarray, errors: np.ndarray, y: np.ndarray, unit: float) ->
 
     unit  of max|y|: what is no quantization noise
     """
-    floor = unit * np.abs(y).max() + 1e-30
+    floor = unit * np.abs(y).max() + NEGLIGIBLE
     size, largest = np.linalg.norm(errors, axis=1).max(), np.abs(errors).max() + floor
     scores = {
         "size": np.linalg.norm(error) / (SAMPLED_ERRORS * (size + floor * np.sqrt(y.size))),

@@ -30,6 +30,7 @@ from driftnet.oracle.artifact.simulated.trace import MOVING, Grids, Region, regi
 from driftnet.oracle.artifact.simulated.weights import Weights, distance_of, in_place, weights_of
 from driftnet.oracle.ball_arithmetic.ball import (
     Ball,
+    U,
     between,
     format_of,
     hull,
@@ -55,7 +56,6 @@ OBSERVED = "artifact.Observed"
 """The operator that gives the attribute `tensor` as the artifact handed it out."""
 
 ACTIVATIONS = having(Trait.ACTIVATION) | {"BatchNormalization"}
-FLOAT = np.dtype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ def _on_grid(x: Ball, grid: Grid | None, steps: float) -> Ball:
     if grid is None:
         return x
     v, r = x.numbers / grid.scale, x.error / grid.scale
-    d = r + CODE_ROUNDINGS * format_of(FLOAT).unit * (np.abs(v) + r) + steps
+    d = r + CODE_ROUNDINGS * U * (np.abs(v) + r) + steps
     codes = [np.clip(np.rint(end) + grid.zero_point, grid.low, grid.high) for end in (v - d, v + d)]
     low, high = ((code - grid.zero_point) * grid.scale for code in codes)
     u = CODE_ROUNDINGS * format_of(x.dtype).unit

@@ -27,7 +27,7 @@ from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.folding import fold
-from driftnet.oracle.tolerances.table import LAYER_FLOAT_ERROR, LAYER_SCALE_ERROR, PARAMETER_HALF_STEP
+from driftnet.oracle.tolerances.table import LAYER_FLOAT_ERROR, LAYER_SCALE_ERROR, NEGLIGIBLE, PARAMETER_HALF_STEP
 from driftnet.targets.interface import Scheme
 from msgspec import structs
 
@@ -168,7 +168,7 @@ def problem(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
         bound = 2 * bound  # and moves once more when the codes are there: .75 of a step were seen
     if (off > bound).any():
         off, bound = distance_of(layer, weights), _bound(layer)
-        worst = np.unravel_index(int(np.argmax(off / np.maximum(bound, 1e-30))), off.shape)
+        worst = np.unravel_index(int(np.argmax(off / np.maximum(bound, NEGLIGIBLE))), off.shape)
         message = (
             f"weight {worst[1]} of channel {worst[0]} of {node.op} {node.outputs[0]!r} is dequantized to "
             f"{layer.weights[worst]:.6g}, should be within half a step of {wanted[worst]:.6g}: error {off[worst]:.3g}, "

@@ -13,6 +13,7 @@ from driftnet.oracle.artifact.verified.format import Artifact, Format, Use
 from driftnet.oracle.artifact.verified.names import spellings
 from driftnet.oracle.artifact.verified.operators import MOVEMENT, QUANTIZE
 from driftnet.oracle.ball_arithmetic.ball import (
+    FLOAT,
     NARROW,
     Ball,
     Undecided,
@@ -25,7 +26,7 @@ from driftnet.oracle.ball_arithmetic.ball import (
 )
 from driftnet.oracle.ball_arithmetic.contrib import unpacked_weights
 from driftnet.oracle.ball_arithmetic.evaluate import UNFORESEEN
-from driftnet.oracle.ball_arithmetic.quantized import FLOAT, along, code_range
+from driftnet.oracle.ball_arithmetic.quantized import along, code_range
 from driftnet.oracle.ball_arithmetic.rules import RULES, Context
 
 

@@ -22,6 +22,7 @@ from driftnet.oracle.artifact.verified.format import Piece, Use
 from driftnet.oracle.artifact.verified.names import attributes_of, content, first_result, named
 from driftnet.oracle.artifact.verified.operators import CLIPPING, COMMUTATIVE, COPYING, RESHAPING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, is_float
+from driftnet.oracle.tolerances.table import NEGLIGIBLE
 
 
 def match(model: Graph, constants: Mapping[str, np.ndarray], numbers: Numbers) -> Comparison:
@@ -271,4 +272,4 @@ class _Matcher:
             return 0.0
         finite = np.isfinite(found.numbers) & np.isfinite(wanted)  # a mask of attention holds -inf
         error = float(np.abs(found.numbers[finite] - wanted[finite]).sum())
-        return 1.0 / (1.0 + error / (float(np.abs(wanted[finite]).sum()) + 1e-30))
+        return 1.0 / (1.0 + error / (float(np.abs(wanted[finite]).sum()) + NEGLIGIBLE))

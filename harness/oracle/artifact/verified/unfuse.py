@@ -17,9 +17,6 @@ PARAMETERS = {"HardSigmoid": ("alpha", "beta"), "LeakyRelu": ("alpha",), "Relu":
 Step = tuple[str, tuple[str, ...], Mapping[str, Any]]
 """operator, operands behind the first one, attributes"""
 
-EPSILON = 1e-12
-"""of a SkipLayerNormalization that states none"""
-
 
 def unfused(node: Node) -> tuple[Node, ...]:
     """The operators in `node`, in order, of which the last makes its results; none where it is not known as fused."""
@@ -51,7 +48,7 @@ def _with_activation(node: Node) -> tuple[Node, ...]:
 def _skip_layer_normalization(node: Node) -> tuple[Node, ...]:
     x, skip, scale, shift, bias = (node.input(k) for k in range(5))
     terms: list[Step] = [("Add", (x, skip), {}), *([("Add", (bias,), {})] if bias else [])]
-    attributes = {"axis": -1, "epsilon": node.attributes.get("epsilon", EPSILON)}
+    attributes = {"axis": -1, "epsilon": node.attributes.get("epsilon", 1e-12)}
     norm = ("LayerNormalization", (scale, shift) if shift else (scale,), attributes)
     return _chain(node, *terms, norm, inner=node.outputs[3] if len(node.outputs) > 3 else "")
 
