@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import onnx
 from driftnet.model.constants import Tensors, with_constants
@@ -127,9 +128,14 @@ def sinks(nodes: Sequence[PatternNode]) -> frozenset[int]:
 
 def may_occur(pattern: Pattern, case: Case) -> bool:
     """Whether `case` has as many nodes of each operator or its siblings as the pattern: costs microseconds."""
-    there = Counter(family(node.op_type) for node in case.proto.graph.node)
+    there = _families(case)
     wanted = Counter(family(pattern.nodes[i].op_type) for i in pattern.anchors)
     return 0 < len(pattern.nodes) <= there.total() and wanted <= there
+
+
+@lru_cache(maxsize=4)  # a case is asked for each known issue
+def _families(case: Case) -> Counter[str]:
+    return Counter(family(node.op_type) for node in case.proto.graph.node)
 
 
 def occurrences(pattern: Pattern, case: Case, tensors: Tensors) -> list[Occurrence]:

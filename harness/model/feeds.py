@@ -13,6 +13,7 @@ from driftnet.model.index_ranges import ranges
 from driftnet.model.inspect import Feed, declared_dims, graph_inputs, input_dtype, validate_feed
 from driftnet.util.errors import UserError
 from onnx import numpy_helper
+from onnx.external_data_helper import uses_external_data
 
 _HINT = "give an .npz with one array per graph input, a folder of them, or an ONNX test_data_set folder"
 
@@ -38,7 +39,7 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
         raise UserError(f"{what}: no .npz and no input_<i>.pb in {path}", hint=_HINT, kind="feed")
     feeds = []
     for source in sources:
-        feed = _read_npz(source, what) if source.is_file() else _read_data_set(source, model, what)
+        feed = _read_npz(source, model, what) if source.is_file() else _read_data_set(source, model, what)
         validate_feed(model, feed, f"{what} {source}")
         feeds.append(feed)
     return tuple(feeds)
@@ -80,7 +81,7 @@ def _nothing_made_up(why: str) -> UserError:
     return UserError(f"{why}: no data can be made up", hint=_HINT, kind="feed")
 
 
-def _read_npz(path: Path, what: str) -> Feed:
+def _read_npz(path: Path, model: onnx.ModelProto, what: str) -> Feed:
     try:
         with open(path, "rb") as file:
             if file.read(len(NPY)) == NPY:
@@ -88,10 +89,29 @@ def _read_npz(path: Path, what: str) -> Feed:
             if not zipfile.is_zipfile(file):
                 raise ValueError("it is no zip archive")
             file.seek(0)
+            with zipfile.ZipFile(file) as members:
+                claimed = dict(_claimed(members, member) for member in members.namelist())
+            validate_feed(model, claimed, f"{what} {path}")  # before anything is read, however much it claims to be
+            if (total := sum(x.size for x in claimed.values())) > MOST_ELEMENTS:
+                raise ValueError(f"its arrays have {total} elements, more than {MOST_ELEMENTS}")
+            file.seek(0)
             archive = np.load(file, allow_pickle=False)
             return {name: archive[name] for name in archive.files}
+    except UserError:
+        raise
     except Exception as e:  # zipfile, zlib and numpy raise a dozen types for bytes that are no archive of arrays
         raise UserError(f"{what}: {path} is not a whole .npz file: {e}", hint=_HINT, kind="feed") from e
+
+
+def _claimed(archive: zipfile.ZipFile, member: str) -> tuple[str, np.ndarray]:
+    """The name of a member, and an array of the shape and dtype that its header claims, which takes no memory."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, _, dtype = read(file)
+    if dtype.hasobject:
+        raise ValueError("it holds pickled objects")
+    return member.removesuffix(".npy"), np.broadcast_to(np.zeros((), dtype), shape)
 
 
 def _read_data_set(folder: Path, model: onnx.ModelProto, what: str) -> Feed:
@@ -100,6 +120,8 @@ def _read_data_set(folder: Path, model: onnx.ModelProto, what: str) -> Feed:
         path = folder / f"input_{i}.pb"
         try:
             tensor = onnx.TensorProto.FromString(path.read_bytes())
+            if uses_external_data(tensor):
+                raise ValueError("it keeps its data in another file")
             feed[tensor.name or value.name] = numpy_helper.to_array(tensor)
         except FileNotFoundError:
             raise UserError(f"{what}: {path} is missing: the input {value.name!r}", hint=_HINT, kind="feed") from None

@@ -8,7 +8,7 @@ only where nodes meet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -71,7 +71,7 @@ def split(case: Case, recorded: Recording) -> list[Window]:
         else:
             placed[k] = len(windows)
             windows.append([k])
-    return [_with_pairs(case, tuple(units[k] for k in window), units, home) for window in windows]
+    return [_with_pairs(case, tuple(units[k] for k in window), units, home, makers) for window in windows]
 
 
 def seams(case: Case, windows: Sequence[Window]) -> list[Window]:
@@ -181,9 +181,11 @@ def _is_float(recorded: Recording, name: str) -> bool:
     return name not in recorded.feeds[0] or recorded.feeds[0][name].dtype.kind == "f"
 
 
-def _with_pairs(case: Case, window: Window, units: Sequence[Unit], home: dict[int, int]) -> Window:
+def _with_pairs(
+    case: Case, window: Window, units: Sequence[Unit], home: Mapping[int, int], makers: dict[str, int]
+) -> Window:
     """`window` and the Q/DQ pairs before it, which are fused into what reads them."""
-    graph, makers = case.proto.graph, _makers(case)
+    graph = case.proto.graph
     before = {m for unit in window for m in _producers(case, makers, unit) if m in home}
     pairs = {units[home[m]] for m in before if has_any(graph.node[m], Trait.DEQUANTIZES)}
     return tuple(sorted(set(window) | {pair for pair in pairs if len(pair) == 2}))

@@ -128,9 +128,9 @@ def encrypted():
     return whole
 
 
-def huge_header():
+def header_alone():
     file, header = io.BytesIO(), io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (2**50,)})
+    np.lib.format.write_array_header_1_0(header, {"descr": "<f4", "fortran_order": False, "shape": (2, 3)})
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("x.npy", header.getvalue())
     return file.getvalue()
@@ -142,7 +142,7 @@ def pickled():
 
 @pytest.mark.parametrize(
     "content",
-    [bytes, single_array, damaged_stream, encrypted, huge_header, pickled, lambda: b"PK\x03\x04 cut", lambda: b"text"],
+    [bytes, single_array, damaged_stream, encrypted, header_alone, pickled, lambda: b"PK\x03\x04 cut", lambda: b"text"],
 )
 def test_a_file_that_is_no_whole_npz_is_named(tmp_path, content):
     (tmp_path / "feed.npz").write_bytes(content())
@@ -231,3 +231,34 @@ def test_made_up_integers_are_in_the_range_that_their_readers_accept(nodes, cons
 def test_the_narrowest_of_several_readers_decides():
     nodes = [helper.make_node("Gather", ["table", "ids"], ["y"], axis=axis) for axis in (0, 1)]
     assert integers(nodes, TABLE).max() == 2
+
+
+def claiming(shape, descr="<f4"):
+    """An archive of an array x that is not there, but for its header."""
+    header, file = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": descr, "fortran_order": False, "shape": shape})
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x.npy", header.getvalue() + bytes(64))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("proto", "shape", "says"),
+    [
+        (FLOATS, (2**40,), r"input 'x' has shape \[1099511627776\], the model expects \[2, 3\]"),
+        (model(tensor(TensorProto.FLOAT, "N")), (2**40,), f"its arrays have {2**40} elements, more than {2**28}"),
+    ],
+    ids=["contradicts the model", "contradicts every machine"],
+)
+def test_an_array_that_is_too_large_is_refused_before_it_is_read(tmp_path, proto, shape, says):
+    (tmp_path / "x.npz").write_bytes(claiming(shape))
+    with pytest.raises(UserError, match=says):
+        feeds.read_feeds(tmp_path / "x.npz", proto, "inputs")
+
+
+def test_a_tensor_in_a_file_that_another_file_names_is_not_read(tmp_path):
+    outside = TensorProto(data_type=1, dims=[2, 3], data_location=TensorProto.EXTERNAL)
+    outside.external_data.add(key="location", value="/etc/passwd")
+    (tmp_path / "input_0.pb").write_bytes(outside.SerializeToString())
+    with pytest.raises(UserError, match="keeps its data in another file"):
+        feeds.read_feeds(tmp_path, FLOATS, "inputs")

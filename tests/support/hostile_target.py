@@ -23,7 +23,9 @@ def model(nodes: Sequence[onnx.NodeProto], constants: Mapping[str, np.ndarray] |
     info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in "xy"]
     weights = [numpy_helper.from_array(x, name) for name, x in (constants or {}).items()]
     graph = helper.make_graph(list(nodes), "told", info[:1], info[1:], weights)
-    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString())
+    return bytes(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    )
 
 
 def node(op: str, inputs: str, outputs: str, **attributes: Any) -> onnx.NodeProto:
