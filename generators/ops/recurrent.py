@@ -35,7 +35,10 @@ def _layer(b: Builder, gates: int, activations: tuple[str, ...], attributes: dic
         optional(b, "b", (directions, 2 * gates * hidden), dtype=x.dtype),
     )
     state = each(lambda s: (directions, s[1], hidden), x)
-    lengths = _sequence_lens(b, x) if with_lengths else None
+    # The length of each sequence of the batch.
+    lengths = (
+        fresh(b, INT32, each(lambda s: (s[1],), x), Fill("range", low=1, high=x.least(0))) if with_lengths else None
+    )
     with_cell = b.has("input_forget")
     states = [_state(b, f"initial_{which}", state, x.dtype) for which in ("h", "c")[: 1 + with_cell]]
     peepholes = [optional(b, "p", (directions, 3 * hidden), dtype=x.dtype)] if with_cell else []
@@ -68,11 +71,6 @@ def _activations(kind: str, names: tuple[str, ...], directions: int) -> dict[str
 def _state(b: Builder, name: str, shapes: tuple[Shape, ...], dtype: int) -> Value | None:
     source = b.choose(name, ("absent", "input", "absent", "initializer", "constant", "value"))
     return None if source == "absent" else made(b, source, shapes, dtype, "weight")
-
-
-def _sequence_lens(b: Builder, x: Value) -> Value:
-    """The length of each sequence of the batch, from 1 to T."""
-    return fresh(b, INT32, each(lambda s: (s[1],), x), Fill("range", low=1, high=x.least(0)))
 
 
 @operator("GRU", weight=2.5)

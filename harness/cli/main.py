@@ -12,6 +12,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -197,7 +198,7 @@ def fuzz(report: Path | None, no_steer: bool, as_json: bool, **given: Any) -> in
     plan = api.Plan(report=folder, steer=not no_steer, **given)
     with progress.shown(ERR, quiet=as_json) as show:
         summary = api.fuzz(plan, listeners=[progress.written(folder), show])
-    _print(summary.as_json(), as_json, lambda result: tables.fuzz(OUT, result, folder))
+    _print(summary.as_json(), as_json, partial(tables.fuzz, folder=folder))
     return summary.exit_status
 
 
@@ -215,7 +216,7 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     """
     result = api.replay(paths or (Path("corpus"),), **given)
     _warn_of_the_network(result)
-    _print(result, as_json, lambda result: tables.replay(OUT, result))
+    _print(result, as_json, tables.replay)
     return api.replay_status(result)
 
 
@@ -272,7 +273,7 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
         words = [str(word) for name, path in fed if path for word in (name, path)]
         words += [word for name, size in settings.dims.items() for word in ("--dim", f"{name}={size}")]
         result["page"] = str(pages.write_check(result, model, settings.out, given=words))
-    _print(result, as_json, lambda result: tables.check(OUT, result))
+    _print(result, as_json, tables.check)
     return api.check_status(result)
 
 
@@ -299,7 +300,7 @@ def lint(model: Path, as_json: bool, **given: Any) -> int:
     if given["recipe"] is not None and given["options"]:
         raise UserError("--recipe and --option exclude each other", hint="driftnet lint --help")
     result = api.lint(model, **given)
-    _print(result, as_json, lambda result: tables.lint(OUT, result))
+    _print(result, as_json, tables.lint)
     return api.lint_status(result)
 
 
@@ -319,7 +320,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
     with ERR.status(f"auditing {quantized}"):
         result = api.audit(model, quantized, **given)
     _warn_of_the_network(result)
-    _print(result, as_json, lambda result: tables.audit(OUT, result))
+    _print(result, as_json, tables.audit)
     return api.audit_status(result)
 
 
@@ -336,7 +337,7 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
     with ERR.status(f"reducing {path}"):
         result = api.reduce(path, **given)
     _warn_of_the_network(result)
-    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    _print(result, as_json, tables.fields)
     return 0
 
 
@@ -357,7 +358,7 @@ def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
     the same option are from then on taken for this cause. What --merge and --split say lasts.
     """
     result = api.triage(path, root=corpus, **given)
-    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    _print(result, as_json, tables.fields)
     return 0
 
 
@@ -369,7 +370,7 @@ def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
     """HTML pages of the findings of runs and of saved cases.  [default: corpus]"""
     result = api.report(paths or (Path("corpus"),), out=out)
     result["page"] = str(pages.write_report(result, out))
-    _print(result, as_json, lambda result: tables.report(OUT, result))
+    _print(result, as_json, tables.report)
     return 0
 
 
@@ -383,7 +384,7 @@ def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
 def generate(as_json: bool, **given: Any) -> int:
     """Write just the graphs, as ONNX backend-test folders DIR/test_000000, DIR/test_000001 ..."""
     result = api.generate(**given)
-    _print(result, as_json, lambda result: tables.fields(OUT, result))
+    _print(result, as_json, tables.fields)
     return 0
 
 
@@ -393,7 +394,7 @@ def generate(as_json: bool, **given: Any) -> int:
 def targets(prune: bool, as_json: bool) -> int:
     """What can be examined: targets, their releases and their options."""
     result = api.targets(prune=prune)
-    _print(result, as_json, lambda result: tables.targets(OUT, result))
+    _print(result, as_json, tables.targets)
     return 0
 
 
@@ -416,7 +417,7 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
         corpus_folder=corpus,
         listener=lambda kind, count: ERR.print(f"{kind}: {count.detected} of {count.effective}", markup=False),
     )
-    _print(result, as_json, lambda result: tables.selfcheck(OUT, result))
+    _print(result, as_json, tables.selfcheck)
     return api.selfcheck_status(result)
 
 
@@ -428,7 +429,7 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
 def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
     """Measure driftnet itself, in CPU time: cases (the default) or generators."""
     result = api.bench(name or "cases", compare=compare, out=out)
-    _print(result, as_json, lambda result: tables.bench(OUT, result))
+    _print(result, as_json, tables.bench)
     return 0
 
 
@@ -468,9 +469,7 @@ def _terminated_like_interrupted() -> Iterator[None]:
     """While the block runs, SIGTERM ends it the way Ctrl-C does: workers are ended and temporary folders removed."""
 
     def interrupt(number: int, frame: object) -> None:
-        signal.signal(
-            number, signal.SIG_IGN
-        )  # timeout(1) sends it twice: the second one would interrupt the cleaning up
+        signal.signal(number, signal.SIG_IGN)  # timeout(1) sends it twice: the second would interrupt the cleaning up
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGTERM, interrupt)
@@ -498,9 +497,9 @@ def _fail(error: UserError, as_json: bool) -> int:
     return 2
 
 
-def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Mapping[str, Any]], None]) -> None:
+def _print(result: Mapping[str, Any], as_json: bool, show: Callable[[Console, Mapping[str, Any]], None]) -> None:
     if not as_json:
-        show(result)
+        show(OUT, result)
         return
     try:
         click.echo(json_text(result))

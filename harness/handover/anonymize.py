@@ -16,6 +16,7 @@ import onnx
 from driftnet.findings.pipeline import Finding, is_clear
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, look
 from driftnet.model import external_data
+from driftnet.model.arrays import distance
 from driftnet.model.inspect import Case, all_nodes, bodies
 from driftnet.model.signature import Signature, coarse, fine
 from driftnet.model.submodel import rebuilt
@@ -137,7 +138,7 @@ def _replaced(case: Case, test: Callable[[Case], bool], remained: list[str]) -> 
     for place in telling:
         before = array_at(case, place)
         case = _replaced_at(case, place, test)
-        same = int(np.count_nonzero(_same(array_at(case, place), before) & ~_neutral(before)))
+        same = int(np.count_nonzero((distance(array_at(case, place), before) == 0) & ~_neutral(before)))
         if same:
             what = f"initializer {place.name!r}" if place.run is None else f"input {place.name!r} in run {place.run}"
             remained.append(f"{same} of {before.size} values of {what}")
@@ -203,7 +204,3 @@ def _neutral(x: np.ndarray) -> np.ndarray:
     v = x.astype(np.float64)
     integer = (v == np.rint(v)) & (np.abs(v) <= SMALL)
     return np.asarray(integer | np.isin(v, list(PALETTE)) | ~np.isfinite(v))
-
-
-def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return np.asarray((a == b) | ((a != a) & (b != b)))

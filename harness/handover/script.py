@@ -57,21 +57,8 @@ def measure(run: Run, about: Mapping[str, Any]) -> Measured:
 
 
 FILLED_IN = frozenset(
-    {
-        "SCRIPT",
-        "WHAT",
-        "CLAIM",
-        "ALLOWED",
-        "WITHOUT",
-        "SEEN",
-        "DISTRIBUTION",
-        "COMPLAINT",
-        "ABOUT",
-        "BOUND",
-        "SECONDS",
-        "TRIES",
-    }
-    | {"BY_CHANCE", "CHANGED", "here", "run_target", "measure", "give_up"}
+    {"SCRIPT", "WHAT", "CLAIM", "ALLOWED", "WITHOUT", "SEEN", "DISTRIBUTION", "COMPLAINT", "ABOUT", "BOUND", "SECONDS"}
+    | {"TRIES", "BY_CHANCE", "CHANGED", "here", "run_target", "measure", "give_up"}
 )
 
 

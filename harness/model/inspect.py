@@ -8,29 +8,11 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.model.case import Case, Feed
+from driftnet.model.case import Case as Case
+from driftnet.model.case import Feed as Feed
 from driftnet.model.operators import Trait, full_name, traits_of
 from driftnet.util.errors import UserError
 from onnx import helper
-
-__all__ = [
-    "Case",
-    "Feed",
-    "all_nodes",
-    "bodies",
-    "computing",
-    "custom_operators",
-    "digest",
-    "dtype_name",
-    "elements",
-    "graph_inputs",
-    "has_any",
-    "input_dtype",
-    "nodes",
-    "refill",
-    "validate_feed",
-]
-
 
 NUMBERED = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
 

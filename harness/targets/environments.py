@@ -102,7 +102,9 @@ def environment(distribution: str, release: str, companions: Sequence[tuple[str,
 
     Raises UserError (kind "environment") when it cannot be made; what stood there before is unharmed.
     """
-    made = Environment(distribution, release, _cache() / f"{distribution}-{release}-{_tag()}")
+    made = Environment(
+        distribution, release, _cache() / f"{distribution}-{release}-py{sys.version_info.major}{sys.version_info.minor}"
+    )
     if Path(made.python).exists():
         return made
     try:
@@ -185,10 +187,6 @@ def _cache() -> Path:
     if folder := os.environ.get("DRIFTNET_CACHE"):
         return Path(folder) / "environments"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "driftnet" / "environments"
-
-
-def _tag() -> str:
-    return f"py{sys.version_info.major}{sys.version_info.minor}"
 
 
 def _make(new: Environment, companions: Sequence[str]) -> None:

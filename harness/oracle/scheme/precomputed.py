@@ -71,7 +71,7 @@ def folded(graph: Graph) -> dict[str, np.ndarray]:
             if not vague.isdisjoint(made) or not all(_is_sharp(ball) for ball in made.values()):
                 vague.update(node.inputs)
             else:
-                constants |= {name: _own(ball) for name, ball in made.items()}
+                constants |= {name: np.asarray(ball.midpoint.astype(ball.dtype)) for name, ball in made.items()}
     return constants
 
 
@@ -82,10 +82,6 @@ def _is_sharp(ball: Ball) -> bool:
     share = max(FOLDING_ERROR, 64 * format_of(ball.dtype).unit) if is_float(ball.dtype) else 0.0
     size = np.abs(ball.numbers).max(initial=1.0, where=np.isfinite(ball.numbers))
     return bool((ball.error <= share * size).all())
-
-
-def _own(ball: Ball) -> np.ndarray:
-    return np.asarray(ball.midpoint.astype(ball.dtype))
 
 
 def is_constant(node: Node, known: Container[str]) -> bool:
