@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
 from driftnet.generators.building.builder import Builder, each
 from driftnet.generators.building.graph import Value
 from driftnet.generators.building.operands import find, made
@@ -12,16 +13,7 @@ from driftnet.generators.building.values import ELEMENTS, Shape
 
 def broadcast(*shapes: Shape) -> Shape:
     """The common shape under multidirectional broadcasting. Raises ValueError where there is none."""
-    if shapes.count(shapes[0]) == len(shapes):
-        return shapes[0]
-    rank = max(map(len, shapes))
-    result = []
-    for sizes in zip(*[(1,) * (rank - len(shape)) + shape for shape in shapes]):
-        size = next((n for n in sizes if n != 1), 1)
-        if any(n not in (1, size) for n in sizes):
-            raise ValueError(f"{shapes} do not broadcast")
-        result.append(size)
-    return tuple(result)
+    return shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
 
 
 def broadcasts(*operands: Value) -> bool:
