@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +31,7 @@ from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
+from driftnet.run.runner import Allowance
 
 ENOUGH = 0.95
 """Share of nodes that have to be vouched for where no tier can judge a model end to end."""
@@ -58,7 +58,7 @@ DIAGNOSED = 3
 class Inquiry:
     """The trial of one model, and what its examination may cost.
 
-    deadline  monotonic seconds after which nothing new is begun
+    allowance  of CPU time, after which nothing new is begun
     started, limit   runs of the target when it began, and how many it may take
     tell      hears what is being done, for people
     inside    the tensors of the intact artifact, where these are known and tell right from wrong
@@ -67,7 +67,7 @@ class Inquiry:
 
     trial: Trial
     known_issues: Sequence[KnownIssue]
-    deadline: float
+    allowance: Allowance
     tell: Callable[[str], None]
     started: int
     limit: int
@@ -110,7 +110,7 @@ class Inquiry:
     @property
     def in_time(self) -> bool:
         """Whether something new may be begun."""
-        return time.monotonic() <= self.deadline
+        return not self.allowance.spent
 
 
 @dataclass(eq=False)
@@ -138,14 +138,14 @@ def check(
 ) -> Checked:
     """Check one model. Raises nothing on account of the target or of the reference.
 
-    seconds   wall time after which nothing new is begun;   tell   hears what is being done, for people
+    seconds   CPU time after which nothing new is begun;   tell   hears what is being done, for people
     """
     if not trial.quantizes:  # or every tensor would be recorded for every sample
         trial = replace(trial, case=replace(trial.case, calibration=()))
     case, started = trial.case, trial.runner.target_runs
     nodes = [case.proto.graph.node[i] for i in computing(case.proto.graph)]
     counted = sum(not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES) for node in nodes)
-    limit, deadline = max(RUNS, int(RUNS_A_NODE * counted)), time.monotonic() + seconds
+    limit, allowance = max(RUNS, int(RUNS_A_NODE * counted)), trial.runner.allow(seconds)
     tell("the whole model")
     verdict, observation = watch(trial)
     if observation is None:
@@ -157,7 +157,7 @@ def check(
         return replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
         return checked
-    inquiry = Inquiry(trial.hurried(verdict, observation), known_issues, deadline, tell, started, limit)
+    inquiry = Inquiry(trial.hurried(verdict, observation), known_issues, allowance, tell, started, limit)
     with contextlib.suppress(ExhaustedError):
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
     return _with_costs(inquiry, _localized(inquiry, checked))
@@ -362,7 +362,7 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
         inquiry.tell("reducing")
-        seconds, calls = max(0.0, inquiry.deadline - time.monotonic()), max(0, inquiry.left - RESERVED)
+        seconds, calls = inquiry.allowance.left, max(0, inquiry.left - RESERVED)
         trial, effort = replace(inquiry.trial, case=case), Effort(seconds=seconds, calls=calls)
         examined = examine(trial, inquiry.known_issues, effort=effort)
         found.unconfirmed = examined.unconfirmed or found.unconfirmed

@@ -235,7 +235,7 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     type=_Amount(min=0, max=MONTH),
     default=300.0,
     metavar="SECONDS",
-    help="After that long on one target and recipe nothing new is started.",
+    help="CPU time for one target and recipe, after which nothing new is started; nor after three times that.",
 )
 @click.option(
     "--anonymize",
@@ -327,7 +327,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @driftnet.command(short_help="Make a failing case or model small.")
 @click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
-@click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS", help="For reduction.")
+@click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS", help="CPU time for it.")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
 @_python
 @_timeout(SAVED_SECONDS)

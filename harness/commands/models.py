@@ -57,7 +57,7 @@ class CheckSettings:
     corpus    folder of known cases;   out   where reduced cases are written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
-    budget    seconds for each target and recipe after which nothing new is begun, and what was found so far is told
+    budget    CPU seconds for each target and recipe after which nothing new is begun, and what was found so far is told
     anonymize   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
     """
 

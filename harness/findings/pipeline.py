@@ -5,7 +5,6 @@ Trial  ->  Examination, with a Finding where the verdict is a failure
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -26,6 +25,7 @@ from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
 from driftnet.reduce.trace import trace
 from driftnet.run.reference import ReferenceError
+from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe, canonical, remedied
 from driftnet.targets.recipe import simpler as simpler_recipes
@@ -54,16 +54,16 @@ reduction that may use them slips from the bug it was started for into one of th
 
 @dataclass(frozen=True)
 class Effort:
-    """What a finding may cost: `seconds` of wall time, and `calls` of the target for its reduction; `stop` ends it."""
+    """What a finding may cost: `seconds` of CPU time, and `calls` of the target for its reduction; `stop` ends it."""
 
     seconds: float = 20.0
     calls: int = 500
     stop: Callable[[], bool] = lambda: False
 
-    def begun(self) -> Callable[[], bool]:
+    def begun(self, runner: Runner) -> Callable[[], bool]:
         """Whether it is spent, asked from now on."""
-        deadline = time.monotonic() + self.seconds
-        return lambda: self.stop() or time.monotonic() > deadline
+        allowance = runner.allow(self.seconds)
+        return lambda: self.stop() or allowance.spent
 
 
 @dataclass(frozen=True, eq=False)
@@ -190,7 +190,7 @@ def examine(
     if issue and (care is Care.NONE or (care is Care.REST and not recognized)):
         return Examination(verdict, known=issue.id, recognized=issue.id, symptom=failed)
     effort = effort or Effort()
-    inquiry = Inquiry(issues, effort.calls, effort.begun(), trusting=care is not Care.ALL)
+    inquiry = Inquiry(issues, effort.calls, effort.begun(trial.runner), trusting=care is not Care.ALL)
     trial = trial.hurried(verdict, seen)
     if not (recognized and inquiry.trusting):
         confirmed = look(trial, fresh=True)

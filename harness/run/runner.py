@@ -43,6 +43,31 @@ MEMORY_BYTES = 2**30
 REFERENCE = "driftnet.run.reference_worker"
 
 
+PATIENCE = 3.0
+"""How many times its CPU seconds an allowance lasts in wall time: another process may have the core, or a target
+sleep."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Allowance:
+    """CPU seconds, of the workers of a runner and of this process, that something may use: until `until` of them are
+    used, or at `deadline` (monotonic)."""
+
+    runner: Runner
+    until: float
+    deadline: float
+
+    @property
+    def left(self) -> float:
+        """CPU seconds that are left; none once it is over."""
+        return max(0.0, min(self.until - self.runner.all_cpu_seconds, (self.deadline - time.monotonic()) / PATIENCE))
+
+    @property
+    def spent(self) -> bool:
+        """Whether it is over."""
+        return self.left <= 0
+
+
 class Runner:
     """Runs cases on targets and on the reference, each in a worker of its own. Close it, or use it in a `with`.
 
@@ -151,6 +176,10 @@ class Runner:
     def all_cpu_seconds(self) -> float:
         """CPU seconds used so far in the workers and in this process, since it began."""
         return self.cpu_seconds + time.process_time()
+
+    def allow(self, seconds: float) -> Allowance:
+        """CPU seconds from now on."""
+        return Allowance(self, self.all_cpu_seconds + seconds, time.monotonic() + PATIENCE * seconds)
 
     @property
     def memory_mib(self) -> int:

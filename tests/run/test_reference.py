@@ -169,7 +169,7 @@ def test_a_reference_over_its_time_is_at_fault_itself_and_comes_back():
     with Zygote(preload=("driftnet.run.reference_worker",), limits=Limits(seconds=1.5)) as short:
         reference = Reference(short.worker())
         run = reference.run(_endless_loop())
-        assert run.broken.startswith("the reference did not come back in 1."), run.broken
+        assert run.broken.startswith("the reference did not come back in "), run.broken
         assert (run.error, run.outputs) == ("", ())
         with pytest.raises(ReferenceError, match="the reference did not come back"):
             reference.record(_endless_loop())

@@ -127,3 +127,16 @@ def test_a_laboratory_that_cannot_start_leaves_nothing_behind(tmp_path, monkeypa
     with pytest.raises(UserError, match="no_such_module"):
         Runner()
     assert list(tmp_path.iterdir()) == [], "a folder is left behind"
+
+
+def test_an_allowance_is_of_cpu_time_and_ends_in_wall_time_too(monkeypatch):
+    with Runner() as runner:
+        cpu, wall = 5.0, 100.0
+        monkeypatch.setattr("driftnet.run.runner.time.monotonic", lambda: wall)
+        monkeypatch.setattr("driftnet.run.runner.time.process_time", lambda: cpu)
+        allowance = runner.allow(10.0)
+        cpu, wall = 12.0, 115.0
+        assert allowance.left == pytest.approx(3.0), f"{allowance.left} CPU seconds are left of 10, after 7"
+        wall = 130.0
+        assert allowance.spent, "30 s have passed of an allowance of 10 CPU seconds, and it is not over"
+        assert runner.allow(0.0).spent, "nothing was allowed, and it is not spent"

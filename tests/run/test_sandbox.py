@@ -216,6 +216,12 @@ def test_a_hang_is_an_observation(worker: Worker, name: str) -> None:
     assert_works(worker)
 
 
+def test_what_others_keep_from_its_core_is_no_hang(worker: Worker) -> None:
+    reply = call(worker, "work_on_half_a_core", 0.3, timeout=0.4)
+    assert_outcome(reply, Outcome.OK)
+    assert reply.seconds > 0.4, f"it was done in {reply.seconds:.2f} s, so nothing was shown"
+
+
 def test_using_up_the_cpu_limit_is_a_hang(worker: Worker) -> None:
     assert_outcome(call(worker, "signal_itself", int(signal.SIGXCPU)), Outcome.HANG, "CPU")
     assert_works(worker)

@@ -114,6 +114,16 @@ def sleep() -> None:
     time.sleep(600)
 
 
+def work_on_half_a_core(seconds: float) -> float:
+    """So many CPU seconds, in twice the time."""
+    end = time.process_time() + seconds
+    while (now := time.process_time()) < end:
+        while time.process_time() < now + 0.01:
+            pass
+        time.sleep(0.01)
+    return seconds
+
+
 def spin_in_native_code() -> None:
     re.match(r"(a+)+$", "a" * 64 + "b")
 

@@ -23,6 +23,13 @@ Place = tuple[int, str]
 """(index of the feed, name of the graph output)"""
 
 
+MOST_SAMPLED = 2**27
+"""Bytes of all tensors, under all feeds, of a model that is run with noise."""
+MOST_NODES = 600
+
+TOO_LARGE = "it is too large to be run with noise"
+
+
 @dataclass(frozen=True, eq=False)
 class Question:
     """Are these `observed` outputs right answers of the case's model, where the reference says `expected`?
@@ -63,6 +70,13 @@ class Question:
         if not self.case.calibration:
             return self.records
         return self.reference.record(replace(self.case, feeds=self.case.calibration, calibration=()))
+
+    @cached_property
+    def is_too_large(self) -> bool:
+        """Whether it costs too much to run the model with noise on every tensor, many times: one of a thousand nodes
+        takes 23 CPU seconds to load so, and the tensors of a detector of 7 MB are 1 GiB. Its windows are small."""
+        inside = sum(x.nbytes for record in self.records for x in record.values())
+        return inside > MOST_SAMPLED or len(self.graph.nodes) > MOST_NODES
 
     @cached_property
     def places(self) -> list[Place]:

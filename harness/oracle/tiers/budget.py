@@ -26,7 +26,7 @@ from driftnet.model.operators import WEIGHTED, Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.poles import poles
-from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.question.question import TOO_LARGE, Place, Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.noise import Noise, of_scheme, sampled
 from driftnet.oracle.tolerances.table import (
@@ -56,6 +56,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     for place in (place for place in places if place not in verdicts and _rests_on(question, place, noise.unknown)):
         verdicts[place] = _cannot_tell(question, place, "calibration saw nothing but zeros")
     disputed = [place for place in places if place not in verdicts]
+    if disputed and question.is_too_large:
+        return verdicts | {place: _cannot_tell(question, place, TOO_LARGE) for place in disputed}
     samples: list[Sequence[Values]] = []
     for count in SAMPLES:
         if not disputed:
@@ -80,7 +82,9 @@ def _rests_on(question: Question, place: Place, names: frozenset[str]) -> bool:
 def _judge(question: Question, place: Place, samples: Sequence[Values]) -> Verdict:
     got, expected = question.pair(place)
     runs = [sample[place[1]] for sample in samples]
-    if not runs or any(run.shape != expected.shape for run in runs):
+    if not runs:
+        return _cannot_tell(question, place, "the model does not run with noise")
+    if any(run.shape != expected.shape for run in runs):
         return _cannot_tell(question, place, "noise changes the shape")
     if expected.dtype.kind != "f":
         right = np.any([run == got for run in (*runs, expected)], axis=0)

@@ -27,7 +27,7 @@ from driftnet.model.operators import RECURRENT, Trait, traits_of
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.oracle.ball_arithmetic.ball import format_of
 from driftnet.oracle.question.answers import abstains, agrees, diverges
-from driftnet.oracle.question.question import Place, Question
+from driftnet.oracle.question.question import TOO_LARGE, Place, Question
 from driftnet.oracle.tolerances.approximations import APPROXIMATIONS
 from driftnet.oracle.tolerances.table import (
     APPROXIMATED_SPREADS,
@@ -48,6 +48,9 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     verdicts: dict[Place, Verdict] = {}
     disputed = list(places)
     for count in SAMPLES:
+        if count and question.is_too_large:
+            verdicts |= {p: abstains(Tier.SAMPLING, p, TOO_LARGE, _operators(question, p)) for p in disputed}
+            break
         samples = question.reference.sample(question.case, count=count) if count else ()
         moved = _approximated(question) if count else {}
         for place in disputed:

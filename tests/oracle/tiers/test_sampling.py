@@ -41,6 +41,14 @@ def test_wrong_weights_are_seen(runner, damage):
     assert said.error > 3 * said.bound
 
 
+@pytest.mark.parametrize(("limit", "most"), [("MOST_SAMPLED", 4 * X.size), ("MOST_NODES", 0)])
+def test_what_is_too_large_is_not_run_with_noise(runner, monkeypatch, limit, most):
+    monkeypatch.setattr(f"driftnet.oracle.question.question.{limit}", most)
+    w = normal(4, 4, 3, 3, seed=1)
+    said = asked(sampling.decide, runner, convolution(w), {"y": in_float64(X, w) + np.float32(1)})
+    assert (said.word, said.message) == (Word.ABSTAINS, "it is too large to be run with noise")
+
+
 def test_a_message_says_what_where_got_and_should_be(runner):
     model = case([helper.make_node("Exp", ["x"], ["y"])], {"x": normal(2, 3)}, outputs=[("y", FLOAT, (2, 3))])
     right = runner.reference.run(model).outputs[0]["y"]
