@@ -334,9 +334,19 @@ def _tables(node: ast.AST, start: int) -> Iterator[tuple[int, int, list[str]]]:
 
 
 def _compared(statement: ast.stmt) -> Iterator[str]:
-    """The operators that the cases of a statement, or the comparisons in its own expressions, tell apart."""
-    own = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr)]
-    compared = [n for child in own for n in ast.walk(child) if isinstance(n, ast.Compare)]
+    """The operators that the cases of a statement, or the comparisons in its own expressions, tell apart; a part of a
+    name stands for several."""
+    own = [n for child in ast.iter_child_nodes(statement) if isinstance(child, ast.expr) for n in ast.walk(child)]
+    for node in own:
+        match node:
+            case ast.Compare(left=ast.Constant(value=str(part)), comparators=[ast.Attribute(attr="op" | "op_type")]):
+                yield from (f"{part}...", f"...{part}")
+            case ast.Call(
+                func=ast.Attribute(value=ast.Attribute(attr="op" | "op_type"), attr="startswith" | "endswith"),
+                args=[ast.Constant(value=str(part))],
+            ):
+                yield from (f"{part}...", f"...{part}")
+    compared = [n for n in own if isinstance(n, ast.Compare)]
     cases = [case.pattern for case in getattr(statement, "cases", [])]
     for part in (*compared, *cases):
         yield from (n.value for n in ast.walk(part) if isinstance(n, ast.Constant) and n.value in NAMES)

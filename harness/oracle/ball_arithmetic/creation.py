@@ -74,7 +74,7 @@ def random(
     like: Maybe = None, *, low: float = 0.0, high: float = 1.0, mean: float = 0.0, scale: float = 1.0, node: Node
 ) -> Ball:
     """Numbers from low to high, within some deviations of a mean, or from 0 to 1; like an operand or as stated"""
-    if node.op.startswith("RandomNormal"):
+    if node.op.startswith("RandomNormal"):  # and RandomNormalLike; the others have ends
         low, high = mean - NORMAL_DEVIATIONS * scale, mean + NORMAL_DEVIATIONS * scale
     shape: Sequence[int] = like.shape if like is not None else node.attributes.get("shape", ())
     own = like.dtype if like is not None else np.dtype(np.float32)

@@ -44,7 +44,7 @@ def order(x: Ball, y: Ball, *, node: Node) -> Ball:
     test = ORDERS[node.op]
     if x.radius is None and y.radius is None:
         return exact(np.asarray(test(x.midpoint, y.midpoint)))
-    if node.op.startswith("Less"):
+    if node.op.startswith("Less"):  # and LessOrEqual; the others hold of the greater
         return _open(test(x.high, y.low), test(x.low, y.high), x.undecided | y.undecided)
     return _open(test(x.low, y.high), test(x.high, y.low), x.undecided | y.undecided)
 

@@ -126,7 +126,7 @@ def skip_layer_normalization(
     x: Ball, skip: Ball, scale: Ball, *rest: Maybe, epsilon: float = 1e-12, node: Node
 ) -> list[Ball | None]:
     """Of x + skip + bias, which is the last result; the simplified one has neither mean nor beta"""
-    simplified = node.op.endswith("SimplifiedLayerNormalization")
+    simplified = node.op.endswith("SimplifiedLayerNormalization")  # of the two names
     beta, bias = [*[None] * simplified, *rest, None, None][:2]
     x = add(*(term for term in (x, skip, bias) if term is not None))
     normalize = root_mean_square_normalized if simplified else normalized

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from driftnet.model.graph import Graph, Node
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
-from driftnet.oracle.ball_arithmetic.creation import is_random
+from driftnet.oracle.ball_arithmetic.creation import RANDOM, is_random
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.tolerances.table import FOLDING_ERROR
@@ -92,5 +92,5 @@ def is_constant(node: Node, known: Container[str]) -> bool:
         closed
         and any(node.inputs)
         and all(name in known for name in node.inputs if name)
-        and not node.op.startswith("Random")
+        and node.op not in RANDOM
     )

@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 from driftnet.model import graph as graphs
+from driftnet.model.operators import Trait, having
 from driftnet.oracle.artifact.verified.calibration import Calibration
 from driftnet.oracle.artifact.verified.tier import compare
 from driftnet.oracle.ball_arithmetic.ball import exact
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
-from driftnet.oracle.scheme.precomputed import folded
+from driftnet.oracle.scheme.precomputed import folded, is_constant
 from onnx import TensorProto, helper
 
 from tests.oracle.artifact.test_verified import CODES, CONSTANTS, DYNAMIC, QDQ, RNG, WS, XS, B, W, X, model, problems
@@ -229,6 +230,11 @@ def test_a_bias_is_judged_at_every_kernel_that_reads_it():
     nodes = [RELU[0], twice, gemm(["xq", "xs", "xz"], "h"), gemm(["xq2", "xs2", "xz"], "y"), *ends]
     assert problems(nodes, floating, xs2=XS) == []
     assert problems(nodes, floating, xs2=2 * XS) == [("parameter", "b")], "it is twice as large at the second"
+
+
+def test_what_is_drawn_is_no_constant_whatever_it_is_drawn_by():
+    drawn = [op for op in having(Trait.RANDOM) if is_constant(graphs.Node(op, ("p",), ("y",), {}), {"p"})]
+    assert not drawn, f"{drawn} of a constant are taken for constants"
 
 
 def test_nodes_are_put_in_order_though_some_leave_out_a_result():

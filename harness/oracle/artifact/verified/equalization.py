@@ -177,6 +177,7 @@ class _Walk:
     def norm(self, pair: Pair) -> Factor:
         made = self.ratio(pair, 1)
         made = _met(made, self.ratio(pair, 2)) if pair.node.input(2) else made
+        # Scales of these lie along the last axes, of the others along the channels.
         trailing = 0 if "Layer" in pair.node.op or "RMS" in pair.node.op else len(self.shape(pair.node.inputs[0])) - 2
         return made.reshape(*made.shape[:-1], *(1,) * trailing, 2)
 
