@@ -7,13 +7,13 @@ way may be rounded otherwise by a converter.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import numpy as np
 import onnx
 from driftnet.model.graph import Graph, Node
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
-from driftnet.oracle.ball_arithmetic.creation import RANDOM, is_random
+from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.tolerances.table import FOLDING_ERROR
@@ -23,12 +23,8 @@ from onnx import GraphProto, numpy_helper
 def precomputed(question: Question) -> Question:
     """The same question, of a model that holds as initializers what the nodes make that depend on constants alone."""
     graph = question.graph
-    known = set(graph.constants)
-    nodes: list[Node] = []
-    for node in graph.nodes:
-        if known.issuperset(name for name in node.inputs if name) and _is_determined(node, question):
-            nodes.append(node)
-            known.update(node.outputs)
+    arrays = question.records[0].keys() - set(graph.outputs)
+    nodes = _constant_nodes(graph, lambda node: arrays >= set(filter(None, node.outputs)))
     if not nodes:
         return question
     values = {name: question.records[0][name] for node in nodes for name in node.outputs if name}
@@ -47,22 +43,10 @@ def precomputed(question: Question) -> Question:
     return dataclasses.replace(question, case=case, inexact={**question.inexact, **inexact})
 
 
-def _is_determined(node: Node, question: Question) -> bool:
-    """Whether `node` has operands and nothing else, and its results are arrays, none of them an output."""
-    nested = any(isinstance(value, GraphProto) for value in node.attributes.values())
-    arrays = all(name in question.records[0] and name not in question.graph.outputs for name in node.outputs if name)
-    return any(node.inputs) and arrays and not nested and not is_random(node, question.graph)
-
-
 def folded(graph: Graph) -> dict[str, np.ndarray]:
     """The constants of `graph`, and what is computed from nothing but constants: not what hangs on a rounding there."""
     constants = dict(graph.constants)
-    known, nodes = set(constants), []
-    for node in graph.nodes:
-        if is_constant(node, known):
-            nodes.append(node)
-            known.update(node.outputs)
-    if nodes:
+    if nodes := _constant_nodes(graph):
         part = Graph(tuple(nodes), graph.constants, graph.initializers, (), (), graph.opset)
         balls = evaluate(part, {}).balls
         vague: set[str] = set()
@@ -75,6 +59,16 @@ def folded(graph: Graph) -> dict[str, np.ndarray]:
     return constants
 
 
+def _constant_nodes(graph: Graph, may: Callable[[Node], bool] = lambda node: True) -> list[Node]:
+    """The nodes, of those that `may` be, whose results depend on constants alone."""
+    known, nodes = set(graph.constants), []
+    for node in graph.nodes:
+        if is_constant(node, known, graph) and may(node):
+            nodes.append(node)
+            known.update(node.outputs)
+    return nodes
+
+
 def _is_sharp(ball: Ball) -> bool:
     """Whether two ways of computing a constant give the same: not Floor of what is nearly a whole number."""
     if ball.radius is None:
@@ -84,13 +78,9 @@ def _is_sharp(ball: Ball) -> bool:
     return bool((ball.error <= share * size).all())
 
 
-def is_constant(node: Node, known: Container[str]) -> bool:
-    """Whether the results of `node` do not depend on the inputs, given the tensors that do not."""
-    # A subgraph may read tensors that are no operands, and an operator without operands may be random.
+def is_constant(node: Node, known: Container[str], graph: Graph) -> bool:
+    """Whether the results of a node of `graph` depend on its operands alone, which are all among `known` ones."""
+    # A subgraph may read tensors that are no operands.
     closed = not any(isinstance(value, GraphProto) for value in node.attributes.values())
-    return (
-        closed
-        and any(node.inputs)
-        and all(name in known for name in node.inputs if name)
-        and node.op not in RANDOM
-    )
+    fixed = all(name in known for name in node.inputs if name)
+    return closed and fixed and any(node.inputs) and not is_random(node, graph)

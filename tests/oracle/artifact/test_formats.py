@@ -233,7 +233,8 @@ def test_a_bias_is_judged_at_every_kernel_that_reads_it():
 
 
 def test_what_is_drawn_is_no_constant_whatever_it_is_drawn_by():
-    drawn = [op for op in having(Trait.RANDOM) if is_constant(graphs.Node(op, ("p",), ("y",), {}), {"p"})]
+    empty = graphs.Graph((), {}, frozenset(), (), (), 17)
+    drawn = [op for op in having(Trait.RANDOM) if is_constant(graphs.Node(op, ("p",), ("y",), {}), {"p"}, empty)]
     assert not drawn, f"{drawn} of a constant are taken for constants"
 
 

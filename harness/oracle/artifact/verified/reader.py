@@ -40,7 +40,7 @@ def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: Fals
     artifact = Artifact(graph, set(graph.constants))
     reader = _Reader(artifact, kept)
     for node in graph.nodes:
-        if is_constant(node, artifact.constant):
+        if is_constant(node, artifact.constant, graph):
             artifact.constant.update(name for name in node.outputs if name)
         if id(node) not in reader.done:
             reader.read(node)
