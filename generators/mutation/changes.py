@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from driftnet.generators.mutation.draft import FLOATS, Dice, Draft
 from driftnet.generators.mutation.insertions import INSERTIONS, SIBLINGS
-from driftnet.model.case import Feed
+from driftnet.model.inspect import Feed, refill
 from onnx import TensorProto, helper, numpy_helper
 
 WORDS = (
@@ -141,9 +141,7 @@ def replace_node(draft: Draft, dice: Dice) -> bool:
     node, operator = dice.pick(places)
     node.op_type = operator
     attributes = onnx.defs.get_schema(node.op_type, draft.opset).attributes
-    kept = [a for a in node.attribute if a.name in attributes]
-    del node.attribute[:]
-    node.attribute.extend(kept)
+    refill(node.attribute, [a for a in node.attribute if a.name in attributes])
     return True
 
 

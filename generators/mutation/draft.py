@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from random import Random
 from typing import TypeVar
 
 import numpy as np
 import onnx
-from driftnet.model.case import Case
+from driftnet.model.inspect import Case, opset
 from onnx import TensorProto, numpy_helper
 
 FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
@@ -36,11 +37,10 @@ class Draft:
 
     def __init__(self, case: Case, others: Sequence[Case] = ()) -> None:
         self.others = others
-        self.model = onnx.ModelProto()
-        self.model.CopyFrom(case.proto)
+        self.model = deepcopy(case.proto)
         self.graph = self.model.graph
         self.feeds: list[dict[str, np.ndarray]] = [dict(feed) for feed in case.feeds]
-        self.opset = next((o.version for o in self.model.opset_import if o.domain in ("", "ai.onnx")), 1)
+        self.opset = opset(self.model)
         self.values = {t.name: numpy_helper.to_array(t) for t in self.graph.initializer}
         infos = (*self.graph.input, *self.graph.value_info, *self.graph.output)
         self.types = {v.name: v.type.tensor_type for v in infos if v.type.HasField("tensor_type")}

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.constants import constant
-from driftnet.model.inspect import all_nodes
+from driftnet.model.inspect import all_nodes, opset
 from driftnet.model.operators import full_name
 from onnx import helper, numpy_helper
 
@@ -89,8 +89,7 @@ def captured(node: Node) -> Iterator[str]:
 
 def read(model: onnx.ModelProto, file: Path | None = None) -> Graph:
     """The Graph of `model`, of a case whose file is `file`. Subgraphs stay attributes of their node."""
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    return read_graph(model.graph, opset, file)
+    return read_graph(model.graph, opset(model), file)
 
 
 def read_graph(graph: onnx.GraphProto, opset: int, file: Path | None = None) -> Graph:

@@ -23,6 +23,11 @@ def graph_inputs(model: onnx.ModelProto) -> list[onnx.ValueInfoProto]:
     return [v for v in model.graph.input if v.name not in given]
 
 
+def opset(model: onnx.ModelProto) -> int:
+    """The version of the default domain, 1 where a model imports none."""
+    return next((int(o.version) for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+
 def input_dtype(value: onnx.ValueInfoProto) -> np.dtype[Any]:
     """The dtype of an array for the graph input `value`. Raises UserError (kind "feed") where there is none: no tensor,
     no element type, or one that numpy lacks (bfloat16, float8, int4, ...) and a feed cannot carry."""

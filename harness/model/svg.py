@@ -11,6 +11,7 @@ from importlib import resources
 
 import jinja2
 import onnx
+from driftnet.model.inspect import declared_dims
 from driftnet.model.submodel import reads
 from onnx import TensorProto, helper, numpy_helper
 
@@ -151,8 +152,8 @@ def _type(value: onnx.ValueInfoProto) -> str:
     tensor = value.type.tensor_type
     if not value.type.HasField("tensor_type"):
         return value.type.WhichOneof("value") or "?"
-    dims = [d.dim_param or (str(d.dim_value) if d.HasField("dim_value") else "?") for d in tensor.shape.dim]
-    return f"{_dtype(tensor.elem_type)}[{', '.join(dims) if tensor.HasField('shape') else '...'}]"
+    dims = ", ".join(map(str, declared_dims(value))) if tensor.HasField("shape") else "..."
+    return f"{_dtype(tensor.elem_type)}[{dims}]"
 
 
 def _dtype(number: int) -> str:

@@ -6,6 +6,7 @@ there, and what would have read it reads an input instead; only a Relu may come 
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,8 +49,7 @@ def grown(case: Case, scheme: Scheme, rng: np.random.Generator) -> tuple[Part, l
 
 def _shapes(case: Case) -> dict[str, tuple[int, ...]]:
     """The float32 tensors of the main graph whose shapes follow from those of the first feed."""
-    proto = onnx.ModelProto()
-    proto.CopyFrom(case.proto)
+    proto = deepcopy(case.proto)
     for value in proto.graph.input:
         if value.name in case.feeds[0]:
             dims = np.shape(case.feeds[0][value.name])
@@ -106,8 +106,7 @@ def _take(part: Part, node: Node, proto: onnx.NodeProto, rng: np.random.Generato
     part.values.update(drawn)
     part.values.update(results)
     part.off_grid.update(() if stays else results)
-    changed = onnx.NodeProto()
-    changed.CopyFrom(proto)
+    changed = deepcopy(proto)
     changed.input[:] = names
     return Taken(placed, changed)
 

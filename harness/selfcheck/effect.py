@@ -15,6 +15,7 @@ runtime rounding is that of the quantized model, if it is ONNX: a tie between tw
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import replace
 
 import numpy as np
@@ -72,8 +73,7 @@ def _alike(a: np.ndarray, b: np.ndarray) -> bool:
 
 def damage(mutant: Mutant, case: Case) -> ModelProto:
     """What a bug of the converter makes of the model of `case`."""
-    model = ModelProto()
-    model.CopyFrom(case.proto)
+    model = deepcopy(case.proto)
     mutant.damage(model)
     return model
 

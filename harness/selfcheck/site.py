@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from driftnet.model.constants import stored_tensors
-from driftnet.model.inspect import all_nodes
+from driftnet.model.inspect import all_nodes, opset, refill
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 
 Shape = list[int | None]
@@ -25,7 +26,7 @@ class Site:
     @property
     def opset(self) -> int:
         """Version of the default domain."""
-        return next(int(o.version) for o in self.model.opset_import if o.domain in ("", "ai.onnx"))
+        return opset(self.model)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The attribute `name` as a Python value."""
@@ -36,8 +37,7 @@ class Site:
         """Set attributes; None removes one."""
         kept = [a for a in self.node.attribute if a.name not in attributes]
         made = [helper.make_attribute(name, value) for name, value in attributes.items() if value is not None]
-        del self.node.attribute[:]
-        self.node.attribute.extend([*kept, *made])
+        refill(self.node.attribute, [*kept, *made])
 
     def has(self, position: int) -> bool:
         """Whether there is an operand at `position`."""
@@ -177,8 +177,7 @@ def each(op_types: Sequence[str], damage: Damage) -> Callable[[ModelProto], None
 
 def mend_shapes(model: ModelProto) -> None:
     """Correct the declared shapes that no longer follow from the nodes. The others stay: quantizers look at them."""
-    bare = ModelProto()
-    bare.CopyFrom(model)
+    bare = deepcopy(model)
     for value in (*bare.graph.value_info, *bare.graph.output):
         value.type.tensor_type.ClearField("shape")
     inferred = _inferred(bare)

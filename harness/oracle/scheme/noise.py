@@ -14,12 +14,13 @@ in integers do, others may not), so each draws that for itself.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 import onnx
-from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Values
+from driftnet.model.inspect import Case, refill
 from driftnet.model.operators import RECURRENT
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import calibration, formulas
@@ -146,8 +147,7 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
 
     like   an array of the dtype and rank of each tensor
     """
-    changed = onnx.ModelProto()
-    changed.CopyFrom(model)
+    changed = deepcopy(model)
     graph = changed.graph
     inserted = {name: _rounding(name, noise) for name in noise.activations}
     inserted |= {name: [helper.make_node("Add", [f"{name}~exact", f"{name}~noise"], [name])] for name in noise.weights}
@@ -167,8 +167,7 @@ def _instrumented(model: onnx.ModelProto, noise: Noise, like: Values) -> tuple[b
                 choices.append(copy.input[k])
         copy.output[:] = [f"{name}~exact" if name in inserted else name for name in node.output]
         nodes += [copy, *(after for name in node.output for after in inserted.get(name, ()))]
-    del graph.node[:]
-    graph.node.extend(nodes)
+    refill(graph.node, nodes)
     for name, step in noise.activations.items():
         for part, value in (("low", step.low), ("high", step.high), ("step", step.scale)):
             graph.initializer.append(numpy_helper.from_array(np.asarray(value, like[name].dtype), f"{name}~{part}"))

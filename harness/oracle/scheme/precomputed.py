@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Container
+from copy import deepcopy
 
 import numpy as np
-import onnx
 from driftnet.model.graph import Graph, Node
+from driftnet.model.inspect import refill
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
 from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
@@ -28,11 +29,8 @@ def precomputed(question: Question) -> Question:
     if not nodes:
         return question
     values = {name: question.records[0][name] for node in nodes for name in node.outputs if name}
-    model = onnx.ModelProto()
-    model.CopyFrom(question.case.proto)
-    kept = [node for node in model.graph.node if not values.keys() >= set(node.output) - {""}]
-    del model.graph.node[:]
-    model.graph.node.extend(kept)
+    model = deepcopy(question.case.proto)
+    refill(model.graph.node, [node for node in model.graph.node if not values.keys() >= set(node.output) - {""}])
     model.graph.initializer.extend(numpy_helper.from_array(x, name) for name, x in values.items())
     case = dataclasses.replace(question.case, model=model.SerializeToString())
     balls = evaluate(dataclasses.replace(graph, nodes=tuple(nodes)), {}).balls

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 
 import numpy as np
 import onnx
@@ -173,8 +174,7 @@ def _noisy(name: str) -> str:
 
 def _with_noise(model: onnx.ModelProto, ranks: Mapping[str, int]) -> onnx.ModelProto:
     """`model` with a graph input added to each tensor named in `ranks`."""
-    noisy = onnx.ModelProto()
-    noisy.CopyFrom(model)
+    noisy = deepcopy(model)
     del noisy.graph.node[:]
     for node in model.graph.node:
         copy = noisy.graph.node.add()
