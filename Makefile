@@ -6,6 +6,7 @@ SEED    ?= 0
 WORKERS ?= auto
 ARGS    ?=
 KILLS   ?= 100
+MUTANTS ?= 500
 
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
@@ -42,9 +43,11 @@ zoo-table: $(READY)
 exposure: $(READY)
 	$(BIN)/python -m tests.support.exposure $(ARGS)
 
-# Runs killed at random, and gone on with: what is lost, and who stays behind? KILLS of them, 15 CPU seconds each.
+# Runs killed at random, and gone on with: what is lost, and who stays behind? KILLS of them, 15 CPU seconds each. Then
+# mutated models for check and mutated cases for replay, MUTANTS of each, 3 CPU seconds each: what breaks down?
 torture: $(READY)
 	$(BIN)/python -m tests.support.torture $(KILLS)
+	$(BIN)/python -m tests.support.mutated $(MUTANTS) $(MUTANTS)
 
 # Slower than `make test`: every line of every process is counted, those of the sandbox included.
 coverage: $(READY)

@@ -185,5 +185,5 @@ def update(record: CauseRecord, **changes: Any) -> CauseRecord:
 def _trigger(said: object) -> Trigger:
     try:
         return trigger_of(read(said, dict[str, Any], "cause.trigger"))
-    except (KeyError, TypeError, AttributeError) as e:
+    except (LookupError, TypeError, AttributeError, OverflowError) as e:
         raise ValueError(f"cause.trigger is no trigger: {type(e).__name__} {e}") from None

@@ -31,7 +31,7 @@ import onnx
 from driftnet.causes import record
 from driftnet.causes.record import CauseRecord, Options, Status
 from driftnet.model import external_data
-from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, validate_feed
+from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, no_text, validate_feed
 from driftnet.model.verdict import Verdict
 from driftnet.targets.environments import NAME
 from driftnet.util.errors import UserError
@@ -284,6 +284,8 @@ def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
             raise ValueError("no graph in it")
         if any(True for _ in islice(all_nodes(model.graph), MOST_NODES, None)):
             raise ValueError(f"it has more than {MOST_NODES} nodes")
+        if (name := no_text(model.graph)) is not None:
+            raise ValueError(f"the name {name!r:.80} is no text (UTF-8)")
     except FileNotFoundError as e:
         raise UserError(f"no such file: {path}", hint="give the path of an .onnx file", kind="model") from e
     except IsADirectoryError as e:

@@ -29,6 +29,9 @@ MOST_IN_A_MESSAGE = 2**31 - 1
 SMALL = 1024
 """Bytes up to which a tensor is loaded at any rate, as onnx does when it saves: shapes and axes are among these."""
 
+EXTERNAL_KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
+"""What the standard, or onnx before it, writes of a tensor outside."""
+
 CHUNK = 2**26
 """Bytes that are copied at once."""
 
@@ -150,18 +153,22 @@ def _load(tensors: Sequence[TensorProto], path: Path) -> None:
 
 
 def _check(tensor: TensorProto, path: Path) -> None:
+    if unknown := {entry.key for entry in tensor.external_data} - EXTERNAL_KEYS:
+        raise _unreadable(path, f"tensor {tensor.name!r} has an entry {min(unknown)!r:.80}")
     try:
         info, size = ExternalDataInfo(tensor), _bytes([tensor])
-    except (KeyError, ValueError) as e:  # an element type or an offset that there is not
+        place = path.parent / info.location
+        inside, there = place.resolve().is_relative_to(path.parent.resolve()), place.is_file()
+    # an element type or an offset that there is not; a NUL, a name too long, a circle of links
+    except (KeyError, ValueError, OSError, RuntimeError) as e:
         raise _unreadable(path, f"tensor {tensor.name!r}: {e}") from e
-    place = path.parent / info.location
-    if not place.resolve().is_relative_to(path.parent.resolve()):
+    if not inside:
         raise UserError(
             f"{path}: tensor {tensor.name!r} points outside its folder ({info.location})",
             hint="save the model with its external data beside it",
             kind="model",
         )
-    if not place.is_file():
+    if not there:
         raise _unreadable(path, f"there is no file {info.location}")
     if place.stat().st_size < (info.offset or 0) + size:
         raise _unreadable(path, f"{info.location} is too short for tensor {tensor.name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,19 @@ def all_nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
         yield node
         for body in bodies(node):
             yield from all_nodes(body)
+
+
+def no_text(graph: onnx.GraphProto) -> bytes | None:
+    """A name of a graph or its subgraphs that is not UTF-8, which protobuf gives as bytes; None where all are texts."""
+    values = (*graph.input, *graph.output, *graph.value_info, *graph.initializer)
+    dims = (d.dim_param for v in (*graph.input, *graph.output) for d in v.type.tensor_type.shape.dim)
+    nodes = (
+        name
+        for node in all_nodes(graph)
+        for name in (node.op_type, node.domain, node.name, *node.input, *node.output, *(a.name for a in node.attribute))
+    )
+    names: Iterator[Any] = chain((v.name for v in values), dims, nodes)
+    return next((name for name in names if isinstance(name, bytes)), None)
 
 
 def bodies(node: onnx.NodeProto) -> list[onnx.GraphProto]:

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data, graph
 from driftnet.model.artifact import UNTOLD, Artifact
-from driftnet.model.inspect import Case, dtype_name
+from driftnet.model.inspect import Case, dtype_name, no_text
 from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
 from driftnet.run.reference import Reference
@@ -298,6 +298,8 @@ def _flaw(data: bytes, case: Case) -> str:
         model = onnx.ModelProto.FromString(data)
         if not model.graph.output:
             return "the model has no output"
+        if no_text(model.graph) is not None:
+            return "the model has a name that is no text"
         most = MOST_TOLD + MOST_TOLD_A_NODE * len(case.proto.graph.node)
         if len(model.graph.node) > most:
             return f"the model has {len(model.graph.node)} nodes, where one of {most} is far too large"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+LONGEST = 1500
+"""Characters of what a person is told of one error: it may quote what somebody handed in."""
+
 
 class UserError(Exception):
     """Bad input or usage. The command line prints `message`, then `hint` (what to do next), and exits 2.
@@ -11,4 +14,9 @@ class UserError(Exception):
 
     def __init__(self, message: str, *, hint: str = "", kind: str = "usage") -> None:
         super().__init__(message)
-        self.message, self.hint, self.kind = message, hint, kind
+        self.message, self.hint, self.kind = shortened(message, LONGEST), shortened(hint, LONGEST), kind
+
+
+def shortened(text: str, most: int) -> str:
+    """A text without its middle, where it is too long: what it is about stands at its beginning or at its end."""
+    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"

@@ -148,6 +148,22 @@ def test_data_outside_the_folder_are_refused_of_large_models_too(large, tmp_path
         api.check(path, api.CheckSettings(targets=["onnxruntime-quant"]))
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [{"location": "a\0b"}, {"location": "x" * 5000}, {"location": "weights.bin", "offset": "-1"}, {"locations": "w"}],
+    ids=["a NUL", "a name too long", "a negative offset", "an unknown entry"],
+)
+def test_what_no_file_can_be_called_is_told(tmp_path, entries):
+    path = stored(chain(), tmp_path)
+    model = onnx.load(path, load_external_data=False)
+    del model.graph.initializer[0].external_data[:]
+    for key, value in entries.items():
+        model.graph.initializer[0].external_data.add(key=key, value=value)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(UserError, match=r"its external data cannot be read|is not an ONNX model"):
+        corpus.read_onnx(path)
+
+
 def test_data_that_are_too_short_are_told_before_anything_runs(large, tmp_path):
     path = stored(chain(), tmp_path)
     with open(tmp_path / "weights.bin", "r+b") as file:

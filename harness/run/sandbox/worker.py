@@ -20,6 +20,7 @@ from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
 from driftnet.run.sandbox.inside import FRAMES, children
 from driftnet.targets import interface
+from driftnet.util.errors import shortened
 from driftnet.util.records import read
 from msgspec import Meta, Struct
 
@@ -206,11 +207,6 @@ class Worker:
         return Reply(failure.outcome or Outcome.GARBAGE, None, message, "", log, peak_mib=end.peak_mib)
 
 
-def shortened(text: str, most: int = MESSAGE) -> str:
-    """A text without its middle, where it is too long: what it is about stands at its beginning or at its end."""
-    return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"
-
-
 def make_empty(folder: Path) -> None:
     """Make `folder` an empty directory, whatever a worker has made of it."""
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
@@ -362,7 +358,7 @@ def _parse(message: bytearray, call: int, process: Process) -> Reply:
     process.cpu = answer.cpu
     log = _read_log(process.log)
     frames = tuple(frame[:LINE] for frame in answer.frames[:FRAMES])
-    return Reply(outcome, value, shortened(answer.message), "", log, peak_mib=answer.peak_mib, frames=frames)
+    return Reply(outcome, value, shortened(answer.message, MESSAGE), "", log, peak_mib=answer.peak_mib, frames=frames)
 
 
 def _cause(status: int, broken: str, log: str) -> tuple[Outcome, str, str]:
