@@ -177,7 +177,8 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
             pairs = [(a, b) for a in checked.end_to_end for b in without if a.output == b.output]
             if pairs:
                 a, b = max(pairs, key=lambda pair: pair[0].relative_l2 - pair[1].relative_l2)
-                costs.append(Cost(kernel.name, a.output, a.relative_l2, b.relative_l2, dict(kernel.without)))
+                if b.relative_l2 < a.relative_l2:
+                    costs.append(Cost(kernel.name, a.output, a.relative_l2, b.relative_l2, dict(kernel.without)))
     verdict = checked.verdict
     if verdict.word is Word.AGREES and costs:
         verdict = replace(verdict, rule=verdict.rule or costs[0].kernel, message="; ".join(map(str, costs)))

@@ -91,6 +91,31 @@ def losses(observed: Sequence[Tensors], expected: Sequence[Tensors], leave_out: 
     ]
 
 
+def within(
+    observed: Sequence[Tensors],
+    expected: Sequence[Tensors],
+    *,
+    atol: float,
+    rtol: float,
+    leave_out: Sequence[str] = (),
+) -> bool:
+    """Whether every element y of every output is within atol + rtol |y| of what it should be, as numpy.allclose has it;
+    of what is no number, whether it is that. False where nothing was observed."""
+    for got, right in zip(observed, expected):
+        for name, y in right.items():
+            x = got.get(name)
+            if name in leave_out:
+                continue
+            if x is None or x.shape != y.shape:
+                return False
+            if y.dtype.kind not in "biuf":
+                if not np.array_equal(x, y):
+                    return False
+            elif not (distance(x, y) <= atol + rtol * distance(y, np.zeros_like(y))).all():
+                return False
+    return bool(observed)
+
+
 def impact(
     case: Case, fault: Fault, made: Sequence[Tensors], outputs: Sequence[Tensors], reference: References
 ) -> Impact | None:

@@ -83,16 +83,15 @@ class Cost:
 
     def __str__(self) -> str:
         remedy = ", ".join(f"{k}={','.join(v) if isinstance(v, list) else v}" for k, v in self.options.items())
-        return (
-            f"{self.kernel} costs {self.with_it:.1e} of output {self.output!r}; {self.without_it:.1e} are left "
-            f"with {remedy}"
-        )
+        cost = f"{self.kernel} costs {self.with_it:.1e} of output {self.output!r} (relative L2)"
+        return f"{cost}, gone with {remedy}: then it is {self.without_it:.1e}"
 
     def as_json(self) -> dict[str, Any]:
         """The cost as a JSON value."""
         cures = [{"option": name, "value": value} for name, value in self.options.items()]
         numbers = {"relative_l2": self.with_it, "relative_l2_without": self.without_it}
-        return {"kernel": self.kernel, "output": self.output, **numbers, "goes_away_with": cures}
+        said = {"kernel": self.kernel, "output": self.output, "message": str(self)}
+        return {**said, **numbers, "goes_away_with": cures}
 
 
 @dataclass(frozen=True, eq=False)

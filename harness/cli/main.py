@@ -237,6 +237,9 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     metavar="SECONDS",
     help="CPU time for one target and recipe, after which nothing new is started; nor after three times that.",
 )
+@click.option("--atol", type=_Amount(min=0), default=0.0, metavar="A", help="Accept outputs within A + R |y| of y.")
+@click.option("--rtol", type=_Amount(min=0), default=0.0, metavar="R", help="See --atol.")
+@click.option("--accept", default="", metavar="NOTE", help="Why that is accepted, whatever the verdict is.")
 @click.option(
     "--anonymize",
     "--anonymise",
@@ -252,8 +255,8 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
 def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int:
     """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
 
-    Exit status: 0 agrees; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid, abstains, or a
-    mistake in what was given.
+    Exit status: 0 agrees, or is accepted; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid,
+    abstains, or a mistake in what was given.
     """
     options = given["options"] | ({"quantize": quantize} if quantize else {})
     settings = api.CheckSettings(**given | {"options": options})

@@ -10,6 +10,7 @@ from typing import Any
 import onnx
 from driftnet.check import audit as audits
 from driftnet.check import check as checks
+from driftnet.check.end_to_end import within
 from driftnet.check.synthetic_inputs import made_to_fit
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issues
@@ -58,6 +59,8 @@ class CheckSettings:
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
     budget    CPU seconds for each target and recipe after which nothing new is begun, and what was found so far is told
+    atol, rtol, accept   outputs within these of the reference's, element by element, are accepted whatever the verdict,
+              and `accept` says why
     anonymize   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
     """
 
@@ -75,6 +78,9 @@ class CheckSettings:
     memory_gib: float = MEMORY_GIB
     budget: float = 300.0
     anonymize: bool = False
+    atol: float = 0.0
+    rtol: float = 0.0
+    accept: str = ""
 
 
 def check(
@@ -88,6 +94,12 @@ def check(
     dims, and when `out` cannot be written.
     """
     settings = settings or CheckSettings()
+    if bool(settings.accept) != bool(settings.atol or settings.rtol):
+        raise UserError(
+            "what is accepted needs a size and a reason: --atol or --rtol, and --accept NOTE",
+            hint='driftnet check MODEL.onnx --rtol 1e-3 --accept "int8 on purpose, see the table of the release"',
+            kind="option",
+        )
     proto = corpus.read_onnx(model, entire=False)
     _check_dims(proto, settings.dims)
     if settings.out:
@@ -113,11 +125,13 @@ def check(
 
 
 def check_status(result: Mapping[str, Any]) -> int:
-    """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged."""
-    failures = [r for r in result["targets"] if Word(r["verdict"]) in FAILURES]
+    """The exit status of `check`: 1 for a failure, 3 when every failure is known, 2 when something was not judged; what
+    is accepted counts as agreement."""
+    rest = [r for r in result["targets"] if r["verdict"] != Word.AGREES and not r["accepted"]]
+    failures = [r for r in rest if Word(r["verdict"]) in FAILURES]
     if failures:
         return 3 if all(r["known"] for r in failures) else 1
-    return 0 if all(r["verdict"] == Word.AGREES for r in result["targets"]) else 2
+    return 2 if rest else 0
 
 
 def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
@@ -169,12 +183,20 @@ def _check_one(
             folder = corpus.save(saved, out)
             handover.write(folder, trial.installed, runner, remedies=cures)
             fault["known_path"] = str(folder)
+    accepted = checked.observation is not None and within(
+        checked.observation.outputs,
+        runner.reference.run(trial.case).outputs,
+        atol=settings.atol,
+        rtol=settings.rtol,
+        leave_out=checked.random,
+    )
     faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
     return {
         "target": name,
         "release": trial.installed.release,
         "recipe": dict(trial.recipe),
         **result,
+        "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
         "blame": _blame(checked.verdict, name),
         "goes_away_with": faults[0]["goes_away_with"] if faults else [],
         "reduced": next((fault["reduced"] for fault in faults if fault["reduced"]), None),

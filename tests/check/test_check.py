@@ -238,6 +238,31 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     assert any("at fault: " in text for text in said), f"no text on what is at fault among {said}"
 
 
+@pytest.mark.parametrize(("atol", "status"), [(0.1, 0), (1e-9, 1)])
+def test_what_a_team_accepts_is_no_failure_of_its_pipeline(tmp_path, atol, status):
+    model = tmp_path / "erf.onnx"
+    model.write_bytes(one_node("Erf", np.linspace(-1, 1, 9, dtype=np.float32)).model)
+    settings = api.CheckSettings(
+        targets=["tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant"],
+        options={"quantize": "none"},
+        corpus=tmp_path / "corpus",
+        atol=atol,
+        accept="half precision on purpose",
+    )
+    result = api.check(model, settings)
+    (one,) = result["targets"]
+    said = "half precision on purpose" if status == 0 else ""
+    assert (one["verdict"], one["accepted"], api.check_status(result)) == ("diverges", said, status)
+
+
+@pytest.mark.parametrize("given", [{"atol": 1.0}, {"accept": "why"}])
+def test_what_is_accepted_needs_a_size_and_a_reason(tmp_path, given):
+    model = tmp_path / "erf.onnx"
+    model.write_bytes(one_node("Erf", np.ones(1, np.float32)).model)
+    with pytest.raises(UserError, match="a size and a reason"):
+        api.check(model, api.CheckSettings(**given))
+
+
 def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
     source = saved_case("9804cf0d")
     known = corpus.load(source)

@@ -8,7 +8,7 @@ import pytest
 from driftnet.check import check as checks
 from driftnet.check import kernels
 from driftnet.check.check import check
-from driftnet.check.end_to_end import References, impact, losses
+from driftnet.check.end_to_end import References, impact, losses, within
 from driftnet.check.localize import Fault
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.submodel import recording, submodel
@@ -103,6 +103,22 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(ru
     assert [note.node for note in checked.notes] == ["small"]
 
 
+@pytest.mark.parametrize(
+    ("got", "near"),
+    [
+        ([100.9, 0.09], True),
+        ([101.2, 0.0], False),
+        ([100.0, 0.11], False),
+        ([np.nan, 0.0], False),
+        ([100.0], False),
+    ],
+)
+def test_outputs_are_within_what_is_accepted_element_by_element(got, near):
+    right, seen = ({"y": np.array(values, np.float32)} for values in ([100.0, 0.0], got))
+    assert within([seen], [right], atol=0.1, rtol=0.01) is near, f"{got} for [100, 0], within 0.1 + 1 %"
+    assert not within([], [right], atol=0.1, rtol=0.01), "nothing was observed"
+
+
 def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
     """64 channels are enough for MNN's large tile, which is off by 4e-4 of the largest element."""
     rng = np.random.default_rng(0)
@@ -119,6 +135,8 @@ def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
     (cost,) = checked.costs
     assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "Winograd"), checked.verdict.message
     assert cost.without_it < 2e-6 < 1e-5 < cost.with_it
+    assert "gone with disabled_kernels=Winograd: then it is" in checked.verdict.message, checked.verdict.message
+    assert checked.as_json()["kernels"][0]["message"] == checked.verdict.message, "JSON and sentence say two things"
     coarse = dataclasses.replace(kernel, loss=lost / 2)
     monkey = dataclasses.replace(trial.installed.target, kernels=(coarse,))
     strict = dataclasses.replace(trial, installed=dataclasses.replace(trial.installed, target=monkey))

@@ -231,7 +231,11 @@ def weight_error(model: onnx.ModelProto, quantized: onnx.ModelProto) -> tuple[fl
         codes, scale, zero = (numpy_helper.to_array(part).astype(np.float64) for part in parts if part is not None)
         if scale.size > 1:
             continue
-        steps = float(np.abs((codes - zero) * scale - x).max() / scale) if codes.shape == x.shape else 0.0
+        found = (codes - zero) * scale
+        ways = [
+            y for y in (found, found.T) if y.shape == x.shape
+        ]  # what Gemm reads transposed is stored as MatMul has it
+        steps = min((float(np.abs(y - x).max() / scale) for y in ways), default=0.0)
         if steps > worst:
             worst, where = steps, name
     return worst, where

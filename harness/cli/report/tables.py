@@ -153,10 +153,11 @@ def check(console: Console, result: Result) -> None:
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
         _say(
             console,
+            r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",
             stages and f"  stages: {stages}",
             *_end_to_end(r["end_to_end"]),
-            *(f"  {_cost(cost)}" for cost in r["kernels"] if r["verdict"] != "agrees"),
+            *(f"  {cost['message']}" for cost in r["kernels"] if cost["message"] not in r["message"]),
             *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
             stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",
             r["culprits"] and f"  nodes at fault: {_nodes(r['culprits'], ', ')}",
@@ -187,14 +188,6 @@ def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         told.append(f"  output {row['output']}: {', '.join(filter(None, (*numbers, *ranks)))}")
     more = len(worst) - OUTPUTS
     return told + ([f"  and {counted(more, 'output')} that are nearer"] if more > 0 else [])
-
-
-def _cost(cost: Mapping[str, Any]) -> str:
-    cures = ", ".join(f"{cure['option']}={','.join(cure['value'])}" for cure in cost["goes_away_with"])
-    return (
-        f"{cost['kernel']} costs {cost['relative_l2']:.1e} of {cost['output']} (relative L2); with {cures} it is "
-        f"{cost['relative_l2_without']:.1e}"
-    )
 
 
 def _fault(console: Console, fault: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from driftnet.model.case import Case
 from driftnet.model.graph import Node
 from driftnet.model.verdict import Kind, Word
 from driftnet.oracle.artifact.verified import tier as artifact
-from driftnet.oracle.artifact.verified.calibration import Calibration
+from driftnet.oracle.artifact.verified.calibration import Calibration, calibration_of
 from driftnet.oracle.artifact.verified.execution import execution
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare
@@ -543,3 +543,20 @@ def test_of_an_operator_taken_apart_only_some_pieces_may_read_codes():
         ("Mul", ["xd", "h"], ["y"], {}),
     ]
     assert problems(pieces, floating, xs=np.float32(0.05)) == []
+
+
+def test_what_is_behind_a_near_tie_is_not_held_to_what_calibration_saw(runner):
+    """Which boxes a detector takes first may hang on the order of a sum, and with it the range of what is taken."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["scores"]),
+        helper.make_node("TopK", ["scores", "k"], ["best", "places"]),
+        helper.make_node("GatherElements", ["boxes", "places"], ["taken"], axis=1),
+    ]
+    feed = {"x": np.ones((1, 2), np.float32), "boxes": np.arange(3, dtype=np.float32)[None]}
+    constants = {"w": np.ones((2, 3), np.float32), "k": np.array([2])}
+    outputs = [(name, TensorProto.FLOAT, (1, 2)) for name in ("best", "taken")]
+    tied = case(nodes, feed, constants, outputs=outputs)
+    scheme = Scheme(weight_codes=(-127, 127), activation_codes=(-128, 127))
+    right = runner.reference.run(tied).outputs
+    known = calibration_of(Question(tied, right, right, runner.reference, scheme)).ranges
+    assert sorted(known) == ["best", "boxes", "scores", "x"], f"the ranges of {sorted(known)} are held to"

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from driftnet.model.graph import Values
+from driftnet.model.operators import Trait, traits_of
 from driftnet.oracle.ball_arithmetic.ball import Ball
 from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
@@ -57,13 +58,23 @@ def calibration_of(question: Question) -> Calibration | None:
     if scheme is None or scheme.activation_codes is None:
         return None
     records = question.calibrated
-    chance = {node.outputs[0] for node in question.graph.nodes if is_random(node, question.graph)}
-    for node in question.graph.nodes:  # behind these, another run sees other data
-        if not chance.isdisjoint(node.inputs) or not chance.isdisjoint(node.outputs):
-            chance.update(node.outputs)
+    summed, chance = set[str](), set[str]()
+    for node in question.graph.nodes:  # behind chance, another run sees other data
+        traits, made = traits_of(node.op), set(node.outputs)
+        if is_random(node, question.graph) or not chance.isdisjoint(node.inputs):
+            chance |= made
+        elif Trait.DECIDES in traits and not _floats(records[0], node.inputs).isdisjoint(summed):
+            # Which of two scores is the larger may hang on the order of a sum: with two threads other boxes are taken.
+            chance |= made - _floats(records[0], made)
+        if Trait.CONTRACTS in traits or not summed.isdisjoint(node.inputs):
+            summed |= made
     known = {name: found for name, found in ranges_of(records).items() if name not in chance}
     has_halves = any(x.dtype == np.float16 for record in records for x in record.values())
     return Calibration(known, scheme.clips, _errors(question, known) if has_halves else {})
+
+
+def _floats(record: Values, names: Iterable[str]) -> set[str]:
+    return {name for name in names if name in record and record[name].dtype.kind == "f"}
 
 
 def _errors(question: Question, names: Mapping[str, Range]) -> dict[str, float]:
