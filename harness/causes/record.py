@@ -63,6 +63,8 @@ class CauseRecord:
     merged     cases that were merged into it and are not kept: id -> what was said of each
     findings   what was learned of each case by itself: id -> {"trigger", "place", "score"}, as these fields
     together   ids of what a person merged into it: a later survey keeps that together
+    grown      of a model that somebody might have and that fails too, in grown/: {"of": the case, "added", "nodes",
+               "elements", and its damage} (`driftnet.learning.growing`)
     apart      ids of what a person split off: a later survey keeps that apart
     """
 
@@ -84,6 +86,7 @@ class CauseRecord:
     note: str = ""
     merged: Mapping[str, str] = field(default_factory=dict)
     findings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    grown: Mapping[str, Any] = field(default_factory=dict)
     together: tuple[str, ...] = ()
     apart: tuple[str, ...] = ()
     path: Path | None = None
@@ -105,6 +108,16 @@ class CauseRecord:
     def sentence(self) -> str:
         """The trigger in words, what was tried, and whether it is good; "" where there is no trigger."""
         return sentence(self.trigger, self.tried, self.needed, self.score) if self.trigger else ""
+
+    @property
+    def damage(self) -> str:
+        """What it does to a model that somebody might have, in words; "" where that was not measured."""
+        said = []
+        if (error := self.grown.get("relative_l2")) is not None:
+            said.append(f"outputs off by {error:.1%}")
+        if other := self.grown.get("other_class"):
+            said.append(f"another class for {other:.0%} of inputs")
+        return ", ".join(said)
 
     @property
     def exposure(self) -> float:

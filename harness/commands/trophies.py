@@ -24,9 +24,11 @@ ABOUT = """# Trophies
 
 The causes that matter most, by impact: how severe a failure is, times the share of real models that may meet its
 trigger (of those that `harness/causes/exposure.json` counts; what is not known of their nodes is taken to fit, so a
-share is an upper bound). *Upstream* says what a search of the public issues showed: a link with the state that it had,
-that nothing was found, or that nobody has looked yet. All causes stand in [findings.md](findings.md). The digits in
-the last column are what `driftnet replay` takes for a name.
+share is an upper bound). *Damage* is measured over random inputs of a model that the smallest case was grown back to:
+usual sizes, weights as large as trained ones, a layer before, a classifier behind, as far as it goes on to fail
+(`grown/` in the folder of the cause). *Upstream* says what a search of the public issues showed: a link with the state
+that it had, that nothing was found, or that nobody has looked yet. All causes stand in [findings.md](findings.md). The
+digits in the last column are what `driftnet replay` takes for a name.
 """
 
 
@@ -51,12 +53,13 @@ def _of_target(name: str, best: Sequence[tuple[CauseRecord, Sequence[SavedCase]]
     yield from (
         f"## {name}",
         "",
-        "| severity | models | what | a way out | upstream | cause |",
-        "|---|---|---|---|---|---|",
+        "| severity | models | what | damage | a way out | upstream | cause |",
+        "|---|---|---|---|---|---|---|",
     )
     for cause, cases in [pair for pair in best if pair[0].target == name][:BEST]:
         remedy = ", ".join(f"{option} = {value}" for option, value in cause.remedy.items())
-        cells = (str(cause.severity), f"{cause.exposure:.0%}", cases[0].note or cause.title, remedy, upstream(cause))
+        what = cases[0].note or cause.title
+        cells = (str(cause.severity), f"{cause.exposure:.0%}", what, cause.damage, remedy, upstream(cause))
         yield f"| {' | '.join(_cell(text) for text in cells)} | `{cause.id[-8:]}` |"
     yield ""
 

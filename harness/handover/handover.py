@@ -208,6 +208,8 @@ def issue(
             "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
             "damage": DAMAGES[severity_of(saved.verdict)],
             "trigger": cause.sentence if cause else "",
+            "grown": cause.grown if cause else {},
+            "harm": cause.damage if cause else "",
             "place": str(where),
             "frames": last.frames[:FRAMES],
             "message": saved.verdict.message,

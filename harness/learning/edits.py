@@ -19,6 +19,8 @@ from driftnet.model.submodel import rebuilt
 from driftnet.reduce.size_constraints import Size, first_output
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
+Layer = Callable[[Draft, str], Sequence[onnx.NodeProto]]
+"""The nodes of a layer that reads a tensor; the last one makes its result."""
 Refill = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 
 
@@ -209,6 +211,23 @@ def before(case: Case, name: str, op: str) -> Case | None:
     draft = _draft(case)
     result = draft.new("before")
     draft.behind(name, [helper.make_node(op, [name], [result])], result)
+    return _finished(draft, case)
+
+
+def preceded(case: Case, name: str, layer: Layer) -> Case | None:
+    """A layer between an input and all that read it."""
+    draft = _draft(case)
+    made = layer(draft, name)
+    draft.behind(name, made, made[-1].output[0])
+    return _finished(draft, case)
+
+
+def followed(case: Case, name: str, layer: Layer) -> Case | None:
+    """A layer behind a graph output, whose result is the output then."""
+    draft = _draft(case)
+    made = layer(draft, name)
+    draft.graph.node.extend(made)
+    next(v for v in draft.graph.output if v.name == name).name = made[-1].output[0]
     return _finished(draft, case)
 
 
