@@ -9,6 +9,7 @@ KILLS   ?= 100
 MUTANTS ?= 500
 
 BIN   := $(VENV)/bin
+PIP   := --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 
 .PHONY: fuzz test proofs zoo zoo-table exposure lint bench clean setup coverage docs
@@ -73,7 +74,9 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "driftnet needs Python 3.11 or newer; name one with: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	$(BIN)/python -m pip install $(PIP) --require-hashes --only-binary=:all: --requirement constraints.txt
+	$(BIN)/python -m pip install $(PIP) --no-index --no-deps --no-build-isolation --editable .
+	$(BIN)/python -m pip check --quiet
 	mkdir -p build/typing/driftnet
 	ln -sfn $(CURDIR)/harness/* $(CURDIR)/generators build/typing/driftnet/
 	@touch $@

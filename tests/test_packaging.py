@@ -2,16 +2,20 @@
 its corpus too, it is in nobody's way, and pytest pays for it only where it is asked for."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tarfile
+import tomllib
 import venv
 from pathlib import Path
 
 import pytest
 
 from tests.support.paths import CORPUS, ROOT
+from tests.support.pins import FILE, pinned, text_of
 
 SOURCES = ("corpus", "generators", "harness", "LICENSE", "README.md", "pyproject.toml")
 SEED_WITH_KNOWN_ISSUES = 4
@@ -85,6 +89,49 @@ def test_the_wheel_installs_one_package_that_holds_everything(installed):
         if not (site / "driftnet" / there / path.relative_to(ROOT / source)).exists()
     ]
     assert not missing, f"the wheel lacks {missing[:5]}, {len(missing)} in all: see [tool.setuptools] of pyproject.toml"
+
+
+def test_the_source_distribution_is_the_repository(tmp_path):
+    passing = shutil.ignore_patterns(
+        ".git", ".venv", "build", "dist", "__pycache__", "*_cache", ".hypothesis", "*.egg-info"
+    )
+    source = tmp_path / "source"
+    shutil.copytree(ROOT, source, ignore=passing)
+    for run_of_somebody in (source / "reports").iterdir():
+        if run_of_somebody.name not in ("README.md", "bench"):
+            shutil.rmtree(run_of_somebody)
+    files = {path.relative_to(source).as_posix() for path in source.rglob("*") if path.is_file()}
+    code = "import sys; from setuptools import build_meta; build_meta.build_sdist(sys.argv[1])"
+    run(sys.executable, "-c", code, tmp_path, cwd=source)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    lacking = sorted(files - packed)
+    assert not lacking, f"lacks {lacking[:5]}, {len(lacking)} in all, and cannot pass its own tests: see MANIFEST.in"
+
+
+def test_every_release_is_pinned_by_the_hashes_of_its_files():
+    text = FILE.read_text(encoding="utf-8")
+    pins = pinned(text)
+    assert text_of({requirement: set(digests) for requirement, digests in pins.items()}) == text, (
+        "it was edited by hand"
+    )
+    names = {requirement.partition("==")[0].lower().replace("_", "-") for requirement in pins}
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    project = pyproject["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    unpinned = {re.match(r"[\w-]+", line)[0].lower() for line in wanted} - names
+    assert not unpinned, f"constraints.txt lacks {unpinned}"
+    assert set(pyproject["build-system"]["requires"]) <= set(pins), (
+        "what builds it is pinned otherwise than in constraints.txt"
+    )
+
+
+def test_what_ci_runs_of_others_is_pinned_by_commit():
+    workflows = [path.read_text(encoding="utf-8") for path in (ROOT / ".github" / "workflows").iterdir()]
+    used = [name for text in workflows for name in re.findall(r"uses: (\S+)", text)]
+    loose = [name for name in used if not re.search(r"@[0-9a-f]{40}$", name)]
+    assert used, "the workflows use nothing"
+    assert not loose, f"whoever moves a tag runs what he likes: {loose}"
 
 
 def test_installed_it_knows_the_known_issues(installed, project):

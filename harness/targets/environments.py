@@ -6,13 +6,13 @@ demand and cached); "module:attribute" may stand in place of a registered name.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -20,6 +20,8 @@ from pathlib import Path
 
 from driftnet.targets.interface import Target
 from driftnet.util.errors import UserError
+from driftnet.util.files import Scratch
+from driftnet.util.machine import die_with_parent
 
 GROUP = "driftnet.targets"
 DEFAULT_TARGETS = tuple(e.name for e in metadata.distribution("driftnet").entry_points if e.group == GROUP)
@@ -110,10 +112,8 @@ def environment(distribution: str, release: str, companions: Sequence[tuple[str,
     try:
         made.folder.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(made.folder, ignore_errors=True)  # its interpreter has gone
-        with tempfile.TemporaryDirectory(
-            prefix=".making-", dir=made.folder.parent, ignore_cleanup_errors=True
-        ) as folder:
-            unfinished = Path(folder) / "environment"
+        with contextlib.closing(Scratch(made.folder.parent)) as scratch:  # one that is killed is removed by the next
+            unfinished = scratch.path / "environment"
             _make(Environment(distribution, release, unfinished), _needed(companions, release))
             unfinished.rename(made.folder)
     except OSError as e:
@@ -198,7 +198,9 @@ def _make(new: Environment, companions: Sequence[str]) -> None:
         [sys.executable, "-I", "-m", "venv", *(["--without-pip"] if ours else []), str(new.folder)],
         [*pip, "install", "--only-binary=:all:", "--no-input", *requirements],
     ):
-        done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+        )
         if done.returncode:
             raise _failure(new, (done.stderr or done.stdout).strip())
 

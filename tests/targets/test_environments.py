@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 import venv
 import zipfile
@@ -166,6 +168,25 @@ def test_a_cache_that_cannot_be_written_is_a_user_error(tmp_path: Path, monkeypa
     with pytest.raises(UserError, match="cannot make an environment") as caught:
         environment("driftnet-toy", "1.0")
     assert "DRIFTNET_CACHE" in caught.value.hint, f"the hint is {caught.value.hint!r}"
+
+
+def test_what_a_killed_build_leaves_is_removed_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path))
+    code = (
+        "import subprocess\n"
+        "from driftnet.targets import environments\n"
+        "environments._make = lambda new, companions: (new.folder.mkdir(), print('begun', flush=True), input())\n"
+        "environments.environment('nothing', '1')\n"
+    )
+    with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as build:
+        assert build.stdout is not None
+        assert build.stdout.readline() == b"begun\n"
+        build.kill()
+    (left,) = (tmp_path / "environments").iterdir()
+    os.utime(left, (0, 0))
+    monkeypatch.setattr(environments, "_make", lambda new, companions: new.folder.mkdir())
+    made = environments.environment("nothing", "1")
+    assert list((tmp_path / "environments").iterdir()) == [made.folder], "the folder of the killed build stayed"
 
 
 def test_another_interpreter_borrows_harness_and_keeps_its_own_packages(tmp_path: Path) -> None:
