@@ -27,8 +27,9 @@ trigger (of those that `harness/causes/exposure.json` counts; what is not known 
 share is an upper bound). *Damage* is measured over random inputs of a model that the smallest case was grown back to:
 usual sizes, weights as large as trained ones, a layer before, a classifier behind, as far as it goes on to fail
 (`grown/` in the folder of the cause). *Upstream* says what a search of the public issues showed: a link with the state
-that it had, that nothing was found, or that nobody has looked yet. All causes stand in [findings.md](findings.md). The
-digits in the last column are what `driftnet replay` takes for a name.
+that it had; one that is near, of the same symptom but not surely of the same cause; that nothing was found, and what
+was looked for; or that nobody has looked yet. All causes stand in [findings.md](findings.md). The digits in the last
+column are what `driftnet replay` takes for a name.
 """
 
 
@@ -68,7 +69,8 @@ def upstream(cause: CauseRecord) -> str:
     """What is known of a cause upstream, in words."""
     if not cause.upstream:
         return "not looked for"
-    return f"unknown: {cause.upstream}" if cause.upstream.startswith("none found") else f"known: {cause.upstream}"
+    word = {"none": "unknown", "near": "perhaps known"}.get(cause.upstream.split()[0], "known")
+    return f"{word}: {cause.upstream}"
 
 
 def _cell(text: str) -> str:

@@ -14,7 +14,8 @@ def test_what_real_models_may_meet_is_told_with_what_is_known_upstream(tmp_path)
         "mnn_rare_aaaaaaa1": {"exposure": 0.01},
         "mnn_common_aaaaaaa2": {"exposure": 0.5, "upstream": "none found (2026-11-22)"},
         "mnn_known_aaaaaaa3": {"exposure": 0.1, "upstream": "https://example.org/7 (open)"},
-        "mnn_nobody_aaaaaaa4": {"exposure": 0.0, "artificial": True},
+        "mnn_near_aaaaaaa4": {"exposure": 0.2, "upstream": "near https://example.org/8 (closed)"},
+        "mnn_nobody_aaaaaaa5": {"exposure": 0.0, "artificial": True},
     }
     for k, (id, given) in enumerate(said.items()):
         impact = {name: given[name] for name in ("exposure", "artificial") if name in given}
@@ -22,5 +23,6 @@ def test_what_real_models_may_meet_is_told_with_what_is_known_upstream(tmp_path)
         written(tmp_path, cause, cases=(f"test_relu_0000000{k}",))
     corpus.save(saved_relu(id="test_relu_99999999"), tmp_path)
     rows = [line for line in trophies.page(tmp_path).splitlines() if line.startswith("| wrong")]
-    assert [row.split(" | ")[-1] for row in rows] == ["`aaaaaaa2` |", "`aaaaaaa3` |", "`aaaaaaa1` |"]
-    assert [row.split(" | ")[-2].partition(":")[0] for row in rows] == ["unknown", "known", "not looked for"]
+    assert [row.split(" | ")[-1] for row in rows] == [f"`aaaaaaa{k}` |" for k in (2, 4, 3, 1)]
+    words = ["unknown", "perhaps known", "known", "not looked for"]
+    assert [row.split(" | ")[-2].partition(":")[0] for row in rows] == words
