@@ -32,6 +32,8 @@ DTYPES = ("float32", "float16", "float64", "int32", "int64", "uint8", "int8", "b
 OPSETS = (13, 21, 17, 26, 11, 19, 23, 14)
 """The ones after which much changed first."""
 SIZES = (1, 2, 3, 5)
+ANY = ("Identity", "Transpose", "Flatten", "Neg", "Relu")
+"""Operators that take a tensor of nearly any kind: where these fail too, the operator does not matter."""
 SIBLINGS = 12
 """Operators of one family that are tried in the place of one."""
 
@@ -88,7 +90,7 @@ def _of_operators(case: Case, host: Host, place: Place) -> Iterator[Change]:
         at = family.index(node.op) if family else 0
         near = sorted((name for name in family if name != node.op), key=lambda name: abs(family.index(name) - at))
         fitting = [name for name in near if _accepts(name, node.op, len(node.inputs), host.graph.opset)]
-        for name in dict.fromkeys([*fitting[:SIBLINGS], *(PLAIN if len(place) > 1 else ())]):
+        for name in dict.fromkeys([*fitting[:SIBLINGS], *(PLAIN if len(place) > 1 else ANY)]):
             if name != node.op:
                 yield Change(f"{role}.op", name, partial(edits.with_operator, case, node.outputs, name))
         if Trait.COMMUTES in traits_of(node.op) and len(set(node.inputs[:2])) == 2:

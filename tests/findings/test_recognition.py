@@ -101,9 +101,10 @@ def test_options_and_values_that_only_a_run_tells_count():
     ("changes", "trusted"),
     [
         ({}, True),
-        ({"accuracy": 0.9}, False),
+        ({"accuracy": 0.75}, False),
         ({"instances": 5}, False),
         ({"named": 18}, False),
+        ({"named": 10}, True),
         ({"failing": 0, "found": 0, "named": 0}, True),
     ],
     ids=str,
@@ -115,7 +116,7 @@ def test_a_trigger_is_trusted_that_is_right_about_fresh_instances_and_about_thos
 
 
 def test_less_trust_is_asked_of_a_trigger_where_the_place_says_the_same():
-    score = RELIABLE | {"accuracy": 0.85}
+    score = RELIABLE | {"accuracy": 0.75}
     assert is_trusted(triggered(is_op("Relu"), score=score, where=CRASH).saved.cause), f"{score} is enough at a crash"
     assert not is_trusted(triggered(is_op("Relu"), score=score).saved.cause), f"{score} is not enough elsewhere"
 
@@ -180,3 +181,12 @@ def test_a_cause_without_a_trigger_is_known_by_its_place_alone():
     assert recognized([triggered()], CASE, Symptom(COARSE, output="y")) is None, (
         "no place tells, and there is no trigger"
     )
+
+
+def test_a_damaged_heap_is_known_by_its_trigger_wherever_it_crashes():
+    damage = {"coarse": "planted/execute/crash", "kind": "SIGABRT"}
+    known = triggered(is_op("Relu"), where=Where("heap", ("planted Relu::run",)), **damage)
+    for where in (Where("heap", ("planted Abs::run",)), CRASH, NOWHERE):
+        failed = Symptom("planted/execute/crash", where=where)
+        assert recognized([known], TWO, failed) == ("test_x", [0]), f"it showed at {where}"
+    assert recognized([triggered(is_op("Gelu"), where=known.saved.cause.place, **damage)], TWO, failed) is None
