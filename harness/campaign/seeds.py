@@ -8,7 +8,7 @@ from pathlib import Path
 from driftnet.findings import corpus
 from driftnet.findings.names import located
 from driftnet.generators.mutation.neighbour import neighbour as mutated
-from driftnet.model.feeds import made_up, read_feeds
+from driftnet.model.feeds import feeds_beside, made_up
 from driftnet.model.inspect import Case
 from driftnet.run.reference import Reference
 from driftnet.run.refusals import explained
@@ -19,7 +19,8 @@ ATTEMPTS = 12
 
 
 def seeds(paths: Sequence[Path]) -> list[Case]:
-    """The models at `paths`: ONNX files (fed with what is made up), saved cases, ONNX backend tests, folders of these.
+    """The models at `paths`: ONNX files (fed with what lies beside them, or is made up), saved cases, ONNX backend
+    tests, folders of these.
 
     Raises UserError for what is none of these, or not whole, and for a folder without any.
     """
@@ -58,7 +59,8 @@ def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
     for path in map(located, paths):
         if path.is_file():
             model = corpus.read_onnx(path)
-            yield path, Case(model.SerializeToString(), (made_up(model, {}),), origin={"file": path.name})
+            feeds = feeds_beside(path, model, "inputs") or (made_up(model, {}),)
+            yield path, Case(model.SerializeToString(), feeds, origin={"file": path.name})
             continue
         folders = [path] if (path / "model.onnx").is_file() else sorted(p.parent for p in path.rglob("model.onnx"))
         if not folders:
@@ -71,6 +73,5 @@ def _loaded(folder: Path) -> Case:
     if (folder / "case.json").is_file():
         return corpus.load(folder).case
     model = corpus.read_onnx(folder / "model.onnx")
-    has_data = any(folder.glob("test_data_set_*"))
-    feeds = read_feeds(folder, model, "inputs") if has_data else (made_up(model, {}),)
+    feeds = feeds_beside(folder / "model.onnx", model, "inputs") or (made_up(model, {}),)
     return Case(model.SerializeToString(), feeds, origin={"file": folder.name})

@@ -107,6 +107,11 @@ class Inquiry:
             raise ExhaustedError
         return watch(trial)
 
+    def reducing(self) -> bool:
+        """Says how far a reduction is, and never that it should stop."""
+        self.tell(f"reducing: {self.limit - self.left} runs, {self.allowance.left:.0f} CPU seconds left")
+        return False
+
     @property
     def in_time(self) -> bool:
         """Whether something new may be begun."""
@@ -147,7 +152,7 @@ def check(
     counted = sum(not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES) for node in nodes)
     limit, allowance = max(RUNS, int(RUNS_A_NODE * counted)), trial.runner.allow(seconds)
     tell("the whole model")
-    verdict, observation = watch(trial)
+    trial, verdict, observation = kernels.uncovered(trial, *watch(trial))
     if observation is None:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
@@ -165,7 +170,7 @@ def check(
 
 def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the kernels cost by whose rounding something was excused: of the output that they move most,
-    how far it is off with and without them."""
+    how far they do, and how far off it is without them."""
     named = {verdict.rule for verdict in (checked.verdict, *(judged.verdict for judged in checked.judged))}
     costs = []
     for kernel in kernels.used(inquiry.trial):
@@ -173,12 +178,13 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
             continue
         with contextlib.suppress(ExhaustedError):
             _, seen = inquiry.watch(with_options(inquiry.trial, kernel.without))
-            without = losses(seen.outputs, inquiry.trial.runner.reference.run(inquiry.case).outputs) if seen else []
-            pairs = [(a, b) for a in checked.end_to_end for b in without if a.output == b.output]
-            if pairs:
-                a, b = max(pairs, key=lambda pair: pair[0].relative_l2 - pair[1].relative_l2)
-                if b.relative_l2 < a.relative_l2:
-                    costs.append(Cost(kernel.name, a.output, a.relative_l2, b.relative_l2, dict(kernel.without)))
+            outputs = checked.observation.outputs if checked.observation else ()
+            moved = losses(outputs, seen.outputs, checked.random) if seen and seen.outputs else []
+            if moved:
+                worst = max(moved, key=lambda row: row.relative_l2)
+                right = losses(seen.outputs if seen else (), inquiry.trial.runner.reference.run(inquiry.case).outputs)
+                left = next(row.relative_l2 for row in right if row.output == worst.output)
+                costs.append(Cost(kernel.name, worst.output, worst.relative_l2, left, dict(kernel.without)))
     verdict = checked.verdict
     if verdict.word is Word.AGREES and costs:
         verdict = replace(verdict, rule=verdict.rule or costs[0].kernel, message="; ".join(map(str, costs)))
@@ -362,9 +368,8 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     for nodes, case, weighed in (*parts, ((), inquiry.case, None)):
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
-        inquiry.tell("reducing")
-        seconds, calls = inquiry.allowance.left, max(0, inquiry.left - RESERVED)
-        trial, effort = replace(inquiry.trial, case=case), Effort(seconds=seconds, calls=calls)
+        effort = Effort(inquiry.allowance.left, max(0, inquiry.left - RESERVED), inquiry.reducing)
+        trial = replace(inquiry.trial, case=case)
         examined = examine(trial, inquiry.known_issues, effort=effort)
         found.unconfirmed = examined.unconfirmed or found.unconfirmed
         if examined.unconfirmed or not (examined.verdict.failed or not nodes):

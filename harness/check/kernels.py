@@ -11,10 +11,11 @@ from dataclasses import replace
 
 import numpy as np
 from driftnet.check.attribution import Watch, with_options
-from driftnet.findings.trial import Trial
+from driftnet.findings.trial import Trial, watch
 from driftnet.model.arrays import distance
 from driftnet.model.inspect import all_nodes
 from driftnet.model.verdict import Kind, Observation, Verdict
+from driftnet.oracle.judge import BEFORE
 from driftnet.targets.interface import Kernel
 
 
@@ -44,6 +45,17 @@ def judged(trial: Trial, verdict: Verdict, seen: Observation | None, watch: Watc
         if not without.failed:
             return replace(without, rule=kernel.name, output=verdict.output, feed=verdict.feed, message=_said(kernel))
     return verdict
+
+
+def uncovered(trial: Trial, verdict: Verdict, seen: Observation | None) -> tuple[Trial, Verdict, Observation | None]:
+    """What is given; or where a kernel's rounding fails a model before it is quantized, and so hides what quantizing
+    does to it, the same without that kernel."""
+    for kernel in used(trial) if verdict.message.startswith(BEFORE) else ():
+        without = with_options(trial, kernel.without)
+        found, observed = watch(without)
+        if not found.message.startswith(BEFORE):
+            return without, found, observed
+    return trial, verdict, seen
 
 
 def loss(observed: Sequence[Mapping[str, np.ndarray]], expected: Sequence[Mapping[str, np.ndarray]]) -> float:

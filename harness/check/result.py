@@ -72,24 +72,26 @@ class Culprit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What the rounding of a fast kernel does to the output that it moves most: its relative L2 error with the kernel,
-    and without it, under other options."""
+    """What the rounding of a fast kernel does to the output that it moves most, under the options that do without it.
+
+    moved   how far it is from that without the kernel;   left   how far that is off (both relative, L2)
+    """
 
     kernel: str
     output: str
-    with_it: float
-    without_it: float
+    moved: float
+    left: float
     options: Mapping[str, Any]
 
     def __str__(self) -> str:
         remedy = ", ".join(f"{k}={','.join(v) if isinstance(v, list) else v}" for k, v in self.options.items())
-        cost = f"{self.kernel} costs {self.with_it:.1e} of output {self.output!r} (relative L2)"
-        return f"{cost}, gone with {remedy}: then it is {self.without_it:.1e}"
+        cost = f"{self.kernel} costs {self.moved:.1e} of output {self.output!r} (relative L2)"
+        return f"{cost}, gone with {remedy}, which leaves an error of {self.left:.1e}"
 
     def as_json(self) -> dict[str, Any]:
         """The cost as a JSON value."""
         cures = [{"option": name, "value": value} for name, value in self.options.items()]
-        numbers = {"relative_l2": self.with_it, "relative_l2_without": self.without_it}
+        numbers = {"relative_l2": self.moved, "relative_l2_without": self.left}
         said = {"kernel": self.kernel, "output": self.output, "message": str(self)}
         return {**said, **numbers, "goes_away_with": cures}
 

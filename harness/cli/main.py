@@ -337,8 +337,10 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @_json
 def reduce(path: Path, as_json: bool, **given: Any) -> int:
     """Make a failing case or model as small as its failure allows."""
-    with ERR.status(f"reducing {path}"):
-        result = api.reduce(path, **given)
+    from driftnet.cli.report import progress
+
+    with progress.told(ERR, f"reducing {path}") as tell:
+        result = api.reduce(path, **given, tell=tell)
     _warn_of_the_network(result)
     _print(result, as_json, tables.fields)
     return 0

@@ -20,7 +20,7 @@ from driftnet.findings.trial import Trial
 from driftnet.handover import handover
 from driftnet.handover.anonymize import anonymized
 from driftnet.model import external_data
-from driftnet.model.feeds import made_up, read_feeds
+from driftnet.model.feeds import feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.reduce.reducer import INTERRUPTED
@@ -53,7 +53,8 @@ SECONDS_A_GIB = 60.0
 class CheckSettings:
     """How a model is checked.
 
-    inputs, calibration   files or folders of feeds; else feeds are made up, with these `dims` for symbolic ones
+    inputs, calibration   files or folders of feeds; else the data sets beside an only model; else feeds are made up,
+              with these `dims` for symbolic ones
     recipe, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
     corpus    folder of known cases;   out   where reduced cases are written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
@@ -104,8 +105,12 @@ def check(
     _check_dims(proto, settings.dims)
     if settings.out:
         make_folder(settings.out)
-    feeds = read_feeds(settings.inputs, proto, "inputs") if settings.inputs else (made_up(proto, settings.dims),)
-    samples = read_feeds(settings.calibration, proto, "calibration") if settings.calibration else ()
+    feeds, samples = (
+        read_feeds(path, proto, what) if path else feeds_beside(model, proto, what)
+        for what, path in (("inputs", settings.inputs), ("calibration", settings.calibration))
+    )
+    invented = () if feeds else tuple(value.name for value in graph_inputs(proto))
+    feeds = feeds or (made_up(proto, settings.dims),)
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=settings.python) for word in settings.targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
@@ -121,7 +126,8 @@ def check(
                 results[-1]["interrupted"] = True
             if results[-1]["interrupted"]:
                 break
-        return {"targets": results, "network_isolated": runner.network_isolated}
+        told = [{**result, "made_up": list(invented)} for result in results]
+        return {"targets": told, "network_isolated": runner.network_isolated}
 
 
 def check_status(result: Mapping[str, Any]) -> int:
@@ -283,8 +289,12 @@ def reduce(
     out: Path,
     python: str | None = None,
     timeout: float = SAVED_SECONDS,
+    tell: Callable[[str], None] = lambda text: None,
 ) -> dict[str, Any]:
-    """Reduce a saved case, or a model with made-up inputs, and write the result below `out`, ready to be handed over.
+    """Reduce a saved case, or a model on the inputs beside it or made-up ones, and write the result below `out`, ready
+    to be handed over.
+
+    budget   CPU seconds;   tell   hears what is being done, for people
 
     Raises UserError when the case does not fail: there is nothing to reduce then; and when `out` cannot be written.
     """
@@ -294,16 +304,23 @@ def reduce(
         case, chosen, word = before.case, before.recipe, target or before.target
     else:
         proto = corpus.read_onnx(path, entire=False)
-        case, chosen, word = external_data.case(proto, path, [made_up(proto, {})]), {}, target or DEFAULT_TARGETS[0]
+        feeds = feeds_beside(path, proto, "inputs") or (made_up(proto, {}),)
+        case, chosen, word = external_data.case(proto, path, feeds), {}, target or DEFAULT_TARGETS[0]
     installed = resolve(word, python=python)
     make_folder(out)
     with _runner(case, timeout, MEMORY_GIB) as runner:
         trial, cpu_before = Trial(case, installed, chosen, runner), runner.all_cpu_seconds
         if before:
-            examined = examine(trial, effort=Effort(seconds=budget))
+            allowance, runs = runner.allow(budget), runner.target_runs
+
+            def going_on() -> bool:
+                tell(f"{runner.target_runs - runs} runs, {allowance.left:.0f} CPU seconds left")
+                return False
+
+            examined = examine(trial, effort=Effort(seconds=budget, stop=going_on))
             verdict, findings = examined.verdict, [examined.finding]
         else:  # a model may be so deep that only its windows tell
-            checked = checks.check(trial, (), seconds=budget)
+            checked = checks.check(trial, (), seconds=budget, tell=tell)
             verdict, findings = checked.verdict, [diagnosis.examination.finding for diagnosis in checked.diagnoses]
         finding = next((finding for finding in findings if finding), None)
         if finding is None:

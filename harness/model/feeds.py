@@ -45,6 +45,16 @@ def read_feeds(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...
     return tuple(feeds)
 
 
+def feeds_beside(path: Path, model: onnx.ModelProto, what: str) -> tuple[Feed, ...]:
+    """The "inputs" or "calibration" feeds in the folders beside the only model at `path`, as ONNX's tests and saved
+    cases have them; none where there are none. Raises UserError as `read_feeds` does."""
+    if len([*path.parent.glob("*.onnx")]) > 1:
+        return ()  # nobody knows whose they are
+    prefix = {"inputs": "test_data_set", "calibration": "calibration"}[what]
+    folders = sorted(path.parent.glob(f"{prefix}_*"), key=lambda folder: (len(folder.name), folder.name))
+    return tuple(feed for folder in folders for feed in read_feeds(folder, model, what))
+
+
 def made_up(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> Feed:
     """A feed: floats uniform in [-1, 1), integers that what reads them accepts (else 0 or 1), bools at random; symbolic
     dims as `sizes` says, else 2.

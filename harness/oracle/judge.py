@@ -50,6 +50,9 @@ from driftnet.oracle.tolerances.table import CODE_ERROR, ONE_STEP
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.targets.interface import Options, Target
 
+BEFORE = "before it is quantized, "
+"""So begins the message on a model that is wrong before: nothing is said then of how it is quantized."""
+
 
 def judge(case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference) -> Verdict:
     """What the oracle says of `observation`, made by running `target` on `case` under `options` (those in effect)."""
@@ -116,7 +119,7 @@ def _wrong_before(question: Question, observation: Observation) -> Verdict | Non
     verdict = _unless_underspecified(plain, misshapen) if misshapen else _of_values(plain)
     if not verdict.failed:
         return None
-    return dataclasses.replace(verdict, message=f"before it is quantized, {verdict.message}")
+    return dataclasses.replace(verdict, message=f"{BEFORE}{verdict.message}")
 
 
 def _of_values(question: Question) -> Verdict:

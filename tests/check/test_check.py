@@ -263,6 +263,22 @@ def test_what_is_accepted_needs_a_size_and_a_reason(tmp_path, given):
         api.check(model, api.CheckSettings(**given))
 
 
+def test_data_sets_beside_a_model_are_its_inputs_and_what_is_made_up_is_told(tmp_path):
+    """ONNX's own tests and saved cases lie so: model.onnx beside test_data_set_<k>."""
+    case = one_node("Relu", np.array([[0, 0.5], [1, 2]], np.float32))
+    (tmp_path / "model.onnx").write_bytes(case.model)
+    settings = api.CheckSettings(targets=["onnxruntime-quant"], options={"quantize": "none"}, corpus=tmp_path / "none")
+    invented = api.check(tmp_path / "model.onnx", settings)["targets"][0]
+    folder = tmp_path / "test_data_set_0"
+    folder.mkdir()
+    (folder / "input_0.pb").write_bytes(onnx.numpy_helper.from_array(case.feeds[0]["x"], "x").SerializeToString())
+    given = api.check(tmp_path / "model.onnx", settings)["targets"][0]
+    assert (invented["made_up"], given["made_up"]) == (["x"], [])
+    assert given["end_to_end"][0]["largest"] == 2.0, "the largest that was given"
+    (tmp_path / "other.onnx").write_bytes(case.model)
+    assert api.check(tmp_path / "model.onnx", settings)["targets"][0]["made_up"] == ["x"], "of which model they are?"
+
+
 def test_a_known_fault_is_handed_over_as_the_case_it_is_known_by(tmp_path):
     source = saved_case("9804cf0d")
     known = corpus.load(source)

@@ -13,6 +13,7 @@ from driftnet.check.localize import Fault
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.submodel import recording, submodel
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.oracle.judge import BEFORE
 from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
 
@@ -119,12 +120,23 @@ def test_outputs_are_within_what_is_accepted_element_by_element(got, near):
     assert not within([], [right], atol=0.1, rtol=0.01), "nothing was observed"
 
 
-def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
+def coarse_conv():
     """64 channels are enough for MNN's large tile, which is off by 4e-4 of the largest element."""
     rng = np.random.default_rng(0)
     x, w = (rng.normal(size=shape).astype(np.float32) for shape in ((1, 64, 24, 24), (16, 64, 3, 3)))
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="conv")
-    case = models.case([node], {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 16, 22, 22))])
+    return models.case([node], {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 16, 22, 22))])
+
+
+def test_winograd_hides_nothing_of_how_a_model_is_quantized(runner):
+    trial = Trial(coarse_conv(), resolve("mnn"), {"quantize": "offline"}, runner)
+    assert watch(trial)[0].message.startswith(BEFORE), "no longer so coarse: is this still needed?"
+    checked = check(trial, (), seconds=0)
+    assert not checked.verdict.message.startswith(BEFORE), checked.verdict.message
+
+
+def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
+    case = coarse_conv()
     trial = Trial(case, resolve("mnn"), {}, runner)
     verdict, seen = watch(trial)
     (kernel,) = kernels.used(trial)
@@ -134,8 +146,8 @@ def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
     checked = check(trial, ())
     (cost,) = checked.costs
     assert (checked.verdict.word, checked.verdict.rule) == (Word.AGREES, "Winograd"), checked.verdict.message
-    assert cost.without_it < 2e-6 < 1e-5 < cost.with_it
-    assert "gone with disabled_kernels=Winograd: then it is" in checked.verdict.message, checked.verdict.message
+    assert cost.left < 2e-6 < 1e-5 < cost.moved
+    assert "gone with disabled_kernels=Winograd, which leaves" in checked.verdict.message, checked.verdict.message
     assert checked.as_json()["kernels"][0]["message"] == checked.verdict.message, "JSON and sentence say two things"
     coarse = dataclasses.replace(kernel, loss=lost / 2)
     monkey = dataclasses.replace(trial.installed.target, kernels=(coarse,))

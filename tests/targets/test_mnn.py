@@ -137,12 +137,21 @@ def test_feeds_of_different_shapes_run_in_one_session(runner):
     assert [outputs["y"].shape for outputs in observe(runner, case).outputs] == [(1, 3), (4, 3)]
 
 
-def test_names_with_slashes_can_be_calibrated(runner):
-    case = conv_net()
+def renamed(case, name):
+    """`case` with its input called `name`."""
     model = onnx.ModelProto.FromString(case.model)
-    model.graph.input[0].name = model.graph.node[0].input[0] = "block/x"
-    case = models.Case(model.SerializeToString(), tuple({"block/x": feed["x"]} for feed in case.feeds))
-    assert relative_error(runner, case, {"quantize": "offline"}) < 0.5
+    model.graph.input[0].name = model.graph.node[0].input[0] = name
+    return models.Case(model.SerializeToString(), tuple({name: feed["x"]} for feed in case.feeds))
+
+
+@pytest.mark.parametrize("name", ["block/x", "/stft/Conv_output_0", "in:0", "a b", 'x;"y"|z', "ä"])
+def test_an_input_can_be_calibrated_whatever_an_exporter_called_it(runner, name):
+    assert relative_error(runner, renamed(conv_net(), name), {"quantize": "offline"}) < 0.5
+
+
+def test_a_name_that_leads_out_of_the_folder_of_its_data_is_refused(runner):
+    verdict = look(Trial(renamed(conv_net(), "../x"), resolve("mnn"), {"quantize": "offline"}, runner))
+    assert (verdict.word, verdict.rule) == (Word.REJECTS, "input named like a file elsewhere"), verdict.message
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,7 @@ RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ort static QDQ": ("onnxruntime-quant", {}),
     "ort dynamic": ("onnxruntime-quant", {"quantize": "dynamic"}),
 }
+PLAIN_SCHEME = {"types": "s8s8", "per_channel": True, "symmetric_activations": True}
 FEEDS, SAMPLES = 2, 4
 BUDGET = 120
 """CPU seconds that a check may take until nothing new is begun."""
@@ -154,7 +155,10 @@ def compared(specimen: Specimen, recipe: str, feeds: Outputs, samples: Outputs) 
         like = off(run(with_rounded_weights(model).SerializeToString(), feeds), right)
         return error, max(FAST_KERNELS, rounding, LIKE * like), f"weights rounded by numpy: {like:.2g}"
     if artifact is None:
-        return error, float("nan"), "no comparison of ranges"
+        with Runner(timeout=120) as runner:
+            alike = runner.observe(case, resolve("onnxruntime-quant"), PLAIN_SCHEME)
+        like = off(alike.outputs, right) if alike.outputs else float("nan")
+        return error, max(QUANTIZED, LIKE * like), f"onnxruntime's of that scheme: {like:.2g}"
     # onnxruntime's own artifact: executed as it is written, but for steps that fused kernels may be off by, and the
     # weights in it right? What steps come to shows where the inputs are off by as much.
     written = run(artifact, feeds)

@@ -153,6 +153,7 @@ def check(console: Console, result: Result) -> None:
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
         _say(
             console,
+            r["made_up"] and f"  made up, give --inputs for real ones: {', '.join(r['made_up'])}",
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",
             stages and f"  stages: {stages}",

@@ -291,7 +291,7 @@ def _write_sequences(samples: Iterator[Feed], folder: str) -> dict[str, Any]:
         os.mkdir(sample)
         inputs = [{"name": name, "shape": list(x.shape)} for name, x in feed.items()]
         for name, x in feed.items():
-            path = os.path.normpath(os.path.join(sample, f"{name}.txt"))
+            path = os.path.normpath(f"{sample}/{name}.txt")  # as MNN has it, of a name that begins with a slash too
             if not path.startswith(sample + os.sep):
                 raise StageError(f"calibration data of an input called {name!r} would be a file outside its folder")
             os.makedirs(os.path.dirname(path), exist_ok=True)  # a name may hold slashes
@@ -385,6 +385,12 @@ MNN = Target(
             "execute",
             r"Don't support cast form",
             "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUCast.cpp",
+        ),
+        Rule(
+            "input named like a file elsewhere",
+            "quantize",
+            r"would be a file outside its folder",
+            "https://github.com/alibaba/MNN/blob/master/docs/tools/quant.md",
         ),
         Rule(
             "quantized graph outputs",
