@@ -32,6 +32,7 @@ DTYPES = ("float32", "float16", "float64", "int32", "int64", "uint8", "int8", "b
 OPSETS = (13, 21, 17, 26, 11, 19, 23, 14)
 """The ones after which much changed first."""
 SIZES = (1, 2, 3, 5)
+# Of those that need nothing but a tensor, one or two of each kind.
 ANY = ("Identity", "Transpose", "Flatten", "Neg", "Relu")
 """Operators that take a tensor of nearly any kind: where these fail too, the operator does not matter."""
 SIBLINGS = 12
