@@ -23,7 +23,8 @@ class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="
     """One case was examined.
 
     known       the path of the saved case that explains its failure, "" where none does
-    confirmed   False: it failed, but not again in fresh processes
+    confirmed   False: it failed, but not again in fresh processes;   once   how;   again   how many did not
+    unexplained   it failed, and nobody knows whether that is known: its effort was spent before
     operators   those of the model;   insensitive   no damage could have shown, and no other numbers helped
     recognized  what is known by trigger or place, without a run;   verified   it was examined all the same
     cpu         CPU seconds of all processes that it took
@@ -41,6 +42,9 @@ class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="
     recognized: bool = False
     verified: bool = False
     cpu: float = 0.0
+    once: Verdict | None = None
+    again: int = 0
+    unexplained: bool = False
 
     @property
     def mistaken(self) -> bool:

@@ -11,7 +11,7 @@ import shutil
 import signal
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing import util
@@ -27,7 +27,7 @@ from driftnet.campaign.steering import KEPT, Steering
 from driftnet.causes.facts import recipe_facts
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom
-from driftnet.findings.pipeline import Care, Effort, Finding, examine
+from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
@@ -43,6 +43,8 @@ from driftnet.util.machine import die_with_parent
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
 REDUCTION_CALLS = 45  # 40 were the mean (37 reductions); `driftnet reduce` goes on where one was cut short
+MORE_EFFORT = 4
+"""Times the effort of the first trial, for a failure that it did not explain."""
 VERIFIED, RUN_AGAIN = 5, 10
 """Of 100 failures that are recognized without a run, those that are examined all the same, and those of which the rest
 of the model is run."""
@@ -139,7 +141,8 @@ class Shard:
                     self.known_issues[path.name] = KnownIssue(saved)
 
     def run(self, index: int, most: int) -> Iterator[Event]:
-        """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped."""
+        """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped,
+        or something stays unexplained: then it is examined again when the run is gone on with."""
         self.learn(self.plan.found)
         network = () if self.runner.network_isolated else (Warned(NO_NETWORK_NAMESPACE),)
         for warning in {*network, *self.damaged.values()} - self.warned:
@@ -153,18 +156,18 @@ class Shard:
             for variant, chosen in drawn(case, one, self.plan.seed, index)
         ]
         met: dict[Symptom, KnownIssue] = {}
+        unexplained = False
         for k, draft in enumerate(drafts[:most]):
             if self.stopping():
                 return
             begun = self.runner.all_cpu_seconds
             trial, is_insensitive = self._telling(draft)
-            effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
             care = care_of(f"{self.plan.seed}/{index}/{trial.target.name}/{k}")
-            result = examine(trial, list(self.known_issues.values()), effort=effort, care=care, met=met)
+            result = self._examined(trial, care, met)
             if result.verdict.failed and not result.known:  # the machine may be at fault: nobody is blamed then
                 self.runner.check_health()
             path = None
-            if result.finding and not result.known:
+            if result.finding and not (result.known or result.unexplained):
                 path, issue = self._kept(result.finding)
                 result = replace(result, known=issue.id) if issue else result
             if result.known:  # what explained this one is likely to explain the next: ask it first
@@ -183,12 +186,28 @@ class Shard:
                 recognized=bool(result.recognized),
                 verified=result.verified,
                 cpu=(examined := self.runner.all_cpu_seconds) - begun,
+                once=result.unconfirmed,
+                again=result.again,
+                unexplained=result.unexplained,
             )
+            unexplained = unexplained or result.unexplained
             if path:
                 handover.write(path, trial.installed, self.runner)
                 met[result.symptom] = self.known_issues[path.name]
                 yield Found(index, str(path), trial.installed.release, self.runner.all_cpu_seconds - examined)
-        yield Done(index)
+        if not unexplained:
+            yield Done(index)
+
+    def _examined(self, trial: Trial, care: Care, met: Mapping[Symptom, KnownIssue]) -> Examination:
+        """What comes of a trial; what was not explained is tried once more, with more effort. Where the run is ending
+        it counts as it stands: nobody may go on with it."""
+        issues = list(self.known_issues.values())
+        effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
+        result = examine(trial, issues, effort=effort, care=care, met=met)
+        if result.unexplained and not self.stopping():
+            more = replace(effort, seconds=MORE_EFFORT * effort.seconds)
+            result = examine(trial, issues, effort=more, care=care, met=met)
+        return replace(result, unexplained=result.unexplained and not self.stopping())
 
     def _kept(self, finding: Finding) -> tuple[Path, None] | tuple[None, KnownIssue]:
         """The folder of a new finding in that of its cause; the known issue instead with which it shares that.

@@ -25,6 +25,7 @@ Count = Annotated[int, Meta(ge=0)]
 Seconds = Annotated[float, Meta(ge=0)]
 Counts = dict[str, Count]
 
+MOST_ONCE = 100
 OTHER = "other"
 """Of the CPU time: starting, reading what is known, drawing graphs."""
 
@@ -63,6 +64,20 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
         return Standing(self.severity, self.exposure, self.artificial, self.status == "known", features)
 
 
+class Once(Struct, frozen=True):
+    """A failure that did not come back: how it showed, and in how many runs, the first one included."""
+
+    index: int
+    target: str
+    release: str
+    recipe: dict[str, Any]
+    stage: str
+    kind: str
+    message: str
+    failed: int
+    runs: int
+
+
 class Summary(Struct, kw_only=True):
     """What was counted so far.
 
@@ -71,7 +86,8 @@ class Summary(Struct, kw_only=True):
     abstention_rates   the same as a share of the cases that hold it
     operators   operator type -> cases that hold it, of those that the target did not refuse
     insensitive     cases in which no damage could have shown, examined as they were: no other numbers helped
-    unconfirmed  failures that fresh workers did not show again
+    unconfirmed  failures that fresh workers did not show again;   once   the first MOST_ONCE of these
+    unexplained  indices with a failure of which nobody knows whether it is known: its effort was spent before
     recognized  failures that were known without a run, by trigger or place; of these `verified` were examined all the
                 same, and `mistaken` turned out to be something else
     cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of everything else
@@ -92,6 +108,8 @@ class Summary(Struct, kw_only=True):
     insensitive: Count = 0
     rules: Counts = {}
     unconfirmed: Count = 0
+    once: list[Once] = []
+    unexplained: list[int] = []
     recognized: Count = 0
     verified: Count = 0
     mistaken: Count = 0
@@ -105,8 +123,9 @@ class Summary(Struct, kw_only=True):
 
     @property
     def exit_status(self) -> int:
-        """2 after an error of driftnet itself, 1 with a new finding, 3 with known ones only, else 0."""
-        return 2 if self.errors else 1 if self.new else 3 if self.findings else 0
+        """2 after an error of driftnet itself, 1 with a new finding or an unexplained one, 3 with known ones only, else
+        0."""
+        return 2 if self.errors else 1 if self.new or self.unexplained else 3 if self.findings else 0
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `driftnet fuzz --json`."""
@@ -178,6 +197,11 @@ class Tally:
             _count(summary.operators, event.operators)
         summary.insensitive += event.insensitive
         summary.unconfirmed += not event.confirmed
+        if (once := event.once) and len(summary.once) < MOST_ONCE:
+            seen = (event.index, event.target, event.release, dict(event.recipe), once.stage, once.kind, once.message)
+            summary.once.append(Once(*seen, failed=1, runs=1 + event.again))
+        if event.unexplained and event.index not in summary.unexplained:
+            summary.unexplained.append(event.index)
         summary.recognized += event.recognized
         summary.verified += event.verified
         summary.mistaken += event.mistaken
@@ -205,14 +229,16 @@ def derived(report: Path, run_cases: Path) -> tuple[Summary, frozenset[int]]:
     What was examined of an index that is not done does not count, because it will be examined again; what was found
     there does.
     """
-    tally, done = Tally(run_cases, Summary(cases=0, models=0, seed=0)), set[int]()
+    tally, done, unexplained = Tally(run_cases, Summary(cases=0, models=0, seed=0)), set[int](), set[int]()
     for history in histories(report):
+        unexplained |= {event.index for event in history if isinstance(event, Examined) and event.unexplained}
         for event in _settled(history):
             if isinstance(event, Begun):
                 tally.summary.seed = event.seed
             elif isinstance(event, Done):
                 done.add(event.index)
             tally(event)
+    tally.summary.unexplained = sorted(unexplained - done)
     counted = {finding.id for finding in tally.summary.findings}
     for folder in corpus.folders([run_cases]) if run_cases.is_dir() else []:
         if folder.name not in tally.before | counted:  # its process died between saving it and telling of it

@@ -169,10 +169,13 @@ class Explanation:
     """known_issues: the known bugs that show in a case.
 
     rest: what still fails when their places are replaced by recorded
-    values (the case itself where there are none), None when nothing does: then they explain the failure."""
+    values (the case itself where there are none), None when nothing does: then they explain the failure.
+
+    cut: the effort was spent before all of them had been asked."""
 
     known_issues: tuple[KnownIssue, ...]
     rest: Case | None
+    cut: bool = False
 
 
 def explain(

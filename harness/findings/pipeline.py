@@ -115,7 +115,8 @@ class Finding:
 class Examination:
     """What came of one case; `known` names the open case that explains a failure.
 
-    unconfirmed   a failure that fresh processes did not show again: it has no finding
+    unconfirmed   a failure that fresh processes did not show again: it has no finding;   again   how many did not
+    unexplained   the effort was spent before all known issues had been asked: the finding may be one of them
     recognized    the open case that it was known by without a run;   verified   it was examined as if it was not
     symptom       how it failed
     """
@@ -124,6 +125,8 @@ class Examination:
     finding: Finding | None = None
     known: str = ""
     unconfirmed: Verdict | None = None
+    again: int = 0
+    unexplained: bool = False
     recognized: str = ""
     verified: bool = False
     symptom: Symptom = NO_SYMPTOM
@@ -195,7 +198,7 @@ def examine(
     if not (recognized and inquiry.trusting):
         confirmed = look(trial, fresh=True)
         if not confirmed.failed and not confirm(trial)[1]:
-            return Examination(confirmed, unconfirmed=verdict)
+            return Examination(confirmed, unconfirmed=verdict, again=1 + CONFIRMING_RUNS)
     found = replace(_examined(trial, verdict, seen, inquiry), symptom=failed)
     return replace(found, recognized=issue.id, verified=not inquiry.trusting) if issue else found
 
@@ -208,14 +211,14 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
         return Examination(verdict, known=known.known_issues[0].id)
     found = pursue(replace(simpler, case=known.rest), inquiry)
     if found is None:
-        return Examination(verdict, unconfirmed=verdict)
+        return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     if isinstance(found, KnownIssue):
         return Examination(verdict, known=found.id)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
     if same := [issue.id for issue in inquiry.issues if issue.id == folder_name(found.signature)]:
         return Examination(verdict, found, known=same[0])
     issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)
-    return Examination(verdict, found, known=issue.id if issue else "")
+    return Examination(verdict, found, known=issue.id if issue else "", unexplained=known.cut and not issue)
 
 
 def _known(trial: Trial, inquiry: Inquiry) -> KnownIssue | None:
@@ -292,8 +295,10 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
     issues = sorted(issues, key=lambda issue: id(issue) not in first)
     try:
         return explain(issues, trial.case, failure, trial.runner.reference.record, cured, recognize)
-    except (ReferenceError, ExhaustedError):
+    except ReferenceError:
         return Explanation((), trial.case)
+    except ExhaustedError:
+        return Explanation((), trial.case, cut=True)
 
 
 def is_gone(before: str, after: str) -> bool:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -20,7 +21,8 @@ from driftnet.campaign.shard import Plan, Shard, case_folders
 from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus
-from driftnet.model.verdict import Verdict, Word
+from driftnet.findings.corpus import COMMITTED
+from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run.runner import Runner
 from driftnet.util.errors import UserError
 from driftnet.util.records import read
@@ -251,3 +253,23 @@ def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch):
         with pytest.raises(UserError, match="no space"):
             [event for index in range(15) for event in one.run(index, 4)]
     assert corpus.load_all(plan.found) == []
+
+
+def test_what_was_not_explained_is_no_finding_and_is_examined_again_by_resume(tmp_path):
+    """Two of these failures are known, and recognized by no trigger: it takes runs to tell."""
+    report = tmp_path / "report"
+    plan = Plan(targets=("onnxruntime-quant",), corpus=COMMITTED, report=report, seed=71, cases=56, steer=False)
+    first = api.fuzz(replace(plan, reduce_seconds=0.0))
+    assert [f.id for f in first.new] == [], "what nobody had the time to explain is told as new"
+    assert first.unexplained, "all of it was explained without any effort"
+    assert first.exit_status == 1
+    again = api.fuzz(replace(plan, resume=True, cases=4 * len(first.unexplained)))
+    assert (again.unexplained, len(again.new), again.models) == ([], 0, 14)
+
+
+def test_a_failure_that_did_not_come_back_is_kept_with_its_rate():
+    tally = Tally(Path("cases"), Summary(cases=0, models=0, seed=0))
+    once = Verdict(Word.CRASHES, Tier.STRUCTURE, "execute", "SIGSEGV", "mnn was ended by SIGSEGV in execute")
+    tally(Examined(7, "mnn", "1", {"quantize": "no"}, Verdict(Word.AGREES), confirmed=False, once=once, again=6))
+    (kept,) = tally.summary.once
+    assert (kept.index, kept.recipe, kept.failed, kept.runs, kept.kind) == (7, {"quantize": "no"}, 1, 7, "SIGSEGV")

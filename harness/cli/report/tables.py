@@ -34,6 +34,8 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
         and f"known by trigger or place, without a run: {counted(result['recognized'], 'failure')}; "
         f"{result['verified']} of them examined all the same, {result['mistaken']} mistaken",
         lost and f"not reproducible in fresh processes, so not reported: {counted(lost, 'failure')}",
+        (late := len(result["unexplained"]))
+        and f"not explained in their time, and examined again by --resume: {counted(late, 'model')}",
     )
     if findings:
         table = _table("finding", "status", "impact", "times", "nodes")
