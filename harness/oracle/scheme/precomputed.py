@@ -24,8 +24,12 @@ from onnx import GraphProto, numpy_helper
 def precomputed(question: Question) -> Question:
     """The same question, of a model that holds as initializers what the nodes make that depend on constants alone."""
     graph = question.graph
-    arrays = question.records[0].keys() - set(graph.outputs)
-    nodes = _constant_nodes(graph, lambda node: arrays >= set(filter(None, node.outputs)))
+
+    def gives_arrays(node: Node) -> bool:
+        """None of them an output. To record them takes a run, so that is asked last."""
+        return all(name in question.records[0] and name not in graph.outputs for name in node.outputs if name)
+
+    nodes = _constant_nodes(graph, gives_arrays)
     if not nodes:
         return question
     values = {name: question.records[0][name] for node in nodes for name in node.outputs if name}
