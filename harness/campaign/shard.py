@@ -168,7 +168,7 @@ class Shard:
                 self.runner.check_health()
             path = None
             if result.finding and not (result.known or result.unexplained):
-                path, issue = self._kept(result.finding)
+                path, issue = self.keep(result.finding)
                 result = replace(result, known=issue.id) if issue else result
             if result.known:  # what explained this one is likely to explain the next: ask it first
                 met[result.symptom] = self.known_issues[result.known]
@@ -209,7 +209,7 @@ class Shard:
             result = examine(trial, issues, effort=more, care=care, met=met)
         return replace(result, unexplained=result.unexplained and not self.stopping())
 
-    def _kept(self, finding: Finding) -> tuple[Path, None] | tuple[None, KnownIssue]:
+    def keep(self, finding: Finding) -> tuple[Path, None] | tuple[None, KnownIssue]:
         """The folder of a new finding in that of its cause; the known issue instead with which it shares that.
 
         It is saved first, whatever comes then, and learned of after.
@@ -221,7 +221,9 @@ class Shard:
         others = [issue for name, issue in self.known_issues.items() if name != saved.id]
         if issue := sharing(learned, finding, others, self.runner):
             shutil.rmtree(loose)
-            self.known_issues.pop(saved.id, None)
+            # What it is recognized by is another variant of that cause: the next one like it costs less.
+            own = replace(arrange.loose(saved), **proposal(learned).said)
+            self.known_issues[saved.id] = KnownIssue(replace(saved, cause=own, path=issue.saved.path))
             return None, issue
         path = arrange.found(saved, proposal(learned), self.plan.found)
         self.learn(self.plan.found)

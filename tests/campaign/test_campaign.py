@@ -30,6 +30,8 @@ from msgspec import structs
 from rich.console import Console
 
 from tests.findings.test_corpus import saved_relu
+from tests.support.models import grid
+from tests.support.triggers import found, one
 
 EMPTY = Summary(cases=0, models=0, seed=0, next_index=0)
 ENTRY = described(saved_relu(), "1", "new")
@@ -273,3 +275,22 @@ def test_a_failure_that_did_not_come_back_is_kept_with_its_rate():
     tally(Examined(7, "mnn", "1", {"quantize": "no"}, Verdict(Word.AGREES), confirmed=False, once=once, again=6))
     (kept,) = tally.summary.once
     assert (kept.index, kept.recipe, kept.failed, kept.runs, kept.kind) == (7, {"quantize": "no"}, 1, 7, "SIGSEGV")
+
+
+def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+
+    def pool(op, size):
+        return found(one(op, grid((1, 2, size, size)), kernel_shape=[2, 2]), target, runner)
+
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        of_run = Shard(plan, runner, stopping=lambda: False)
+        path, _ = of_run.keep(pool("MaxPool", 6))
+        other = pool("AveragePool", 9)
+        nothing, issue = of_run.keep(other)
+    assert (nothing, issue.id) == (None, path.name)
+    assert corpus.folders([plan.found]) == [path], "the other one is not kept"
+    known = of_run.known_issues[other.to_save().id]
+    assert known.saved.path == path, "what it explains counts for the cause"
+    assert known.saved.cause.trigger is not None

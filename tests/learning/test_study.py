@@ -8,17 +8,14 @@ from pathlib import Path
 import pytest
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue
-from driftnet.findings.pipeline import Finding, signed
-from driftnet.findings.trial import Trial, look
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import resolve
 
 from tests.support.models import grid
-from tests.support.triggers import PLAIN, one
+from tests.support.triggers import found, one
 
-NEEDS_STRIDES = resolve("tests.support.bugs:NEEDS_STRIDES")
+NEEDS_STRIDES = "tests.support.bugs:NEEDS_STRIDES"
 
 
 @pytest.fixture(scope="module")
@@ -27,17 +24,12 @@ def runner() -> Iterator[Runner]:
         yield made
 
 
-def found(case: Case, runner: Runner) -> Finding:
-    trial = Trial(case, NEEDS_STRIDES, PLAIN, runner)
-    return signed(trial, look(trial), 5)
-
-
 def pool(op: str = "MaxPool", size: int = 6, **attributes: object) -> Case:
     return one(op, grid((1, 2, size, size)), kernel_shape=[2, 2], **attributes)
 
 
 def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(runner: Runner, tmp_path: Path) -> None:
-    finding = found(pool(), runner)
+    finding = found(pool(), NEEDS_STRIDES, runner)
     saved = corpus.load(corpus.save(finding.to_save(), tmp_path))
     path = arrange.found(saved, proposal(study(saved, finding, runner)), tmp_path)
     assert corpus.folders([tmp_path]) == [path], "the loose case has gone"
@@ -45,25 +37,23 @@ def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
     assert known.saved.cause is not None
     assert "without `strides`" in known.saved.cause.sentence, known.saved.cause
 
-    other = found(pool("AveragePool", size=9), runner)
+    other = found(pool("AveragePool", size=9), NEEDS_STRIDES, runner)
     learned = study(other.to_save(), other, runner, seconds=1.0)
     assert sharing(learned, other, [known], runner) is known, f"{learned.trigger}, should be of one cause"
 
 
 def test_two_bugs_of_one_target_share_no_cause(runner: Runner, tmp_path: Path) -> None:
-    finding = found(pool(), runner)
+    finding = found(pool(), NEEDS_STRIDES, runner)
     saved = corpus.load(corpus.save(finding.to_save(), tmp_path))
     known = KnownIssue(corpus.load(arrange.found(saved, proposal(study(saved, finding, runner)), tmp_path)))
-    maxima = resolve("tests.support.bugs:NEGATES_LONG_MAXIMA")
-    trial = Trial(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), maxima, PLAIN, runner)
-    other = signed(trial, look(trial), 5)
+    other = found(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
     learned = study(other.to_save(), other, runner, seconds=1.0)
     assert sharing(learned, other, [known], runner) is None
 
 
 def test_what_is_brought_elsewhere_stays_with_its_cause(runner: Runner, tmp_path: Path) -> None:
     run, home = tmp_path / "run", tmp_path / "corpus"
-    finding = found(pool(), runner)
+    finding = found(pool(), NEEDS_STRIDES, runner)
     saved = corpus.load(corpus.save(finding.to_save(), run))
     path = arrange.found(saved, proposal(study(saved, finding, runner, seconds=0.5)), run)
     there = corpus.load(arrange.brought(path, home))

@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.findings.corpus import SavedCase
+from driftnet.findings.pipeline import Finding, signed
 from driftnet.findings.trial import Trial, look
 from driftnet.learning.trigger import Learned, learn_trigger
 from driftnet.model.case import Case
@@ -59,6 +60,12 @@ def saved(case: Case, target: str, runner: Runner, recipe: Recipe = PLAIN) -> Sa
     expected = runner.reference.run(case).outputs
     name = folder_name(signature)
     return SavedCase(name, case, expected, installed.target.name, dict(recipe), sign, signature.fine, verdict)
+
+
+def found(case: Case, target: str, runner: Runner) -> Finding:
+    """`case`, which has to fail on `target`, as a campaign finds it."""
+    trial = Trial(case, resolve(target), PLAIN, runner)
+    return signed(trial, look(trial), 5)
 
 
 def learned(case: Case, target: str, runner: Runner, *, seconds: float = 2.0) -> Learned:
