@@ -45,10 +45,12 @@ exposure: $(READY)
 	$(BIN)/python -m tests.support.exposure $(ARGS)
 
 # Runs killed at random, and gone on with: what is lost, and who stays behind? KILLS of them, 15 CPU seconds each. Then
-# mutated models for check and mutated cases for replay, MUTANTS of each, 3 CPU seconds each: what breaks down?
+# mutated models for check and mutated cases for replay, MUTANTS of each, a CPU second each: what breaks down? Then faults
+# of the machine: is any blamed on a target?
 torture: $(READY)
 	$(BIN)/python -m tests.support.torture $(KILLS)
 	$(BIN)/python -m tests.support.mutated $(MUTANTS) $(MUTANTS)
+	$(BIN)/python -m tests.support.machine_faults
 
 # Slower than `make test`: every line of every process is counted, those of the sandbox included.
 coverage: $(READY)

@@ -34,6 +34,7 @@ from driftnet.handover import handover
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
 from driftnet.on_grid.construct import construct
+from driftnet.run import health
 from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
@@ -337,5 +338,8 @@ def _events(shard: Shard, index: int, most: int) -> Iterator[Event]:
     except UserError:
         raise
     except Exception as e:
+        if lacking := health.fault(e):
+            raise lacking from e
+        shard.runner.check_health()
         yield Failed(index, f"{type(e).__name__}: {e}", trace="".join(traceback.format_exception(e)))
         yield Done(index)

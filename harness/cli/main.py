@@ -22,6 +22,7 @@ from driftnet import api
 from driftnet.cli import defaults
 from driftnet.cli.report import pages, tables
 from driftnet.findings import corpus as corpora
+from driftnet.run import health
 from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
 from driftnet.util.errors import UserError
@@ -463,6 +464,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (KeyboardInterrupt, click.Abort):
         status = _fail(UserError("interrupted", kind="interrupted"), as_json)
     except Exception as e:  # whatever it is, it is no finding: the status must not be Python's own, 1
+        if lacking := health.fault(e):
+            sys.exit(_fail(lacking, as_json))
         traceback.print_exc()
         hint = "this is an error of driftnet itself; please report it with what stands on stderr"
         status = _fail(UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal"), as_json)

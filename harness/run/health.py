@@ -7,6 +7,7 @@ asks before it begins, and a failure counts only where the machine is well when 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import threading
@@ -23,15 +24,31 @@ DESCRIPTORS = 64
 MEMORY_MIB = 256
 
 
+FAULTS = frozenset(
+    {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
+)
+"""What a system call says where the machine, or a limit of it, is at fault."""
+
+
 def check(folder: Path) -> None:
     """Raise UserError (kind "machine") that names what the machine has too little of to run workers in `folder`."""
     lacks = list(_lacks(folder))
     if lacks:
-        raise UserError(
-            f"this machine has too little to run targets: {'; '.join(lacks)}",
-            hint="what was found before is kept; free it or raise the limit, then go on (fuzz: --resume)",
-            kind="machine",
-        )
+        raise _fault(f"this machine has too little to run targets: {'; '.join(lacks)}")
+
+
+def fault(error: BaseException) -> UserError | None:
+    """The fault of the machine (kind "machine") that `error` comes from; None where it is one of driftnet."""
+    if isinstance(error, MemoryError) or "can't start new thread" in str(error):
+        return _fault(f"this machine, or a limit of it, has no memory or process left for driftnet itself: {error}")
+    if isinstance(error, OSError) and error.errno in FAULTS:
+        return _fault(f"this machine, or a limit of it, fails driftnet itself: {error}")
+    return None
+
+
+def _fault(message: str) -> UserError:
+    hint = "what was found before is kept; free it or raise the limit, then go on (fuzz: --resume)"
+    return UserError(message, hint=hint, kind="machine")
 
 
 def _lacks(folder: Path) -> Iterator[str]:

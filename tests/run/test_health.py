@@ -1,5 +1,6 @@
 """A machine that has too little of something is named, and no target is blamed for it."""
 
+import errno
 import os
 import resource
 import subprocess
@@ -65,3 +66,20 @@ def test_few_descriptors_are_the_machines_fault_or_enough(tmp_path, descriptors,
     )
     assert done.returncode == status, f"{done.stdout}{done.stderr}"
     assert ("too little to run targets" in done.stderr) == (status == 2), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "is_one"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), True),
+        (OSError(errno.EMFILE, "Too many open files"), True),
+        (MemoryError(), True),
+        (RuntimeError("can't start new thread"), True),
+        (OSError(errno.ENOENT, "No such file or directory"), False),
+        (ValueError("a slip"), False),
+    ],
+    ids=["space", "descriptors", "memory", "threads", "a file that is not there", "a slip"],
+)
+def test_an_error_that_comes_from_the_machine_is_none_of_driftnet(error, is_one):
+    found = health.fault(error)
+    assert (found is not None and found.kind == "machine") == is_one, f"{error!r} is told as {found}"
