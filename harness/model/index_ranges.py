@@ -33,7 +33,8 @@ class Known:
 
 def ranges(model: onnx.ModelProto) -> dict[str, tuple[int, int]]:
     """(lowest, end) for each integer input of `model`, so that every operator that reads it, or what data movement
-    makes of it, accepts it: Gather and its like, OneHot, lengths of sequences, divisors. UNKNOWN where none says."""
+    makes of it, accepts it: Gather and its like, OneHot, losses, RoiAlign, lengths of sequences, divisors. UNKNOWN
+    where none says."""
     graph = model.graph
     nodes = list(all_nodes(graph))
     known = _known(graph, nodes)
@@ -63,6 +64,10 @@ def _accepted(node: onnx.NodeProto, slot: int, known: Known) -> Iterator[tuple[i
             ends = [known.dim(data, axis)]
         case ("GatherND" | "ScatterND", 1):  # along each axis in turn
             ends = [known.dim(data, k) for k in range(len(known.shapes.get(data, ())))]
+        case ("NegativeLogLikelihoodLoss" | "SoftmaxCrossEntropyLoss", 1):  # classes
+            ends = [known.dim(data, 1)]
+        case ("RoiAlign", 2):  # images of the batch
+            ends = [known.dim(data, 0)]
         case ("OneHot", 0):
             depth = known.constants.get(node.input[1])
             ends = [None if depth is None else int(depth.reshape(-1)[0])]

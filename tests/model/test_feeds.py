@@ -218,6 +218,8 @@ TABLE = {"table": np.zeros((50, 3), np.float32)}
             6,
         ),
         ([helper.make_node("GRU", ["x", "w", "r", "", "ids"], ["y"], hidden_size=1)], {}, 1, 5),
+        ([helper.make_node("NegativeLogLikelihoodLoss", ["table", "ids"], ["y"])], TABLE, 0, 2),
+        ([helper.make_node("RoiAlign", ["x", "rois", "ids"], ["y"])], {}, 0, 4),
         ([helper.make_node("Div", ["a", "ids"], ["y"])], {"a": np.arange(64)}, 1, 1),
         ([helper.make_node("Relu", ["x"], ["y"])], {}, 0, 1),
     ],
