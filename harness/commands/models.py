@@ -252,6 +252,7 @@ def audit(
                 for problem in found.problems
             ],
             "compared": found.vouched,
+            "preprocessed": found.preprocessed,
             "unmatched": [{"node": name, "op_type": operator} for name, operator in found.unmatched],
             "end_to_end": [loss.as_json() for loss in found.end_to_end],
             "usable": all(loss.sqnr_db >= USABLE for loss in found.end_to_end),

@@ -141,6 +141,16 @@ class Runner:
                     return nothing
         return tuple(value)
 
+    def converted(self, case: Case, installed: Installed, recipe: Recipe) -> bytes | None:
+        """The file that the convert stage makes of the model; None where it makes none."""
+        worker = self._worker(installed.python, installed.spec.partition(":")[0])
+        options = effective(installed.target, recipe)
+        with self._placed(case, worker) as (model, folder):
+            reply = worker.call(f"{installed.spec}.convert", model, str(folder), options, timeout=self._limits.seconds)
+            if reply.outcome is Outcome.OK and _answers(reply.value, "convert", case, folder, model):
+                return Path(reply.value).read_bytes()
+        return None
+
     @contextlib.contextmanager
     def _placed(self, case: Case, worker: Worker) -> Iterator[tuple[str, Path]]:
         """The file of the model, and an empty folder for what is made of it, while the block runs."""

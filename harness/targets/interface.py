@@ -146,7 +146,7 @@ class Target:
                   codes (x_quantized), scales (x_scale) and zero points (x_zero_point); of such, "qdq" pairs of
                   QuantizeLinear and DequantizeLinear; "unfused" these, run as they are written; "min-max" scales of all
                   that calibration saw; "per-channel" a scale a channel of weights; "u8s8" unsigned activations, signed
-                  weights
+                  weights. For `audit`: "preprocessed" convert gives the ONNX model as it is made ready for quantizing
     mutants       bugs of its own for it: each changes the file that quantize gave, in place
     natives       the system's functions, dotted, through which everything goes that is asked of it: what the script for
                   maintainers asks of them is held against what the target asks

@@ -27,6 +27,7 @@ from onnxruntime.quantization import QuantType, quantize_dynamic
 from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
 
 from tests.support import damage, production
+from tests.support.models import case as models_case
 
 
 @pytest.fixture(scope="module")
@@ -505,3 +506,32 @@ def test_a_range_out_of_proportion_is_wrong_and_far_out_of_it_for_any_inputs(run
     assert audit.audit(case.proto, right, case.calibration, runner, alike=alike).verdict is Word.AGREES
     found = audit.audit(case.proto, wrong, case.calibration, runner, alike=alike)
     assert scale.name in [problem.where for problem in found.problems], f"{scale.name} is {factor} times what it was"
+
+
+def test_what_preprocessing_folds_and_inlines_is_compared_after_it(runner):
+    """onnxruntime's own quant_pre_process folds BatchNormalization, and makes HardSigmoid and Mul of HardSwish."""
+    rng = np.random.default_rng(2)
+    nodes, constants, name = [], {}, "x"
+    for k in range(3):
+        parts = {part: f"{part}{k}" for part in ("c", "b", "s", "h", "m", "v", "w")}
+        nodes += [
+            helper.make_node("Conv", [name, parts["w"]], [parts["c"]], name=parts["c"], pads=[1] * 4),
+            helper.make_node("BatchNormalization", [parts[p] for p in "cshmv"], [parts["b"]], name=parts["b"]),
+            helper.make_node("HardSwish", [parts["b"]], ["y" if k == 2 else f"t{k}"], name=f"t{k}"),
+        ]
+        name = f"t{k}"
+        constants |= {parts["w"]: rng.normal(0, 0.2, (6, 6, 3, 3)).astype(np.float32)}
+        constants |= {parts[p]: rng.normal(size=6).astype(np.float32) for p in "shm"}
+        constants |= {parts["v"]: rng.uniform(0.5, 2, 6).astype(np.float32)}
+    feeds = tuple({"x": rng.normal(size=(1, 6, 9, 9)).astype(np.float32)} for _ in range(2))
+    floating = models_case(nodes, feeds[0], constants, outputs=[("y", TensorProto.FLOAT, (1, 6, 9, 9))])
+    case = Case(floating.model, feeds)
+    seen = runner.observe(case, onnx_engine(), {"preprocess": True, "types": "u8s8"})
+    quantized = onnx.ModelProto.FromString(seen.artifact.model)
+    found = audit.audit(case.proto, quantized, feeds, runner, alike=True)
+    assert (found.verdict, found.preprocessed, found.vouched) == (Word.AGREES, True, 1.0), found
+    for tensor in quantized.graph.initializer:
+        if tensor.name.endswith("_scale") and "w1" in tensor.name:
+            tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.3), tensor.name))
+    damaged = audit.audit(case.proto, quantized, feeds, runner, alike=True)
+    assert damaged.verdict is Word.DIVERGES, "a weight's scale of 1.3 times what it should be is not seen"

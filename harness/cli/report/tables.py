@@ -127,6 +127,8 @@ def audit(console: Console, result: Result) -> None:
     rest = f" and {more} more" if more > 0 else ""
     _say(
         console,
+        result["preprocessed"]
+        and "  compared with the float model as onnxruntime's pre-processing (quant_pre_process) makes it",
         unmatched and f"  not compared: {_nodes(unmatched, ', ')}{rest}",
         *_end_to_end(result["end_to_end"]),
         not result["usable"] and "  of little use, quantized rightly or not: an output is lost in noise",

@@ -256,6 +256,7 @@ ONNXRUNTIME_QUANT = Target(
     features={
         "float": {"quantize": "none"},
         "onnx": {},
+        "preprocessed": {"preprocess": True, "quantize": "none"},
         "qdq": {"quantize": "static", "format": "QDQ"},
         "unfused": {"quantize": "static", "format": "QDQ", "optimization": "off"},
         "min-max": {"quantize": "static", "calibration": "MinMax"},
