@@ -306,6 +306,7 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     try:
         runner = Runner(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True, hold_crashes=True)
         util.Finalize(None, runner.close, exitpriority=10)  # multiprocessing's children run no atexit functions
+        runner.check_health()  # of its first worker, too: nothing is examined where that cannot do what it may be asked
         _shard = Shard(plan, runner, stop.is_set)
     except UserError as e:
         _shard = e

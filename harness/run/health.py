@@ -11,7 +11,7 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from driftnet.util.errors import UserError
@@ -32,9 +32,13 @@ FAULTS = frozenset(
 
 def check(folder: Path) -> None:
     """Raise UserError (kind "machine") that names what the machine has too little of to run workers in `folder`."""
-    lacks = list(_lacks(folder))
-    if lacks:
-        raise _fault(f"this machine has too little to run targets: {'; '.join(lacks)}")
+    if lacks := list(_lacks(folder)):
+        raise lacking(lacks)
+
+
+def lacking(what: Sequence[str]) -> UserError:
+    """The error that names what the machine has too little of."""
+    return _fault(f"this machine has too little to run targets: {'; '.join(what)}")
 
 
 def fault(error: BaseException) -> UserError | None:

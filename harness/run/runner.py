@@ -90,13 +90,13 @@ class Runner:
         self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes, answer)
         self._scratch = Scratch(MEMORY if small_models and _has_room() else None)
         self._folder = self._scratch.path
+        self._zygotes: list[Zygote] = []
+        self._workers: dict[tuple[str, str], Worker] = {}
         try:
             self.check_health()
         except UserError:
             self._scratch.close()
             raise
-        self._zygotes: list[Zygote] = []
-        self._workers: dict[tuple[str, str], Worker] = {}
         self._cases = 0
         self.target_runs = 0
         try:
@@ -202,8 +202,16 @@ class Runner:
         return all(zygote.network_isolated for zygote in self._zygotes)
 
     def check_health(self) -> None:
-        """Raise UserError (kind "machine") where the machine has too little to run anything: see `health`."""
+        """Raise UserError (kind "machine") where the machine has too little to run anything (see `health`), or fresh
+        workers cannot do what any system may ask for."""
         health.check(self._folder)
+        for (python, _), worker in self._workers.items():
+            worker.renew()
+            reply = worker.call("driftnet.run.sandbox.inside:probe")
+            if reply.outcome is not Outcome.OK:
+                raise health.lacking([f"a worker of {python} does not answer: {reply.message or reply.outcome}"])
+            if reply.value:
+                raise health.lacking([f"a worker of {python} cannot {', '.join(map(str, reply.value))}"])
 
     def close(self) -> None:
         """End every worker and remove what they left."""

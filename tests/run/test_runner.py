@@ -1,6 +1,7 @@
 """The runner takes whatever a target does for an observation, and leaves nothing behind."""
 
 import re
+import resource
 import sys
 import tempfile
 from dataclasses import replace
@@ -140,3 +141,22 @@ def test_an_allowance_is_of_cpu_time_and_ends_in_wall_time_too(monkeypatch):
         wall = 130.0
         assert allowance.spent, "30 s have passed of an allowance of 10 CPU seconds, and it is not over"
         assert runner.allow(0.0).spent, "nothing was allowed, and it is not spent"
+
+
+@pytest.mark.parametrize(
+    ("which", "value", "says"),
+    [
+        (resource.RLIMIT_NOFILE, 24, "cannot open 48 files"),
+        (resource.RLIMIT_FSIZE, 4096, "cannot write a MiB"),
+        (resource.RLIMIT_AS, 1 << 25, "cannot have 64 MiB of memory|does not answer"),
+    ],
+    ids=["descriptors", "space", "memory"],
+)
+def test_a_worker_that_cannot_do_what_any_system_asks_for_is_the_machines_fault(which, value, says):
+    with Runner(small_models=True) as one:
+        one.check_health()
+        template = one._zygotes[0]._template.pid
+        resource.prlimit(template, which, (value, value))
+        with pytest.raises(UserError, match=says) as error:
+            one.check_health()
+    assert error.value.kind == "machine"

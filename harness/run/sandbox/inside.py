@@ -21,6 +21,7 @@ import socket
 import struct
 import sys
 import tempfile
+import threading
 import traceback
 from typing import Any, Callable, NoReturn  # noqa: UP035  (collections.abc.Callable[...] needs Python 3.9)
 
@@ -35,6 +36,7 @@ ACCESS_REFER, RULE_PATH_BENEATH, SCOPE_SOCKET, SCOPE_SIGNAL = 1 << 13, 1, 1, 2
 _SMALL, _LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
 FATAL = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_PROBED_FILES = 48
 FRAMES = 24  # of a traceback, the innermost
 _MOST_SAID = 1 << 16  # characters of an error message
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -92,6 +94,46 @@ def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, 
         os.close(descriptor)
     _say(control, pid=pid, cpu=_cpu_seconds(resource.RUSAGE_SELF))
     return True
+
+
+def probe() -> list[str]:
+    """What a worker cannot do, in words: what any system may ask for has nothing to do with the one under test."""
+    lacks = []
+
+    def write() -> None:
+        with open("probe", "wb") as file:
+            file.write(bytes(1 << 20))
+        os.remove("probe")
+
+    def open_files() -> None:
+        with contextlib.ExitStack() as files:
+            for _ in range(_PROBED_FILES):
+                files.enter_context(open(os.devnull))
+
+    def fork() -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitpid(child, 0)
+
+    def start() -> None:
+        thread = threading.Thread(target=str)
+        thread.start()
+        thread.join()
+
+    deeds = {
+        "write a MiB": write,
+        f"open {_PROBED_FILES} files": open_files,
+        "have 64 MiB of memory": lambda: bytearray(1 << 26),
+        "start a process": fork,
+        "start a thread": start,
+    }
+    for what, deed in deeds.items():
+        try:
+            deed()
+        except (OSError, MemoryError, RuntimeError) as e:
+            lacks.append(f"{what} ({e})")
+    return lacks
 
 
 def _nothing() -> None:
