@@ -30,6 +30,7 @@ from driftnet.model.windows import Judged, live_nodes, survey
 from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
+from driftnet.reduce.subgraphs import entered
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Allowance
 
@@ -63,6 +64,7 @@ class Inquiry:
     tell      hears what is being done, for people
     inside    the tensors of the intact artifact, where these are known and tell right from wrong
     suspects  parts that go wrong there, though not by themselves
+    given     the model as it was given; that of `trial` has the branches that are taken in the place of its Ifs
     """
 
     trial: Trial
@@ -73,6 +75,7 @@ class Inquiry:
     limit: int
     inside: Inside | None = None
     suspects: list[Case] = field(default_factory=list)
+    given: Case | None = None
 
     @property
     def case(self) -> Case:
@@ -193,6 +196,7 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
 
 def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
+    inquiry = _entered(inquiry)
     case, whole, found = inquiry.case, checked.verdict, Found()
     try:
         _find(inquiry, checked, found)
@@ -227,6 +231,15 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
         diagnoses=tuple(diagnoses),
         interrupted=found.interrupted,
     )
+
+
+def _entered(inquiry: Inquiry) -> Inquiry:
+    """The inquiry into what stands inside the Ifs of the model, of which no window could be cut."""
+    try:
+        case = entered(inquiry.case, inquiry.trial.runner.reference.record)
+    except ReferenceError:
+        case = inquiry.case
+    return replace(inquiry, trial=replace(inquiry.trial, case=case), given=inquiry.case)
 
 
 def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
@@ -365,7 +378,7 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     """Examine one fault of each sort; where the model fails and no part of it does, the model."""
     faults = _sorts(inquiry.case, _serious(inquiry, found))[:DIAGNOSED]
     parts = [(_named(inquiry.case, fault), fault.case, found.impacts.get(fault.nodes)) for fault in faults]
-    for nodes, case, weighed in (*parts, ((), inquiry.case, None)):
+    for nodes, case, weighed in (*parts, ((), inquiry.given or inquiry.case, None)):
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
         effort = Effort(inquiry.allowance.left, max(0, inquiry.left - RESERVED), inquiry.reducing)

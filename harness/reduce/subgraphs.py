@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 from driftnet.model.constants import with_constants
 from driftnet.model.inspect import Case, bodies, refill
-from driftnet.model.submodel import ancestors, rebuilt
+from driftnet.model.submodel import Record, ancestors, rebuilt, recording
 from driftnet.reduce.passes import read_instead, rename_reads
 from driftnet.reduce.problem import Problem
 from onnx import helper, numpy_helper
@@ -30,6 +30,20 @@ def fewer_nodes(problem: Problem) -> None:
     taken = True
     while taken:
         taken = any(problem.attempt(candidate) for candidate in _bypassed(problem.case))
+
+
+def entered(case: Case, record: Record) -> Case:
+    """`case` with the branch that is taken in the place of each If of its main graph, where all feeds take the same:
+    exporters put whole nets there. Raises what `record` raises."""
+    while True:
+        nodes = case.proto.graph.node
+        ifs = [k for k, node in enumerate(nodes) if node.op_type == "If"]
+        runs = [with_constants(case, run) for run in recording(case, record).runs] if ifs else []
+        taken = {k: {bool(run[nodes[k].input[0]]) for run in runs if nodes[k].input[0] in run} for k in ifs}
+        index = next((k for k in ifs if len(taken[k]) == 1), None)
+        if index is None:
+            return case
+        case = _in_place(case, index, "then_branch" if taken[index].pop() else "else_branch")
 
 
 def _inlined(problem: Problem, index: int, node: onnx.NodeProto) -> Iterator[Case]:

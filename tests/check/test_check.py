@@ -19,6 +19,7 @@ from driftnet.findings.trial import Trial
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.reduce import passes, reducer
+from driftnet.reduce.subgraphs import entered
 from driftnet.selfcheck import mutated
 from driftnet.selfcheck.mutant import MUTANTS
 from driftnet.targets.environments import resolve
@@ -236,6 +237,28 @@ def test_the_json_of_a_wrong_model_tells_nodes_faults_and_the_reduced_case(tmp_p
     assert one["target_runs"] < 300
     assert any("windows: " in text for text in said), f"no text on windows among {said}"
     assert any("at fault: " in text for text in said), f"no text on what is at fault among {said}"
+
+
+def test_a_net_inside_an_if_is_entered_and_its_fault_named(runner):
+    """Exporters put a whole net into a branch, of which no window could be cut."""
+    x = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
+    inner = [
+        helper.make_node("Mul", ["x", "x"], ["square"], name="square"),
+        helper.make_node("Erf", ["square"], ["made"], name="inside"),
+    ]
+    (result,) = [helper.make_tensor_value_info("made", TensorProto.FLOAT, (3, 4))]
+    other = helper.make_graph([helper.make_node("Neg", ["x"], ["made"])], "else", [], [result])
+    branches = {"then_branch": helper.make_graph(inner, "then", [], [result]), "else_branch": other}
+    nodes = [helper.make_node("If", ["flag"], ["y"], name="if", **branches)]
+    outputs = [("y", TensorProto.FLOAT, (3, 4))]
+    case = models.case(nodes, {"x": x, "flag": np.array(True)}, outputs=outputs)
+    right = check(Trial(case, resolve("onnxruntime-quant"), FLOAT, runner), ())
+    assert (right.verdict.word, right.vouched) == (Word.AGREES, 1.0), right.verdict.message
+    wrong = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
+    case = entered(case, runner.reference.record)
+    assert [node.op_type for node in case.proto.graph.node] == ["Mul", "Erf"], "not the branch that is taken"
+    checked = check(Trial(case, wrong, FLOAT, runner), ())
+    assert [(c.node, c.op_type) for c in checked.culprits] == [("inside", "Erf")], checked.culprits
 
 
 @pytest.mark.parametrize(("atol", "status"), [(0.1, 0), (1e-9, 1)])

@@ -14,6 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,6 +39,15 @@ RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ort dynamic": ("onnxruntime-quant", {"quantize": "dynamic"}),
 }
 PLAIN_SCHEME = {"types": "s8s8", "per_channel": True, "symmetric_activations": True}
+INTRODUCTION = """
+`driftnet check` on {} trained models out of packages of the index, as `make zoo-table` measures it: each model on two
+realistic inputs, calibrated on four. Beside each verdict stands what a comparison says that driftnet has no part in
+(`tests/zoo/measure.py`, onnxruntime and numpy): the error of the worst output (relative, L2) and what it may be. Float
+models may lose what Winograd's kernels round, or a hundred roundings of their inputs; quantized weights four times what
+numpy's rounding of them loses; of onnxruntime's own artifacts the execution is compared with that without
+optimizations, and each weight with the float one; MNN's offline quantization with onnxruntime's of the same scheme.
+Where nothing came out, or nothing can be compared, the comparison is unclear. MiB are those of the largest process.
+"""
 FEEDS, SAMPLES = 2, 4
 BUDGET = 120
 """CPU seconds that a check may take until nothing new is begun."""
@@ -153,6 +164,8 @@ def compared(specimen: Specimen, recipe: str, feeds: Outputs, samples: Outputs) 
         return plain, max(FAST_KERNELS, rounding), "before it is quantized"
     if options.get("quantize") == "weight-only":
         like = off(run(with_rounded_weights(model).SerializeToString(), feeds), right)
+        if not like:
+            return None, 0.0, "its weights stand in subgraphs, where numpy rounds none"
         return error, max(FAST_KERNELS, rounding, LIKE * like), f"weights rounded by numpy: {like:.2g}"
     if artifact is None:
         with Runner(timeout=120) as runner:
@@ -257,8 +270,8 @@ def judged(row: Mapping[str, Any]) -> str:
     failed, agreed = row["verdict"] in ("diverges", "fails", "crashes", "hangs"), row["verdict"] == "agrees"
     if not failed and not agreed:
         return "" if row["verdict"] == "rejects" else "no answer"
-    if row["own"] == "unclear":
-        return "" if failed else "miss"
+    if row["own"] == "unclear":  # nothing came out: a failure then; or the comparison has no answer
+        return ""
     return "" if failed == (row["own"] == "wrong") else "false alarm" if failed else "miss"
 
 
@@ -274,7 +287,33 @@ def line(row: Mapping[str, Any]) -> str:
 
 def page() -> str:
     """docs/zoo.md."""
-    return ""
+    measured = [row for row in rows() if row["verdict"]]
+    models = {specimen.name: specimen for specimen in specimens()}
+    counts = Counter(judged(row) for row in measured)
+    answered = sum(row["own"] != "unclear" for row in measured)
+    lines = [
+        "# Trained models",
+        "",
+        *textwrap.wrap(INTRODUCTION.format(len({row["model"] for row in measured})), 120),
+        "",
+        f"{len(measured)} verdicts, {answered} of them with a comparison: {counts['false alarm']} false alarms, "
+        f"{counts['miss']} misses, {counts['no answer']} without an answer.",
+        "",
+        "| model | MB | recipe | verdict | nodes at fault | comparison | error | may be | CPU s | MiB |  |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [_row(row, models[row["model"]]) for row in measured]
+    return "\n".join([*lines, ""])
+
+
+def _row(row: Mapping[str, Any], specimen: Specimen) -> str:
+    said = f"{row['verdict']}{', known' if row['known'] and row['verdict'] != 'agrees' else ''}"
+    at_fault = (
+        ", ".join(dict.fromkeys(c["op_type"] for c in row["culprits"] or ())) if row["verdict"] != "agrees" else ""
+    )
+    numbers = ("", "") if row["error"] is None else (f"{row['error']:.2g}", f"{row['allowed']:.2g}")
+    cells = (specimen.name, row["mib"], row["recipe"], said, at_fault, row["own"], *numbers, row["cpu_seconds"])
+    return "| " + " | ".join(map(str, (*cells, row["peak_mib"], judged(row)))) + " |"
 
 
 if __name__ == "__main__":
