@@ -47,6 +47,7 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
 
 
 def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
+    corpus.sweep(plan.found)
     summary, done = _resumed(plan) if plan.resume else _begun(plan)
     tally, journal = Tally(plan.found, summary), Journal(plan.report)
     begun = Begun(plan.seed, () if plan.resume else tuple(path.name for path in case_folders(plan.found)))

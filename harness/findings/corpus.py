@@ -17,6 +17,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import json
+import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -172,6 +173,12 @@ def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
                     raise
     except OSError as e:
         raise disk_error(folder, e) from e
+
+
+def sweep(root: Path) -> None:
+    """Remove the drafts below `root` of processes that were killed. Nobody may be writing there."""
+    for draft in [*root.glob(".test_*.*"), *root.glob("*/.*_*.*"), *root.glob("*/*/.test_*.*")]:
+        shutil.rmtree(draft, ignore_errors=True)
 
 
 def write_model(case: Case, expected: Sequence[Feed], folder: Path) -> None:
