@@ -135,6 +135,15 @@ def test_winograd_hides_nothing_of_how_a_model_is_quantized(runner):
     assert not checked.verdict.message.startswith(BEFORE), checked.verdict.message
 
 
+def test_winograds_rounding_is_told_from_the_noise_of_quantized_weights(runner):
+    trial = Trial(coarse_conv(), resolve("mnn"), {"quantize": "weight-only", "weight_bits": 4}, runner)
+    verdict, seen = watch(trial)
+    lost = kernels.loss(seen.outputs, runner.reference.run(trial.case).outputs)
+    assert verdict.failed, "no longer so coarse: is this still needed?"
+    assert lost > 2 * kernels.used(trial)[0].loss, "of two noises the one that quantizing makes should be the larger"
+    assert kernels.judged(trial, verdict, seen, watch).word is Word.AGREES, verdict.message
+
+
 def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
     case = coarse_conv()
     trial = Trial(case, resolve("mnn"), {}, runner)
