@@ -54,11 +54,13 @@ class Where:
               (native code's own words), "artifact" (a class of what is wrong), "" where nothing is known
     keys      what is compared, the most telling first: frames, or words
     optimizers  parts of the system without which it does not happen
+    damage    of "heap", the frames in which it is damaged, where that was looked for (`driftnet.learning.damage`)
     """
 
     sort: str = ""
     keys: tuple[str, ...] = ()
     optimizers: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
 
     @property
     def class_tells(self) -> bool:
@@ -82,10 +84,12 @@ class Where:
 
     def as_json(self) -> dict[str, Any]:
         """The place as a JSON value."""
-        return {"sort": self.sort, "keys": list(self.keys), "optimizers": list(self.optimizers)}
+        told = {"sort": self.sort, "keys": list(self.keys), "optimizers": list(self.optimizers)}
+        return {**told, "damage": list(self.damage)} if self.damage else told
 
     def __str__(self) -> str:
-        named = {"crash": " ← ".join(self.keys), "heap": "a damaged heap"}.get(self.sort, ": ".join(self.keys))
+        heap = f"a heap damaged in {' ← '.join(self.damage)}" if self.damage else "a damaged heap"
+        named = {"crash": " ← ".join(self.keys), "heap": heap}.get(self.sort, ": ".join(self.keys))
         without = f"not without {', '.join(self.optimizers)}" if self.optimizers else ""
         return "; ".join(filter(None, (named, without)))
 

@@ -244,7 +244,7 @@ def _value(value: Value, *, many: bool = False) -> str:
         return ", ".join(names[:MOST]) + (f" and {len(names) - MOST} more" if len(names) > MOST else "")
     if isinstance(value, tuple):
         return "[" + ", ".join(map(_value, value)) + "]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else str(value) or "none"
 
 
 def _does_not_matter(free: Sequence[str]) -> Iterator[str]:

@@ -4,9 +4,10 @@
     trigger   where no place tells, the case of either finding fulfils the trigger of the other, and both show in the
               same way; or one does, if the trigger has shown to be right
 
-A damaged heap crashes anywhere, so its place tells nothing. The function of an exception that every invalid model ends
-in tells little, so there what both say is compared too, and the triggers of exceptions that a check raises. An
-optimizer is large, and has many bugs: that both go away without it is needed, and is not enough.
+A damaged heap crashes anywhere, so its place tells nothing; where it was damaged does, if that was looked for. The
+function of an exception that every invalid model ends in tells little, so there what both say is compared too, and the
+triggers of exceptions that a check raises. An optimizer is large, and has many bugs: that both go away without it is
+needed, and is not enough.
 """
 
 from __future__ import annotations
@@ -140,6 +141,8 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
     """Whether two findings have one cause, as far as can be told. of_a, of_b: the options of their recipes."""
     if a.saved.target != b.saved.target:
         return False
+    if a.where.damage and b.where.damage:
+        return a.where.damage[0] == b.where.damage[0]
     if a.where.tells or b.where.tells:
         if not _at_one_place(a, b):
             return False

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import shlex
 import shutil
 import sys
 import time
@@ -176,6 +177,13 @@ class Runner:
         """The exit status of a command that runs where targets do; None where it has none after so many seconds."""
         reply = self._worker(sys.executable, "subprocess").call("subprocess:call", list(command), timeout=timeout)
         return reply.value if isinstance(reply.value, int) else None
+
+    def output_of(self, command: Sequence[str], timeout: float) -> str:
+        """What a command prints, on both streams, that runs where targets do; "" where it takes longer."""
+        reply = self._worker(sys.executable, "subprocess").call(
+            "subprocess:getoutput", shlex.join(command), timeout=timeout
+        )
+        return reply.value if isinstance(reply.value, str) else ""
 
     @property
     def cpu_seconds(self) -> float:

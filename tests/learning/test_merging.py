@@ -51,6 +51,15 @@ def test_a_damaged_heap_merges_nothing_by_its_stack() -> None:
     assert len(merged(of("Abs", verdict=CRASH, where=heap), of("Neg", verdict=CRASH, where=heap))) == 2
 
 
+def test_a_heap_that_is_damaged_in_one_function_is_one_cause() -> None:
+    def damaged(function: str) -> Where:
+        return Where("heap", ("_mnn Pool::free",), damage=(function, "_mnn main"))
+
+    here = [of(op, verdict=CRASH, where=damaged("_mnn Pool::fill")) for op in ("Abs", "Neg")]
+    there = of("Exp", verdict=CRASH, where=damaged("_mnn Other::fill"))
+    assert sorted(map(sorted, merged(*here, there))) == [["Abs", "Neg"], ["Exp"]]
+
+
 def test_a_case_that_meets_the_trigger_of_another_is_of_its_cause() -> None:
     without = of("MaxPool", Atom("0.attr.strides.stated", "is", False), kernel_shape=[2, 2])
     again = of("MaxPool", Atom("0.attr.pads.stated", "is", True), kernel_shape=[3, 3], pads=[1, 1, 1, 1])
