@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import math
 import multiprocessing
+import os
 import resource
 import signal
 import time
@@ -18,6 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from multiprocessing.synchronize import Event as SharedEvent
+from pathlib import Path
 
 from driftnet.campaign.events import Done, Ended, Event, Failed, Tick
 from driftnet.campaign.shard import Plan, begin, examine_index
@@ -30,6 +32,7 @@ GRACE_SECONDS = 6.0  # after the deadline, for the reductions under way
 STOPPING_SECONDS = 2.0  # after a signal, or that grace; then shards are killed
 MOST_DEATHS = 3  # of shards, with no index examined between them
 TICK_SECONDS = 0.25
+SEMAPHORES = Path("/dev/shm")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -41,6 +44,7 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
     when nothing further could be saved, and when shards keep dying.
     """
     started, cpu_before = time.monotonic(), cpu_seconds()
+    sweep_semaphores()
     context = multiprocessing.get_context("spawn")
     try:
         with _signals_noted() as noted:
@@ -53,6 +57,20 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
                     campaign.examine(pool)
     finally:
         listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before))
+
+
+def sweep_semaphores(folder: Path = SEMAPHORES) -> None:
+    """Remove the semaphores of processes that are gone, and name those of this one after it.
+
+    multiprocessing removes them by a process of its own, which goes along where a whole process group is killed; and
+    nobody can tell whose those with its own names are.
+    """
+    for path in folder.glob("sem.driftnet-*-*"):
+        holder = path.name.split("-")[1]
+        if not Path("/proc", holder).exists():
+            path.unlink(missing_ok=True)
+    # no public name of this setting; without it the names are as before
+    getattr(multiprocessing.current_process(), "_config", {})["semprefix"] = f"/driftnet-{os.getpid()}"
 
 
 class _Work:

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from driftnet import api
+from driftnet.campaign.coordinator import SEMAPHORES, sweep_semaphores
 from driftnet.campaign.events import Begun, Done, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.journal import Journal, histories
 from driftnet.campaign.shard import Plan, case_folders
@@ -126,3 +127,17 @@ def test_an_end_by_hangup_is_one_in_order(tmp_path):
     out, err = process.communicate(timeout=30)
     assert process.returncode == 1, err.decode()
     assert {f["id"] for f in json.loads(out)["findings"]} == {path.name for path in case_folders(report / "cases")}
+
+
+def test_semaphores_of_a_group_that_was_killed_are_removed_by_the_next_run(tmp_path):
+    words = ["fuzz", "--target", "onnxruntime-quant", "--workers", "1", "--seed", "6", "--no-steer", "--cases", "400"]
+    process = started(*words, "--report", tmp_path / "report", "--corpus", tmp_path / "none", "--json")
+    ours = f"sem.driftnet-{process.pid}-*"
+    deadline = time.monotonic() + 60
+    while not list(SEMAPHORES.glob(ours)) and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    assert list(SEMAPHORES.glob(ours)), "it had none, or somebody else removes them"
+    sweep_semaphores()
+    assert not list(SEMAPHORES.glob(ours)), "they stay for ever"
