@@ -39,7 +39,7 @@ RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "ort dynamic": ("onnxruntime-quant", {"quantize": "dynamic"}),
 }
 PLAIN_SCHEME = {"types": "s8s8", "per_channel": True, "symmetric_activations": True}
-INTRODUCTION = """
+INTRODUCTION = """\
 `driftnet check` on {} trained models out of packages of the index, as `make zoo-table` measures it: each model on two
 realistic inputs, calibrated on four. Beside each verdict stands what a comparison says that driftnet has no part in
 (`tests/zoo/measure.py`, onnxruntime and numpy): the error of the worst output (relative, L2) and what it may be. Float
@@ -299,8 +299,8 @@ def page() -> str:
         "",
         *textwrap.wrap(INTRODUCTION.format(len({row["model"] for row in measured})), 120),
         "",
-        f"{len(measured)} verdicts, {answered} of them with a comparison: {counts['false alarm']} false alarms, "
-        f"{counts['miss']} misses, {counts['no answer']} without an answer.",
+        f"{len(measured)} verdicts, {answered} of them with a comparison. False alarms: {counts['false alarm']}; "
+        f"misses: {counts['miss']}; without an answer: {counts['no answer']}.",
         "",
         "| model | MB | recipe | verdict | nodes at fault | comparison | error | may be | CPU s | MiB |  |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
