@@ -207,7 +207,8 @@ def compare(
                 continue
             for trigger, score in zip(triggers, scores):
                 named = trigger.holds(facts) is True
-                score.update(instances=1, right=named == fails, failing=fails, found=named and fails, named=named)
+                right, found = named == fails, named and fails
+                score.update({"instances": 1, "right": +right, "failing": +fails, "found": +found, "named": +named})
         if scores[0]["instances"] >= count:
             break
     return [Score(**score) for score in scores]

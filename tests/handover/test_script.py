@@ -86,8 +86,9 @@ def test_what_these_options_never_reach_is_left_out():
     assert "# what follows is for other options" in short
 
 
-@pytest.mark.parametrize("name", ["../../../outside", "/outside", "a/../../../../outside"])
-def test_a_name_of_an_input_leads_to_no_file_outside(name, tmp_path):
+@pytest.mark.parametrize(("name", "status"), [("../../../outside", 2), ("/outside", 1), ("a/../../../../outside", 2)])
+def test_a_name_of_an_input_leads_to_no_file_outside(name, status, tmp_path):
+    """A leading slash, as exporters write it, is a file like any other; what leads upwards is refused."""
     if name.startswith("/"):
         name = f"{tmp_path}{name}"
     case = conv_net()
@@ -102,8 +103,8 @@ def test_a_name_of_an_input_leads_to_no_file_outside(name, tmp_path):
     written(saved, "mnn", folder)
     before = sorted(tmp_path.rglob("*"))
     result = run(folder, TMPDIR=str(tmp_path / "deep"))
-    assert result.returncode == 2, result.stdout + result.stderr
-    assert "would be a file outside its folder" in result.stdout
+    assert result.returncode == status, result.stdout + result.stderr
+    assert ("would be a file outside its folder" in result.stdout) is (status == 2)
     assert sorted(tmp_path.rglob("*")) == before, "the script left something behind, or wrote beside itself"
 
 
