@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from multiprocessing import util
+from multiprocessing import parent_process, util
 from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
 from typing import Any
@@ -302,7 +302,8 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     for number in held:  # the coordinator decides what they mean
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
-    die_with_parent()
+    coordinator = parent_process()
+    die_with_parent(coordinator.pid if coordinator else None)  # it may have been killed while this one was starting
     try:
         runner = Runner(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True, hold_crashes=True)
         util.Finalize(None, runner.close, exitpriority=10)  # multiprocessing's children run no atexit functions

@@ -40,9 +40,12 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def die_with_parent() -> None:
-    """Let the kernel kill this process when the thread that started it ends, however that ends."""
-    parent = os.getppid()
+def die_with_parent(parent: int | None = None) -> None:
+    """Let the kernel kill this process when the thread that started it ends, however that ends.
+
+    parent   the process that started it, where that may have ended already: then this one does now
+    """
+    parent = os.getppid() if parent is None else parent
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # it has ended meanwhile
         os.kill(os.getpid(), signal.SIGKILL)

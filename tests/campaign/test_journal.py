@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -141,3 +143,9 @@ def test_semaphores_of_a_group_that_was_killed_are_removed_by_the_next_run(tmp_p
     assert list(SEMAPHORES.glob(ours)), "it had none, or somebody else removes them"
     sweep_semaphores()
     assert not list(SEMAPHORES.glob(ours)), "they stay for ever"
+
+
+def test_a_shard_whose_coordinator_was_killed_while_it_started_ends():
+    code = "from driftnet.util.machine import die_with_parent; die_with_parent(2**22 + 1); print('it goes on')"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True)
+    assert (ended.returncode, ended.stdout) == (-signal.SIGKILL, b""), "it waits for ever for work"
