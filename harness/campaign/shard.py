@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import random
-import shutil
 import signal
 import traceback
 import zlib
@@ -39,6 +38,7 @@ from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
 from driftnet.util.errors import UserError
+from driftnet.util.files import in_turn
 from driftnet.util.machine import die_with_parent
 
 RECIPES_PER_MODEL = 4
@@ -140,6 +140,7 @@ class Shard:
                     continue
                 if saved.status != "fixed":
                     self.known_issues[path.name] = KnownIssue(saved)
+                    self.steering = Steering(())  # of another time
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped,
@@ -215,13 +216,19 @@ class Shard:
 
         It is saved first, whatever comes then, and learned of after.
         """
+        with in_turn(self.plan.report / ".keeping"):
+            return self._kept(finding)
+
+    def _kept(self, finding: Finding) -> tuple[Path, None] | tuple[None, KnownIssue]:
         loose = corpus.save(finding.to_save(), self.plan.found)
+        self.learn(self.plan.found)
         saved = corpus.load(loose)
+        if saved.cause:  # another shard has found the very same meanwhile
+            return None, self.known_issues[saved.id]
         learned = study(saved, finding, self.runner)
-        self.learn(self.plan.found)  # what other shards have found meanwhile
         others = [issue for name, issue in self.known_issues.items() if name != saved.id]
         if issue := sharing(learned, finding, others, self.runner):
-            shutil.rmtree(loose)
+            corpus.remove(loose)
             # What it is recognized by is another variant of that cause: the next one like it costs less.
             own = replace(arrange.loose(saved), **proposal(learned).said)
             self.known_issues[saved.id] = KnownIssue(replace(saved, cause=own, path=issue.saved.path))
@@ -261,7 +268,10 @@ class Shard:
 
 def case_folders(root: Path) -> list[Path]:
     """The cases saved below `root`, loose ones and the variants of causes."""
-    return sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/test_*/case.json"))
+    try:
+        return sorted(path.parent for depth in ("*", "*/*") for path in root.glob(f"{depth}/test_*/case.json"))
+    except FileNotFoundError:  # one got its cause, and so another folder, while it was looked at
+        return case_folders(root)
 
 
 def care_of(name: str) -> Care:

@@ -162,7 +162,7 @@ class PlaceFacts(Mapping[str, Value]):
 
     def __getitem__(self, name: str) -> Value:
         role, _, of_node = name.partition(".")
-        if name in self.own or not role.isdigit() or int(role) >= len(self.nodes):
+        if name in self.own or not role.isdecimal() or int(role) >= len(self.nodes):
             return self.own[name]
         return self.nodes[int(role)][of_node]
 
@@ -297,9 +297,9 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield from ((f"trait.{str(trait.name).lower()}", True) for trait in traits_of(node.op))
         case ["attr"]:
             yield from of_attributes(node.op, host.graph.opset, node.attributes)
-        case ["in", slot, *numbers]:
+        case ["in", slot, *numbers] if slot.isdecimal() and int(slot) < SLOTS:
             yield from _of_operand(host, node, int(slot), bool(numbers))
-        case ["out", slot, *numbers]:
+        case ["out", slot, *numbers] if slot.isdecimal() and int(slot) < SLOTS:
             yield from _of_result(host, node, int(slot), bool(numbers))
         case ["broadcast"]:
             if len(node.inputs) > 1 and all(node.inputs[:2]) and Trait.BROADCASTS in traits_of(node.op):

@@ -54,7 +54,7 @@ class Where:
               (native code's own words), "artifact" (a class of what is wrong), "" where nothing is known
     keys      what is compared, the most telling first: frames, or words
     optimizers  parts of the system without which it does not happen
-    damage    of "heap", the frames in which it is damaged, where that was looked for (`driftnet.learning.damage`)
+    damage    of "heap", the frames in which it is damaged, where that was looked for (`driftnet.handover.damage`)
     """
 
     sort: str = ""

@@ -54,7 +54,7 @@ class Atom:
     def role(self) -> int:
         """The role that it speaks of, -1 for the model and the recipe."""
         head = self.fact.partition(".")[0]
-        return int(head) if head.isdigit() else -1
+        return int(head) if head.isdecimal() else -1
 
     def as_json(self) -> dict[str, Any]:
         """{"fact": ..., "is": ...}"""

@@ -34,6 +34,8 @@ from driftnet.util.errors import UserError
 from driftnet.util.groups import groups
 from driftnet.util.records import read
 
+GROWN = "grown"
+"""Of a cause, the folder of the model that its smallest case was grown back to."""
 VARIANTS = 4
 """Cases that stand for a cause: the smallest, and those that differ most. More only where people marked more."""
 
@@ -274,10 +276,14 @@ def write(root: Path, found: Sequence[_Group]) -> None:
             draft = drafts.enter_context(corpus.whole(folder, replace=True))
             for saved in kept:
                 shutil.copytree(_path(saved), draft / saved.id)
+            if group.record.path and (group.record.path / GROWN).is_dir():
+                shutil.copytree(group.record.path / GROWN, draft / GROWN)
+            else:
+                settled = dataclasses.replace(settled, grown={})
             record.save(settled, draft)
             written.add(folder.resolve())
     for folder in before - written:
-        shutil.rmtree(folder, ignore_errors=True)
+        corpus.remove(folder)
 
 
 def _settled(group: _Group) -> tuple[list[SavedCase], CauseRecord]:

@@ -1,6 +1,6 @@
 """Where a heap is damaged, which the crash that comes of it later does not tell.
 
-    python -m driftnet.learning.damage CORPUS [--only IDS]
+    python -m driftnet.handover.damage CORPUS [--only IDS]
 
 The reproduction of a case is run under valgrind's memcheck, in the sandbox. The first write out of bounds in code of
 the system is the place; where there is none, the first invalid free, or read.
@@ -18,7 +18,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from driftnet.causes import record
+from driftnet.causes.record import CauseRecord
 from driftnet.findings import corpus
+from driftnet.handover import handover
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox import held
 from driftnet.targets.environments import Installed, resolve
@@ -70,14 +72,21 @@ def damaged_by(folder: Path, installed: Installed, runner: Runner) -> tuple[str,
     return frames_of(log)
 
 
+def _with_damage(cause: CauseRecord, case: str, frames: tuple[str, ...]) -> CauseRecord:
+    """The cause, and what was learned of the case itself, with where the heap is damaged."""
+    findings = {
+        id: {**said, "place": {**said["place"], "damage": list(frames)}} if id == case else said
+        for id, said in cause.findings.items()
+    }
+    return dataclasses.replace(cause, place=dataclasses.replace(cause.place, damage=frames), findings=findings)
+
+
 def main() -> None:
     """What the command line asks for: see the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("corpus", type=Path)
     parser.add_argument("--only", nargs="*", default=(), help="the 8 hex digits at the end of names of causes")
     asked = parser.parse_args()
-    from driftnet.handover import handover  # above this room: only to write the script that is run
-
     for path in sorted(asked.corpus.glob(f"*/*/{record.FILE}")):
         cause = record.load(path.parent)
         if cause.place.sort != "heap" or (asked.only and cause.id[-8:] not in asked.only):
@@ -91,8 +100,11 @@ def main() -> None:
             frames = damaged_by(folder, installed, runner)
         print(cause.id, " <- ".join(frames) or "not seen", file=sys.stderr)
         if frames:
-            record.update(cause, place=dataclasses.replace(cause.place, damage=frames))
+            record.update(_with_damage(cause, source.name, frames))
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as e:
+        sys.exit(f"{e.message}: {e.hint}")

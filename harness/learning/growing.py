@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,6 +25,7 @@ from driftnet.causes.facts import host_of
 from driftnet.causes.impact import ranked
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import corpus
+from driftnet.findings.arrange import GROWN
 from driftnet.findings.corpus import SavedCase
 from driftnet.generators.mutation.draft import Draft
 from driftnet.learning import edits
@@ -49,8 +49,7 @@ MOST_ELEMENTS = 2**14
 CLASSES = 10
 INPUTS = 8
 """Inputs over which the damage is measured."""
-FOLDER = "grown"
-RANDOM = "random inputs"
+RANDOM, CLASSIFIER = "random inputs", "a classifier behind"
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,8 +58,9 @@ class Grown:
 
     of       the id of the saved case
     added    what it has that the saved case had not, in words
-    damage   {"inputs": how many it was measured on, "relative_l2": error of all outputs together, "other_class": share
-             of the inputs for which the largest of the scores is another one}; empty where no value is wrong
+    damage   {"inputs": how many it was measured on, "relative_l2": error of the first output over all of them,
+             "other_class": where it ends in a classifier, the share of the inputs that get another class}; empty where
+             no value is wrong
     """
 
     of: str
@@ -201,8 +201,7 @@ def _head(case: Case, lab: Experiments) -> Iterator[Step]:
     shape = np.shape(lab.tensors(case).get(outputs[0].name, ()))
     if len(outputs) == 1 and outputs[0].type.tensor_type.elem_type == onnx.TensorProto.FLOAT and len(shape) >= 2:
         for pooled in (True, False) if len(shape) == 4 else (False,):
-            said = "a classifier behind" + (" pooled features" if pooled else "")
-            yield said, partial(edits.followed, name=outputs[0].name, layer=partial(_classifier, shape, pooled))
+            yield CLASSIFIER, partial(edits.followed, name=outputs[0].name, layer=partial(_classifier, shape, pooled))
 
 
 def _classifier(shape: Sequence[int], pooled: bool, draft: Draft, name: str) -> list[onnx.NodeProto]:
@@ -232,11 +231,11 @@ def _damage(
     many = replace(case, feeds=tuple(feeds))
     expected = runner.reference.run(many).outputs
     actual = runner.observe(many, installed, saved.recipe, fresh=True).outputs
-    found = _compared(expected, actual) if len(expected) == len(actual) == INPUTS else {}
+    found = _compared(expected, actual, CLASSIFIER in added) if len(expected) == len(actual) == INPUTS else {}
     return {"inputs": INPUTS, **found} if found else {}
 
 
-def _compared(expected: Sequence[Feed], actual: Sequence[Feed]) -> dict[str, float]:
+def _compared(expected: Sequence[Feed], actual: Sequence[Feed], classified: bool) -> dict[str, float]:
     """Of the first output, over all inputs."""
     name = next(iter(expected[0]))
     pairs = [(np.asarray(e[name]), np.asarray(a[name])) for e, a in zip(expected, actual) if name in a]
@@ -245,7 +244,7 @@ def _compared(expected: Sequence[Feed], actual: Sequence[Feed]) -> dict[str, flo
     wrong = np.sqrt(sum(float((distance(e, a).astype(np.float64) ** 2).sum()) for e, a in pairs))
     size = np.sqrt(sum(float((e.astype(np.float64) ** 2).sum()) for e, _ in pairs))
     damage = {"relative_l2": float(f"{wrong / size:.3g}")} if size and np.isfinite(wrong) else {}
-    if pairs[0][0].ndim and pairs[0][0].shape[-1] > 2:
+    if classified:
         damage["other_class"] = float(np.mean([(e.argmax(-1) != a.argmax(-1)).mean() for e, a in pairs]).round(3))
     return damage
 
@@ -254,9 +253,7 @@ def write(grown: Grown, saved: SavedCase, runner: Runner) -> None:
     """Put the model into the folder of the cause of `saved`, and what it does into cause.json."""
     if saved.cause is None or saved.cause.path is None:
         raise ValueError("only a case that has a cause can be grown for it")
-    folder = saved.cause.path / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)
-    with corpus.whole(folder) as draft:
+    with corpus.whole(saved.cause.path / GROWN, replace=True) as draft:
         corpus.write_model(
             dataclasses.replace(grown.case, calibration=()), runner.reference.run(grown.case).outputs, draft
         )

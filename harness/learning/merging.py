@@ -34,6 +34,9 @@ TRUSTED = {True: 0.85, False: 0.9}
 """Whether two findings are at one place -> the accuracy of a trigger from which on what fulfils it is of its cause;
 below, each has to fulfil the other's."""
 
+INSTANCES = 10
+"""Instances of which an accuracy says anything."""
+
 CHECKS = ("RuntimeError",)
 """Exceptions that are raised where a result is checked: what went wrong was done somewhere else."""
 
@@ -156,9 +159,13 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
     if placed and a.where.sort != "error" and _specific(a, b) and not _operators(a).isdisjoint(_operators(b)):
         return True
     exactly = [_fulfils(b, of_b, a, placed), _fulfils(a, of_a, b, placed)]
-    if any(good and by.score.accuracy >= TRUSTED[placed] for good, by in zip(exactly, (a, b))):
+    if any(good and _is_trusted(by, TRUSTED[placed]) for good, by in zip(exactly, (a, b))):
         return True
     return _fulfils(b, of_b, a, placed, measured=False) and _fulfils(a, of_a, b, placed, measured=False)
+
+
+def _is_trusted(member: Learned, least: float) -> bool:
+    return member.score.instances >= INSTANCES and member.score.accuracy >= least
 
 
 def _at_one_place(a: Learned, b: Learned) -> bool:

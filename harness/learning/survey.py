@@ -119,7 +119,7 @@ def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
 def learned_of(line: Mapping[str, Any], saved: SavedCase, runner: Runner) -> Learned:
     """What `line` says was learned of `saved`; what its case computes is asked of the reference."""
     near, place = line["nearest"], line["place"]
-    where = Where(place["sort"], tuple(place["keys"]), tuple(place["optimizers"]))
+    where = Where(place["sort"], *(tuple(place.get(name, ())) for name in ("keys", "optimizers", "damage")))
     if saved.verdict.tier == Tier.ARTIFACT:  # told by the verdict alone
         where = dataclasses.replace(
             place_of(resolve(saved.target).target, saved.verdict, None), optimizers=where.optimizers
@@ -215,9 +215,13 @@ def update(root: Path, lines: Mapping[str, Mapping[str, Any]]) -> int:
 
 def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecord:
     """The cause with the better one of two triggers for the case `id`, which both were measured on the same."""
-    own, before = cause.of_case(id), line["before"]
-    better = before is None or _merit(line["score"]) > _merit(before)
-    trigger, score = (trigger_of(line["trigger"]), line["score"]) if better else (own.trigger, before)
+    own, before = cause.of_case(id), line.get("before")
+    if before is None and own.trigger:  # they were not compared
+        return cause
+    if before and _merit(before) >= _merit(line["score"]):
+        better, trigger, score = False, own.trigger, before
+    else:
+        better, trigger, score = True, trigger_of(line["trigger"]), line["score"]
     said = {"trigger": trigger and trigger.as_json(), "place": own.place.as_json(), "score": score}
     findings = {**cause.findings, id: said} if cause.findings else {}
     if own.trigger != cause.trigger or trigger is None:  # another finding speaks for the whole

@@ -81,6 +81,17 @@ def sync(path: Path) -> None:
 
 
 @contextlib.contextmanager
+def in_turn(path: Path) -> Iterator[None]:
+    """One process after the other gets here with the same `path`, a file that is made: each waits for those before."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
 def held(path: Path) -> Iterator[None]:
     """While the block runs, no other process gets here with the same `path`, a file that is made.
 

@@ -294,3 +294,15 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     known = of_run.known_issues[other.to_save().id]
     assert known.saved.path == path, "what it explains counts for the cause"
     assert known.saved.cause.trigger is not None
+
+
+def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
+        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+        path, _ = first.keep(finding)
+        nothing, issue = second.keep(finding)
+    assert (nothing, issue.saved.path) == (None, path)
+    assert corpus.folders([plan.found]) == [path], "what the first one has kept stays"

@@ -150,3 +150,12 @@ def test_a_sentence_says_what_ends_the_failure_and_whether_it_is_to_be_trusted()
     said = sentence(trigger, (), (), {"instances": 10, "right": 7})
     assert said == "MaxPool without `strides`; often, not always (as far as learned: right about 7 of 10)"
     assert sentence(trigger, (), (), {"instances": 0, "right": 0}).endswith("; not measured")
+
+
+@pytest.mark.parametrize(
+    "fact", ["0.in.x.dtype", "0.in.-1.dtype", "0.in.99.dtype", "0.out.x.rank", "².op", "9.op", "0.in", ""]
+)
+def test_a_fact_that_there_is_not_is_no_fact(fact: str) -> None:
+    told = facts(one("Relu", grid((2, 3))))
+    assert fact not in told
+    assert Atom(fact, "is", "float").holds(told) is False

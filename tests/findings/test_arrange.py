@@ -237,3 +237,21 @@ def test_a_cause_outside_the_corpus_is_brought_into_it(two):
     result = api.triage(two / "mnn" / "mnn_relu_aaaaaaaa", note="here too", root=other)
     assert (causes(other), result["note"]) == ({"mnn_relu_aaaaaaaa": ([1, 2], [])}, "here too")
     assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").note == "", "the other corpus was changed"
+
+
+def test_a_cause_that_is_written_anew_keeps_the_model_that_it_was_grown_to(two):
+    first, other = (two / "mnn" / f"mnn_relu_{letter * 8}" for letter in "ab")
+    for folder in (first, other):
+        (folder / "grown").mkdir()
+        (folder / "grown" / "model.onnx").write_bytes(folder.name.encode())
+        record.update(record.load(folder), grown={"of": folder.name})
+    arrange.merge(first, other, two)
+    assert (first / "grown" / "model.onnx").read_bytes() == first.name.encode()
+    assert record.load(first).grown == {"of": first.name}
+
+
+def test_a_cause_whose_grown_model_is_gone_tells_of_none(two):
+    first, other = (two / "mnn" / f"mnn_relu_{letter * 8}" for letter in "ab")
+    record.update(record.load(first), grown={"of": "test_x"})
+    arrange.merge(first, other, two)
+    assert record.load(first).grown == {}

@@ -31,7 +31,7 @@ def of(op: str, *atoms: Atom, verdict: Verdict = WRONG, where: Where | None = No
         f"test_{op}_{len(atoms)}", case, (), "mnn", {}, coarse, f"{coarse} | {op} | {attributes}", verdict
     )
     trigger = Trigger(Shape(), (Region((Atom("0.op", "is", op), *atoms)),))
-    return Learned(saved, where or Where(), trigger, operators=((op,),))
+    return Learned(saved, where or Where(), trigger, operators=((op,),), score=Score(20, 20))
 
 
 def merged(*learned: Learned) -> list[set[str]]:
@@ -74,7 +74,7 @@ def test_symptoms_of_two_sorts_are_two_causes() -> None:
 
 
 def test_a_cause_has_a_severity_and_at_most_four_variants() -> None:
-    many = [of("Abs", *[Atom(f"recipe.{k}", "not", 1)] * k) for k in range(7)]
+    many = [replace(of("Abs", *[Atom(f"recipe.{k}", "not", 1)] * k), score=Score()) for k in range(7)]
     (cause,) = causes_of(many, TARGETS)
     assert cause.severity is Severity.WRONG
     assert len(cause.variants) == 4
