@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, LeftOut, Tick
 from driftnet.campaign.journal import histories
-from driftnet.causes.impact import Severity, Standing, features_of, ranked
+from driftnet.causes.impact import Severity, Standing, features_of, ranked, severity_of
 from driftnet.findings import arrange, corpus
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Word
@@ -35,7 +35,7 @@ class Entry(Struct, kw_only=True, omit_defaults=True):
 
     times   how often a campaign met it
     cause   the folder of the cause that it is a variant of, its own name where that is not known;   trigger  in words
-    severity, exposure, artificial   its impact, as cause.json says it
+    severity   of this case;   exposure, artificial   of its cause
     """
 
     id: str
@@ -278,7 +278,7 @@ def described(saved: corpus.SavedCase, release: str, status: str) -> Entry:
         path=str(saved.path),
         cause=cause.id,
         trigger=cause.of_case(saved.id).sentence,
-        severity=cause.severity,
+        severity=severity_of(saved.verdict),
         exposure=cause.exposure,
         artificial=cause.artificial,
     )

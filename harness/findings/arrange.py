@@ -24,7 +24,7 @@ from typing import Any
 
 from driftnet.causes import record
 from driftnet.causes.exposure import statistics
-from driftnet.causes.impact import severity_of
+from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
@@ -295,6 +295,7 @@ def _settled(group: _Group) -> tuple[list[SavedCase], CauseRecord]:
     not_seen = _releases(before.not_seen, *(saved.not_seen for saved in group.cases))
     return kept, dataclasses.replace(
         before,
+        severity=min((before.severity, *(severity_of(saved.verdict) for saved in kept)), key=list(Severity).index),
         seen=seen,
         not_seen=tuple(release for release in not_seen if release not in seen),
         status=min((saved.status for saved in group.cases), key=ASKS_FOR_MOST.index),

@@ -40,8 +40,8 @@ def fuzz(console: Console, result: Result, folder: Path) -> None:
     if findings:
         table = _table("finding", "status", "impact", "times", "nodes")
         for f in findings:
-            when = f["status"] == "new" and f.get("trigger")
-            told = [f["message"], *([f"when: {when}"] if when else [])]
+            when = [f"when: {f['trigger']}"] if f.get("trigger") else []
+            told = [f["message"], *when] if f["status"] == "new" else []  # what is known, its cause tells
             said = "".join(f"\n  [dim]{escape(shortened(text, MESSAGE))}[/]" for text in told)
             table.add_row(f["id"] + said, f["status"], impact(f), str(f.get("times", 0)), str(f["nodes"]))
         console.print(table)
