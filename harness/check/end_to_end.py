@@ -100,7 +100,9 @@ def within(
     leave_out: Sequence[str] = (),
 ) -> bool:
     """Whether every element y of every output is within atol + rtol |y| of what it should be, as numpy.allclose has it;
-    of what is no number, whether it is that. False where nothing was observed."""
+    of what is no number, whether it is that. False where not all feeds were answered."""
+    if not observed or len(observed) != len(expected):
+        return False
     for got, right in zip(observed, expected):
         for name, y in right.items():
             x = got.get(name)
@@ -113,7 +115,7 @@ def within(
                     return False
             elif not (distance(x, y) <= atol + rtol * distance(y, np.zeros_like(y))).all():
                 return False
-    return bool(observed)
+    return True
 
 
 def impact(

@@ -189,12 +189,16 @@ def _check_one(
             folder = corpus.save(saved, out)
             handover.write(folder, trial.installed, runner, remedies=cures)
             fault["known_path"] = str(folder)
-    accepted = checked.observation is not None and within(
-        checked.observation.outputs,
-        runner.reference.run(trial.case).outputs,
-        atol=settings.atol,
-        rtol=settings.rtol,
-        leave_out=checked.random,
+    accepted = (
+        bool(settings.accept)
+        and checked.observation is not None
+        and within(
+            checked.observation.outputs,
+            runner.reference.run(trial.case).outputs,
+            atol=settings.atol,
+            rtol=settings.rtol,
+            leave_out=checked.random,
+        )
     )
     faults = sorted(result["faults"], key=lambda fault: bool(fault["known"]))
     return {

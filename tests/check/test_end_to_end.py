@@ -118,6 +118,7 @@ def test_outputs_are_within_what_is_accepted_element_by_element(got, near):
     right, seen = ({"y": np.array(values, np.float32)} for values in ([100.0, 0.0], got))
     assert within([seen], [right], atol=0.1, rtol=0.01) is near, f"{got} for [100, 0], within 0.1 + 1 %"
     assert not within([], [right], atol=0.1, rtol=0.01), "nothing was observed"
+    assert not within([right], [right, right], atol=0.1, rtol=0.01), "of two feeds one was answered"
 
 
 def coarse_conv():
