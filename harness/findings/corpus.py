@@ -14,7 +14,6 @@ Cases are data: nothing in them is executed or unpickled. A folder appears whole
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import errno
 import json
@@ -22,7 +21,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -180,7 +179,7 @@ def whole(folder: Path, *, replace: bool = False) -> Iterator[Path]:
 def remove(folder: Path) -> None:
     """Remove a folder at once for whoever reads it: it has another name before anything of it goes."""
     gone = folder.with_name(f".{folder.name}.{os.getpid()}")
-    with contextlib.suppress(FileNotFoundError):  # somebody else has
+    with suppress(FileNotFoundError):  # somebody else has
         folder.rename(gone)
     shutil.rmtree(gone, ignore_errors=True)
 

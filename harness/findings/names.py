@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,7 +12,6 @@ from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
 
 DEFAULT_ROOTS = (Path("corpus"), corpus.COMMITTED)
-HASH = re.compile("[0-9a-f]{8}")
 NEAREST = 3
 
 

@@ -175,15 +175,17 @@ class Runner:
 
     def status_of(self, command: Sequence[str], timeout: float) -> int | None:
         """The exit status of a command that runs where targets do; None where it has none after so many seconds."""
-        reply = self._worker(sys.executable, "subprocess").call("subprocess:call", list(command), timeout=timeout)
-        return reply.value if isinstance(reply.value, int) else None
+        status = self._commanded("call", list(command), timeout)
+        return status if isinstance(status, int) else None
 
     def output_of(self, command: Sequence[str], timeout: float) -> str:
         """What a command prints, on both streams, that runs where targets do; "" where it takes longer."""
-        reply = self._worker(sys.executable, "subprocess").call(
-            "subprocess:getoutput", shlex.join(command), timeout=timeout
-        )
-        return reply.value if isinstance(reply.value, str) else ""
+        output = self._commanded("getoutput", shlex.join(command), timeout)
+        return output if isinstance(output, str) else ""
+
+    def _commanded(self, function: str, command: object, timeout: float) -> object:
+        worker = self._worker(sys.executable, "subprocess")
+        return worker.call(f"subprocess:{function}", command, timeout=timeout).value
 
     @property
     def cpu_seconds(self) -> float:
