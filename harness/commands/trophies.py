@@ -24,12 +24,12 @@ ABOUT = """# Trophies
 
 The causes that matter most, by impact: how severe a failure is, times the share of real models that may meet its
 trigger (of those that `harness/causes/exposure.json` counts; what is not known of their nodes is taken to fit, so a
-share is an upper bound). *Damage* is measured over random inputs of a model that the smallest case was grown back to:
-usual sizes, weights as large as trained ones, a layer before, a classifier behind, as far as it goes on to fail
-(`grown/` in the folder of the cause). *Upstream* says what a search of the public issues showed: a link with the state
-that it had; one that is near, of the same symptom but not surely of the same cause; that nothing was found, and what
-was looked for; or that nobody has looked yet. All causes stand in [findings.md](findings.md). The digits in the last
-column are what `driftnet replay` takes for a name.
+share is an upper bound). *Damage* is measured of a model that the smallest case was grown back to, over random inputs
+(where these do not fail, over its own numbers in another order): usual sizes, weights as large as trained ones, a
+layer before, a classifier behind, as far as it goes on to fail (`grown/` in the folder of the cause). *Upstream* says
+what a search of the public issues showed: a link with the state that it had; one that is near, of the same symptom
+but not surely of the same cause; that nothing was found, and what was looked for; or that nobody has looked yet. All
+causes stand in [findings.md](findings.md). The digits in the last column are what `driftnet replay` takes for a name.
 """
 
 

@@ -18,6 +18,7 @@ from driftnet.campaign import coordinator, shard
 from driftnet.campaign.events import Begun, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.shard import Plan, Shard, case_folders
+from driftnet.campaign.steering import Steering
 from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus
@@ -303,6 +304,8 @@ def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):
         finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
         path, _ = first.keep(finding)
+        second.steering = Steering((first.known_issues[path.name],))
         nothing, issue = second.keep(finding)
+    assert second.steering.issues == (), "drawing goes by what is known now"
     assert (nothing, issue.saved.path) == (None, path)
     assert corpus.folders([plan.found]) == [path], "what the first one has kept stays"
