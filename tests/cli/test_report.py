@@ -118,8 +118,8 @@ def test_the_page_of_a_check_of_several_targets_starts_with_a_table_of_them(tmp_
     onnx.save(field_models.dual_path_with_unregistered_norm(), tmp_path / "norm.onnx")
     result = api.check(tmp_path / "norm.onnx", api.CheckSettings(corpus=tmp_path / "none"))
     page = assert_whole(pages.write_check(result, tmp_path / "norm.onnx", tmp_path))
-    assert {a["href"] for a in page.all("a")} == {"#t1", "#t2"}
-    assert page.text.count("rejects") == 4, "in the table, and over each section"
+    assert {a["href"] for a in page.all("a")} == {"#t1", "#t2", "#t3"}
+    assert page.text.count("rejects") == 6, "in the table, and over each section"
 
 
 def test_an_index_leads_to_a_page_for_each_case(tmp_path):

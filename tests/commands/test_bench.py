@@ -9,7 +9,12 @@ from tests.support import check_costs, models
 
 def test_a_check_is_measured_with_all_of_its_processes():
     forms = dict(check_costs.forms())
-    assert [*forms] == ["float on mnn", "float on onnxruntime-quant", "quantized by onnxruntime-quant"]
+    assert [*forms] == [
+        "float on mnn",
+        "float on onnxruntime-graph",
+        "float on onnxruntime-quant",
+        "quantized by onnxruntime-quant",
+    ]
     measures = check_costs.measures({"relu": models.relu}, {"float": forms["float on onnxruntime-quant"]})
     assert measures.pop("relu, float: share vouched for") == 1.0
     assert measures.pop("relu, float: runs of the target") == 1.0

@@ -27,6 +27,8 @@ from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Options, Target
 
 SETTINGS = ("graph_optimization_level", "intra_op_num_threads", "inter_op_num_threads", "log_severity_level")
+SETTINGS += ("execution_mode",)
+ENTRIES = ("session.disable_prepacking", "session.save_model_format")
 
 
 def words(x: Any) -> Any:
@@ -38,14 +40,22 @@ def words(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return [words(v) for v in x]
     if type(x).__name__ == "SessionOptions":
-        return {name: str(getattr(x, name)) for name in SETTINGS}
+        return {name: str(getattr(x, name)) for name in SETTINGS} | {name: entry(x, name) for name in ENTRIES}
     if x is None or isinstance(x, bool | int | float | str):
         return (
-            re.sub(r"[a-z0-9_]{8}/augmented", "a name/augmented", x.replace(os.getcwd(), "."))
+            re.sub(r"[a-z0-9_]{8}/(augmented|optimized)", r"a name/\1", x.replace(os.getcwd(), "."))
             if isinstance(x, str)
             else x
         )
     return re.sub(r"<(.*[.])?(\w+) object at 0x\w+>", r"\2", str(x))
+
+
+def entry(settings: Any, name: str) -> str | None:
+    """One of the entries of onnxruntime's SessionOptions; None where it is not set."""
+    try:
+        return settings.get_session_config_entry(name)
+    except RuntimeError:
+        return None
 
 
 def digest(content: bytes) -> str:

@@ -49,6 +49,7 @@ def test_our_targets_are_registered_as_anybody_elses() -> None:
         registered().items()
         >= {
             "mnn": "driftnet.targets.mnn.target:MNN",
+            "onnxruntime-graph": "driftnet.targets.onnxruntime_graph.target:ONNXRUNTIME_GRAPH",
             "onnxruntime-quant": "driftnet.targets.onnxruntime_quant.target:ONNXRUNTIME_QUANT",
         }.items()
     )
@@ -113,7 +114,7 @@ def test_old_releases_get_companions_of_their_time(name: str, release: str, expe
 
 
 def test_the_default_targets_are_those_that_driftnet_registers_itself() -> None:
-    assert environments.DEFAULT_TARGETS == ("mnn", "onnxruntime-quant")
+    assert environments.DEFAULT_TARGETS == ("mnn", "onnxruntime-graph", "onnxruntime-quant")
     assert set(environments.DEFAULT_TARGETS) <= set(registered())
 
 

@@ -8,27 +8,9 @@ from typing import Any
 
 import numpy as np
 from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS
 
 WEIGHT_CODES = {("s8", False): (-127, 127), ("s8", True): (-64, 64), ("u8", False): (0, 255), ("u8", True): (0, 127)}
-
-
-# What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
-OPTIMIZERS = (
-    *("EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination"),
-    *("CastElimination", "CastChainElimination", "PreShapeNodeElimination", "NoopElimination", "DivMulFusion"),
-    *("FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion"),
-    *("ConvBNFusion", "Pad_Fusion", "MatMul_BatchNormalization_Fusion", "LabelEncoderFusion", "ClipQuantRewrite"),
-    *("ReluQuantRewrite", "DoubleQDQPairsRemover", "ConstantSharing", "CommonSubexpressionElimination"),
-    *("ConstantFolding", "MatMulAddFusion", "ReshapeFusion", "GeluFusionL1", "GeluFusionL2", "LayerNormFusionL1"),
-    *("LayerNormFusionL2", "QDQPropagationTransformer", "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit"),
-    *("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider", "QDQS8ToU8Transformer"),
-    *("QDQSelectorActionTransformer", "QDQFinalCleanupTransformer"),
-    *("GemmActivationFusion", "MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
-    *("SimplifiedLayerNormFusion", "AttentionFusion", "EmbedLayerNormFusion", "GatherSliceToSplitFusion"),
-    *("GatherToSliceFusion", "MatmulTransposeFusion", "BiasGeluFusion", "SkipLayerNormFusion", "FastGeluFusion"),
-    *("QuickGeluFusion", "BiasSoftmaxFusion", "MatMulScaleFusion", "MatMulNBitsFusion", "NchwcTransformer"),
-    *("NhwcTransformer", "ConvAddActivationFusion"),
-)
 
 
 def preload() -> None:

@@ -1,0 +1,185 @@
+"""onnxruntime's graph optimizer: the CPU provider with its optimizations, in a session or by way of a saved model."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from driftnet.targets.interface import Feed, Option, Options, Rule, Target
+
+# What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
+OPTIMIZERS = (
+    *("EliminateIdentity", "EliminateSlice", "UnsqueezeElimination", "EliminateDropout", "ExpandElimination"),
+    *("CastElimination", "CastChainElimination", "PreShapeNodeElimination", "NoopElimination", "DivMulFusion"),
+    *("FuseReluClip", "GemmSumFusion", "GemmTransposeFusion", "NotWhereFusion", "ConvAddFusion", "ConvMulFusion"),
+    *("ConvBNFusion", "Pad_Fusion", "MatMul_BatchNormalization_Fusion", "LabelEncoderFusion", "ClipQuantRewrite"),
+    *("ReluQuantRewrite", "DoubleQDQPairsRemover", "ConstantSharing", "CommonSubexpressionElimination"),
+    *("ConstantFolding", "MatMulAddFusion", "ReshapeFusion", "GeluFusionL1", "GeluFusionL2", "LayerNormFusionL1"),
+    *("LayerNormFusionL2", "QDQPropagationTransformer", "WeightBiasQuantization", "EnsureUniqueDQForNodeUnit"),
+    *("TransposeOptimizer", "TransposeOptimizer_CPUExecutionProvider", "QDQS8ToU8Transformer"),
+    *("QDQSelectorActionTransformer", "QDQFinalCleanupTransformer"),
+    *("GemmActivationFusion", "MatMulIntegerToFloatFusion", "DynamicQuantizeMatMulFusion", "ConvActivationFusion"),
+    *("SimplifiedLayerNormFusion", "AttentionFusion", "EmbedLayerNormFusion", "GatherSliceToSplitFusion"),
+    *("GatherToSliceFusion", "MatmulTransposeFusion", "BiasGeluFusion", "SkipLayerNormFusion", "FastGeluFusion"),
+    *("QuickGeluFusion", "BiasSoftmaxFusion", "MatMulScaleFusion", "MatMulNBitsFusion", "NchwcTransformer"),
+    *("NhwcTransformer", "ConvAddActivationFusion"),
+)
+
+# Each keeps others from seeing a graph: without it they meet what they otherwise never do.
+SINGLE = (
+    *("ConstantFolding", "CommonSubexpressionElimination", "TransposeOptimizer", "MatMulAddFusion", "ConstantSharing"),
+    *("QDQPropagationTransformer", "ConvActivationFusion", "NchwcTransformer"),
+)
+
+
+def preload() -> None:
+    """Import onnxruntime, so that forked workers have it."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """The model as it is: what a session optimizes and what it saves fail alike, so both are done in one stage."""
+    return model
+
+
+def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    """There is nothing to quantize."""
+    return artifact
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Run all feeds in one session of the CPU provider: of the model, or of what another session saved of it."""
+    import onnxruntime as ort
+
+    settings, disabled = _settings(options, options["level"]), _disabled(options)
+    with tempfile.TemporaryDirectory() as folder:
+        if options["saved"] != "no":
+            optimized = os.path.join(folder, "optimized." + options["saved"])
+            settings.optimized_model_filepath = optimized
+            if options["saved"] == "ort":
+                settings.add_session_config_entry("session.save_model_format", "ORT")
+            ort.InferenceSession(artifact, settings, providers=["CPUExecutionProvider"], disabled_optimizers=disabled)
+            artifact, settings, disabled = optimized, _settings(options, "off"), []
+        session = ort.InferenceSession(
+            artifact, settings, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
+        )
+        return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+
+
+def commands(options: Options) -> str:
+    """The package's own session, and its settings."""
+    level = "DISABLE_ALL" if options["level"] == "off" else f"ENABLE_{options['level'].upper()}"
+    lines = [
+        "python - <<'END'",
+        "import onnxruntime as ort",
+        "settings = ort.SessionOptions()",
+        f"settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_{level}",
+    ]
+    if options["saved"] == "ort":
+        lines.append("settings.add_session_config_entry('session.save_model_format', 'ORT')")
+    if options["saved"] != "no":
+        lines.append(f"settings.optimized_model_filepath = 'optimized.{options['saved']}'")
+    if options["mode"] == "parallel":
+        lines.append("settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL")
+    if not options["prepacking"]:
+        lines.append("settings.add_session_config_entry('session.disable_prepacking', '1')")
+    disabled = f", disabled_optimizers={_disabled(options)}" if _disabled(options) else ""
+    lines.append(f"session = ort.InferenceSession('model.onnx', settings{disabled})")
+    if options["saved"] != "no":
+        lines.append("settings = ort.SessionOptions()")
+        lines.append("settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL")
+        lines.append(f"session = ort.InferenceSession('optimized.{options['saved']}', settings)")
+    return "\n".join([*lines, "END"])
+
+
+def _settings(options: Options, level: str) -> Any:
+    """The SessionOptions of one stage."""
+    import onnxruntime as ort
+
+    levels = {
+        "all": ort.GraphOptimizationLevel.ORT_ENABLE_ALL,
+        "extended": ort.GraphOptimizationLevel.ORT_ENABLE_EXTENDED,
+        "basic": ort.GraphOptimizationLevel.ORT_ENABLE_BASIC,
+        "off": ort.GraphOptimizationLevel.ORT_DISABLE_ALL,
+    }
+    # Of releases that know no such level, what it has is in the one above.
+    levels["layout"] = getattr(ort.GraphOptimizationLevel, "ORT_ENABLE_LAYOUT", levels["all"])
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = levels[level]
+    settings.intra_op_num_threads = options["threads"]
+    settings.inter_op_num_threads = 1
+    if options["mode"] == "parallel":
+        settings.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+        settings.inter_op_num_threads = 2
+    if not options["prepacking"]:
+        settings.add_session_config_entry("session.disable_prepacking", "1")
+    settings.log_severity_level = 4
+    return settings
+
+
+def _disabled(options: Options) -> list[str]:
+    """The optimizers that are to be left out."""
+    single = options.get("without", "none")
+    return [*options.get("disabled_optimizers", ()), *([single] if single != "none" else [])]
+
+
+_OPTIMIZED = {"level": ("all", "layout", "extended", "basic")}
+_FUSED = {"level": ("all", "layout", "extended")}
+_DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations"
+_GITHUB = "https://github.com/microsoft/onnxruntime/blob/main"
+
+ONNXRUNTIME_GRAPH = Target(
+    name="onnxruntime-graph",
+    distribution="onnxruntime",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    commands=commands,
+    options=(
+        Option("level", "execute", ("all", "layout", "extended", "basic", "off"), "how much is optimized"),
+        Option("without", "execute", ("none", *SINGLE), "one optimizer that is left out", _OPTIMIZED),
+        Option("saved", "execute", ("no", "onnx", "ort"), "what is run: the session, or the model that it saved"),
+        Option("mode", "execute", ("sequential", "parallel"), "whether independent nodes run at the same time"),
+        Option("prepacking", "execute", (True, False), "whether kernels rearrange constant weights"),
+        Option("threads", "execute", (1, 2), "threads of one node"),
+    ),
+    switches={"disabled_optimizers": OPTIMIZERS},
+    companions=(("1.19", "numpy<2"),),
+    features={"float": {}},
+    natives=("onnxruntime.InferenceSession",),
+    refusals=(
+        Rule(
+            "type outside of the ORT format",
+            "execute",
+            r"We do not support type \[\d+\] for now",
+            _GITHUB + "/onnxruntime/core/graph/graph_flatbuffers_utils.cc",
+            {"saved": ("ort",)},
+        ),
+    ),
+    exceptions=(
+        # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
+        Rule("u8s8-saturation", "execute", "", _DOCS + "/quantization.html#when-and-why-do-i-need-to-try-u8u8"),
+        Rule(
+            "bias-quantization",
+            "execute",
+            "",
+            _GITHUB + "/onnxruntime/core/optimizer/qdq_transformer/weight_bias_quantization.h",
+            _OPTIMIZED,
+        ),
+        # session.qdq_matmulnbits_accuracy_level, of which 4 (int8) is the default
+        Rule(
+            "int8-matmul",
+            "execute",
+            "",
+            _GITHUB + "/include/onnxruntime/core/session/onnxruntime_session_options_config_keys.h",
+            _FUSED,
+        ),
+    ),
+)
