@@ -21,6 +21,7 @@ from typing import Any
 from driftnet.causes.impact import Severity, Standing, features_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger, trigger_of
+from driftnet.causes.releases import History
 from driftnet.causes.words import sentence
 from driftnet.targets.environments import NAME
 from driftnet.util.errors import UserError
@@ -58,6 +59,8 @@ class CauseRecord:
     impact     {"exposure": the share of real models that may meet the trigger, "nodes": the share of their nodes,
                "artificial": whether none may}: `driftnet.causes.exposure.Exposure`
     seen, not_seen   releases of the target that showed it and that did not
+    releases   what its smallest variant did on each release it was bisected on, the oldest first: release -> state
+               (`driftnet.causes.releases`)
     remedy     options under which it is gone
     status     of its variants the one that asks for most: open where any is open
     merged     cases that were merged into it and are not kept: id -> what was said of each
@@ -80,6 +83,7 @@ class CauseRecord:
     impact: Mapping[str, Any] = field(default_factory=dict)
     seen: tuple[str, ...] = ()
     not_seen: tuple[str, ...] = ()
+    releases: Mapping[str, str] = field(default_factory=dict)
     remedy: Options = field(default_factory=dict)
     status: Status = Status.OPEN
     upstream: str = ""
@@ -108,6 +112,11 @@ class CauseRecord:
     def sentence(self) -> str:
         """The trigger in words, what was tried, and whether it is good; "" where there is no trigger."""
         return sentence(self.trigger, self.tried, self.needed, self.score) if self.trigger else ""
+
+    @property
+    def history(self) -> str:
+        """The first bad release, the last good one, what else `releases` tell; "" where none was tried."""
+        return History(self.releases).sentence
 
     @property
     def damage(self) -> str:
@@ -140,6 +149,7 @@ class CauseRecord:
         said = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name not in _BESIDE}
         trigger = self.trigger.as_json() if self.trigger else None
         told = {"trigger": trigger, "sentence": self.sentence, "place": self.place.as_json()}
+        told |= {"history": self.history} if self.releases else {}
         return {"schema": SCHEMA, "id": self.id, **said, **told, "count": len(self.merged)}
 
 

@@ -222,6 +222,45 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     return api.replay_status(result)
 
 
+def _list(context: click.Context, option: click.Parameter, text: str | None) -> list[str]:
+    return [word.strip() for word in (text or "").split(",") if word.strip()]
+
+
+@driftnet.command(short_help="Which release broke it, which mended it?")
+@click.argument("path", required=False, type=_PATH, metavar="[CAUSE|CASE]")
+@click.option("--all", "every", is_flag=True, help="The causes of the corpus that have no history, by impact.")
+@click.option("--target", default="", metavar="T", help="With --all: causes of this target only.")
+@click.option("--releases", callback=_list, metavar="A,B,C", help="These.  [default: what the package index offers]")
+@click.option(
+    "--budget",
+    type=_Amount(min=0, max=MONTH),
+    metavar="SECONDS",
+    help="With --all: time after which no other cause is begun.  [default: none]",
+)
+@_corpus(None)
+@_json
+def bisect(corpus: Path, budget: float | None, as_json: bool, **given: Any) -> int:
+    """Run a case on the releases of its target, each in an environment made for it once: first bad, last good.
+
+    Of a cause, its smallest case is run. What a release is too old for, or refuses, counts neither as good nor as bad.
+    The cause says from then on what each release did. Of more than eight releases not all are run: the ends and the
+    quarters, then halves of what lies between two that differ.
+
+    \b
+    Examples: driftnet bisect 19604402
+              driftnet bisect 19604402 --releases 3.0.0,3.4.1,3.6.1
+              driftnet bisect --all --target mnn --budget 3600
+    """
+
+    def tell(case: str, release: str, state: str) -> None:
+        ERR.print(f"{case} {release}: {state}", markup=False)
+
+    limit = math.inf if budget is None else budget
+    result = api.bisect(**given, budget=limit, root=corpus, tell=tell)
+    _print(result, as_json, tables.bisect)
+    return 0
+
+
 @driftnet.command(short_help="One real model: verdict, fault, reduced case.")
 @click.argument("model", type=_PATH, metavar="MODEL.onnx")
 @_target

@@ -39,7 +39,8 @@ def page(root: Path = corpus.COMMITTED) -> str:
             "meet it: the share of those that `harness/causes/exposure.json` counts. Each is a folder in `corpus/`,",
             "named by the digits in the last column: `driftnet replay DIGITS` runs its cases. *What* was seen of the",
             "smallest one, *when* is the condition that was learned by experiment, *right* the share of fresh models",
-            'about which that was right. Releases are those it was run on, and "not" names those that agree.',
+            'about which that was right. Releases are those it was run on, and "not" names those that agree;',
+            "what `driftnet bisect` found is told as first bad and last good.",
             "",
             *(line for name in names for line in _of_target(name, list(causes.values()))),
         ]
@@ -73,6 +74,8 @@ def _cells(cause: CauseRecord, cases: Sequence[SavedCase]) -> Iterator[str]:
 
 
 def _releases(cause: CauseRecord, cases: Sequence[SavedCase]) -> str:
+    if cause.releases:
+        return cause.history
     seen, gone = (cause.seen, cause.not_seen) if cause.seen else (cases[0].seen, cases[0].not_seen)
     said = seen[0] if len(seen) == 1 else f"{seen[0]} to {seen[-1]}" if seen else ""
     return f"{said}; not {', '.join(gone)}" if gone else said

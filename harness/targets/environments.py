@@ -7,20 +7,26 @@ demand and cached); "module:attribute" may stand in place of a registered name.
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import functools
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 
 from driftnet.targets.interface import Target
 from driftnet.util.errors import UserError
-from driftnet.util.files import Scratch
+from driftnet.util.files import Scratch, replace_text
 from driftnet.util.machine import die_with_parent
 
 GROUP = "driftnet.targets"
@@ -29,6 +35,16 @@ DEFAULT_TARGETS = tuple(e.name for e in metadata.distribution("driftnet").entry_
 
 NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 """What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""
+
+
+DAY = 86400.0  # seconds
+OURS = sys.version_info.minor
+MINORS = range(8, 15)
+"""Pythons that a release may need: a worker runs on 3.8 and newer."""
+
+
+class NoWheelError(UserError):
+    """The index has no wheel of a release for an interpreter; it may have one for another."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +92,13 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
     """
     name, _, wanted = (part.strip() for part in word.partition("=="))
     spec = registered().get(name, name)
-    target = _load(name, spec)
+    target = declared(name)
+    here = _release(target.distribution)
     if python is None:
-        held, release = sys.executable, _release(target.distribution)
+        held, release = sys.executable, here
         if wanted and wanted != release:
-            return Installed(target, spec, wanted, environment(target.distribution, wanted, target.companions).python)
+            made = environment(target.distribution, wanted, target.companions)
+            return Installed(_of_its_time(target, wanted, here), spec, wanted, made.python)
     else:
         held = _executable(python)
         release = _release_in(held, target.distribution)
@@ -96,25 +114,71 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
             hint=f"name {name}=={wanted} without an interpreter, and it gets an environment of its own",
             kind="environment",
         )
-    return Installed(target, spec, release, held)
+    return Installed(_of_its_time(target, release, here), spec, release, held)
+
+
+def declared(name: str) -> Target:
+    """The declaration of a target, which need not be installed. Raises UserError (kind "target") for none."""
+    return _load(name, registered().get(name, name))
 
 
 def environment(distribution: str, release: str, companions: Sequence[tuple[str, str]] = ()) -> Environment:
-    """The cached environment that holds `release` of `distribution`; made now where there is none (takes a minute).
+    """The cached environment that holds `release` of `distribution`; made now where there is none: of this interpreter,
+    or, where the index has no wheel for it, of another one that is installed or that uv brings.
 
     Raises UserError (kind "environment") when it cannot be made; what stood there before is unharmed.
     """
-    made = Environment(
-        distribution, release, _cache() / f"{distribution}-{release}-py{sys.version_info.major}{sys.version_info.minor}"
-    )
-    if Path(made.python).exists():
-        return made
+    needed, failure = _needed(companions, release), None
+    # Two targets may want other packages beside one distribution.
+    beside = f"-{zlib.crc32(' '.join(needed).encode()):08x}" if needed else ""
+    for minor in (OURS, *(m for m in MINORS if m != OURS)):
+        made = Environment(distribution, release, _cache() / f"{distribution}-{release}-py3{minor}{beside}")
+        if Path(made.python).exists():
+            return made
+        if failure is not None and (not _interpreter(minor) or release not in _offered(distribution, minor)):
+            continue
+        try:
+            return _made(made, needed, minor)
+        except NoWheelError as e:
+            failure = failure or e
+    assert failure is not None, "this interpreter is tried first"
+    raise failure
+
+
+def releases(distribution: str) -> list[str]:
+    """The releases of `distribution` that the package index has wheels of, for this interpreter or for another one that
+    an environment could be made of; the oldest first, pre-releases left out.
+
+    What the index said is kept for a day: asking it for each interpreter takes 4 s. Raises UserError (kind
+    "environment") where it says nothing.
+    """
+    kept = _cache() / f".{distribution}.releases"
+    with contextlib.suppress(OSError):
+        if time.time() - kept.stat().st_mtime < DAY:
+            return kept.read_text(encoding="utf-8").split()
+    with ThreadPoolExecutor() as threads:
+        asked = [minor for minor in MINORS if minor == OURS or _interpreter(minor)]
+        found = {release for some in threads.map(functools.partial(_offered, distribution), asked) for release in some}
+    if not found:
+        what = f"the package index offers no release of {distribution} to pip"
+        raise UserError(what, hint="is it reachable? else name them: --releases A,B,C", kind="environment")
+    offered = sorted(found, key=numbers)
+    with contextlib.suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        replace_text(kept, " ".join(offered))
+    return offered
+
+
+def _made(made: Environment, needed: Sequence[str], minor: int) -> Environment:
+    """Make this environment, unless another process does it meanwhile."""
     try:
         made.folder.parent.mkdir(parents=True, exist_ok=True)
-        shutil.rmtree(made.folder, ignore_errors=True)  # its interpreter has gone
-        with contextlib.closing(Scratch(made.folder.parent)) as scratch:  # one that is killed is removed by the next
-            unfinished = scratch.path / "environment"
-            _make(Environment(distribution, release, unfinished), _needed(companions, release))
+        with _alone(made.folder.parent), contextlib.closing(Scratch(made.folder.parent)) as scratch:
+            if Path(made.python).exists():
+                return made
+            shutil.rmtree(made.folder, ignore_errors=True)  # its interpreter has gone
+            unfinished = scratch.path / "environment"  # one that is killed is removed by the next
+            _make(Environment(made.distribution, made.release, unfinished), needed, minor)
             unfinished.rename(made.folder)
     except OSError as e:
         if not Path(made.python).exists():  # another process was first
@@ -126,9 +190,20 @@ def environment(distribution: str, release: str, companions: Sequence[tuple[str,
     return made
 
 
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Hold the lock on `folder`: the processes of a run all ask for the same environment at its start."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def environments() -> list[Environment]:
     """The cached environments, sorted by name and release."""
-    found = (re.fullmatch(r"(.+?)-([^-]+)-(py\d+)", path.name) for path in sorted(_cache().glob("[!.]*-py*")))
+    found = (re.fullmatch(r"(.+?)-([^-]+)-(py\d+)(-\w+)?", path.name) for path in sorted(_cache().glob("[!.]*-py*")))
     return [Environment(m[1], m[2], _cache() / m[0]) for m in found if m]
 
 
@@ -160,6 +235,13 @@ def _load(name: str, spec: str) -> Target:
     return found
 
 
+def _of_its_time(target: Target, release: str, here: str | None) -> Target:
+    """What is declared of an older release than the one installed here: what that is too old for, it refuses."""
+    if here is not None and numbers(release) >= numbers(here):
+        return target
+    return replace(target, refusals=(*target.refusals, *target.outgrown))
+
+
 def _hint() -> str:
     return f"targets are {', '.join(sorted(registered()))}, each also as NAME==RELEASE, or MODULE:ATTRIBUTE"
 
@@ -189,40 +271,109 @@ def _cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "driftnet" / "environments"
 
 
-def _make(new: Environment, companions: Sequence[str]) -> None:
-    requirements = [f"{new.distribution}=={new.release}", "numpy", *companions]
+def _make(new: Environment, companions: Sequence[str], minor: int) -> None:
+    """By uv where it is on the PATH (.3 s, where pip takes 3 s), else, or where uv fails, by pip, which says why."""
+    wanted = ["--only-binary=:all:", f"{new.distribution}=={new.release}", "numpy", *companions]
+    if uv := shutil.which("uv"):
+        base, settings = _interpreter(minor), _as_pip()
+        commands = (
+            [uv, "venv", "-q", "--python", base, str(new.folder)],
+            [
+                *(uv, "pip", "install", "-q", "--python", new.python),
+                *wanted,
+            ],
+        )
+        if not any(_ran(command, settings).returncode for command in commands):
+            return
+        shutil.rmtree(new.folder, ignore_errors=True)
     # Our own pip where there is one: putting pip into the environment takes 4 s, more than most releases themselves.
     ours = importlib.util.find_spec("pip") is not None
     pip = [sys.executable, "-I", "-m", "pip", "--python", new.python] if ours else [new.python, "-I", "-m", "pip"]
     for command in (
-        [sys.executable, "-I", "-m", "venv", *(["--without-pip"] if ours else []), str(new.folder)],
-        [*pip, "install", "--only-binary=:all:", "--no-input", *requirements],
+        [_interpreter(minor), "-I", "-m", "venv", *(["--without-pip"] if ours else []), str(new.folder)],
+        [*pip, "install", "--no-input", *wanted],
     ):
-        done = subprocess.run(
-            command, capture_output=True, text=True, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
-        )
+        done = _ran(command)
         if done.returncode:
-            raise _failure(new, (done.stderr or done.stdout).strip())
+            raise _failure(new, (done.stderr or done.stdout).strip(), minor)
+
+
+def _ran(command: Sequence[str], settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+        env={**(settings or {}), **os.environ},
+    )
+
+
+@functools.cache
+def _as_pip() -> Mapping[str, str]:
+    """What pip was told of indexes, as uv wants it: it reads none of that, and would ask a public index for what people
+    here have on one of their own."""
+    said = _ran([sys.executable, "-I", "-m", "pip", "config", "list"]).stdout
+    found: dict[str, str] = {}
+    for line in said.splitlines():  # global ones, those of `pip install`, then those of the environment
+        name, _, value = line.partition("=")
+        words = shlex.split(value)
+        found[name.rpartition(".")[2]] = words[0] if words else ""
+    uv = {"UV_INDEX_STRATEGY": "unsafe-best-match"}  # to pip, all its indexes are one
+    for name, variable, separator in PIP_AS_UV:
+        if found.get(name):
+            uv[variable] = separator.join(found[name].split())
+    return uv
+
+
+PIP_AS_UV = (
+    ("index-url", "UV_DEFAULT_INDEX", " "),
+    ("extra-index-url", "UV_INDEX", " "),
+    ("find-links", "UV_FIND_LINKS", ","),
+    ("no-index", "UV_NO_INDEX", " "),
+    ("constraint", "UV_CONSTRAINT", " "),
+    ("cert", "SSL_CERT_FILE", " "),
+)
+
+
+@functools.cache
+def _interpreter(minor: int) -> str:
+    """A Python 3.`minor`: this one, one on the PATH, one of pyenv's, or its number where uv brings it; ""."""
+    if minor == OURS:
+        return sys.executable
+    pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
+    for found in (shutil.which(f"python3.{minor}"), *sorted(map(str, pyenv.glob(f"3.{minor}.*/bin/python")))):
+        if found and not _ran([found, "-I", "-c", ""]).returncode:  # a shim of pyenv's runs nothing by itself
+            return found
+    return f"3.{minor}" if shutil.which("uv") else ""
+
+
+@functools.cache
+def _offered(distribution: str, minor: int) -> tuple[str, ...]:
+    """The releases of which the index has wheels for Python 3.`minor`; none where there is no pip to ask it with."""
+    command = [sys.executable, "-I", "-m", "pip", "index", "versions", distribution, "--only-binary=:all:"]
+    said = _ran([*command, f"--python-version=3.{minor}"]).stdout
+    found = re.search(r"^Available versions: (.+)", said, re.MULTILINE)
+    return tuple(found[1].split(", ")) if found else ()
 
 
 def _needed(companions: Sequence[tuple[str, str]], release: str) -> list[str]:
-    return [needed for below, needed in companions if not below or _numbers(release) < _numbers(below)]
+    return [needed for below, needed in companions if not below or numbers(release) < numbers(below)]
 
 
-def _numbers(release: str) -> tuple[int, ...]:
+def numbers(release: str) -> tuple[int, ...]:
+    """What releases are ordered by."""
     return tuple(map(int, re.findall(r"\d+", release)))
 
 
-def _failure(new: Environment, said: str) -> UserError:
-    what = (
-        f"no environment for {new.distribution} {new.release} with Python {sys.version_info[0]}.{sys.version_info[1]}"
-    )
+def _failure(new: Environment, said: str, minor: int) -> UserError:
+    what = f"no environment for {new.distribution} {new.release} with Python 3.{minor}"
     if offered := re.search(rf"{re.escape(new.distribution)}\S* \(from versions: (.+?)\)", said, re.IGNORECASE):
         if offered[1] == "none":
-            return UserError(
+            return NoWheelError(
                 f"{what}: the package index offers none", hint="is the index reachable?", kind="environment"
             )
-        return UserError(
+        return NoWheelError(
             f"{what}: no wheel of that release fits",
             hint=f"releases that fit: {offered[1]}; for others, name an interpreter that holds one with --python",
             kind="environment",

@@ -137,6 +137,8 @@ class Target:
     scheme        the quantization scheme under given options, or None when nothing is quantized
     complaint     a pattern for the line of native log that says why a stage failed, where the error itself does not
     refusals      "not supported", as documented
+    outgrown      refusals of releases older than the one installed here: what they say of an opset, IR version,
+                  operator or type that came after them
     exceptions    documented numerical behaviour that the oracle must not report
     kernels       its fast kernels that no bound of single elements holds, each with its own bound and its switch
     companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
@@ -163,6 +165,7 @@ class Target:
     scheme: Callable[[Options], Scheme | None] = _no_scheme
     complaint: str = ""
     refusals: tuple[Rule, ...] = ()
+    outgrown: tuple[Rule, ...] = ()
     exceptions: tuple[Rule, ...] = ()
     inspect: Callable[[str, Options], Mapping[str, Any]] | None = None
     tap: Callable[[str, Sequence[Feed], Mapping[str, str], Options], list[dict[str, np.ndarray]]] | None = None

@@ -91,3 +91,27 @@ def whole(model: str, folder: str, options: Options) -> str:
 
 
 MODULE_AS_A_VALUE = Target("module-as-a-value", "numpy", whole, keep, execute, options=OPTIONS_OF_TOY)
+
+
+def of_release(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Relu, as each release of a made-up package has it."""
+    from driftnet_toy import release  # type: ignore[import-not-found]
+
+    if release == "1.0":
+        raise StageError("Unsupported model IR version: 9, max supported IR version: 6")
+    if release == "1.3":
+        raise StageError("it does not work today")
+    wrong = 1 if release in ("1.2", "1.4") else 0
+    return [dict.fromkeys(outputs, np.maximum(next(iter(feed.values())), 0) + np.float32(wrong)) for feed in feeds]
+
+
+RELEASED = Target(
+    "released",
+    "driftnet-toy",
+    convert,
+    keep,
+    of_release,
+    outgrown=(interface.Rule("too old", "execute", "Unsupported model IR version", "nowhere"),),
+)

@@ -103,9 +103,14 @@ def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
     ("name", "release", "expected"),
     [
         ("mnn", "3.0.0", set()),
-        ("onnxruntime-quant", "1.17.3", {"onnx", "numpy<2", "onnx<1.17", "onnx<1.18", "onnx<1.20"}),
-        ("onnxruntime-quant", "1.20.1", {"onnx", "onnx<1.18", "onnx<1.20"}),
-        ("onnxruntime-quant", "99.0", {"onnx"}),
+        (
+            "onnxruntime-quant",
+            "1.16.3",
+            {"onnx", "sympy", "scipy", "numpy<2", "onnx<1.16", "onnx<1.17", "onnx<1.18", "onnx<1.20"},
+        ),
+        ("onnxruntime-quant", "1.17.3", {"onnx", "sympy", "numpy<2", "onnx<1.17", "onnx<1.18", "onnx<1.20"}),
+        ("onnxruntime-quant", "1.20.1", {"onnx", "sympy", "onnx<1.18", "onnx<1.20"}),
+        ("onnxruntime-quant", "99.0", {"onnx", "sympy"}),
     ],
 )
 def test_old_releases_get_companions_of_their_time(name: str, release: str, expected: set[str]) -> None:
@@ -176,7 +181,7 @@ def test_what_a_killed_build_leaves_is_removed_by_the_next(tmp_path: Path, monke
     code = (
         "import subprocess\n"
         "from driftnet.targets import environments\n"
-        "environments._make = lambda new, companions: (new.folder.mkdir(), print('begun', flush=True), input())\n"
+        "environments._make = lambda new, *_: (new.folder.mkdir(), print('begun', flush=True), input())\n"
         "environments.environment('nothing', '1')\n"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as build:
@@ -185,7 +190,7 @@ def test_what_a_killed_build_leaves_is_removed_by_the_next(tmp_path: Path, monke
         build.kill()
     (left,) = (tmp_path / "environments").iterdir()
     os.utime(left, (0, 0))
-    monkeypatch.setattr(environments, "_make", lambda new, companions: new.folder.mkdir())
+    monkeypatch.setattr(environments, "_make", lambda new, companions, minor: new.folder.mkdir())
     made = environments.environment("nothing", "1")
     assert list((tmp_path / "environments").iterdir()) == [made.folder], "the folder of the killed build stayed"
 

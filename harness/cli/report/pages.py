@@ -59,7 +59,7 @@ def write_report(result: Mapping[str, Any], out: Path) -> Path:
         saved = corpus.load(Path(row["path"]))
         page = f"cases/{saved.target}-{saved.id}.html"
         replace_text(out / page, _rendered("case.html", _case(saved)))
-        cases.append({**row, "page": page, "seen": _span(saved.seen), "operators": _operators(saved)})
+        cases.append({**row, "page": page, "seen": _releases(saved), "operators": _operators(saved)})
     causes: dict[str, list[dict[str, Any]]] = {}
     for row in cases:  # the best comes first: of causes, and of the cases of each
         causes.setdefault(row["cause"], []).append(row)
@@ -132,8 +132,8 @@ def _values(feeds: Sequence[Feed], what: str) -> list[str]:
         ]
 
 
-def _span(releases: Sequence[str]) -> str:
-    return releases[0] if len(releases) == 1 else f"{releases[0]} to {releases[-1]}" if releases else ""
+def _releases(saved: SavedCase) -> str:
+    return (saved.cause and saved.cause.history) or " to ".join(dict.fromkeys((*saved.seen[:1], *saved.seen[-1:])))
 
 
 def _operators(saved: SavedCase) -> str:

@@ -92,6 +92,25 @@ def replay(console: Console, result: Result) -> None:
         _say(console, c["id"] + said)
 
 
+def bisect(console: Console, result: Result) -> None:
+    """One case: a row a release; all: a row a cause, with its history in words."""
+    if "bisected" not in result:
+        table = _table("release", "outcome", "")
+        for state in result["states"]:
+            colour = {"agrees": "green", "reproduces": "red"}.get(state["outcome"], "yellow")
+            table.add_row(state["release"], f"[{colour}]{state['outcome']}[/]", escape(state["what"]))
+        console.print(table)
+        _say(console, f"{result['id']} on {result['target']}: {result['sentence']}")
+        if (tried := len(result["states"])) < result["releases"]:
+            _say(console, f"run on {tried} of {result['releases']} releases: between two alike, nothing was run")
+        return
+    table = _table("cause", "releases")
+    for one in result["bisected"]:
+        table.add_row(one["id"], escape(one["sentence"]))
+    console.print(table)
+    _say(console, f"{counted(len(result['bisected']), 'cause')}; without a history: {result['left']}")
+
+
 def lint(console: Console, result: Result) -> None:
     """The causes that are met, each with its places; then those that may be."""
     met, may = result["met"], result["may"]

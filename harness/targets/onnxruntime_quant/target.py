@@ -184,6 +184,33 @@ _SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
 _BIASES = "optimizer/qdq_transformer/weight_bias_quantization.h"
 _INCLUDE = "https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session"
 
+_COMPATIBILITY = "https://onnxruntime.ai/docs/reference/compatibility.html"
+
+
+def _outgrown() -> Iterator[Rule]:
+    """What an older release says of what it has not yet. That it cannot run what its own quantizer made is no such
+    thing, so the operators which that writes stand apart."""
+    made = r"(?!QLinear|QGemm|Quantize|Dequantize|DynamicQuantize|ConvInteger|MatMulInteger)"
+    for stage in ("convert", "quantize", "execute"):
+        for name, pattern in (
+            ("too old for the IR version", r"Unsupported model IR version: \d+, max supported IR version: \d+"),
+            (
+                "too old for the opset",
+                r"[Oo]pset \d+ is under development|support for models stamped with official rel",
+            ),
+            ("too old for the opset", r"is till opset \d+|No opset import for domain|Unrecognized ir_version"),
+            ("too old for an operator or type", rf"Could not find an implementation for {made}\w+\(\d+\) node"),
+            ("too old for an operator", rf"(No Op registered for|No schema registered for|Fatal error:) {made}\w+"),
+            ("too old for an operator", rf"\b{made}\w+(\(-?\d+\))? is not a registered function/op"),
+            ("too old for a type", rf"Type Error: Type '.*' of (in|out)put parameter \(.*\) of operator \({made}"),
+        ):
+            yield Rule(name, stage, pattern, _COMPATIBILITY)
+    # Pre-processing goes on where its session refused the model, and finds no file.
+    yield Rule(
+        "too old to be pre-processed", "convert", r"Unable to open proto file: \S+optimized\.onnx", _COMPATIBILITY
+    )
+
+
 ONNXRUNTIME_QUANT = Target(
     name="onnxruntime-quant",
     distribution="onnxruntime",
@@ -233,7 +260,9 @@ ONNXRUNTIME_QUANT = Target(
         ("1.20", "onnx<1.17"),
         ("1.22", "onnx<1.18"),
         ("1.24", "onnx<1.20"),
+        ("1.17", "scipy"),  # for entropies, which later ones compute themselves
         ("", "onnx"),
+        ("", "sympy"),
     ),
     features={
         "float": {"quantize": "none"},
@@ -260,6 +289,7 @@ ONNXRUNTIME_QUANT = Target(
             _DOCS + "#pre-processing",
         ),
     ),
+    outgrown=tuple(_outgrown()),
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
         Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
