@@ -11,7 +11,6 @@ from driftnet.commands import bench as benchmarks
 from driftnet.run.sandbox.zygote import Zygote
 from driftnet.selfcheck import selfcheck as selfchecks
 from driftnet.targets import environments
-from driftnet.targets.environments import resolve
 from driftnet.targets.interface import STAGES
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_text, make_folder, replace_text
@@ -27,14 +26,14 @@ def targets(*, prune: bool = False) -> dict[str, Any]:
 
 
 def _described(name: str) -> dict[str, Any]:
-    installed = resolve(name)
-    made = [e.release for e in environments.environments() if e.distribution == installed.target.distribution]
+    target = environments.declared(name)
+    made = [e.release for e in environments.environments() if e.distribution == target.distribution]
     return {
         "name": name,
-        "installed": installed.release,
+        "installed": environments.release_here(target.distribution),
         "releases": made,
         "stages": list(STAGES),
-        "options": [vars(option) for option in installed.target.options],
+        "options": [vars(option) for option in target.options],
     }
 
 

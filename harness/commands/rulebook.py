@@ -17,13 +17,13 @@ from driftnet.oracle.fixed_point import rules
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.tolerances.approximations import APPROXIMATIONS, MEASURED
 from driftnet.oracle.tolerances.table import DERIVED, TOLERANCES
-from driftnet.targets.environments import registered, resolve
+from driftnet.targets.environments import declared, registered
 from driftnet.targets.interface import Rule, Target
 
 
 def page() -> str:
     """The rulebook as Markdown."""
-    targets = [resolve(name).target for name in sorted(registered())]
+    targets = [declared(name) for name in sorted(registered())]
     return "\n".join(
         [
             "# What judges what",

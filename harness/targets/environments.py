@@ -30,8 +30,10 @@ from driftnet.util.files import Scratch, replace_text
 from driftnet.util.machine import die_with_parent
 
 GROUP = "driftnet.targets"
-DEFAULT_TARGETS = tuple(e.name for e in metadata.distribution("driftnet").entry_points if e.group == GROUP)
-"""those that driftnet itself registers"""
+DEFAULT_TARGETS = tuple(
+    e.name for e in metadata.distribution("driftnet").entry_points if e.group == GROUP and not e.extras
+)
+"""those that driftnet itself registers, and needs for more than an extra"""
 
 NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 """What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""
@@ -75,7 +77,7 @@ class Environment:
 
 def registered() -> dict[str, str]:
     """The targets that are registered here: name -> "module:attribute"."""
-    return {entry.name: entry.value for entry in metadata.entry_points(group=GROUP)}
+    return {entry.name: f"{entry.module}:{entry.attr}" for entry in metadata.entry_points(group=GROUP)}
 
 
 def onnx_engine() -> Installed:
@@ -93,7 +95,7 @@ def resolve(word: str, *, python: str | None = None) -> Installed:
     name, _, wanted = (part.strip() for part in word.partition("=="))
     spec = registered().get(name, name)
     target = declared(name)
-    here = _release(target.distribution)
+    here = release_here(target.distribution)
     if python is None:
         held, release = sys.executable, here
         if wanted and wanted != release:
@@ -246,7 +248,8 @@ def _hint() -> str:
     return f"targets are {', '.join(sorted(registered()))}, each also as NAME==RELEASE, or MODULE:ATTRIBUTE"
 
 
-def _release(distribution: str) -> str | None:
+def release_here(distribution: str) -> str | None:
+    """The release of a package that is installed here; None where it is not."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

@@ -17,7 +17,7 @@ from driftnet.selfcheck import mutant, mutated, selfcheck
 from driftnet.selfcheck.effect import is_effective, same
 from driftnet.selfcheck.mutant import MUTANTS
 from driftnet.selfcheck.selfcheck import Count, Judged
-from driftnet.targets.environments import registered, resolve
+from driftnet.targets.environments import declared, registered, resolve
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper
 from rich.console import Console
@@ -35,7 +35,7 @@ RECIPES = (
 )
 
 
-ALL = {name: bug for target in registered() for name, bug in mutated.mutants(resolve(target).target).items()}
+ALL = {name: bug for target in registered() for name, bug in mutated.mutants(declared(target)).items()}
 
 
 def through(wrapper):

@@ -43,7 +43,7 @@ def words(x: Any) -> Any:
         return {name: str(getattr(x, name)) for name in SETTINGS} | {name: entry(x, name) for name in ENTRIES}
     if x is None or isinstance(x, bool | int | float | str):
         return (
-            re.sub(r"[a-z0-9_]{8}/(augmented|optimized)", r"a name/\1", x.replace(os.getcwd(), "."))
+            re.sub(r"[a-z0-9_]{8}/augmented", "a name/augmented", x.replace(os.getcwd(), "."))
             if isinstance(x, str)
             else x
         )

@@ -4,11 +4,11 @@ import random
 import re
 
 import pytest
-from driftnet.targets.environments import registered, resolve
+from driftnet.targets.environments import declared, registered
 from driftnet.targets.interface import STAGES, Option, Scheme
 from driftnet.targets.recipe import canonical, draw, effective
 
-TARGETS = {name: resolve(name).target for name in registered()}
+TARGETS = {name: declared(name) for name in registered()}
 
 
 @pytest.fixture(params=TARGETS.values(), ids=TARGETS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -59,9 +58,9 @@ def execute(
     import onnxruntime as ort
 
     settings, disabled = _settings(options, options["level"]), _disabled(options)
-    with tempfile.TemporaryDirectory() as folder:
+    optimized = "optimized." + options["saved"]  # in the current folder, the worker's own: messages name no other
+    try:
         if options["saved"] != "no":
-            optimized = os.path.join(folder, "optimized." + options["saved"])
             settings.optimized_model_filepath = optimized
             if options["saved"] == "ort":
                 settings.add_session_config_entry("session.save_model_format", "ORT")
@@ -71,6 +70,9 @@ def execute(
             artifact, settings, providers=["CPUExecutionProvider"], disabled_optimizers=disabled
         )
         return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+    finally:
+        if os.path.exists(optimized):
+            os.remove(optimized)
 
 
 def commands(options: Options) -> str:

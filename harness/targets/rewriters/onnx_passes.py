@@ -1,0 +1,89 @@
+"""What onnx itself makes of models: its version converter, its inliner of functions, its shape inference."""
+
+from __future__ import annotations
+
+from driftnet.targets.interface import Option, Options, Rule, Target
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+
+NEWEST = 26
+"""The newest opset that onnxruntime 1.31 loads."""
+
+
+def preload() -> None:
+    """Import what is needed, so that forked workers have it."""
+    import onnx.inliner
+    import onnx.version_converter  # noqa: F401
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """What the tool makes of the model."""
+    import onnx
+    import onnx.inliner
+    import onnx.version_converter
+
+    before = load(model)
+    if options["tool"] == "inliner":  # functions of the standard too: few models have any of their own
+        inlined = onnx.inliner.inline_selected_functions(before, [], exclude=True, inline_schema_functions=True)
+        return write(model, inlined, folder)
+    if options["tool"] == "shape_inference":
+        return write(model, onnx.shape_inference.infer_shapes(before, data_prop=options["data_propagation"]), folder)
+    opset = next(one.version for one in before.opset_import if one.domain in ("", "ai.onnx"))
+    newest = max(opset, min(NEWEST, onnx.defs.onnx_opset_version()))
+    to = {"up": min(opset + 1, newest), "newest": newest, "down": opset - 1, "two down": opset - 2}[options["opset"]]
+    return write(model, onnx.version_converter.convert_version(before, max(to, 7)), folder)
+
+
+def commands(options: Options) -> str:
+    """Its own functions."""
+    call = {
+        "inliner": "inliner.inline_selected_functions(model, [], exclude=True, inline_schema_functions=True)",
+        "shape_inference": f"shape_inference.infer_shapes(model, data_prop={options.get('data_propagation')})",
+        "version_converter": f"version_converter.convert_version(model, OPSET)  # {options.get('opset')}",
+    }[options["tool"]]
+    lines = ["python - <<'END'", "import onnx", "from onnx import inliner, shape_inference, version_converter"]
+    lines += ["model = onnx.load('model.onnx')", f"model = {call}", "onnx.save(model, 'rewritten.onnx')", "END"]
+    return "\n".join(lines)
+
+
+_DOCS = "https://github.com/onnx/onnx/blob/main/docs/VersionConverter.md"
+
+ONNX_PASSES = Target(
+    name="onnx-passes",
+    distribution="onnx",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    commands=commands,
+    options=(
+        Option("tool", "convert", ("version_converter", "inliner", "shape_inference"), "what rewrites"),
+        Option(
+            "opset",
+            "convert",
+            ("up", "newest", "down", "two down"),
+            "to which opset: the next, the newest that onnxruntime loads, the one before, two before",
+            {"tool": ("version_converter",)},
+        ),
+        Option(
+            "data_propagation",
+            "convert",
+            (False, True),
+            "follow the values of shapes as well",
+            {"tool": ("shape_inference",)},
+        ),
+    ),
+    companions=COMPANIONS[1:],
+    features=FEATURES,
+    natives=(
+        "onnx.version_converter.convert_version",
+        "onnx.inliner.inline_selected_functions",
+        "onnx.shape_inference.infer_shapes",
+        RUNS,
+    ),
+    refusals=(
+        Rule("no adapter", "convert", r"No Adapter (From|To) Version|No Previous Version of", _DOCS),
+        Rule("not in that opset", "convert", r"not supported (when|in) |[Uu]nsupported ", _DOCS),
+    ),
+)

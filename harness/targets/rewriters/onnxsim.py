@@ -1,0 +1,53 @@
+"""onnxsim, the ONNX simplifier: constant folding, shape inference and fusions."""
+
+from __future__ import annotations
+
+from driftnet.targets.interface import Option, Options, StageError, Target
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+
+
+def preload() -> None:
+    """Import what is needed (4.9 s), so that forked workers have it."""
+    import onnxruntime
+    import onnxsim  # noqa: F401
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """What onnxsim makes of the model."""
+    import onnxsim
+
+    simple, checked = onnxsim.simplify(
+        load(model),
+        perform_optimization=options["fusions"],
+        skip_constant_folding=not options["folding"],
+        skip_shape_inference=not options["shapes"],
+    )
+    if not checked:
+        raise StageError("the simplified model did not pass onnxsim's own check")
+    return write(model, simple, folder)
+
+
+def commands(options: Options) -> str:
+    """Its command line."""
+    flags = {"fusions": "--skip-optimization", "folding": "--skip-constant-folding", "shapes": "--skip-shape-inference"}
+    return " ".join(["onnxsim model.onnx rewritten.onnx", *(flag for name, flag in flags.items() if not options[name])])
+
+
+ONNXSIM = Target(
+    name="onnxsim",
+    distribution="onnxsim",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    commands=commands,
+    options=(
+        Option("fusions", "convert", (True, False), "eliminate and fuse nodes"),
+        Option("folding", "convert", (True, False), "fold constants"),
+        Option("shapes", "convert", (True, False), "infer shapes"),
+    ),
+    companions=COMPANIONS,
+    features=FEATURES,
+    natives=("onnxsim.simplify", RUNS),
+)

@@ -1,0 +1,50 @@
+"""onnxslim: constant folding, fusions, common subexpressions."""
+
+from __future__ import annotations
+
+from driftnet.targets.interface import Option, Options, Target
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+
+PARTS = ("constant_folding", "graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying")
+
+
+def preload() -> None:
+    """Import what is needed (3.6 s), so that forked workers have it."""
+    import onnxruntime
+    import onnxslim  # noqa: F401
+
+    onnxruntime.set_default_logger_severity(4)
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    """What onnxslim makes of the model."""
+    import onnxslim
+
+    left_out = [*options["skipped"], *([options["without"]] if options["without"] != "none" else [])]
+    slim = onnxslim.slim(load(model), no_shape_infer=not options["shapes"], skip_optimizations=left_out or None)
+    return write(model, slim, folder)
+
+
+def commands(options: Options) -> str:
+    """Its command line."""
+    shapes = "" if options["shapes"] else " --no-shape-infer"
+    without = "" if options["without"] == "none" else f" --skip-optimizations {options['without']}"
+    return f"onnxslim model.onnx rewritten.onnx{shapes}{without}"
+
+
+ONNXSLIM = Target(
+    name="onnxslim",
+    distribution="onnxslim",
+    convert=convert,
+    quantize=quantize,
+    execute=execute,
+    commands=commands,
+    options=(
+        Option("shapes", "convert", (True, False), "infer shapes"),
+        Option("without", "convert", ("none", *PARTS), "one part of it that is left out"),
+    ),
+    switches={"skipped": PARTS},
+    companions=COMPANIONS,
+    features=FEATURES,
+    natives=("onnxslim.slim", RUNS),
+)

@@ -1,0 +1,98 @@
+"""What rewriters of ONNX models have in common: the model that one writes is run by onnxruntime without optimizations,
+and its inputs and outputs stay what they were."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+from driftnet.targets.interface import Feed, Options, StageError
+
+# What executes is to be the reference's release: two releases differ where the standard leaves something open.
+COMPANIONS = (("", "onnx"), ("", f"onnxruntime=={metadata.version('onnxruntime')}"))
+FEATURES: Mapping[str, Options] = {"float": {}}
+RUNS = "onnxruntime.InferenceSession"
+
+
+def load(path: str) -> Any:
+    """The ModelProto at `path`, its external data with it."""
+    import onnx
+
+    return onnx.load(path)
+
+
+def write(before: str, after: Any, folder: str) -> str:
+    """`folder`/rewritten.onnx with the ModelProto `after`, made of the file `before`.
+
+    Raises StageError where inputs or outputs are not what they were, or the checker refuses what it did not refuse.
+    """
+    import onnx
+
+    if after is None:
+        raise StageError("no model was returned")
+    model = onnx.load(before, load_external_data=False)
+    outside = any(t.data_location == onnx.TensorProto.EXTERNAL for t in model.graph.initializer)
+    made = {tensor.name for tensor in model.graph.initializer}
+    given = [value for value in model.graph.input if value.name not in made]
+    left = {value.name: value for value in after.graph.input}
+    _compare("input", given, [left[value.name] for value in given if value.name in left])
+    _compare("output", model.graph.output, after.graph.output)
+    rewritten = os.path.join(folder, "rewritten.onnx")
+    onnx.save(after, rewritten, save_as_external_data=outside)
+    try:
+        onnx.checker.check_model(before)
+    except onnx.checker.ValidationError:
+        return rewritten
+    try:
+        onnx.checker.check_model(rewritten)
+    except onnx.checker.ValidationError as e:
+        raise StageError(f"the rewritten model is invalid: {e}") from None
+    return rewritten
+
+
+def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    """There is nothing to quantize."""
+    return artifact
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Run all feeds in one session of the CPU provider, without optimizations."""
+    import onnxruntime as ort
+
+    settings = ort.SessionOptions()
+    settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    settings.intra_op_num_threads = settings.inter_op_num_threads = 1
+    settings.log_severity_level = 4
+    session = ort.InferenceSession(artifact, settings, providers=["CPUExecutionProvider"])
+    return [dict(zip(outputs, session.run(list(outputs), dict(feed)))) for feed in feeds]
+
+
+def _compare(what: str, before: Iterable[Any], after: Iterable[Any]) -> None:
+    """Raise StageError where the inputs or outputs have other names, types or stated sizes. A size may become known of
+    an output, not of an input: the model would take less than it took."""
+    old, new = [*before], [*after]
+    if [value.name for value in old] != [value.name for value in new]:
+        raise StageError(f"{what}s are lost, renamed or in another order: {_names(new)}, were {_names(old)}")
+    for a, b in zip(old, new):
+        s, t = a.type.tensor_type, b.type.tensor_type
+        if not a.type.HasField("tensor_type"):
+            continue
+        if s.elem_type != t.elem_type:
+            raise StageError(f"the type of {what} {a.name!r} is {t.elem_type}, was {s.elem_type}")
+        if not (s.HasField("shape") and t.HasField("shape")):
+            continue
+        if len(s.shape.dim) != len(t.shape.dim):
+            raise StageError(f"the rank of {what} {a.name!r} is {len(t.shape.dim)}, was {len(s.shape.dim)}")
+        for d, e in zip(s.shape.dim, t.shape.dim):
+            stated = d.HasField("dim_value") or what == "input"
+            if stated and e.HasField("dim_value") and d.dim_value != e.dim_value:
+                raise StageError(f"a size of {what} {a.name!r} is stated otherwise: {e.dim_value}, was {d.dim_value}")
+
+
+def _names(values: Iterable[Any]) -> str:
+    return ", ".join(value.name for value in values)
