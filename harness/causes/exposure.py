@@ -21,13 +21,13 @@ from re import compile as pattern
 from typing import Any
 
 import numpy as np
-from driftnet.causes.facts import Facts, of_attributes, of_list
+from driftnet.causes.facts import Facts, of_attributes, of_dtypes, of_list
 from driftnet.causes.predicate import Atom, Region, Trigger
 
 FILE = Path(__file__).with_name("exposure.json")
 
 OF_A_NODE = pattern(
-    r"op|inputs|outputs|say\.\w+\.\w+|attr\.\w+(\.\w+)*|"
+    r"op|inputs|outputs|any\.\w+|say\.\w+\.\w+|attr\.\w+(\.\w+)*|"
     r"in\.\d\.(given|from|initializer|dtype|rank|maker|symbolic|repeated|zeros|negative|positive|whole|same|finite)|"
     r"out\.\d\.(given|final|dtype|rank|reader)"
 )
@@ -235,7 +235,12 @@ def _told(numbers: Sequence[str], parts: Sequence[Mapping[str, Any]], opset: int
         slots[head] += 1
         told = {**USUAL[head], **parts[int(number)]}
         facts |= {f"{head}.{slot.lstrip('>')}.{name}": v for name, v in told.items()}
-    return facts | {"inputs": slots["in"], "outputs": slots["out"]}
+    dtypes = {v for name, v in facts.items() if name.endswith(".dtype") and _is_computed(name, facts)}
+    return facts | {"inputs": slots["in"], "outputs": slots["out"], **dict(of_dtypes(dtypes))}
+
+
+def _is_computed(name: str, facts: Facts) -> bool:
+    return facts.get(f"{name.removesuffix('.dtype')}.from") != "constant"
 
 
 def _joined(region: Region, reader: int, maker: int, pair: Pair) -> bool:

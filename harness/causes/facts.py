@@ -6,6 +6,7 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     0.attr.strides.stated         False                          0.in.0.dtype              "float32"
     0.in.1.from                   "constant"|"input"|"computed"  0.in.0.dim.-1             5
     0.in.0.negative               True                           0.out.0.final             True
+    0.any.integer                 False
     1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
     recipe.quantize               "offline"                      opset                     13
 
@@ -15,7 +16,7 @@ place, such as the strides of an Add, has no fact.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cache, cached_property, lru_cache
 from typing import Any
@@ -286,7 +287,7 @@ def _kinds_of(node: Node) -> Iterator[str]:
     for head, names in (("in", node.inputs), ("out", node.outputs)):
         for k in range(min(SLOTS, len(names))):
             yield from (f"{head}.{k}", f"{head}.{k}.numbers")
-    yield from ("broadcast", "say", "axis", "inputs", "outputs")
+    yield from ("any", "broadcast", "say", "axis", "inputs", "outputs")
 
 
 def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
@@ -301,6 +302,8 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield from _of_operand(host, node, int(slot), bool(numbers))
         case ["out", slot, *numbers] if slot.isdecimal() and int(slot) < SLOTS:
             yield from _of_result(host, node, int(slot), bool(numbers))
+        case ["any"]:
+            yield from _of_any(host, node)
         case ["broadcast"]:
             if len(node.inputs) > 1 and all(node.inputs[:2]) and Trait.BROADCASTS in traits_of(node.op):
                 yield "broadcast", _broadcast(*(_shape(host, name) for name in node.inputs[:2]))
@@ -315,6 +318,26 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield "inputs", sum(bool(name) for name in node.inputs)
         case ["outputs"]:
             yield "outputs", sum(bool(name) for name in node.outputs)
+
+
+ANY: Mapping[str, frozenset[str]] = {
+    "integer": frozenset(f"{sign}int{bits}" for sign in ("", "u") for bits in (2, 4, 8, 16, 32, 64)),
+    "bool": frozenset(("bool",)),
+    "half": frozenset(("float16", "bfloat16")),
+    "double": frozenset(("double",)),
+}
+"""Classes of dtypes that systems made for float treat in ways of their own."""
+
+
+def _of_any(host: Host, node: Node) -> Iterable[tuple[str, Value]]:
+    names = [name for name in (*node.inputs, *node.outputs) if name and name not in host.folded]
+    return of_dtypes({dict(_of_type(host, "", name)).get(".dtype") for name in names})
+
+
+def of_dtypes(found: Set[Value]) -> Iterable[tuple[str, Value]]:
+    """Whether any operand that is no constant, or any result, is of a class of dtypes. found: theirs, None unknown."""
+    for what, dtypes in ANY.items():
+        yield f"any.{what}", True if found & dtypes else None if None in found else False
 
 
 def _of_growth(image: Sequence[int | None], result: Sequence[int | None]) -> Iterable[tuple[str, Value]]:

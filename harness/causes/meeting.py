@@ -18,8 +18,7 @@ from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import otherwise
 
 TRUSTED = 0.95
-"""The share of the instances that a trigger named that has to have failed, for its word to be taken; where it named
-none, the share of all instances that it was right about."""
+"""The share of the instances that a trigger named that has to have failed, for its word to be taken."""
 ADVICE = 3
 """Ways out that are told."""
 
@@ -124,8 +123,8 @@ def _doubts(known: Known, options: Facts) -> str:
     named, found = score.get("named", 0), score.get("found", 0)
     if named and found < TRUSTED * named:
         return f"{named - found:g} of {named:g} instances that the trigger named did not fail"
-    if not named and score.get("accuracy", 1.0) < TRUSTED:
-        return f"the trigger is wrong about {1 - score['accuracy']:.0%} of instances"
+    if not named:
+        return "the trigger was not measured on anything that it names"
     untried = [
         name.removeprefix("recipe.")
         for name, value in known.recipe.items()

@@ -154,6 +154,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.repeated", "{o} given twice", "{o} not given twice"),
     (r"in\.(\d+)\.like\.0", "{o} shaped like operand 0", "{o} of another shape than operand 0"),
     (r"in\.(\d+)\.positive", "{o} with positive numbers", "{o} without positive numbers"),
+    (r"any\.(\w+)", "some {0} tensor", "no {0} tensor"),
     (r"axis\.(first|last)", "along the {0} axis", "not along the {0} axis"),
     (r"out\.(\d+)\.negative", "result with negative numbers", "result without negative numbers"),
     (r"out\.(\d+)\.positive", "result with positive numbers", "result without positive numbers"),

@@ -11,9 +11,11 @@ from driftnet.findings.known import symptom_of
 from driftnet.findings.trial import Trial, look
 from driftnet.model import external_data
 from driftnet.model.feeds import made_up
+from driftnet.model.framed import framed
 from driftnet.model.inspect import Case, computing
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
+from driftnet.model.verdict import Word
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
@@ -53,14 +55,20 @@ def confirmed(
 
 
 def _failure(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial) -> str | None:
-    """The coarse signature with which nodes fail by themselves, "" where they do not, None where they cannot be cut."""
+    """The coarse signature with which nodes fail by themselves, "" where they do not, or only because they were cut
+    out; None where they cannot be."""
     indices = computing(case.proto.graph)
     try:
         part = submodel(case, [indices[i] for i in nodes], recorded)
     except UnrecordedError:
         return None
     verdict = look(replace(trial, case=part))
-    return coarse(trial.target.name, verdict) if verdict.failed else ""
+    if not verdict.failed:
+        return ""
+    within = framed(case, part)
+    if within and look(replace(trial, case=within)).word is Word.AGREES:
+        return ""
+    return coarse(trial.target.name, verdict)
 
 
 def _alike(said: str, known: str) -> bool:

@@ -224,6 +224,26 @@ def found(saved: SavedCase, proposed: Proposal, root: Path) -> Path:
     return root / cause.target / cause.id / saved.id
 
 
+def joined(saved: SavedCase, proposed: Proposal, cause: CauseRecord, root: Path) -> Path:
+    """Make a case that lies loose below `root` a variant of a cause there, with what was learned of it; the case's new
+    folder, or that of the cause where others stand for it."""
+    home = root / cause.target / cause.id
+    before = record.load(home)
+    there = [corpus.load(path) for path in corpus.folders([home])]
+    findings = before.findings or {one.id: _learned(vars(before)) for one in there[:1]}
+    learned = dataclasses.replace(before, findings={**findings, saved.id: _learned(proposed.said)})
+    write(root, [_Group((*there, saved), learned)])
+    kept = home / saved.id
+    return kept if kept.exists() else home
+
+
+def _learned(said: Mapping[str, Any]) -> dict[str, Any]:
+    """What was learned of one finding, as `CauseRecord.findings` holds it."""
+    trigger = said["trigger"]
+    score = {name: float(n) for name, n in said["score"].items()}
+    return {"trigger": trigger and trigger.as_json(), "place": said["place"].as_json(), "score": score}
+
+
 def brought(folder: Path, root: Path) -> Path:
     """The folder of a cause or of a case, or its copy in `root` where it stands elsewhere; a case that has a cause
     becomes a variant of it there too. What stands there already, loose or as a variant, is left alone."""

@@ -102,9 +102,13 @@ class KnownIssue:
 
     @cached_property
     def causes(self) -> tuple[CauseRecord, ...]:
-        """Its cause, by what was learned of this case and by what holds of the whole; none where it lies loose."""
+        """Its cause, by what was learned of this case, by what holds of the whole, and by what was learned of cases
+        that are not kept; none where it lies loose."""
         whole = self.saved.cause
-        return tuple(dict.fromkeys((whole.of_case(self.saved.id), whole))) if whole else ()
+        if whole is None:
+            return ()
+        merged = (whole.of_case(id) for id in whole.findings if id in whole.merged)
+        return tuple(dict.fromkeys((whole.of_case(self.saved.id), whole, *merged)))
 
     @cached_property
     def symptom(self) -> Symptom:

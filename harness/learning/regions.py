@@ -31,6 +31,7 @@ COSTS: Sequence[tuple[str, float]] = (
     (r"\.rank$|\.lost$|\.broadcast$|\.axis\.\w+$", 0.1),
     (r"\.shared$|\.repeated$", 0.15),
     (r"\.attr\.\w+$", 0.15),
+    (r"\.any\.", 0.15),
     (r"\.trait\.", 0.2),
     (r"\.attr\.", 0.2),
     (r"\.like\.0$|\.symbolic$|inputs$|outputs$|\.final$", 0.25),

@@ -26,6 +26,7 @@ from driftnet.commands.linting import causes_of
 from driftnet.findings.trial import Trial, look
 from driftnet.generators import bulk
 from driftnet.model.case import Case
+from driftnet.model.framed import framed
 from driftnet.model.inspect import bodies, computing
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
@@ -61,14 +62,20 @@ def models(seed: int) -> Iterator[tuple[str, Case]]:
 
 
 def cut(case: Case, place: tuple[int, ...], recorded: Recording, trial: Trial) -> str | None:
-    """How the nodes of a place fail by themselves: "" not at all, None where that cannot be told."""
+    """How the nodes of a place fail by themselves: "" not at all, or only as they were cut out, None where that cannot
+    be told."""
     indices = computing(case.proto.graph)
     try:
         part = submodel(case, [indices[i] for i in place], recorded)
     except (UnrecordedError, ValueError):
         return None
-    verdict = look(Trial(_plainly(part), trial.installed, trial.recipe, trial.runner))
-    return coarse(trial.target.name, verdict) if verdict.failed else "" if verdict.word == "agrees" else None
+    verdict = look(replace(trial, case=_plainly(part)))
+    if not verdict.failed:
+        return "" if verdict.word == "agrees" else None
+    within = framed(case, part)
+    if within and look(replace(trial, case=_plainly(within))).word == "agrees":
+        return ""
+    return coarse(trial.target.name, verdict)
 
 
 def _plainly(case: Case) -> Case:
