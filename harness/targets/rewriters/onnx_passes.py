@@ -8,6 +8,9 @@ from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execut
 NEWEST = 26
 """The newest opset that onnxruntime 1.31 loads."""
 
+# log(exp(x) + 1), as the standard writes them, loses every digit of small results, and overflows above 88.
+KEPT = [("", "Softplus"), ("", "Mish")]
+
 
 def preload() -> None:
     """Import what is needed, so that forked workers have it."""
@@ -26,7 +29,7 @@ def convert(model: str, folder: str, options: Options) -> str:
 
     before = load(model)
     if options["tool"] == "inliner":  # functions of the standard too: few models have any of their own
-        inlined = onnx.inliner.inline_selected_functions(before, [], exclude=True, inline_schema_functions=True)
+        inlined = onnx.inliner.inline_selected_functions(before, KEPT, exclude=True, inline_schema_functions=True)
         return write(model, inlined, folder)
     if options["tool"] == "shape_inference":
         return write(model, onnx.shape_inference.infer_shapes(before, data_prop=options["data_propagation"]), folder)
@@ -39,7 +42,7 @@ def convert(model: str, folder: str, options: Options) -> str:
 def commands(options: Options) -> str:
     """Its own functions."""
     call = {
-        "inliner": "inliner.inline_selected_functions(model, [], exclude=True, inline_schema_functions=True)",
+        "inliner": f"inliner.inline_selected_functions(model, {KEPT}, exclude=True, inline_schema_functions=True)",
         "shape_inference": f"shape_inference.infer_shapes(model, data_prop={options.get('data_propagation')})",
         "version_converter": f"version_converter.convert_version(model, OPSET)  # {options.get('opset')}",
     }[options["tool"]]
@@ -84,6 +87,14 @@ ONNX_PASSES = Target(
     ),
     refusals=(
         Rule("no adapter", "convert", r"No Adapter (From|To) Version|No Previous Version of", _DOCS),
-        Rule("not in that opset", "convert", r"not supported (when|in) |[Uu]nsupported ", _DOCS),
+        Rule("not in that opset", "convert", r"not supported (when|in) |[Uu]nsupported |is unallowed", _DOCS),
+        # It is valid there; onnxruntime's kernels for the newest opsets come later.
+        Rule(
+            "no kernel in that opset",
+            "execute",
+            r"NOT_IMPLEMENTED : Could not find an implementation for",
+            "https://github.com/microsoft/onnxruntime/blob/main/docs/OperatorKernels.md",
+            {"tool": ("version_converter",)},
+        ),
     ),
 )

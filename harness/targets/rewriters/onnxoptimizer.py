@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from driftnet.targets.interface import Option, Options, Target
+from driftnet.targets.interface import Option, Options, Rule, Target
 from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
 
 # What onnxoptimizer 0.4.2 runs where no passes are named (get_fuse_and_elimination_passes).
@@ -53,4 +53,12 @@ ONNXOPTIMIZER = Target(
     companions=COMPANIONS,
     features=FEATURES,
     natives=("onnxoptimizer.optimize", RUNS),
+    refusals=(
+        Rule(
+            "type that it does not know",
+            "convert",
+            r"no supported data type: \d+",
+            "https://github.com/onnx/onnx/blob/main/onnx/common/ir_pb_converter.cc",
+        ),
+    ),
 )
