@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from driftnet.campaign import seeds as neighbours
+from driftnet.campaign.age import Age
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
@@ -115,6 +116,7 @@ class Shard:
     steering: Steering = field(default_factory=lambda: Steering(()))
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
+    ages: list[Age] = field(default_factory=list)
 
     @cached_property
     def journal(self) -> Journal:
@@ -124,6 +126,7 @@ class Shard:
     def __post_init__(self) -> None:
         self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
         self.seeds = neighbours.seeds(self.plan.seeds)
+        self.ages = [Age(one, self.runner) for one in self.installed]
         self.learn(self.plan.corpus)
 
     def learn(self, folder: Path) -> None:
@@ -150,8 +153,7 @@ class Shard:
         for warning in {*network, *self.damaged.values()} - self.warned:
             self.warned.add(warning)
             yield warning
-        favoured = self.installed[index % len(self.installed)].target.name
-        case = self._case(index, favoured)
+        case = self._case(index, index % len(self.installed))
         drafts = [
             Trial(variant, one, chosen, self.runner)
             for one in self.installed
@@ -168,6 +170,8 @@ class Shard:
             result = self._examined(trial, care, met)
             if result.verdict.failed and not result.known:  # the machine may be at fault: nobody is blamed then
                 self.runner.check_health()
+            operators = tuple(sorted({node.op_type for node in trial.case.proto.graph.node}))
+            next(age for age in self.ages if age.installed is trial.installed).learn(result.verdict, operators)
             path = None
             if result.finding and not (result.known or result.unexplained):
                 path, issue = self.keep(result.finding)
@@ -183,7 +187,7 @@ class Shard:
                 result.verdict,
                 known=str(self.known_issues[result.known].saved.path) if result.known else "",
                 confirmed=result.confirmed,
-                operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
+                operators=operators,
                 insensitive=is_insensitive,
                 recognized=bool(result.recognized),
                 verified=result.verified,
@@ -237,7 +241,7 @@ class Shard:
         self.learn(self.plan.found)
         return path, None
 
-    def _case(self, index: int, favoured: str) -> Case:
+    def _case(self, index: int, favoured: int) -> Case:
         plan = self.plan
         if self.seeds:
             return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
@@ -254,7 +258,7 @@ class Shard:
             plan.seed,
             index,
             focus=tuple(plan.focus),
-            weights=steering.weights(favoured),
+            weights={**steering.weights(self.installed[favoured].target.name), **self.ages[favoured].weights},
             avoid=None if free else lambda case: steering.unwanted(case, recipes),
         )
 

@@ -46,7 +46,7 @@ def test_without_steering_and_for_one_index_in_ten_cases_are_drawn_as_ever(tmp_p
         plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3, steer=steer)
         shard = Shard(plan, None, stopping=lambda: True)
         shard.known_issues = {"test_x": of_mnn(triggered(Atom("0.out.0.given", "is", True)))}
-        return [digest(shard._case(index, "mnn")) for index in range(40)]
+        return [digest(shard._case(index, 0)) for index in range(40)]
 
     plain = [digest(bulk.case(3, index)) for index in range(40)]
     assert drawn(False) == plain

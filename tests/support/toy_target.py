@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -115,3 +116,18 @@ RELEASED = Target(
     of_release,
     outgrown=(interface.Rule("too old", "execute", "Unsupported model IR version", "nowhere"),),
 )
+
+
+def of_opset_17(model: str, folder: str, options: Options) -> str:
+    """Refuse what is of a newer opset, as an old release does."""
+    import onnx
+
+    (opset,) = onnx.load(model).opset_import
+    if opset.version > 17:
+        raise StageError(f"opset {opset.version} is too new")
+    return model
+
+
+_TOO_NEW = interface.Rule("too old for the opset", "convert", r"opset \d+ is too new", "nowhere")
+YOUNG = Target("toy", "numpy", of_opset_17, keep, execute, options=OPTIONS_OF_TOY, outgrown=(_TOO_NEW,))
+AGED = replace(YOUNG, refusals=(_TOO_NEW,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,35 @@ _FUSED = {"level": ("all", "layout", "extended")}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations"
 _GITHUB = "https://github.com/microsoft/onnxruntime/blob/main"
 
+_COMPATIBILITY = "https://onnxruntime.ai/docs/reference/compatibility.html"
+
+
+def _outgrown() -> Iterator[Rule]:
+    """What an older release says of what it has not yet. That it cannot run what its own quantizer made is no such
+    thing, so the operators which that writes stand apart."""
+    made = r"(?!QLinear|QGemm|Quantize|Dequantize|DynamicQuantize|ConvInteger|MatMulInteger)"
+    for stage in ("convert", "quantize", "execute"):
+        for name, pattern in (
+            ("too old for the IR version", r"Unsupported model IR version: \d+, max supported IR version: \d+"),
+            (
+                "too old for the opset",
+                r"[Oo]pset \d+ is under development|support for models stamped with official rel",
+            ),
+            ("too old for the opset", r"is till opset \d+|No opset import for domain|Unrecognized ir_version"),
+            ("too old for an operator or type", rf"Could not find an implementation for {made}\w+\(\d+\) node"),
+            ("too old for an operator or type", rf"Failed to find kernel for {made}\w+\(\d+\)"),
+            ("too old for an operator", rf"(No Op registered for|No schema registered for|Fatal error:) {made}\w+"),
+            ("too old for an operator", rf"\b{made}\w+(\(-?\d+\))? is not a registered function/op"),
+            ("too old for a type", rf"Type Error: Type '.*' of (in|out)put parameter \(.*\) of operator \({made}"),
+        ):
+            yield Rule(name, stage, pattern, _COMPATIBILITY)
+    # Pre-processing goes on where its session refused the model, and finds no file.
+    yield Rule(
+        "too old to be pre-processed", "convert", r"Unable to open proto file: \S+optimized\.onnx", _COMPATIBILITY
+    )
+
+
+OUTGROWN = tuple(_outgrown())
 ONNXRUNTIME_GRAPH = Target(
     name="onnxruntime-graph",
     distribution="onnxruntime",
@@ -156,6 +185,7 @@ ONNXRUNTIME_GRAPH = Target(
     companions=(("1.19", "numpy<2"),),
     features={"float": {}},
     natives=("onnxruntime.InferenceSession",),
+    outgrown=OUTGROWN,
     refusals=(
         Rule(
             "type outside of the ORT format",

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
-from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS
+from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN
 
 WEIGHT_CODES = {("s8", False): (-127, 127), ("s8", True): (-64, 64), ("u8", False): (0, 255), ("u8", True): (0, 127)}
 
@@ -184,33 +184,6 @@ _SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
 _BIASES = "optimizer/qdq_transformer/weight_bias_quantization.h"
 _INCLUDE = "https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session"
 
-_COMPATIBILITY = "https://onnxruntime.ai/docs/reference/compatibility.html"
-
-
-def _outgrown() -> Iterator[Rule]:
-    """What an older release says of what it has not yet. That it cannot run what its own quantizer made is no such
-    thing, so the operators which that writes stand apart."""
-    made = r"(?!QLinear|QGemm|Quantize|Dequantize|DynamicQuantize|ConvInteger|MatMulInteger)"
-    for stage in ("convert", "quantize", "execute"):
-        for name, pattern in (
-            ("too old for the IR version", r"Unsupported model IR version: \d+, max supported IR version: \d+"),
-            (
-                "too old for the opset",
-                r"[Oo]pset \d+ is under development|support for models stamped with official rel",
-            ),
-            ("too old for the opset", r"is till opset \d+|No opset import for domain|Unrecognized ir_version"),
-            ("too old for an operator or type", rf"Could not find an implementation for {made}\w+\(\d+\) node"),
-            ("too old for an operator", rf"(No Op registered for|No schema registered for|Fatal error:) {made}\w+"),
-            ("too old for an operator", rf"\b{made}\w+(\(-?\d+\))? is not a registered function/op"),
-            ("too old for a type", rf"Type Error: Type '.*' of (in|out)put parameter \(.*\) of operator \({made}"),
-        ):
-            yield Rule(name, stage, pattern, _COMPATIBILITY)
-    # Pre-processing goes on where its session refused the model, and finds no file.
-    yield Rule(
-        "too old to be pre-processed", "convert", r"Unable to open proto file: \S+optimized\.onnx", _COMPATIBILITY
-    )
-
-
 ONNXRUNTIME_QUANT = Target(
     name="onnxruntime-quant",
     distribution="onnxruntime",
@@ -289,7 +262,7 @@ ONNXRUNTIME_QUANT = Target(
             _DOCS + "#pre-processing",
         ),
     ),
-    outgrown=tuple(_outgrown()),
+    outgrown=OUTGROWN,
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
         Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),
