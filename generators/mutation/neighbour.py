@@ -15,6 +15,7 @@ import onnx
 from driftnet.generators.mutation.changes import CHANGES
 from driftnet.generators.mutation.draft import Dice, Draft
 from driftnet.model.case import Case, Feed
+from driftnet.model.inference import InferenceError, inferred
 
 MOSTCHANGES = 4
 TRIES = 12
@@ -46,15 +47,15 @@ def _checked(draft: Draft, before: Case) -> Case | None:
     for output in draft.graph.output:
         output.ClearField("type")
     try:
-        inferred = onnx.shape_inference.infer_shapes(draft.model, check_type=True, strict_mode=True, data_prop=True)
-        if not all(output.type.WhichOneof("value") == "tensor_type" for output in inferred.graph.output):
+        whole = inferred(draft.model, check_type=True, strict_mode=True, data_prop=True)
+        if not all(output.type.WhichOneof("value") == "tensor_type" for output in whole.graph.output):
             return None
-        onnx.checker.check_model(inferred, full_check=True)
-    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError, ValueError, RuntimeError):
+        onnx.checker.check_model(whole, full_check=True)
+    except (onnx.checker.ValidationError, InferenceError, ValueError, RuntimeError):
         return None
     shapes = [{name: x.shape for name, x in feeds[0].items()} for feeds in (draft.feeds, before.feeds)]
     calibration = before.calibration if shapes[0] == shapes[1] else ()
-    return Case(inferred.SerializeToString(), tuple(_fitting(draft.feeds)), calibration, before.origin)
+    return Case(whole.SerializeToString(), tuple(_fitting(draft.feeds)), calibration, before.origin)
 
 
 def _fitting(feeds: Sequence[Mapping[str, np.ndarray]]) -> Iterator[Feed]:

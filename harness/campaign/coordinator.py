@@ -80,8 +80,8 @@ class _Work:
         self._left = math.inf if plan.cases is None else plan.cases
         self._most = plan.cases_per_model
         self._indices = (index for index in itertools.count() if index not in done)
-        self._again: list[tuple[int, int]] = []
-        self._given: dict[Future[list[Event]], tuple[int, int]] = {}
+        self._again: list[tuple[int, int, bool]] = []  # arguments of `examine_index`
+        self._given: dict[Future[list[Event]], tuple[int, int, bool]] = {}
 
     def give(self, pool: ProcessPoolExecutor) -> Future[list[Event]] | None:
         """Let a shard examine the next index; None when `plan.cases` have been handed out."""
@@ -90,7 +90,7 @@ class _Work:
                 return None
             most = int(min(self._left, self._most))
             self._left -= most
-            self._again.append((next(self._indices), most))
+            self._again.append((next(self._indices), most, True))
         future = pool.submit(examine_index, *self._again[0])
         self._given[future] = self._again.pop(0)
         return future
@@ -102,8 +102,8 @@ class _Work:
         return events
 
     def take_back(self) -> None:
-        """Hand out again what is in hand."""
-        self._again += self._given.values()
+        """Hand out again what is in hand; what a shard died of may be among it."""
+        self._again += [(index, most, False) for index, most, _ in self._given.values()]
         self._given.clear()
 
 

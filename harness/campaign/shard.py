@@ -38,6 +38,7 @@ from driftnet.run import health
 from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
+from driftnet.util.apart import trust
 from driftnet.util.errors import UserError
 from driftnet.util.files import in_turn
 from driftnet.util.machine import die_with_parent
@@ -331,12 +332,15 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
         _shard = UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal")
 
 
-def examine_index(index: int, most: int) -> list[Event]:
+def examine_index(index: int, most: int, trusted: bool = True) -> list[Event]:
     """The events of one index, each written into the journal as it happens.
+
+    trusted   whether it may be judged in this process: no shard has died with it in hand
 
     An exception of ours is an event too: it must not end the campaign.
     """
     events: list[Event] = []
+    trust(trusted)
     try:
         if isinstance(_shard, UserError):
             raise _shard

@@ -25,6 +25,7 @@ import numpy as np
 import onnx
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node, captured, read
+from driftnet.model.inference import InferenceError, inferred
 from driftnet.model.inspect import all_nodes
 from driftnet.model.operators import Trait, traits_of
 from driftnet.targets.interface import Target
@@ -96,9 +97,9 @@ class Host:
         values = [*graph.value_info, *graph.output, *graph.input]
         if not self.makers.keys() <= {v.name for v in values}:
             try:
-                inferred = onnx.shape_inference.infer_shapes(_light(self.model), data_prop=True).graph
-                values = [*inferred.value_info, *values]
-            except Exception:  # protobuf's and onnx's own types, for a model that cannot be inferred
+                whole = inferred(_light(self.model), data_prop=True).graph
+                values = [*whole.value_info, *values]
+            except InferenceError:
                 pass
         return {v.name: v.type for v in values}
 

@@ -6,8 +6,10 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from driftnet.causes.place import Where, place_of
 from driftnet.model import external_data
@@ -15,11 +17,13 @@ from driftnet.model.inspect import Case, custom_operators, validate_feed
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
 from driftnet.oracle.second_opinion import Blame
+from driftnet.run.reference import Reference
 from driftnet.run.refusals import explained
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe, effective
+from driftnet.util.apart import Ask, apart, tried
 from driftnet.util.errors import UserError
 from driftnet.util.limits import ExceededError, bounded
 
@@ -81,28 +85,63 @@ def look(trial: Trial, *, fresh: bool = False) -> Verdict:
 def watch(trial: Trial, *, fresh: bool = False) -> tuple[Verdict, Observation | None]:
     """What `look` says, and what was observed; None where there was no need to ask the target, or what it said, or the
     model, takes too much to be judged."""
+    most = _most(trial)
     try:
-        return _within_limits(trial, lambda: _watch(trial, fresh))
+        seen = bounded(lambda: _seen(trial, fresh), seconds=most.seconds, mib=most.mib)
+        if isinstance(seen, Verdict):
+            return seen, None
+        reference = trial.runner.reference
+        ask = partial(judge, target=trial.target, options=trial.options, reference=reference)
+        return _judged(most, reference, lambda: ask(trial.case, seen), Verdict), seen
     except ExceededError as e:
         return Verdict(Word.ABSTAINS, message=f"judging this takes {e}", rule=TOO_MUCH), None
 
 
-def _within_limits(trial: Trial, work: Callable[[], T]) -> T:
-    """What `work` on this trial gives. Raises ExceededError where it takes more than such a model is worth."""
+@dataclass(frozen=True)
+class _Most:
+    """CPU seconds and MiB of memory that work on one run may take."""
+
+    seconds: float
+    mib: float
+
+
+def _most(trial: Trial) -> _Most:
+    """What such a model is worth."""
     case = trial.case
     mib = (len(case.model) + sum(x.nbytes for feed in case.runs for x in map(np.asarray, feed.values()))) / 2**20
     if case.file:
         mib += external_data.outside(case.proto) / 2**20
     memory = max(JUDGING_MIB, min(JUDGING_MIB * (1 + mib), trial.runner.memory_mib))
-    return bounded(work, seconds=JUDGING_SECONDS * (1 + mib), mib=memory)
+    return _Most(JUDGING_SECONDS * (1 + mib), memory)
 
 
-def _watch(trial: Trial, fresh: bool) -> tuple[Verdict, Observation | None]:
+def _judged(most: _Most, reference: Reference, work: Callable[[], T], form: type[T]) -> T:
+    """What `work` gives, a `form`, where it cannot take this process down: apart, and on probation only here.
+
+    The reference is asked by this process all the same, which keeps its answers.
+    """
+
+    def work_apart(ask: Ask) -> bytes:
+        reference.ask_by(ask)
+        return msgspec.msgpack.encode(work(), enc_hook=_plain)
+
+    def elsewhere() -> T:
+        told = apart(work_apart, seconds=most.seconds, mib=most.mib, answer=reference.answer)
+        return msgspec.msgpack.decode(told, type=form)
+
+    return tried(work, elsewhere)
+
+
+def _plain(value: Any) -> Any:
+    """A number of numpy, or one with its evidence, as the number."""
+    return value.item() if isinstance(value, np.generic) else float(value)
+
+
+def _seen(trial: Trial, fresh: bool) -> Verdict | Observation:
+    """What is observed, or the verdict where there is no need to."""
     if refused := _refused(trial):
-        return refused, None
-    seen = trial.runner.observe(trial.case, trial.installed, trial.recipe, fresh=fresh, timeout=trial.patience)
-    reference = trial.runner.reference
-    return judge(trial.case, seen, target=trial.target, options=trial.options, reference=reference), seen
+        return refused
+    return trial.runner.observe(trial.case, trial.installed, trial.recipe, fresh=fresh, timeout=trial.patience)
 
 
 def _refused(trial: Trial) -> Verdict | None:
@@ -155,7 +194,8 @@ def blamed(trial: Trial, verdict: Verdict) -> tuple[Verdict, str, Where]:
     if seen is None or not found.failed:
         return verdict, "", Where()
     try:
-        wrong = _within_limits(trial, lambda: _who_is_wrong(trial, found, seen))
+        reference = trial.runner.reference
+        wrong = _judged(_most(trial), reference, lambda: _who_is_wrong(trial, found, seen), Blame)
     except ExceededError:
         wrong = Blame.UNDECIDED
     return replace(verdict, blame=wrong), seen.digest, place_of(trial.target, found, seen)

@@ -15,7 +15,7 @@ from driftnet.causes.facts import Host, schema_of
 from driftnet.generators.mutation.draft import Draft
 from driftnet.model.case import Case
 from driftnet.model.constants import constant
-from driftnet.model.inference import inferred
+from driftnet.model.inference import InferenceError, inferred
 from driftnet.model.submodel import rebuilt
 from driftnet.reduce.size_constraints import Size, first_output
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
@@ -23,8 +23,6 @@ from onnx import AttributeProto, TensorProto, helper, numpy_helper
 Layer = Callable[[Draft, str], Sequence[onnx.NodeProto]]
 """The nodes of a layer that reads a tensor; the last one makes its result."""
 Refill = Callable[[np.ndarray, np.random.Generator], np.ndarray]
-
-Infer = Callable[..., onnx.ModelProto]
 
 
 def at_opset(case: Case, version: int) -> Case | None:
@@ -92,7 +90,7 @@ def with_result(case: Case, outputs: Sequence[str]) -> Case | None:
     name = draft.new("result")
     node.output.append(name)
     draft.graph.output.append(onnx.ValueInfoProto(name=name))
-    return _finished(draft, case, infer=inferred)
+    return _finished(draft, case, doubtful=True)
 
 
 def with_fewer_results(case: Case, outputs: Sequence[str], count: int) -> Case | None:
@@ -381,14 +379,14 @@ def _draft(case: Case) -> Draft:
     return Draft(replace(case, feeds=(*case.feeds, *case.calibration)))
 
 
-def _finished(draft: Draft, before: Case, infer: Infer = onnx.shape_inference.infer_shapes) -> Case | None:
+def _finished(draft: Draft, before: Case, *, doubtful: bool = False) -> Case | None:
     """The draft as a case, its types inferred anew; None where onnx does not accept it."""
     del draft.graph.value_info[:]
     for output in draft.graph.output:
         output.ClearField("type")
     try:
-        model = infer(draft.model, check_type=True, data_prop=True)
-    except Exception:  # onnx raises its own types, protobuf's, and what its C++ side throws
+        model = inferred(draft.model, doubtful=doubtful, check_type=True, data_prop=True)
+    except InferenceError:
         return None
     if any(output.type.WhichOneof("value") is None for output in model.graph.output):
         return None

@@ -48,6 +48,7 @@ from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
+from driftnet.util.apart import trust
 from driftnet.util.files import json_text, replace_text
 from onnx import TensorProto, numpy_helper
 
@@ -288,6 +289,7 @@ def main() -> None:
     done, only = read_lines([asked.lines]), asked.only.read_text(encoding="utf-8").split() if asked.only else []
     wanted = sorted((c for c in cases if c.id in only), key=lambda c: only.index(c.id)) if asked.only else cases
     wanted = [saved for saved in wanted[k::n] if saved.id not in done]
+    trust()  # the models are those of saved cases, and made of them
     survey(wanted, asked.lines, seconds=asked.seconds, seed=asked.seed, fresh=asked.fresh)
 
 

@@ -14,6 +14,7 @@ import onnx
 from driftnet.model import graph
 from driftnet.model.case import Case
 from driftnet.model.graph import Node
+from driftnet.model.inference import inferred
 from driftnet.model.operators import WEIGHTED
 from driftnet.on_grid.draw import shifted, steps_of
 from driftnet.on_grid.operands import CUT, Drawn, Part, operands_for
@@ -57,8 +58,8 @@ def _shapes(case: Case) -> dict[str, tuple[int, ...]]:
     del proto.graph.value_info[:]
     for value in proto.graph.output:
         value.type.tensor_type.ClearField("shape")
-    inferred = onnx.shape_inference.infer_shapes(proto, data_prop=True).graph
-    tensors = [(v.name, v.type.tensor_type) for v in (*inferred.input, *inferred.value_info, *inferred.output)]
+    whole = inferred(proto, data_prop=True).graph
+    tensors = [(v.name, v.type.tensor_type) for v in (*whole.input, *whole.value_info, *whole.output)]
     return {
         name: tuple(dim.dim_value for dim in tensor.shape.dim)
         for name, tensor in tensors

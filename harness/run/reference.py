@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from driftnet.model.case import Feed
 from driftnet.model.inspect import Case, digest
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox.zygote import Reply, Worker
+from driftnet.targets import interface
 
 Outputs = dict[str, np.ndarray]
+Key = tuple[Any, ...]
+"""What is asked, the digest of the case, and what else is said."""
 REMEMBERED = 8
 """Cases whose answers are kept: a reducer comes back to the same few."""
 MOST_REMEMBERED = 2**29
@@ -42,8 +47,12 @@ class Reference:
     """
 
     def __init__(self, worker: Worker) -> None:
-        self._worker = worker
-        self._replies: OrderedDict[tuple[Any, ...], Reply] = OrderedDict()
+        def call(key: Key, model: bytes, feeds: list[Feed]) -> Reply:
+            function, _, *args = key
+            return worker.call(f"driftnet.run.reference_worker:{function}", model, feeds, *args)
+
+        self._call: Callable[[Key, bytes, list[Feed]], Reply] = call
+        self._replies: OrderedDict[Key, Reply] = OrderedDict()
 
     def run(self, case: Case) -> ReferenceRun:
         """The outputs of `case`, when onnx's full check accepts its model and onnxruntime runs it."""
@@ -73,6 +82,22 @@ class Reference:
         reply = self._ask("second_opinion", case)
         return tuple(reply.value) if reply.outcome is Outcome.OK else ()
 
+    def ask_by(self, ask: Callable[[bytes], bytes]) -> None:
+        """In a fork: `ask` the process that has the worker, which says what `answer` gives."""
+
+        def call(key: Key, model: bytes, feeds: list[Feed]) -> Reply:
+            outcome, *said = interface.decode(ask(interface.encode([list(key), model, feeds])))
+            return Reply(Outcome(outcome), *said)
+
+        self._call = call
+
+    def answer(self, question: bytes) -> bytes:
+        """What became of what a fork asks, encoded."""
+        key, model, feeds = interface.decode(question)
+        reply = self._reply(tuple(key), model, feeds)
+        said = reply.message, reply.signal, reply.log, reply.seconds
+        return interface.encode([str(reply.outcome), reply.value, *said])
+
     def _value(self, function: str, case: Case, *args: int | str) -> Any:
         reply = self._ask(function, case, *args)
         if reply.outcome is not Outcome.OK:
@@ -80,12 +105,13 @@ class Reference:
         return reply.value
 
     def _ask(self, function: str, case: Case, *args: int | str) -> Reply:
-        key = (function, digest(case), *args)
+        return self._reply((function, digest(case), *args), case.model, list(case.feeds))
+
+    def _reply(self, key: Key, model: bytes, feeds: list[Feed]) -> Reply:
         if key in self._replies:
             self._replies.move_to_end(key)
         else:
-            call = f"driftnet.run.reference_worker:{function}"
-            self._replies[key] = self._worker.call(call, case.model, list(case.feeds), *args)
+            self._replies[key] = self._call(key, model, feeds)
             while len(self._replies) > REMEMBERED or (len(self._replies) > 1 and self._size > MOST_REMEMBERED):
                 self._replies.popitem(last=False)
         return self._replies[key]

@@ -27,6 +27,7 @@ from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES, Target
 from driftnet.targets.recipe import Recipe, effective
+from driftnet.util import apart
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch
 from driftnet.util.records import read
@@ -195,7 +196,7 @@ class Runner:
     @property
     def all_cpu_seconds(self) -> float:
         """CPU seconds used so far in the workers and in this process, since it began."""
-        return self.cpu_seconds + time.process_time()
+        return self.cpu_seconds + apart.cpu_seconds()
 
     def allow(self, seconds: float) -> Allowance:
         """CPU seconds from now on."""

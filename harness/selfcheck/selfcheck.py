@@ -35,6 +35,7 @@ from driftnet.selfcheck.mutant import Mutant
 from driftnet.targets import recipe
 from driftnet.targets.environments import DEFAULT_TARGETS, resolve
 from driftnet.targets.recipe import Recipe
+from driftnet.util.apart import trust
 from driftnet.util.errors import UserError
 
 CONSTRUCTED_SHARE = 0.5
@@ -262,6 +263,7 @@ def _begin(corpus_folder: Path) -> None:
     """Set this process up (a process pool's initializer)."""
     global _lab, _masks
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    trust()  # a pool makes another one
     _lab = Runner(timeout=TIMEOUT, small_models=True)
     util.Finalize(None, _lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
     _masks = issues(corpus_folder)

@@ -1,5 +1,6 @@
 """Campaigns: repeatable, interruptible, and nothing that was found is lost."""
 
+import ctypes
 import io
 import json
 import multiprocessing
@@ -21,7 +22,7 @@ from driftnet.campaign.shard import Plan, Shard, case_folders
 from driftnet.campaign.steering import Steering
 from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
-from driftnet.findings import corpus
+from driftnet.findings import corpus, trial
 from driftnet.findings.corpus import COMMITTED
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run.runner import Runner
@@ -187,6 +188,20 @@ def test_a_saved_case_that_is_not_whole_stops_no_run_but_is_an_error_of_it(tmp_p
 def die(plan, stop):
     """A shard that does not come up."""
     os._exit(1)
+
+
+def crash_judging(plan, stop):
+    """A shard whose oracle crashes."""
+    trial.judge = lambda *args, **kwargs: ctypes.string_at(0)
+    shard.begin(plan, stop)
+
+
+def test_a_crash_while_judging_costs_a_shard_once_and_is_an_abstention_then(tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator, "begin", crash_judging)
+    summary, events = fuzz(tmp_path, cases=4, seed=5, targets=["onnxruntime-quant"], workers=1)
+    assert len(examined(events)) == summary.cases == 4
+    assert summary.rules[trial.TOO_MUCH] > 0
+    assert (summary.errors, summary.exit_status) == ([], 0)
 
 
 def test_a_shard_that_dies_is_an_internal_error_and_the_summary_is_written(tmp_path, monkeypatch):

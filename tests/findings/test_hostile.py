@@ -1,10 +1,14 @@
 """Whatever a target says or tells, the harness judges it within its limits, or says that it cannot."""
 
+import collections
+import ctypes
+import itertools
 import resource
 import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from driftnet.findings import trial
 from driftnet.findings.trial import Trial, watch
@@ -12,6 +16,7 @@ from driftnet.model.signature import coarse
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
+from driftnet.util import apart
 
 from tests.support import models
 from tests.support.hostile_target import ANSWERED, HOSTILE, OUTPUT, SAID, TOLD
@@ -42,6 +47,44 @@ def judged(runner, deed):
     assert time.process_time() - begun < SECONDS, f"took {time.process_time() - begun:.1f} s of CPU"
     assert peak_mib() - before < MIB, f"took {peak_mib() - before:.0f} MiB"
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY, "a limit has stayed"
+
+
+def spin_in_c():
+    collections.deque(itertools.repeat(0), maxlen=0)
+
+
+def swell():
+    kept = [np.ones(2**16)]
+    while True:
+        kept.append(kept[-1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("deed", "says"),
+    [
+        (lambda: ctypes.string_at(0), "takes its process down (SIGSEGV)"),
+        (spin_in_c, "takes more than 0.5 s of CPU time"),
+        (swell, "takes more than 1024 MiB of memory"),
+    ],
+    ids=["crash", "loop in C", "memory"],
+)
+def test_what_judging_does_to_its_process_is_an_abstention(hurried, monkeypatch, deed, says):
+    monkeypatch.setattr(trial, "JUDGING_SECONDS", 0.5)
+    monkeypatch.setattr(trial, "judge", lambda *args, **kwargs: deed())
+    begun, before = time.process_time(), peak_mib()
+    verdict, seen = watch(Trial(models.relu(), INSTALLED, {"deed": "gives wrong numbers"}, hurried))
+    assert (verdict.word, verdict.rule, seen) == (Word.ABSTAINS, trial.TOO_MUCH, None)
+    assert says in verdict.message
+    assert time.process_time() - begun < 1, "this process worked"
+    assert peak_mib() - before < 64, "this process swelled"
+
+
+def test_judging_apart_says_what_judging_here_does(hurried, monkeypatch):
+    asked = Trial(models.relu(), INSTALLED, {"deed": "gives wrong numbers"}, hurried)
+    there = watch(asked)[0]
+    monkeypatch.setattr(apart, "_trusting", True)
+    assert watch(asked)[0] == there
+    assert there.word is Word.DIVERGES
 
 
 @pytest.mark.parametrize("deeds", [TOLD, SAID, ANSWERED, OUTPUT], ids=["told", "said", "answered", "output"])

@@ -50,8 +50,9 @@ def serve(settings: dict[str, Any]) -> None:
     """
     control = socket.socket(fileno=settings["control"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    most = resource.getrlimit(resource.RLIMIT_AS)[1]  # it may be born while a limit for the oracle holds
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    for which in (resource.RLIMIT_AS, resource.RLIMIT_CPU):  # it may be born while a limit for the oracle holds
+        most = resource.getrlimit(which)[1]
+        resource.setrlimit(which, (most, most))
     isolated = _isolate()
     _adopt_orphans()
     # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.

@@ -1,0 +1,215 @@
+"""Apart: work that may end its process, or never end, is done by a fork of this one.
+
+    apart(lambda ask: judge(...), seconds=5, mib=1024)     the bytes that it gives, or ExceededError "... (SIGSEGV)"
+
+A fork has all that this process has, so nothing is handed to it; what it gives, and what it asks for meanwhile, are
+bytes. It costs some 6 ms of CPU time where this process has 90 MiB, as much as half a generated case. So a process that
+works on what it has made itself says `trust()`: that is tried in place first, within narrow limits (`tried`).
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import math
+import os
+import resource
+import select
+import signal
+import socket
+import struct
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from typing import NoReturn, TypeVar
+
+from driftnet.util import limits
+from driftnet.util.limits import ExceededError, bounded
+from driftnet.util.machine import die_with_parent
+
+T = TypeVar("T")
+Ask = Callable[[bytes], bytes]
+"""What the parent answers."""
+QUICK_SECONDS, QUICK_MIB = 0.5, 128
+"""What is tried in place may take. Of 934 runs of generated cases none was judged in more than .13 s; and what one call
+of numpy, which nothing interrupts, does in so little memory takes a few seconds at most."""
+HOPELESS_SECONDS = 8.0
+"""CPU seconds after which what is tried in place, and never comes back to the interpreter, ends this process."""
+PATIENCE = 5.0
+IDLE = 0.02
+"""How many times its CPU seconds, and one more, a fork may be silent while it uses less than IDLE of them: others may
+have the cores."""
+_MOST = 2**28  # bytes of a message
+_CLOCK = os.sysconf("SC_CLK_TCK")
+_HEAD = struct.Struct("<cQ")
+_ASKS, _GIVES, _EXCEEDS, _RAISES = b"?", b"+", b">", b"!"
+_trusting = False
+_used = 0.0
+
+
+def trust(yes: bool = True) -> None:
+    """Whether what this process works on may be tried in it: it can be lost, or does nothing with what others say."""
+    global _trusting
+    _trusting = yes
+
+
+def trusts() -> bool:
+    """What was said last; at first no."""
+    return _trusting
+
+
+def cpu_seconds() -> float:
+    """CPU seconds of this process and of its forks for work apart."""
+    return time.process_time() + _used
+
+
+def tried(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
+    """What `work` gives in this process, where it is trusted and takes little; else what `otherwise` does."""
+    if _trusting:
+        outside, most = resource.getrlimit(resource.RLIMIT_CPU)
+        try:
+            end = math.ceil(time.process_time() + HOPELESS_SECONDS)
+            resource.setrlimit(resource.RLIMIT_CPU, (end if most < 0 else min(end, most), most))
+            return bounded(work, seconds=QUICK_SECONDS, mib=QUICK_MIB)
+        except ExceededError:
+            pass
+        finally:
+            resource.setrlimit(resource.RLIMIT_CPU, (outside, most))
+    return otherwise()
+
+
+def apart(
+    work: Callable[[Ask], bytes], *, seconds: float, mib: float, answer: Callable[[bytes], bytes] | None = None
+) -> bytes:
+    """What `work` gives in a fork of this process.
+
+    answer   what this process says to what the fork asks
+
+    Raises ExceededError where that takes more CPU `seconds` or more memory, ends the fork, or hangs; RuntimeError with
+    the traceback where it raises anything else.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of other threads, which the fork needs nothing of
+            parent, child = os.getpid(), os.fork()
+        if child == 0:
+            _be_fork(theirs, work, seconds, mib, parent)
+        theirs.close()
+        kind, said, patience = b"", b"", PATIENCE * (seconds + 1)
+        try:
+            kind, said = _conversation(ours, child, answer, patience)
+        except TimeoutError:
+            kind, said = _EXCEEDS, f"more than {patience:.3g} s".encode()
+        except OSError:
+            pass
+        finally:
+            status = _ended(child, within=0.0 if kind else 1.0)
+    if kind == _GIVES:
+        return said
+    if kind == _RAISES:
+        raise RuntimeError(said.decode(errors="replace"))
+    if kind != _EXCEEDS and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
+        kind, said = _EXCEEDS, f"more than {seconds:.3g} s of CPU time".encode()
+    raise ExceededError(said.decode() if kind == _EXCEEDS else f"its process down ({_named(status)})")
+
+
+def _conversation(
+    pipe: socket.socket, child: int, answer: Callable[[bytes], bytes] | None, patience: float
+) -> tuple[bytes, bytes]:
+    """The last message of the fork, after its questions; TimeoutError where it is silent, and sleeps, for so long."""
+    pipe.settimeout(patience)
+    while True:
+        used = _cpu_seconds_of(child)
+        while not select.select([pipe], [], [], patience)[0]:
+            if (now := _cpu_seconds_of(child)) - used < IDLE * patience:
+                raise TimeoutError
+            used = now
+        kind, said = _heard(pipe)
+        if kind != _ASKS or answer is None:
+            return kind, said
+        reply = answer(said)
+        pipe.sendall(_HEAD.pack(_GIVES, len(reply)) + reply)
+
+
+def _cpu_seconds_of(pid: int) -> float:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return sum(map(int, file.read().rpartition(b")")[2].split()[11:13])) / _CLOCK
+
+
+def _heard(pipe: socket.socket) -> tuple[bytes, bytes]:
+    """The next message: its kind and what it says. Raises OSError where there is none, or it is too long."""
+    kind, size = _HEAD.unpack(_received(pipe, _HEAD.size))
+    if size > _MOST:
+        raise OSError(f"a message of {size} bytes")
+    return kind, _received(pipe, size)
+
+
+def _received(pipe: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        if not (chunk := pipe.recv(min(size - len(parts), 1 << 20))):
+            raise OSError("no more comes")
+        parts += chunk
+    return bytes(parts)
+
+
+def _ended(child: int, within: float) -> int:
+    """The wait status of a fork that ends `within` so many seconds, or is killed then."""
+    global _used
+    end = time.monotonic() + within
+    while not (found := os.wait4(child, os.WNOHANG))[0]:
+        if time.monotonic() >= end:
+            os.kill(child, signal.SIGKILL)
+            found = os.wait4(child, 0)
+            break
+        time.sleep(0.001)
+    _used += found[2].ru_utime + found[2].ru_stime
+    return found[1]
+
+
+def _named(status: int) -> str:
+    """How a process ended that has this wait status, in a word."""
+    if os.WIFEXITED(status):
+        return f"exit status {os.WEXITSTATUS(status)}"
+    number = os.WTERMSIG(status)
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def _be_fork(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, mib: float, parent: int) -> NoReturn:
+    """Work, say what comes of it, and end."""
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # the parent decides what they mean
+            signal.signal(number, signal.SIG_IGN)
+        die_with_parent(parent)
+        gc.freeze()  # or it would write to every page that it shares
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, 1)
+        os.dup2(null, 2)  # an abort says its last words there
+        resource.setrlimit(resource.RLIMIT_CORE, (1, 1))  # as in `driftnet.run.sandbox.inside`
+        faulthandler.disable()
+        limits.forget()
+        most = math.ceil(seconds) + 1
+        resource.setrlimit(resource.RLIMIT_CPU, (most, most + 1))  # at the second it is no SIGXCPU
+        _say(pipe, *_outcome(pipe, work, seconds, mib))
+    finally:
+        os._exit(0)
+
+
+def _outcome(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, mib: float) -> tuple[bytes, bytes]:
+    def ask(what: bytes) -> bytes:
+        _say(pipe, _ASKS, what)
+        return _heard(pipe)[1]
+
+    try:
+        return _GIVES, bounded(lambda: work(ask), seconds=seconds, mib=mib)
+    except ExceededError as e:
+        return _EXCEEDS, str(e).encode()
+    except BaseException:
+        return _RAISES, traceback.format_exc().encode(errors="replace")
+
+
+def _say(pipe: socket.socket, kind: bytes, said: bytes) -> None:
+    pipe.settimeout(None)
+    pipe.sendall(_HEAD.pack(kind, len(said)) + said)

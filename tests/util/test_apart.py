@@ -1,0 +1,114 @@
+"""What ends its process, or never ends, ends a fork: this one goes on, and says what became of it."""
+
+import collections
+import contextlib
+import ctypes
+import itertools
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from driftnet.util import apart as room
+from driftnet.util.apart import apart, cpu_seconds, tried
+from driftnet.util.limits import ExceededError, bounded
+
+
+def crash():
+    ctypes.string_at(0)
+
+
+def spin():
+    while True:
+        pass
+
+
+def spin_in_c():
+    collections.deque(itertools.repeat(0), maxlen=0)
+
+
+def swell():
+    kept = [np.ones(2**16)]
+    while True:
+        kept.append(kept[-1] + 1)
+
+
+@pytest.mark.parametrize(
+    ("work", "says"),
+    [
+        (crash, "its process down .SIGSEGV."),
+        (os.abort, "its process down .SIGABRT."),
+        (lambda: os._exit(3), "its process down .exit status 3."),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), "its process down .SIGKILL."),
+        (spin, "more than 0.2 s of CPU time"),
+        (spin_in_c, "more than 0.2 s of CPU time"),
+        (swell, "more than 64 MiB of memory"),
+        (lambda: time.sleep(99), "more than 6 s"),
+    ],
+    ids=["crash", "abort", "exit", "kill", "loop", "loop in C", "memory", "sleep"],
+)
+def test_what_ends_or_holds_up_its_process_is_named(work, says):
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    with pytest.raises(ExceededError, match=says):
+        apart(lambda ask: work() or b"", seconds=0.2, mib=64)
+    assert resource.getrlimit(resource.RLIMIT_AS) == before
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)  # none is left
+
+
+def test_what_it_gives_comes_back_and_what_it_asks_is_answered():
+    def work(ask):
+        return ask(b"2") + ask(b"3" * 2**20)
+
+    assert apart(work, seconds=9, mib=64, answer=lambda said: said * 2) == b"22" + b"3" * 2**21
+
+
+def test_what_it_raises_is_told_with_its_traceback():
+    with pytest.raises(RuntimeError, match="KeyError: 'here'"):
+        apart(lambda ask: {}["here"], seconds=9, mib=64)
+
+
+def test_its_time_counts():
+    before = cpu_seconds()
+    with pytest.raises(ExceededError):
+        apart(lambda ask: spin(), seconds=0.3, mib=64)
+    assert cpu_seconds() - before > 0.1
+
+
+def test_it_has_limits_of_its_own_inside_bounded_work():
+    room_for_more = lambda ask: bytes(np.ones(2**20).nbytes >> 20)
+    assert bounded(lambda: apart(room_for_more, seconds=9, mib=256), seconds=9, mib=4) == bytes(8)
+
+
+@pytest.mark.parametrize("trusting", [True, False])
+def test_what_is_tried_in_place_is_small_and_of_a_process_that_trusts_it(monkeypatch, trusting):
+    monkeypatch.setattr(room, "_trusting", trusting)
+    assert tried(lambda: "here", lambda: "there") == ("here" if trusting else "there")
+    assert tried(lambda: np.ones(2**25), lambda: "there") == "there"
+
+
+def test_an_endless_loop_in_c_that_is_tried_in_place_ends_the_process():
+    code = "import collections, itertools\nfrom driftnet.util import apart\napart.trust()\napart.HOPELESS_SECONDS = 1\n"
+    code += "apart.tried(lambda: collections.deque(itertools.repeat(0), maxlen=0), lambda: print('there'))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -signal.SIGXCPU
+
+
+def test_a_fork_does_not_outlive_its_process(tmp_path):
+    code = "import os, time\nfrom driftnet.util.apart import apart\n"
+    code += "apart(lambda ask: open('pid', 'w').write(str(os.getpid())) and time.sleep(99) or b'', seconds=99, mib=64)"
+    process = subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path)
+    end = time.monotonic() + 20
+    while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
+        assert time.monotonic() < end, "the fork has not begun"
+        time.sleep(0.01)
+    process.kill()
+    process.wait()
+    pid = int((tmp_path / "pid").read_text())
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < end and os.getpgid(pid):
+            time.sleep(0.01)
+        pytest.fail("the fork goes on")
