@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from driftnet.commands.saved import replay_one as replay_one
     from driftnet.commands.saved import replay_status as replay_status
     from driftnet.commands.saved import report as report
+    from driftnet.commands.supporting import support as support
     from driftnet.commands.triage import triage as triage
     from driftnet.targets.environments import DEFAULT_TARGETS as DEFAULT_TARGETS
 

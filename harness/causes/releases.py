@@ -58,9 +58,10 @@ class History:
         """In words: "first bad 3.1.0, last good 3.0.0; gone in 3.4.0"."""
         if not self.states:
             return ""
-        if not self.bad:
-            return f"bad on none of the {len(self.states)} releases tried"
         tried = [release for release in self.states if self._outcome(release) != UNTESTABLE]
+        if not self.bad:
+            how = f", {len(self.states) - len(tried)} more could not be tried" if len(tried) < len(self.states) else ""
+            return f"bad on none of {len(tried)} releases{how}"
         said = [f"first bad {self.first_bad}, last good {self.last_good}{self._between}"]
         if not self.last_good:
             oldest = self.first_bad == tried[0]

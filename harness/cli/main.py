@@ -26,7 +26,7 @@ from driftnet.run import health
 from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
 from driftnet.util.errors import UserError
-from driftnet.util.files import json_text
+from driftnet.util.files import json_text, make_folder
 from rich.console import Console
 
 WHOLE = re.compile("[0-9]{1,9}")
@@ -258,6 +258,41 @@ def bisect(corpus: Path, budget: float | None, as_json: bool, **given: Any) -> i
     limit = math.inf if budget is None else budget
     result = api.bisect(**given, budget=limit, root=corpus, tell=tell)
     _print(result, as_json, tables.bisect)
+    return 0
+
+
+@driftnet.command(short_help="Which operators work, of which types?")
+@click.option("--target", required=True, metavar="T", help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
+@click.option("--against", default="", metavar="T==RELEASE", help="Another release: what it did otherwise.")
+@_pairs("--option", "options", "K=V", help="One option of the target.  [default: nothing is quantized]")
+@click.option("--operator", "operators", multiple=True, metavar="NAME", help="Only this one; repeat it for several.")
+@click.option(
+    "--budget",
+    type=_Amount(min=0.1, max=MONTH),
+    default=120.0,
+    metavar="SECONDS",
+    help="CPU time, shared by operators.",
+)
+@click.option("--seed", type=int, default=0, help="Same seed: the same models in the same order.")
+@click.option("--out", type=_PATH, metavar="DIR", help="Where to write support.html, support.md and support.json.")
+@_corpus(_there)
+@_json
+def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
+    """Which operators does a target have, of which types, ranks and attributes? Runs models of one operator each.
+
+    Works, diverges, crashes, errors or refused, with the causes that are known. What is between operators (fusions)
+    is not in it: driftnet lint MODEL.onnx tells that of a model.
+
+    \b
+    Example: driftnet support --target mnn --against mnn==3.4.1 --out support/
+    """
+    if out:
+        make_folder(out)
+    with ERR.status("running models") as status:
+        result = api.support(**given, root=corpus, tell=status.update)
+    if out:
+        result["page"] = str(pages.write_support(result, out))
+    _print(result, as_json, tables.support)
     return 0
 
 

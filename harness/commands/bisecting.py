@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -92,28 +92,29 @@ def bisect(
         for saved in work:
             if time.monotonic() > end:
                 break
-            states = walk(offered[saved.target], partial(asking.state, saved))
+            states = walk(offered[saved.target], partial(asking.state, saved), known={*saved.seen, *saved.not_seen})
             done.append(_told(saved, states, len(offered[saved.target])))
             _keep(saved, states)
     return {"bisected": done, "left": len(work) - len(done)} if every else done[0]
 
 
-def walk(releases: Sequence[str], ask: Callable[[str], str]) -> dict[str, str]:
-    """{release: state}, in order: of all where they are few; of many, the ends and the quarters first, and between two
-    asked that differ the middle, until they are neighbours. So a state that lasts for less than a quarter of them, and
-    ends as it began, is not seen."""
+def walk(releases: Sequence[str], ask: Callable[[str], str], *, known: Collection[str] = ()) -> dict[str, str]:
+    """{release: state}, in order: of all where they are few; of many, the ends, the quarters and those `known` to have
+    shown something first, and between two asked that differ the middle, until they are neighbours. So another state
+    that lasts for less than a quarter of them, and ends as it began, is not seen."""
     last = len(releases) - 1
     found: dict[int, str] = {}
-    start = range(last + 1) if len(releases) <= FEW else sorted({round(last * part / 4) for part in range(5)})
+    ends = {round(last * part / 4) for part in range(5)} | {i for i, name in enumerate(releases) if name in known}
+    start = range(last + 1) if len(releases) <= FEW else sorted(ends)
     for i in reversed(start):  # the newest are made quickest
         found[i] = ask(releases[i])
     while True:
-        known = sorted(found)
-        gaps = [(a, b) for a, b in itertools.pairwise(known) if b - a > 1 and found[a] != found[b]]
+        asked = sorted(found)
+        gaps = [(a, b) for a, b in itertools.pairwise(asked) if b - a > 1 and found[a] != found[b]]
         # Where nothing can be tried, why that is so does not matter.
         gaps = [(a, b) for a, b in gaps if not all(found[i].startswith(UNTESTABLE) for i in (a, b))]
         if not gaps:
-            return {releases[i]: found[i] for i in known}
+            return {releases[i]: found[i] for i in asked}
         for a, b in gaps:
             found[(a + b) // 2] = ask(releases[(a + b) // 2])
 
@@ -220,6 +221,8 @@ def _keep(saved: SavedCase, states: Mapping[str, str]) -> None:
         not_seen = sorted({*it.not_seen, *History(states).good} - {*seen}, key=numbers)
         return {"seen": tuple(seen), "not_seen": tuple(not_seen)}
 
+    if saved.path:  # people may have written into it meanwhile: bisecting all takes hours
+        saved = corpus.load(saved.path)
     corpus.update(saved, **changes(saved))
     if saved.cause:
         known = {**saved.cause.releases, **states}

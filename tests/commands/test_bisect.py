@@ -48,7 +48,7 @@ STATES = {
             "b d g",
             "bad since 1.0, the oldest that could be tried; gone in 1.2, last bad 1.0; fails otherwise on 1.1 (x)",
         ),
-        ("g g u", "bad on none of the 3 releases tried"),
+        ("g g u", "bad on none of 2 releases, 1 more could not be tried"),
         ("b u u u b", "bad since 1.0, the oldest that could be tried; still in 1.4; could not be tried on 1.1 to 1.3"),
         ("", ""),
     ],
@@ -76,6 +76,12 @@ def test_of_many_releases_those_are_asked_between_which_something_changed(broken
     assert history.first_bad == (f"1.{broken}" if broken < 54 else "")
     assert history.last_good == (f"1.{broken - 1}" if 0 < broken < 54 else "")
     assert history.gone_in == (f"1.{mended}" if mended < 54 else "")
+
+
+def test_of_many_releases_those_that_a_case_was_seen_on_are_asked_however_few_they_are() -> None:
+    names = [f"1.{n}" for n in range(54)]
+    found = walk(names, lambda release: "reproduces" if release == "1.52" else "agrees", known={"1.52"})
+    assert History(found).sentence == "first bad 1.52, last good 1.51; gone in 1.53, last bad 1.52"
 
 
 def test_few_releases_are_all_asked() -> None:

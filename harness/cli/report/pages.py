@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.model import svg
 from driftnet.model.inspect import Case, Feed, elements, nodes
-from driftnet.util.files import replace_text
+from driftnet.util.files import json_text, replace_text
 from markupsafe import Markup
 
 MOST_PRINTED = 40_000
@@ -68,6 +68,49 @@ def write_report(result: Mapping[str, Any], out: Path) -> Path:
     told = {**result, "cases": cases, "causes": list(causes.values()), "by_target": by_target, "impact": impact}
     replace_text(index, _rendered("index.html", told))
     return index
+
+
+def write_support(result: Mapping[str, Any], out: Path) -> Path:
+    """Write support.html, support.md and support.json into `out`, from what api.support returned."""
+    operators = [
+        {**one, "said": _counted(one["counts"]), "shown": _failing(one["forms"])} for one in result["operators"]
+    ]
+    words = dict(Counter(one["word"] for one in operators))
+    page = out / "support.html"
+    replace_text(page, _rendered("support.html", {**result, "operators": operators, "words": words}))
+    replace_text(out / "support.json", json_text(result, indent=1) + "\n")
+    replace_text(out / "support.md", "\n".join(_support_lines(result, operators)) + "\n")
+    return page
+
+
+def _support_lines(result: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    yield f"# {result['target']} {result['release']}: which operators work"
+    yield from ("", "| operator | | models | where it does not work | causes |", "|---|---|---|---|---|")
+    for one in operators:
+        where = "; ".join(
+            f"{trait} " + ", ".join(f"{value['value']} ({value['said']})" for value in values)
+            for trait, values in one["shown"].items()
+        )
+        causes = ", ".join(f"`{cause['id'][-8:]}`" for cause in one["causes"])
+        changed = "".join(f"; {c['models']} {c['from']} before, {c['to']} now" for c in one["changed"])
+        yield f"| {one['operator']} | {one['word']} | {one['said']}{changed} | {where} | {causes} |"
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
+
+
+def _failing(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, list[dict[str, str]]]:
+    """Of each trait the values of which no model works, and those of which some do not, unless all are so alike."""
+    found: dict[str, list[dict[str, str]]] = {}
+    for trait, values in forms.items():
+        bad = {value: counts for value, counts in values.items() if {*counts} - {"works", "untold"}}
+        if bad and (len(bad) < len(values) or len({frozenset(counts) for counts in bad.values()}) > 1):
+            found[trait] = [
+                {"value": value, "said": _counted(counts), "word": max(counts, key=lambda name: counts[name])}
+                for value, counts in bad.items()
+            ]
+    return found
 
 
 def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:

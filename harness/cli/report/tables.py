@@ -111,6 +111,22 @@ def bisect(console: Console, result: Result) -> None:
     _say(console, f"{counted(len(result['bisected']), 'cause')}; without a history: {result['left']}")
 
 
+def support(console: Console, result: Result) -> None:
+    """A row an operator, those that do not work always first."""
+    table = _table("operator", "", "models", "known causes")
+    for one in sorted(result["operators"], key=lambda one: one["word"] == "works"):
+        colour = {"works": "green", "partly": "yellow", "refused": "yellow", "untold": "dim"}.get(one["word"], "red")
+        said = _counts(one["counts"])
+        said += "".join(f"\n  {c['models']} {c['from']} before, {c['to']} now" for c in one["changed"])
+        known = ", ".join(cause["id"][-8:] for cause in one["causes"])
+        table.add_row(one["operator"], f"[{colour}]{one['word']}[/]", said, known)
+    console.print(table)
+    what = f"{result['models']} models of one operator each in {result['cpu_seconds']:.0f} CPU s"
+    _say(console, f"{result['target']} {result['release']}: {what}")
+    if result.get("page"):
+        _say(console, f"page: {result['page']}")
+
+
 def lint(console: Console, result: Result) -> None:
     """The causes that are met, each with its places; then those that may be."""
     met, may = result["met"], result["may"]

@@ -1,0 +1,62 @@
+"""The support page says of each operator what the target does with models of it, and what another release did."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from driftnet import api
+from driftnet.cli.main import driftnet
+from driftnet.cli.report import pages
+from driftnet.util.errors import UserError
+
+from tests.support.paths import ROOT
+
+ASKED = ["Relu", "AffineGrid", "BatchNormalization"]
+
+
+@pytest.fixture(scope="module")
+def result() -> dict:
+    return api.support("mnn", against="mnn", operators=ASKED, budget=2.0, root=ROOT / "corpus")
+
+
+def test_each_operator_gets_as_many_models_and_a_word(result: dict) -> None:
+    told = {one["operator"]: one for one in result["operators"]}
+    assert list(told) == ASKED
+    counts = [one["models"] for one in told.values()]
+    assert max(counts) - min(counts) <= 3, f"the operators got {counts} models"
+    assert told["AffineGrid"]["word"] == "refused", "MNN has no such operator"
+    assert told["AffineGrid"]["counts"] == {"refused": told["AffineGrid"]["models"]}
+    assert told["BatchNormalization"]["word"] == "partly"
+    assert set(told["BatchNormalization"]["counts"]) & {"crashes", "diverges"}
+
+
+def test_known_causes_stand_beside_the_operator_of_their_trigger(result: dict) -> None:
+    told = {one["operator"]: one for one in result["operators"]}
+    known = told["BatchNormalization"]["causes"]
+    assert known, "no cause of the corpus has BatchNormalization in its trigger"
+    silent = [cause["id"] for cause in known if not cause["when"]]
+    assert silent == [], "causes without a condition stand beside an operator"
+
+
+def test_forms_count_every_model_once_for_each_trait(result: dict) -> None:
+    for one in result["operators"]:
+        for trait in ("type", "rank", "opset"):
+            total = sum(n for counts in one["forms"][trait].values() for n in counts.values())
+            assert total == one["models"], f"{one['operator']}: {trait} counts {total} of {one['models']} models"
+
+
+def test_the_page_shows_where_an_operator_does_not_work(result: dict, tmp_path: Path) -> None:
+    page = pages.write_support(result, tmp_path)
+    text = page.read_text(encoding="utf-8")
+    assert 'id="AffineGrid"' in text
+    assert "does not support" in text, "what the target says of a refusal is not on the page"
+    assert (tmp_path / "support.md").read_text(encoding="utf-8").count("| AffineGrid | refused |") == 1
+    assert {path.name for path in tmp_path.iterdir()} == {"support.html", "support.md", "support.json"}
+
+
+def test_an_operator_that_is_not_generated_is_a_user_error() -> None:
+    with pytest.raises(UserError, match="Frobnicate is not generated"):
+        api.support("mnn", operators=["Frobnicate"])
+    assert CliRunner().invoke(driftnet, ["support", "--help"]).exit_code == 0
