@@ -28,7 +28,7 @@ def avoiding(genome: Genome, made: Callable[[Genome], Case], avoid: Avoid, rng: 
         unwanted = avoid(case)
         if not unwanted:
             break
-        genome = _redrawn(genome, unwanted, rng) if attempt < TRIES else _without(genome, unwanted)
+        genome = _redrawn(genome, unwanted, rng) if attempt < TRIES else without(genome, unwanted)
         case = made(genome)
     return case
 
@@ -44,7 +44,8 @@ def _redrawn(genome: Genome, unwanted: Set[str], rng: Random) -> Genome:
     return replace(genome, records=tuple(again(r) if _name(r) in unwanted else r for r in genome.records))
 
 
-def _without(genome: Genome, unwanted: Set[str]) -> Genome:
+def without(genome: Genome, unwanted: Set[str]) -> Genome:
+    """`genome` without the records of these operators; one record stays."""
     kept = tuple(record for record in genome.records if _name(record) not in unwanted)
     return replace(genome, records=kept or genome.records[:1])
 

@@ -8,7 +8,7 @@ depend on those, and nothing iterates over a set.
 from __future__ import annotations
 
 from bisect import bisect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
@@ -16,7 +16,7 @@ from random import Random
 from types import MappingProxyType
 
 from driftnet.generators import features
-from driftnet.generators.avoiding import Avoid, avoiding
+from driftnet.generators.avoiding import Avoid, avoiding, without
 from driftnet.generators.building.graph import pruned
 from driftnet.generators.building.header import Header
 from driftnet.generators.building.profile import Profile
@@ -49,6 +49,7 @@ def case(
     weights: Mapping[str, float] = _EVEN,
     profile: Profile | None = None,
     avoid: Avoid | None = None,
+    leave_out: Set[str] = frozenset(),
 ) -> Case:
     """Case number `index` of the stream `seed`.
 
@@ -56,6 +57,7 @@ def case(
     weights  operator, motif or feature (see `known_features`) -> factor on how often it comes (1 where absent, 0 never)
     profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
     avoid    which operators of a case are not wanted as they are: these are drawn again
+    leave_out  operators that a case has none of
 
     Raises ValueError for a name that does not exist, saying which do.
     """
@@ -66,6 +68,7 @@ def case(
         return build(replace(decode(genome, profile=profile), origin=origin))
 
     drawn = genome(seed, index, focus=focus, weights=weights)
+    drawn = without(drawn, leave_out) if leave_out else drawn
     return avoiding(drawn, made, avoid, Random(f"{seed} {index} avoiding")) if avoid else made(drawn)
 
 

@@ -10,21 +10,22 @@ import random
 import signal
 import traceback
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from multiprocessing import parent_process, util
 from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import Age
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
+from driftnet.campaign.refused import TRIED, Refusals, forms_of
 from driftnet.campaign.steering import KEPT, Steering
-from driftnet.causes.facts import recipe_facts
+from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine
@@ -33,6 +34,7 @@ from driftnet.generators import bulk
 from driftnet.handover import handover
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
+from driftnet.model.verdict import Verdict
 from driftnet.on_grid.construct import construct
 from driftnet.run import health
 from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
@@ -115,6 +117,7 @@ class Shard:
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
+    refusals: list[Refusals] = field(default_factory=list)
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
     ages: list[Age] = field(default_factory=list)
@@ -128,6 +131,7 @@ class Shard:
         self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
         self.seeds = neighbours.seeds(self.plan.seeds)
         self.ages = [Age(one, self.runner) for one in self.installed]
+        self.refusals = [Refusals() for _ in self.installed]
         self.learn(self.plan.corpus)
 
     def learn(self, folder: Path) -> None:
@@ -154,25 +158,27 @@ class Shard:
         for warning in {*network, *self.damaged.values()} - self.warned:
             self.warned.add(warning)
             yield warning
-        case = self._case(index, index % len(self.installed))
-        drafts = [
-            Trial(variant, one, chosen, self.runner)
-            for one in self.installed
-            for variant, chosen in drawn(case, one, self.plan.seed, index)
-        ]
+        favoured = index % len(self.installed)
+        case = self._case(index, favoured)
+        drafts = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)]
+        given = [case] * len(drafts)
+        left_out: list[Set[str]] = [frozenset() for _ in self.installed]
         met: dict[Symptom, KnownIssue] = {}
         unexplained = False
-        for k, draft in enumerate(drafts[:most]):
+        for k, (j, choice) in enumerate(drafts[:most]):
             if self.stopping():
                 return
             begun = self.runner.all_cpu_seconds
+            one = self.installed[j]
+            draft = Trial(variant(given[k], one, choice), one, choice.recipe, self.runner)
             trial, is_insensitive = self._telling(draft)
             care = care_of(f"{self.plan.seed}/{index}/{trial.target.name}/{k}")
             result = self._examined(trial, care, met)
             if result.verdict.failed and not result.known:  # the machine may be at fault: nobody is blamed then
                 self.runner.check_health()
             operators = tuple(sorted({node.op_type for node in trial.case.proto.graph.node}))
-            next(age for age in self.ages if age.installed is trial.installed).learn(result.verdict, operators)
+            self.ages[j].learn(result.verdict, operators)
+            refused = self._refused_for(trial.case, j, result.verdict)
             path = None
             if result.finding and not (result.known or result.unexplained):
                 path, issue = self.keep(result.finding)
@@ -197,6 +203,11 @@ class Shard:
                 again=result.again,
                 unexplained=result.unexplained,
             )
+            if refused:
+                left_out[j] |= refused
+                rest = self._case(index, favoured, left_out[j])
+                given[k + 1 :] = [rest if i == j else x for (i, _), x in zip(drafts[k + 1 :], given[k + 1 :])]
+                met.clear()
             unexplained = unexplained or result.unexplained
             if path:
                 handover.write(path, trial.installed, self.runner)
@@ -242,26 +253,55 @@ class Shard:
         self.learn(self.plan.found)
         return path, None
 
-    def _case(self, index: int, favoured: int) -> Case:
+    @property
+    def steers(self) -> bool:
+        """Whether drawing goes by what is known and by what was refused."""
+        return self.plan.steer and not self.seeds
+
+    def _case(self, index: int, favoured: int, leave_out: Set[str] = frozenset()) -> Case:
+        """The graph of `index` without the operators `leave_out`, by what is known of the target at `favoured`."""
         plan = self.plan
         if self.seeds:
             return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
-        if len(self.steering.issues) != len(self.known_issues) and plan.steer:
+        if not self.steers:
+            return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured].weights)
+        if len(self.steering.issues) != len(self.known_issues):
             self.steering = Steering(tuple(self.known_issues.values()))
-        steering = self.steering
+        steering, refusals = self.steering, self.refusals[favoured]
         recipes = [
-            (one.target.name, recipe_facts(one.target, chosen))
+            (one.target.name, recipe_facts(one.target, choice.recipe))
             for one in self.installed
-            for chosen, _, _ in choices(one, plan.seed, index)
+            for choice in choices(one, plan.seed, index)
         ]
-        free = plan.focus or not plan.steer or zlib.crc32(f"{plan.seed}/{index}/free".encode()) % KEPT == 0
+        free, tried = (plan.focus or self._chance(index, *of) for of in (("free", KEPT), ("refused", TRIED)))
+        refused = frozenset() if tried else refusals.operators()
+
+        def unwanted(case: Case) -> Set[str]:
+            host = host_of(case)
+            known = frozenset() if free else steering.unwanted(host, recipes)
+            return known if tried else known | refusals.unwanted(forms_of(case, host))
+
         return bulk.case(
             plan.seed,
             index,
             focus=tuple(plan.focus),
-            weights={**steering.weights(self.installed[favoured].target.name), **self.ages[favoured].weights},
-            avoid=None if free else lambda case: steering.unwanted(case, recipes),
+            weights={
+                **steering.weights(self.installed[favoured].target.name),
+                **self.ages[favoured].weights,
+                **dict.fromkeys(refused, 0.0),
+            },
+            avoid=None if free and tried else unwanted,
+            leave_out=leave_out | refused,
         )
+
+    def _chance(self, index: int, name: str, among: int) -> bool:
+        return zlib.crc32(f"{self.plan.seed}/{index}/{name}".encode()) % among == 0
+
+    def _refused_for(self, case: Case, j: int, verdict: Verdict) -> frozenset[str]:
+        """What target `j` did with `case` is learned; the operators that the rest of its cases do without."""
+        if not self.steers or self.plan.focus:
+            return frozenset()
+        return self.refusals[j].learn(forms_of(case, host_of(case)), verdict)
 
     def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""
@@ -285,23 +325,28 @@ def care_of(name: str) -> Care:
     return Care.ALL if chance < VERIFIED else Care.REST if chance < VERIFIED + RUN_AGAIN else Care.NONE
 
 
-def drawn(case: Case, installed: Installed, seed: int, index: int) -> Iterator[tuple[Case, dict[str, Any]]]:
-    """The (case, recipe) pairs that index `index` stands for on one target, the same wherever it is examined.
+class Choice(NamedTuple):
+    """What is chosen for one case beside its graph.
 
-    Where a recipe quantizes and the graph allows it, half of the cases are put on the quantizer's grid.
+    grid_seed, on_grid   whether it is put on the quantizer's grid, where it quantizes and the graph allows that
     """
-    for chosen, grid_seed, on_grid in choices(installed, seed, index):
-        scheme = installed.target.scheme(recipe.effective(installed.target, chosen))
-        constructed = construct(case, scheme, grid_seed) if scheme and on_grid else None
-        yield constructed or case, chosen
+
+    recipe: dict[str, Any]
+    grid_seed: int
+    on_grid: bool
 
 
-def choices(installed: Installed, seed: int, index: int) -> Iterator[tuple[dict[str, Any], int, bool]]:
-    """What is chosen for each case of `index` on one target: recipe, seed on the grid, and whether it goes there."""
+def choices(installed: Installed, seed: int, index: int) -> list[Choice]:
+    """What is chosen for each case of `index` on one target, the same wherever it is examined."""
     rng = random.Random(f"{seed}/{index}/{installed.target.name}")
-    for _ in range(RECIPES_PER_MODEL):
-        chosen = recipe.draw(installed.target, rng)
-        yield chosen, rng.getrandbits(32), rng.random() < LOSSLESS_SHARE
+    drawn = (recipe.draw(installed.target, rng) for _ in range(RECIPES_PER_MODEL))
+    return [Choice(chosen, rng.getrandbits(32), rng.random() < LOSSLESS_SHARE) for chosen in drawn]
+
+
+def variant(case: Case, installed: Installed, choice: Choice) -> Case:
+    """`case`, on the grid where that is chosen."""
+    scheme = installed.target.scheme(recipe.effective(installed.target, choice.recipe))
+    return (construct(case, scheme, choice.grid_seed) if scheme and choice.on_grid else None) or case
 
 
 _shard: Shard | UserError

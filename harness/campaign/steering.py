@@ -8,11 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cached_property
 
-from driftnet.causes.facts import Facts, Place, PlaceFacts, facts_of, host_of
+from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, facts_of
 from driftnet.causes.predicate import Region, Trigger
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.recognition import is_trusted
-from driftnet.model.case import Case
 
 STEERED_WEIGHT = 0.25
 AVOIDED = 0.8
@@ -40,10 +39,10 @@ class Steering:
         """Operator -> factor on how often it is drawn: those of issues of `target` that no trigger tells."""
         return self._weights[target]
 
-    def unwanted(self, case: Case, options: Iterable[tuple[str, Facts]]) -> frozenset[str]:
-        """The operators of the places in `case` that meet a trigger under some of the options, by what is known without
-        running anything. options: (target, those of a recipe)"""
-        host, facts = host_of(case), dict[Place, PlaceFacts]()
+    def unwanted(self, host: Host, options: Iterable[tuple[str, Facts]]) -> frozenset[str]:
+        """The operators of the places in a model that meet a trigger under some of the options, by what is known
+        without running anything. options: (target, those of a recipe)"""
+        facts = dict[Place, PlaceFacts]()
         there = {node.op for node in host.graph.nodes}
         recipes = defaultdict[str, list[Facts]](list)
         for target, chosen in options:

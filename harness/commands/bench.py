@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from driftnet.campaign.shard import drawn
+from driftnet.campaign.shard import choices, variant
 from driftnet.generators import bulk
 from driftnet.generators.quality import PLANTED, minimal, operators
 from driftnet.generators.strategies import cases as drawn_cases
@@ -44,19 +44,21 @@ def cases(models: int = MODELS, targets: Sequence[str] = DEFAULT_TARGETS) -> dic
             with _timed(spent, "generate", runner):
                 case = bulk.case(0, index)
             for one in installed:
-                for variant, chosen in drawn(case, one, 0, index):
+                for choice in choices(one, 0, index):
                     count += 1
+                    with _timed(spent, "grid", runner):
+                        given = variant(case, one, choice)
                     with _timed(spent, "reference", runner):
-                        reference = runner.reference.run(variant)
+                        reference = runner.reference.run(given)
                     if reference.error or reference.broken:
                         continue
                     with _timed(spent, "target", runner):
-                        observation = runner.observe(variant, one, chosen)
+                        observation = runner.observe(given, one, choice.recipe)
                     for run in observation.stages:
                         spent[f"{one.target.name} {run.stage}"] += run.seconds
                     with _timed(spent, "oracle", runner):
-                        options = effective(one.target, chosen)
-                        judge(variant, observation, target=one.target, options=options, reference=runner.reference)
+                        options = effective(one.target, choice.recipe)
+                        judge(given, observation, target=one.target, options=options, reference=runner.reference)
         total = time.process_time() + runner.cpu_seconds - before
     milliseconds = {f"{stage}, ms per case": 1000 * seconds / count for stage, seconds in sorted(spent.items())}
     return {"cases per CPU second": count / total, **milliseconds}

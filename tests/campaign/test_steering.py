@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.steering import KEPT, STEERED_WEIGHT, Steering
+from driftnet.causes.facts import host_of
 from driftnet.causes.predicate import Atom
 from driftnet.findings.known import KnownIssue
 from driftnet.generators import bulk
@@ -15,6 +16,7 @@ from onnx import helper
 from tests.findings.test_known import small
 from tests.findings.test_recognition import CASE, RELIABLE, triggered
 
+HOST = host_of(CASE)
 RELU = Atom("0.op", "is", "Relu")
 
 
@@ -26,16 +28,16 @@ def test_operators_of_places_that_meet_a_trigger_under_some_recipe_are_not_wante
     threads = Atom("recipe.threads", "is", 2)
     steering = Steering([of_mnn(triggered(RELU, threads))])
     one, two = ({"recipe.threads": n} for n in (1, 2))
-    assert steering.unwanted(CASE, [("mnn", one), ("mnn", two)]) == {"Relu"}
-    assert steering.unwanted(CASE, [("mnn", one)]) == set(), "no recipe meets it"
-    assert steering.unwanted(CASE, [("other", two)]) == set(), "another target is asked"
+    assert steering.unwanted(HOST, [("mnn", one), ("mnn", two)]) == {"Relu"}
+    assert steering.unwanted(HOST, [("mnn", one)]) == set(), "no recipe meets it"
+    assert steering.unwanted(HOST, [("other", two)]) == set(), "another target is asked"
     neg = small(helper.make_node("Neg", ["x"], ["y"]))
-    assert steering.unwanted(neg, [("mnn", two)]) == set(), "there is no such place"
+    assert steering.unwanted(host_of(neg), [("mnn", two)]) == set(), "there is no such place"
 
 
 def test_a_trigger_that_errs_is_not_avoided_but_its_operators_are_rarer():
     good, bad = (of_mnn(triggered(RELU, score=RELIABLE | {"accuracy": share})) for share in (1.0, 0.6))
-    assert Steering([bad]).unwanted(CASE, [("mnn", {})]) == set()
+    assert Steering([bad]).unwanted(HOST, [("mnn", {})]) == set()
     assert Steering([bad]).weights("mnn") == {"Relu": STEERED_WEIGHT}
     assert Steering([good]).weights("mnn") == {}
     assert Steering([bad]).weights("other") == {}

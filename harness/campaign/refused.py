@@ -1,0 +1,112 @@
+"""What a system refuses, learned while a campaign runs: forms of operators that it refused and was never seen to run.
+
+A form is an operator, or one with a type, rank or origin of an operand, or a value of an attribute; and a type of a
+graph's inputs and outputs. Where a refusal names operators or types, it is put down to these.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Set
+from dataclasses import dataclass, field
+
+from driftnet.causes.facts import SLOTS, Host, Value, of_attributes
+from driftnet.model.case import Case
+from driftnet.model.graph import nested
+from driftnet.model.inspect import dtype_name
+from driftnet.model.verdict import Verdict, Word
+
+TRIED = 50
+"""One index in so many is drawn as if nothing was refused: what was learned may be wrong."""
+TIMES = 3
+"""Models with a form that have to be refused, and none to be run, until it counts as refused."""
+
+Form = tuple[Value, ...]
+"""What it is of (an operator, or INPUT or OUTPUT), and what of that, if anything: the name of a fact and its value."""
+Forms = Mapping[Form, Set[str]]
+"""Form -> the operators that a model would have to do without not to have it."""
+INPUT, OUTPUT = "graph input", "graph output"
+
+_RAN = frozenset((Word.AGREES, Word.DIVERGES, Word.ABSTAINS))
+
+
+def forms_of(case: Case, host: Host) -> Forms:
+    """The forms in a case; host: what is known of it without running it."""
+    found = defaultdict[Form, set[str]](set)
+    nodes, graph = host.graph.nodes, case.proto.graph
+    for i, node in enumerate(nodes):
+        for form in _of_node(host, i):
+            found[form].add(node.op)
+        for inner in nested([node], host.graph.opset):
+            found[inner.op,].add(node.op)
+    for value in graph.input:
+        found[INPUT, "dtype", dtype_name(value)].update(nodes[i].op for i in host.readers.get(value.name, ()))
+    for value in graph.output:
+        if value.name in host.makers:
+            maker = nodes[host.makers[value.name][0]].op
+            for what in ("dtype", f"of {maker}"):
+                found[OUTPUT, what, dtype_name(value)].add(maker)
+    return found
+
+
+def _of_node(host: Host, index: int) -> Iterator[Form]:
+    node, facts = host.graph.nodes[index], host.of_node(index)
+    for k in range(min(SLOTS, len(node.inputs))):
+        for what in ("dtype", "rank", "from"):
+            yield node.op, f"in.{k}.{what}", facts.get(f"in.{k}.{what}", "")
+    yield node.op, "out.0.dtype", (facts.get("in.0.dtype", ""), facts.get("out.0.dtype"))
+    for name, value in of_attributes(node.op, host.graph.opset, node.attributes):
+        if name.count(".") == 1 and isinstance(value, str | int):
+            yield node.op, name, value
+
+
+@dataclass
+class Refusals:
+    """What one release of a system was seen to run, and in how many models it refused what else, so far."""
+
+    ran: set[Form] = field(default_factory=set)
+    refused: Counter[Form] = field(default_factory=Counter)
+
+    def learn(self, forms: Forms, verdict: Verdict) -> frozenset[str]:
+        """Take into account what became of a model; the operators that it was refused for, where that is told."""
+        if verdict.word in _RAN:
+            self.ran.update(forms)
+            for form in forms:
+                self.refused.pop(form, None)
+        if verdict.word is not Word.REJECTS:
+            return frozenset()
+        said = set(re.findall(r"\w+", verdict.message))
+        told = [form for form in forms if form[0] in said or (form[0] in (INPUT, OUTPUT) and form[2] in said)]
+        blamed = self._blamed(told or forms)
+        self.refused.update(blamed)
+        return frozenset(op for form in blamed for op in forms[form]) if told else frozenset()
+
+    def operators(self) -> frozenset[str]:
+        """Those that are always refused."""
+        return frozenset(str(form[0]) for form in self._known() if is_whole(form))
+
+    def unwanted(self, forms: Forms) -> frozenset[str]:
+        """The operators by which a model has forms that are refused."""
+        return frozenset(op for form in self._known() for op in forms.get(form, ()))
+
+    def _known(self) -> Iterator[Form]:
+        return (form for form, times in self.refused.items() if times >= TIMES)
+
+    def _blamed(self, among: Iterable[Form]) -> list[Form]:
+        """What was never seen to run; an operator as a whole before what is particular about it, and what is known to
+        be refused before what is not."""
+        of = defaultdict[Value, list[Form]](list)
+        for form in among:
+            if form not in self.ran:
+                of[form[0]].append(form)
+        found = list[Form]()
+        for forms_ in of.values():
+            whole, known = ([f for f in forms_ if test(f)] for test in (is_whole, lambda f: self.refused[f] >= TIMES))
+            found += whole or known or forms_
+        return found
+
+
+def is_whole(form: Form) -> bool:
+    """Whether a form is an operator, whatever else."""
+    return len(form) == 1

@@ -1,0 +1,108 @@
+"""What a system refused and was never seen to run is drawn rarely, and cut out of the rest of its cases."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from driftnet.campaign.refused import TIMES, Refusals, forms_of
+from driftnet.campaign.shard import Plan, Shard
+from driftnet.causes.facts import host_of
+from driftnet.findings.pipeline import Examination
+from driftnet.generators import bulk
+from driftnet.model.inspect import digest
+from driftnet.model.verdict import Verdict, Word
+from onnx import helper
+
+from tests.findings.test_known import small
+
+RAN = Verdict(Word.AGREES)
+NEG, EXP = (helper.make_node(op, ["x"], [op]) for op in ("Neg", "Exp"))
+
+
+def forms(*nodes):
+    case = small(*nodes)
+    return forms_of(case, host_of(case))
+
+
+def refused(message):
+    return Verdict(Word.REJECTS, stage="convert", message=message)
+
+
+def test_an_operator_that_is_named_in_refusals_and_never_ran_is_refused():
+    refusals = Refusals()
+    for _ in range(TIMES):
+        assert refusals.operators() == set(), "once may be for something particular"
+        assert refusals.learn(forms(NEG), refused("Not Support: ONNX::Neg")) == {"Neg"}
+    assert refusals.operators() == refusals.unwanted(forms(NEG)) == {"Neg"}
+    assert refusals.unwanted(forms(EXP)) == set()
+
+
+def test_what_is_seen_to_run_is_not_refused():
+    refusals = Refusals()
+    for _ in range(TIMES):
+        refusals.learn(forms(NEG), refused("Not Support: ONNX::Neg"))
+    refusals.learn(forms(NEG), RAN)
+    assert refusals.operators() == refusals.unwanted(forms(NEG)) == set()
+    assert refusals.learn(forms(NEG), refused("Not Support: ONNX::Neg")) == set(), "every form of it ran"
+
+
+def test_an_operator_that_ran_is_refused_by_what_is_particular():
+    cast = [helper.make_node("Cast", ["x"], ["y"], to=to) for to in (1, 10)]
+    refusals = Refusals()
+    refusals.learn(forms(cast[0]), RAN)
+    for _ in range(TIMES):
+        assert refusals.learn(forms(cast[1]), refused("Not Support: ONNX::Cast")) == {"Cast"}
+    assert refusals.operators() == set()
+    assert refusals.unwanted(forms(cast[1])) == {"Cast"}
+    assert refusals.unwanted(forms(cast[0])) == set()
+
+
+def test_a_type_that_is_named_is_refused_in_inputs_and_outputs():
+    refusals = Refusals()
+    for _ in range(TIMES):
+        refusals.learn(forms(NEG), refused("there is no float32 input"))
+    assert refusals.operators() == set()
+    assert refusals.unwanted(forms(EXP)) == {"Exp"}
+
+
+def test_the_other_cases_of_a_refused_graph_do_without_what_was_named(tmp_path, monkeypatch):
+    seed = 3
+    index = next(i for i in range(100) if _ops(bulk.case(seed, i)) > {"Conv"})
+    seen = list[set[str]]()
+
+    def examine(trial, *given, **more):
+        seen.append(_ops(trial.case))
+        named = "Conv" in seen[-1]
+        return Examination(refused("Not Support: ONNX::Conv") if named else RAN)
+
+    monkeypatch.setattr("driftnet.campaign.shard.examine", examine)
+    monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
+    monkeypatch.setattr("driftnet.campaign.shard.variant", lambda case, one, choice: case)
+    plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=seed)
+    for steer in (True, False):
+        seen.clear()
+        shard = Shard(replace(plan, steer=steer), _Idle(), stopping=lambda: False)
+        list(shard.run(index, 4))
+        assert ["Conv" in ops for ops in seen] == [True, *[not steer] * 3]
+
+
+def test_without_steering_what_was_refused_changes_no_case(tmp_path):
+    plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3, steer=False)
+    shard, steered = (Shard(replace(plan, steer=steer), None, stopping=lambda: True) for steer in (False, True))
+    for _ in range(TIMES):
+        for each in (shard, steered):
+            each._refused_for(small(NEG), 0, refused("Not Support: ONNX::Neg"))
+    cases = [shard._case(index, 0) for index in range(40)]
+    assert [digest(case) for case in cases] == [digest(bulk.case(3, index)) for index in range(40)]
+    held = sum("Neg" in _ops(steered._case(index, 0)) for index in range(100))
+    assert held <= sum("Neg" in _ops(bulk.case(3, index)) for index in range(100)) // 4
+
+
+def _ops(case):
+    return {node.op_type for node in case.proto.graph.node}
+
+
+class _Idle:
+    """A runner that nobody asks to run anything."""
+
+    all_cpu_seconds, network_isolated, reference = 0.0, True, None
