@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from driftnet.commands.saved import report as report
     from driftnet.commands.supporting import support as support
     from driftnet.commands.triage import triage as triage
+    from driftnet.commands.trying import attempt as attempt
     from driftnet.targets.environments import DEFAULT_TARGETS as DEFAULT_TARGETS
 
 # The imports above are what type checkers go by; here they are read, so that no name is listed twice.

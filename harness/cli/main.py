@@ -471,9 +471,19 @@ def generate(as_json: bool, **given: Any) -> int:
 
 @driftnet.command(short_help="Systems under test and their options.")
 @click.option("--prune", is_flag=True, help="Delete the environments made for other releases.")
+@click.option(
+    "--try", "word", metavar="MODULE:ATTRIBUTE", help="Run the easiest model on this target, registered or not."
+)
 @_json
-def targets(prune: bool, as_json: bool) -> int:
-    """What can be examined: targets, their releases and their options."""
+def targets(prune: bool, word: str | None, as_json: bool) -> int:
+    """What can be examined: targets, their releases and their options.
+
+    With --try a Relu goes through each stage of a target under every value of its options. Exit status 2 where a
+    statement of the plug-in itself raises.
+    """
+    if word:
+        _print(api.attempt(word), as_json, tables.tried)
+        return 0
     result = api.targets(prune=prune)
     _print(result, as_json, tables.targets)
     return 0

@@ -274,6 +274,16 @@ def targets(console: Console, result: Result) -> None:
         console.print(table)
 
 
+def tried(console: Console, result: Result) -> None:
+    """What became of the easiest model, recipe by recipe."""
+    table = _table("recipe", "verdict", "stage", "")
+    for row in result["tried"]:
+        options = ", ".join(f"{name}={value}" for name, value in row["recipe"].items()) or "defaults"
+        table.add_row(options, row["verdict"], row["stage"], escape(row["message"]))
+    _say(console, f"{result['target']}=={result['release']}: a Relu of four numbers")
+    console.print(table)
+
+
 def bench(console: Console, result: Result) -> None:
     """Benchmark results; with two of them, their ratio."""
     table = _table("benchmark", "measure", "value", *(["before", "ratio"] if "before" in result else []))
