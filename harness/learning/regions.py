@@ -59,6 +59,9 @@ WRONG = 2.0
 EACH, DEAR = 1.5, 3.0
 """What an atom has to bring in samples, and how much more one whose cost is 1."""
 
+FEW, MANY = 12, 64
+"""Values that an atom lists at most, and operators."""
+
 _ABSENT = "\0"
 
 
@@ -208,7 +211,7 @@ def _candidates(data: Data, columns: Sequence[_Column], seed: int) -> tuple[list
         if isinstance(mine, str) and mine != _ABSENT:
             good = [c for c in np.unique(column.codes[data.fails]) if isinstance(column.values[c], str)]
             named = [c for c in good if column.values[c] != _ABSENT]
-            if 1 < len(named) < 12:
+            if 1 < len(named) < (MANY if column.name.endswith(".op") else FEW):
                 values = tuple(column.values[c] for c in named)
                 add(Atom(column.name, "in", values), np.isin(column.codes, named), column.cost + 0.02)
         for other, value in enumerate(column.values):

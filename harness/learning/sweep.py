@@ -4,8 +4,9 @@
 
 A survey learns each trigger by itself, from cases that are nothing but their place. This asks how triggers fare among
 others, as `lint` and recognition meet them: a failure of a known cause that no trigger of it names becomes a finding of
-that cause, learned from all that the sweep saw; each trigger's score counts what the sweep saw of it; and what is of no
-known cause is one of its own. A failure counts where the node still fails in its frame (`driftnet.model.framed`).
+that cause, learned from all that the sweep saw; a trigger that names what does not fail is learned anew; each trigger's
+score counts what the sweep saw of it; and what is of no known cause is one of its own. A failure counts where the node
+still fails in its frame (`driftnet.model.framed`).
 
 Half of the models are learned from, the other half tells how right that is.
 """
@@ -198,6 +199,31 @@ class Sweep:
                         break
         self.load()
 
+    def mend(self) -> None:
+        """Learn anew, from what the sweep saw, the triggers that name nodes which do not fail."""
+        for id, cause in self.records().items():
+            findings = {key: dict(said) for key, said in cause.findings.items()}
+            whole = cause.trigger
+            for key, own in (_by_id(cause) or {"": cause}).items():
+                if not own.trigger or own.trigger.shape != ONE:
+                    continue
+                named = [row for row in self.rows if own.trigger.holds(row.facts) is True]
+                failing = [row for row in named if row.cause == id]
+                wrong = [row for row in named if row.symptom is None]
+                if len({row.model for row in failing}) < WITNESSES or len(wrong) <= (1 - RIGHT) * len(named):
+                    continue
+                trigger, score = self._learned(failing, failing)
+                print(
+                    f"{id} {key}: names {len(wrong)} that do not fail; {score.as_json() if trigger else 'not mended'}"
+                )
+                if trigger is None:
+                    continue
+                whole = trigger if own.trigger == cause.trigger else whole
+                if key:
+                    findings[key]["trigger"] = trigger.as_json()
+            record.update(cause, findings=findings, trigger=whole)
+        self.load()
+
     def _learned(self, mine: Sequence[Row], missed: Sequence[Row]) -> tuple[Trigger | None, Score]:
         """A trigger of what was missed, learned of every other model, and how right it is about the others."""
         operators, rng = {row.op for row in mine}, Random(0)
@@ -221,23 +247,35 @@ class Sweep:
         return trigger, _score(trigger, [(f, fails) for f, fails in tested if f["0.op"] in operators])
 
     def score(self) -> None:
-        """Add what the sweep saw of each trigger to its score: of the nodes that fail, those that have its cause."""
+        """Add what the sweep saw of each trigger to its score: of the nodes that fail those that have its cause, but
+        for those that another finding of that names."""
         for cause in self.records().values():
+            by_id = _by_id(cause)
             told = [row for row in self.rows if row.symptom is None or row.cause == cause.id]
-            findings = dict(cause.findings)
-            for id, said in findings.items():
-                own = cause.of_case(id)
-                findings[id] = {**said, "score": _added(own, told)}
-            record.update(cause, findings=findings, score=_added(cause, told))
+            findings = {id: {**cause.findings[id], "score": _added(own, told, by_id)} for id, own in by_id.items()}
+            record.update(cause, findings=findings, score=_added(cause, told, by_id))
 
 
-def _added(cause: CauseRecord, rows: Sequence[Row]) -> Mapping[str, float]:
+def _by_id(cause: CauseRecord) -> dict[str, CauseRecord]:
+    """The cause as each of its findings shows it, by their ids."""
+    return {id: cause.of_case(id) for id in cause.findings}
+
+
+def _added(cause: CauseRecord, rows: Sequence[Row], others: Mapping[str, CauseRecord]) -> Mapping[str, float]:
     """The score of the trigger of `cause` with what `rows` say of it."""
-    if not cause.trigger or cause.trigger.shape != ONE:
+    trigger = cause.trigger
+    if not trigger or trigger.shape != ONE:
         return cause.score
-    operators = cause.trigger.operators.get(0)
-    tested = [(row.facts, row.symptom is not None) for row in rows if not operators or row.op in operators]
-    seen = _score(cause.trigger, tested)
+    operators = trigger.operators.get(0)
+    rest = [own.trigger for own in others.values() if own.trigger and own.trigger != trigger]
+    tested = []
+    for row in rows:
+        if operators and row.op not in operators:
+            continue
+        elsewhere = row.symptom and any(one.shape == ONE and one.holds(row.facts) for one in rest)
+        if not elsewhere or trigger.holds(row.facts):
+            tested.append((row.facts, row.symptom is not None))
+    seen = _score(trigger, tested)
     before = {name: int(n) for name, n in cause.score.items() if name != "accuracy"}
     sums = {name: n + before.get(name, 0) for name, n in vars(seen).items()}
     return {name: float(n) for name, n in Score(**sums).as_json().items()}
@@ -257,7 +295,7 @@ def _each(issue: KnownIssue) -> Iterator[CauseRecord]:
 
 
 def _findings(cause: CauseRecord) -> list[CauseRecord]:
-    return [cause.of_case(id) for id in cause.findings] or [cause]
+    return list(_by_id(cause).values()) or [cause]
 
 
 def main() -> None:
@@ -278,6 +316,7 @@ def main() -> None:
         failing = [row for row in sweep.rows if row.symptom]
         print(f"{len(sweep.rows)} nodes, {len(failing)} fail, {runner.all_cpu_seconds:.0f} CPU s", flush=True)
         sweep.attribute()
+        sweep.mend()
         sweep.widen()
         sweep.score()
         print(f"{runner.all_cpu_seconds:.0f} CPU s")
