@@ -264,13 +264,13 @@ def _by_id(cause: CauseRecord) -> dict[str, CauseRecord]:
 def _added(cause: CauseRecord, rows: Sequence[Row], others: Mapping[str, CauseRecord]) -> Mapping[str, float]:
     """The score of the trigger of `cause` with what `rows` say of it."""
     trigger = cause.trigger
-    if not trigger or trigger.shape != ONE:
+    operators = trigger.operators.get(0) if trigger and trigger.shape == ONE else None
+    if not trigger or not operators:  # of any operator: every node of the sweep would outweigh what was seen of it
         return cause.score
-    operators = trigger.operators.get(0)
     rest = [own.trigger for own in others.values() if own.trigger and own.trigger != trigger]
     tested = []
     for row in rows:
-        if operators and row.op not in operators:
+        if row.op not in operators:
             continue
         elsewhere = row.symptom and any(one.shape == ONE and one.holds(row.facts) for one in rest)
         if not elsewhere or trigger.holds(row.facts):
