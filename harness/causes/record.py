@@ -109,6 +109,11 @@ class CauseRecord:
         return dataclasses.replace(self, trigger=trigger, place=own.place, score=own.score, needed=())
 
     @property
+    def each(self) -> dict[str, CauseRecord]:
+        """The record as each of its findings shows it, by their ids; by its own where it has but one."""
+        return {id: self.of_case(id) for id in self.findings or (self.id,)}
+
+    @property
     def sentence(self) -> str:
         """The trigger in words, what was tried, and whether it is good; "" where there is no trigger."""
         return sentence(self.trigger, self.tried, self.needed, self.score) if self.trigger else ""
@@ -154,6 +159,11 @@ class CauseRecord:
 
 
 _BESIDE = ("id", "path")
+
+
+def finding(trigger: Trigger | None, place: Where, score: Mapping[str, float]) -> dict[str, Any]:
+    """What was learned of one case, as `CauseRecord.findings` holds it."""
+    return {"trigger": trigger and trigger.as_json(), "place": place.as_json(), "score": dict(score)}
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ _target = click.option(
     multiple=True,
     callback=lambda context, option, words: words or api.DEFAULT_TARGETS,
     help="mnn, mnn==3.4.1, onnxruntime-quant, ...; repeat it for several.  "
-    "[default: mnn, onnxruntime-graph, onnxruntime-quant]",
+    f"[default: {', '.join(api.DEFAULT_TARGETS)}]",
 )
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
 

@@ -8,14 +8,12 @@ from pathlib import Path
 
 from driftnet.causes.meeting import Meeting
 from driftnet.findings.known import symptom_of
-from driftnet.findings.trial import Trial, look
+from driftnet.findings.trial import Trial, watch_cut
 from driftnet.model import external_data
 from driftnet.model.feeds import made_up
-from driftnet.model.framed import framed
 from driftnet.model.inspect import Case, computing
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
-from driftnet.model.verdict import Word
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
@@ -62,13 +60,8 @@ def _failure(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial
         part = submodel(case, [indices[i] for i in nodes], recorded)
     except UnrecordedError:
         return None
-    verdict = look(replace(trial, case=part))
-    if not verdict.failed:
-        return ""
-    within = framed(case, part)
-    if within and look(replace(trial, case=within)).word is Word.AGREES:
-        return ""
-    return coarse(trial.target.name, verdict)
+    verdict, _ = watch_cut(replace(trial, case=part), case)
+    return coarse(trial.target.name, verdict) if verdict.failed else ""
 
 
 def _alike(said: str, known: str) -> bool:

@@ -95,8 +95,7 @@ def _findings(cause: CauseRecord, folder: Path, target: Target) -> Iterator[Know
     """The cause as each of its findings shows it; those that are not kept count as seen with the first one's recipe."""
     kept = {path.parent.name: path for path in sorted(folder.glob("*/case.json"))}
     told = set[Trigger]()
-    for id in cause.findings or (cause.id,):
-        own = cause.of_case(id)
+    for id, own in cause.each.items():
         if own.trigger and own.trigger not in told:
             told.add(own.trigger)
             path = kept.get(id) or next(iter(kept.values()), None)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import re
 import shutil
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.signature import hash8
+from driftnet.targets.environments import numbers
 from driftnet.util.errors import UserError
 from driftnet.util.groups import groups
 from driftnet.util.records import read
@@ -230,18 +230,11 @@ def joined(saved: SavedCase, proposed: Proposal, cause: CauseRecord, root: Path)
     home = root / cause.target / cause.id
     before = record.load(home)
     there = [corpus.load(path) for path in corpus.folders([home])]
-    findings = before.findings or {one.id: _learned(vars(before)) for one in there[:1]}
-    learned = dataclasses.replace(before, findings={**findings, saved.id: _learned(proposed.said)})
-    write(root, [_Group((*there, saved), learned)])
+    said = [(one.id, vars(before)) for one in there[:1] if not before.findings] + [(saved.id, proposed.said)]
+    learned = {id: record.finding(own["trigger"], own["place"], own["score"]) for id, own in said}
+    write(root, [_Group((*there, saved), dataclasses.replace(before, findings={**before.findings, **learned}))])
     kept = home / saved.id
     return kept if kept.exists() else home
-
-
-def _learned(said: Mapping[str, Any]) -> dict[str, Any]:
-    """What was learned of one finding, as `CauseRecord.findings` holds it."""
-    trigger = said["trigger"]
-    score = {name: float(n) for name, n in said["score"].items()}
-    return {"trigger": trigger and trigger.as_json(), "place": said["place"].as_json(), "score": score}
 
 
 def brought(folder: Path, root: Path) -> Path:
@@ -360,11 +353,7 @@ def _folder(saved: SavedCase) -> Path:
 
 
 def _releases(*all_: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({release for some in all_ for release in some}, key=_numbers))
-
-
-def _numbers(release: str) -> list[int]:
-    return [int(number) for number in re.findall(r"\d+", release)]
+    return tuple(sorted({release for some in all_ for release in some}, key=numbers))
 
 
 def _joined(separator: str, texts: Iterable[str]) -> str:

@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 from driftnet.causes.place import Where, place_of
 from driftnet.model import external_data
+from driftnet.model.framed import framed
 from driftnet.model.inspect import Case, custom_operators, validate_feed
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
@@ -95,6 +96,17 @@ def watch(trial: Trial, *, fresh: bool = False) -> tuple[Verdict, Observation | 
         return _judged(most, reference, lambda: ask(trial.case, seen), Verdict), seen
     except ExceededError as e:
         return Verdict(Word.ABSTAINS, message=f"judging this takes {e}", rule=TOO_MUCH), None
+
+
+def watch_cut(trial: Trial, whole: Case) -> tuple[Verdict, Observation | None]:
+    """What `watch` says of a case that was cut out of `whole`; what it says of it in its frame, where it agrees there:
+    then it fails for having been cut out alone."""
+    verdict, seen = watch(trial)
+    within = framed(whole, trial.case) if verdict.failed else None
+    if within is None:
+        return verdict, seen
+    there, seen_there = watch(replace(trial, case=within))
+    return (there, seen_there) if there.word is Word.AGREES else (verdict, seen)
 
 
 @dataclass(frozen=True)

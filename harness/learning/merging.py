@@ -22,6 +22,7 @@ from driftnet.causes.facts import Facts, host_of, recipe_facts
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Trigger
+from driftnet.causes.record import finding
 from driftnet.causes.words import region_in_words, sentence
 from driftnet.findings.known import symptom_of
 from driftnet.learning.trigger import Learned, Score
@@ -102,20 +103,13 @@ class Cause:
             "tried": list(self.tried),
             "needed": list(self.needed),
             "score": self.score.as_json(),
-            "findings": {m.saved.id: learned_of(m) for m in self.members} if len(self.members) > 1 else {},
+            "findings": {m.saved.id: finding(m.trigger, m.where, m.score.as_json()) for m in self.members}
+            if len(self.members) > 1
+            else {},
             "variants": [member.saved.id for member in self.variants],
             "merged": [member.saved.id for member in self.members if member not in self.variants],
             "seconds": [round(member.seconds, 2) for member in self.members],
         }
-
-
-def learned_of(member: Learned) -> dict[str, Any]:
-    """What was learned of one finding, as `CauseRecord.findings` holds it."""
-    return {
-        "trigger": member.trigger.as_json() if member.trigger else None,
-        "place": member.where.as_json(),
-        "score": member.score.as_json(),
-    }
 
 
 def causes_of(

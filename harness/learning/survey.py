@@ -223,8 +223,7 @@ def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecor
         better, trigger, score = False, own.trigger, before
     else:
         better, trigger, score = True, trigger_of(line["trigger"]), line["score"]
-    said = {"trigger": trigger and trigger.as_json(), "place": own.place.as_json(), "score": score}
-    findings = {**cause.findings, id: said} if cause.findings else {}
+    findings = {**cause.findings, id: record.finding(trigger, own.place, score)} if cause.findings else {}
     if own.trigger != cause.trigger or trigger is None:  # another finding speaks for the whole
         return dataclasses.replace(cause, findings=findings)
     impact = dataclasses.asdict(statistics().exposure(trigger))

@@ -3,12 +3,12 @@
     python -m driftnet.learning.sweep CORPUS --target T [--recipe JSON]... [--focus OP...] [--seed N] [--models N]
 
 A survey learns each trigger by itself, from cases that are nothing but their place. This asks how triggers fare among
-others, as `lint` and recognition meet them: a failure of a known cause that no trigger of it names becomes a finding of
-that cause, learned from all that the sweep saw; a trigger that names what does not fail is learned anew; each trigger's
-score counts what the sweep saw of it; and what is of no known cause is one of its own. A failure counts where the node
-still fails in its frame (`driftnet.model.framed`).
+others, as `lint` and recognition meet them. What the sweep saw of a trigger counts in its score; one that names what
+does not fail is learned anew from that; a failure of a known cause that no trigger of it names becomes a finding of
+that cause; and what is of no known cause is one of its own. A failure counts where the node still fails in its frame
+(`driftnet.model.framed`).
 
-Half of the models are learned from, the other half tells how right that is.
+What is learned is learned of one half of the models, and has the score that it has on the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -32,13 +32,12 @@ from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom, issues, symptom_of
 from driftnet.findings.pipeline import examine
 from driftnet.findings.recognition import is_alike, is_same_place
-from driftnet.findings.trial import Trial, watch
+from driftnet.findings.trial import Trial, watch_cut
 from driftnet.generators import bulk
 from driftnet.learning.regions import Data, learn
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.learning.trigger import Score
 from driftnet.model.case import Case
-from driftnet.model.framed import framed
 from driftnet.model.inspect import computing, elements
 from driftnet.model.signature import coarse
 from driftnet.model.submodel import UnrecordedError, recording, submodel
@@ -47,6 +46,7 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
+from driftnet.util.apart import trust
 
 ONE = Shape(1, frozenset(), frozenset())
 """The place that is one node."""
@@ -92,20 +92,15 @@ def rows_of(installed: Installed, recipes: Sequence[Recipe], cases: Iterable[Cas
                 part = submodel(case, [index], recorded)
             except (UnrecordedError, ValueError):
                 continue
-            within = framed(case, part)
             for recipe in recipes:
-                facts = dict(facts_of(host, (node,), recipe_facts(installed.target, recipe)))
-                verdict, seen = watch(Trial(part, installed, recipe, runner, SECONDS))
-                if verdict.word is Word.AGREES:
-                    yield Row(k, recipe, facts, part, None)
-                if not verdict.failed:
-                    continue
-                if within and watch(Trial(within, installed, recipe, runner, SECONDS))[0].word is Word.AGREES:
-                    yield Row(k, recipe, facts, part, None)
-                    continue
-                where = place_of(installed.target, verdict, seen)
-                said = coarse(installed.target.name, verdict)
-                yield Row(k, recipe, facts, part, symptom_of(said, verdict.culprits, verdict.output, where))
+                verdict, seen = watch_cut(Trial(part, installed, recipe, runner, SECONDS), case)
+                symptom = None
+                if verdict.failed:
+                    said, where = coarse(installed.target.name, verdict), place_of(installed.target, verdict, seen)
+                    symptom = symptom_of(said, verdict.culprits, verdict.output, where)
+                if symptom or verdict.word is Word.AGREES:
+                    facts = dict(facts_of(host, (node,), recipe_facts(installed.target, recipe)))
+                    yield Row(k, recipe, facts, part, symptom)
 
 
 @dataclass(eq=False)
@@ -143,11 +138,11 @@ class Sweep:
     def _recognized(self, row: Row, symptom: Symptom) -> bool:
         there = ""
         for issue in self.known:
-            for cause in _each(issue):
+            for cause in issue.saved.cause.each.values() if issue.saved.cause else ():
                 if not is_alike(issue, cause, symptom):
                     continue
-                if cause.trigger and cause.trigger.shape == ONE and cause.trigger.holds(row.facts) is True:
-                    row.cause = issue.saved.cause.id if issue.saved.cause else ""
+                if _names(cause, row):
+                    row.cause = cause.id
                     return True
                 there = there or (cause.id if is_same_place(cause, symptom) else "")
         row.cause = there
@@ -157,10 +152,9 @@ class Sweep:
         """The id of the cause of a failure, "" where that cannot be told; of one that is new it is written down."""
         trial = Trial(row.part, self.installed, row.recipe, self.runner)
         result = examine(trial, self.known)
-        by_id = {issue.id: issue for issue in self.known}
         if result.known:
-            cause = by_id[result.known].saved.cause
-            return cause.id if cause else ""
+            known = next(issue.saved.cause for issue in self.known if issue.id == result.known)
+            return known.id if known else ""
         if not result.finding or result.unexplained:
             return ""
         saved = corpus.load(corpus.save(result.finding.to_save(), self.root))
@@ -175,127 +169,115 @@ class Sweep:
         self.load()
         return cause.id
 
-    def widen(self) -> None:
-        """Give the causes of failures that no trigger names another finding, with a trigger learned of the sweep."""
-        for id, cause in self.records().items():
-            mine = [row for row in self.rows if row.cause == id]
-            triggers = {said.trigger for said in _findings(cause)}
-            missed = [row for row in mine if not any(t and t.shape == ONE and t.holds(row.facts) for t in triggers)]
-            if len({row.model for row in missed}) < WITNESSES:
-                continue
-            trigger, score = self._learned(mine, missed)
-            print(f"{id}: {len(missed)} of {len(mine)} missed; {score.as_json() if trigger else 'nothing learned'}")
-            if trigger is None:
-                continue
-            smallest = sorted(missed, key=lambda row: (not trigger.holds(row.facts), elements(row.part)))
-            for row in smallest[:LOOKED_AT]:
-                finding = examine(Trial(row.part, self.installed, row.recipe, self.runner)).finding
-                if finding:
-                    saved = corpus.load(corpus.save(finding.to_save(), self.root))
-                    if saved.cause is None:
-                        said = {"trigger": trigger, "place": finding.where, "score": score.as_json()}
-                        proposed = arrange.Proposal(saved.id[-8:], (saved.id,), said)
-                        print("  ", arrange.joined(saved, proposed, cause, self.root))
-                        break
-        self.load()
-
-    def mend(self) -> None:
-        """Learn anew, from what the sweep saw, the triggers that name nodes which do not fail."""
-        for id, cause in self.records().items():
-            findings = {key: dict(said) for key, said in cause.findings.items()}
-            whole = cause.trigger
-            for key, own in (_by_id(cause) or {"": cause}).items():
-                if not own.trigger or own.trigger.shape != ONE:
-                    continue
-                named = [row for row in self.rows if own.trigger.holds(row.facts) is True]
-                failing = [row for row in named if row.cause == id]
-                wrong = [row for row in named if row.symptom is None]
-                if len({row.model for row in failing}) < WITNESSES or len(wrong) <= (1 - RIGHT) * len(named):
-                    continue
-                trigger, score = self._learned(failing, failing)
-                print(
-                    f"{id} {key}: names {len(wrong)} that do not fail; {score.as_json() if trigger else 'not mended'}"
-                )
-                if trigger is None:
-                    continue
-                whole = trigger if own.trigger == cause.trigger else whole
-                if key:
-                    findings[key]["trigger"] = trigger.as_json()
-            record.update(cause, findings=findings, trigger=whole)
-        self.load()
-
-    def _learned(self, mine: Sequence[Row], missed: Sequence[Row]) -> tuple[Trigger | None, Score]:
-        """A trigger of what was missed, learned of every other model, and how right it is about the others."""
-        operators, rng = {row.op for row in mine}, Random(0)
-        clean = [row for row in self.rows if row.symptom is None]
-        others = [row for row in clean if row.op not in operators]
-        clean = [row for row in clean if row.op in operators] + rng.sample(others, min(OTHERS, len(others)))
-        half = {row.model for k, row in enumerate(missed) if k % 2 == 0}
-        learning = [row for row in missed if row.model in half] + [r for r in mine if r not in missed and r.model % 2]
-        beside = [row for row in clean if row.model % 2]
-        fails = np.array([True] * len(learning) + [False] * len(beside))
-        data = Data([row.facts for row in (*learning, *beside)], fails, np.ones(len(fails)))
-        tested = [(row.facts, True) for row in mine if row not in learning]
-        tested += [(row.facts, False) for row in clean if not row.model % 2]
-        regions = []
-        for region in learn(data):
-            named = [failing for facts, failing in tested if region.holds(facts) is True]
-            new = any(region.holds(row.facts) is True for row in missed)
-            if new and named and sum(named) >= RIGHT * len(named):
-                regions.append(region)
-        trigger = Trigger(ONE, tuple(regions)) if regions else None
-        return trigger, _score(trigger, [(f, fails) for f, fails in tested if f["0.op"] in operators])
-
     def score(self) -> None:
         """Add what the sweep saw of each trigger to its score: of the nodes that fail those that have its cause, but
         for those that another finding of that names."""
         for cause in self.records().values():
-            by_id = _by_id(cause)
             told = [row for row in self.rows if row.symptom is None or row.cause == cause.id]
-            findings = {id: {**cause.findings[id], "score": _added(own, told, by_id)} for id, own in by_id.items()}
-            record.update(cause, findings=findings, score=_added(cause, told, by_id))
+            findings = {id: {**cause.findings[id], "score": _added(cause.of_case(id), told)} for id in cause.findings}
+            record.update(cause, findings=findings, score=_added(cause, told))
+        self.load()
+
+    def mend(self) -> None:
+        """Learn anew, from what the sweep saw, the triggers that name nodes which do not fail."""
+        for cause in self.records().values():
+            for id, own in cause.each.items():
+                if learned := self._mended(own):
+                    print(f"{cause.id} {id}: names what does not fail; learned anew, {learned[1]}")
+                    cause = _with(cause, id, *learned)
+            record.update(cause, findings=cause.findings, trigger=cause.trigger, score=cause.score)
+        self.load()
+
+    def _mended(self, own: CauseRecord) -> tuple[Trigger, Mapping[str, float]] | None:
+        named = [row for row in self.rows if _names(own, row)]
+        failing = [row for row in named if row.cause == own.id]
+        wrong = sum(row.symptom is None for row in named)
+        if len({row.model for row in failing}) < WITNESSES or wrong <= (1 - RIGHT) * len(named):
+            return None
+        return self._learned(failing, failing)
+
+    def widen(self) -> None:
+        """Give the causes of failures that no trigger names another finding, with a trigger learned of the sweep."""
+        for cause in self.records().values():
+            mine = [row for row in self.rows if row.cause == cause.id]
+            missed = [row for row in mine if not any(_names(own, row) for own in cause.each.values())]
+            if len({row.model for row in missed}) < WITNESSES:
+                continue
+            learned = self._learned(mine, missed)
+            print(f"{cause.id}: {len(missed)} of {len(mine)} missed; {learned[1] if learned else 'nothing learned'}")
+            smallest = sorted(
+                (r for r in missed if learned and learned[0].holds(r.facts)), key=lambda r: elements(r.part)
+            )
+            if learned and (path := next(filter(None, (self._kept(r, cause, *learned) for r in smallest[:2])), None)):
+                print("  ", path)
+        self.load()
+
+    def _kept(self, row: Row, cause: CauseRecord, trigger: Trigger, score: Mapping[str, float]) -> Path | None:
+        """The folder of a failure, reduced, as a finding of `cause` with what was learned; None where it is none."""
+        finding = examine(Trial(row.part, self.installed, row.recipe, self.runner)).finding
+        saved = corpus.load(corpus.save(finding.to_save(), self.root)) if finding else None
+        if finding is None or saved is None or saved.cause:
+            return None
+        said = {"trigger": trigger, "place": finding.where, "score": score}
+        return arrange.joined(saved, arrange.Proposal(saved.id[-8:], (saved.id,), said), cause, self.root)
+
+    def _learned(self, mine: Sequence[Row], wanted: Sequence[Row]) -> tuple[Trigger, Mapping[str, float]] | None:
+        """A trigger of those that are wanted among the failures `mine`, and its score; None where none is right.
+
+        Every other model with any that is wanted is learned from, and every other one of the rest.
+        """
+        operators, rng = {row.op for row in mine}, Random(0)
+        clean = [row for row in self.rows if row.symptom is None]
+        others = [row for row in clean if row.op not in operators]
+        beside = [row for row in clean if row.op in operators] + rng.sample(others, min(OTHERS, len(others)))
+        models = sorted({row.model for row in wanted})
+        first = {*models[::2], *(row.model for row in self.rows if row.model % 2 and row.model not in models)}
+        half = [row for row in (*mine, *beside) if row.model in first]
+        fails = np.array([row.symptom is not None for row in half])
+        rest = [row for row in (*mine, *beside) if row.model not in first]
+        regions = []
+        for region in learn(Data([row.facts for row in half], fails, np.ones(len(half)))):
+            named = [row.symptom is not None for row in rest if region.holds(row.facts)]
+            if named and sum(named) >= RIGHT * len(named) and any(region.holds(row.facts) for row in wanted):
+                regions.append(region)
+        trigger = Trigger(ONE, tuple(regions))
+        asked = [row for row in rest if row.op in operators]
+        return (trigger, _score(trigger, asked).as_json()) if regions else None
 
 
-def _by_id(cause: CauseRecord) -> dict[str, CauseRecord]:
-    """The cause as each of its findings shows it, by their ids."""
-    return {id: cause.of_case(id) for id in cause.findings}
+def _names(cause: CauseRecord, row: Row) -> bool:
+    """Whether the trigger of `cause`, one of a single node, holds."""
+    return cause.trigger is not None and cause.trigger.shape == ONE and cause.trigger.holds(row.facts) is True
 
 
-def _added(cause: CauseRecord, rows: Sequence[Row], others: Mapping[str, CauseRecord]) -> Mapping[str, float]:
+def _with(cause: CauseRecord, id: str, trigger: Trigger, score: Mapping[str, float]) -> CauseRecord:
+    """`cause` with what was learned anew of one finding."""
+    own = cause.of_case(id)
+    whole = replace(cause, trigger=trigger, score=score) if own.trigger == cause.trigger else cause
+    if id not in cause.findings:
+        return whole
+    return replace(whole, findings={**cause.findings, id: record.finding(trigger, own.place, score)})
+
+
+def _added(cause: CauseRecord, rows: Sequence[Row]) -> Mapping[str, float]:
     """The score of the trigger of `cause` with what `rows` say of it."""
     trigger = cause.trigger
     operators = trigger.operators.get(0) if trigger and trigger.shape == ONE else None
     if not trigger or not operators:  # of any operator: every node of the sweep would outweigh what was seen of it
         return cause.score
-    rest = [own.trigger for own in others.values() if own.trigger and own.trigger != trigger]
-    tested = []
-    for row in rows:
-        if row.op not in operators:
-            continue
-        elsewhere = row.symptom and any(one.shape == ONE and one.holds(row.facts) for one in rest)
-        if not elsewhere or trigger.holds(row.facts):
-            tested.append((row.facts, row.symptom is not None))
-    seen = _score(trigger, tested)
+    others = [own for own in cause.each.values() if own.trigger != trigger]
+    asked = [row for row in rows if row.op in operators]
+    asked = [row for row in asked if not row.symptom or _names(cause, row) or not any(_names(o, row) for o in others)]
     before = {name: int(n) for name, n in cause.score.items() if name != "accuracy"}
-    sums = {name: n + before.get(name, 0) for name, n in vars(seen).items()}
-    return {name: float(n) for name, n in Score(**sums).as_json().items()}
+    sums = {name: n + before.get(name, 0) for name, n in vars(_score(trigger, asked)).items()}
+    return Score(**sums).as_json()
 
 
-def _score(trigger: Trigger | None, tested: Sequence[tuple[Facts, bool]]) -> Score:
-    named = [trigger is not None and trigger.holds(facts) is True for facts, _ in tested]
-    fails = [failing for _, failing in tested]
-    right = sum(a == b for a, b in zip(named, fails))
-    return Score(len(tested), right, sum(fails), sum(a and b for a, b in zip(named, fails)), sum(named))
-
-
-def _each(issue: KnownIssue) -> Iterator[CauseRecord]:
-    """Its cause as each of its findings shows it."""
-    if issue.saved.cause:
-        yield from _findings(issue.saved.cause)
-
-
-def _findings(cause: CauseRecord) -> list[CauseRecord]:
-    return list(_by_id(cause).values()) or [cause]
+def _score(trigger: Trigger, rows: Sequence[Row]) -> Score:
+    told = [(trigger.holds(row.facts) is True, row.symptom is not None) for row in rows]
+    right = sum(named == fails for named, fails in told)
+    found = sum(named and fails for named, fails in told)
+    return Score(len(told), right, sum(fails for _, fails in told), found, sum(named for named, _ in told))
 
 
 def main() -> None:
@@ -308,6 +290,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--models", type=int, default=300)
     asked = parser.parse_args()
+    trust()  # the models are generated
     with Runner(small_models=True, hold_crashes=True) as runner:
         sweep = Sweep(asked.corpus, resolve(asked.target), runner)
         sweep.load()
@@ -316,9 +299,9 @@ def main() -> None:
         failing = [row for row in sweep.rows if row.symptom]
         print(f"{len(sweep.rows)} nodes, {len(failing)} fail, {runner.all_cpu_seconds:.0f} CPU s", flush=True)
         sweep.attribute()
+        sweep.score()
         sweep.mend()
         sweep.widen()
-        sweep.score()
         print(f"{runner.all_cpu_seconds:.0f} CPU s")
 
 

@@ -7,7 +7,6 @@ demand and cached); "module:attribute" may stand in place of a registered name.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import importlib.util
 import os
@@ -18,7 +17,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -26,7 +25,7 @@ from pathlib import Path
 
 from driftnet.targets.interface import Target
 from driftnet.util.errors import UserError
-from driftnet.util.files import Scratch, replace_text
+from driftnet.util.files import Scratch, in_turn, replace_text
 from driftnet.util.machine import die_with_parent
 
 GROUP = "driftnet.targets"
@@ -175,7 +174,11 @@ def _made(made: Environment, needed: Sequence[str], minor: int) -> Environment:
     """Make this environment, unless another process does it meanwhile."""
     try:
         made.folder.parent.mkdir(parents=True, exist_ok=True)
-        with _alone(made.folder.parent), contextlib.closing(Scratch(made.folder.parent)) as scratch:
+        # The processes of a run all ask for the same environment at its start.
+        with (
+            in_turn(made.folder.parent.with_suffix(".lock")),
+            contextlib.closing(Scratch(made.folder.parent)) as scratch,
+        ):
             if Path(made.python).exists():
                 return made
             shutil.rmtree(made.folder, ignore_errors=True)  # its interpreter has gone
@@ -190,17 +193,6 @@ def _made(made: Environment, needed: Sequence[str], minor: int) -> Environment:
                 kind="environment",
             ) from None
     return made
-
-
-@contextlib.contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Hold the lock on `folder`: the processes of a run all ask for the same environment at its start."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
 
 
 def environments() -> list[Environment]:

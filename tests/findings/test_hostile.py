@@ -1,14 +1,10 @@
 """Whatever a target says or tells, the harness judges it within its limits, or says that it cannot."""
 
-import collections
-import ctypes
-import itertools
 import resource
 import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from driftnet.findings import trial
 from driftnet.findings.trial import Trial, watch
@@ -19,6 +15,7 @@ from driftnet.targets.environments import Installed
 from driftnet.util import apart
 
 from tests.support import models
+from tests.support.deeds import crash, spin_in_c, swell
 from tests.support.hostile_target import ANSWERED, HOSTILE, OUTPUT, SAID, TOLD
 from tests.support.rules import assert_each
 
@@ -49,20 +46,10 @@ def judged(runner, deed):
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY, "a limit has stayed"
 
 
-def spin_in_c():
-    collections.deque(itertools.repeat(0), maxlen=0)
-
-
-def swell():
-    kept = [np.ones(2**16)]
-    while True:
-        kept.append(kept[-1] + 1)
-
-
 @pytest.mark.parametrize(
     ("deed", "seconds", "says"),
     [
-        (lambda: ctypes.string_at(0), 0.5, "takes its process down (SIGSEGV)"),
+        (crash, 0.5, "takes its process down (SIGSEGV)"),
         (spin_in_c, 0.5, "takes more than 0.5 s of CPU time"),
         (swell, 9.0, "takes more than 1024 MiB of memory"),
     ],

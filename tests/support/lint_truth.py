@@ -70,12 +70,10 @@ def cut(case: Case, place: tuple[int, ...], recorded: Recording, trial: Trial) -
     except (UnrecordedError, ValueError):
         return None
     verdict = look(replace(trial, case=_plainly(part)))
-    if not verdict.failed:
-        return "" if verdict.word == "agrees" else None
-    within = framed(case, part)
-    if within and look(replace(trial, case=_plainly(within))).word == "agrees":
+    within = framed(case, part) if verdict.failed else None
+    if verdict.word == "agrees" or (within and look(replace(trial, case=_plainly(within))).word == "agrees"):
         return ""
-    return coarse(trial.target.name, verdict)
+    return coarse(trial.target.name, verdict) if verdict.failed else None
 
 
 def _plainly(case: Case) -> Case:

@@ -1,9 +1,6 @@
 """What ends its process, or never ends, ends a fork: this one goes on, and says what became of it."""
 
-import collections
 import contextlib
-import ctypes
-import itertools
 import os
 import resource
 import signal
@@ -17,24 +14,7 @@ from driftnet.util import apart as room
 from driftnet.util.apart import apart, cpu_seconds, tried
 from driftnet.util.limits import ExceededError, bounded
 
-
-def crash():
-    ctypes.string_at(0)
-
-
-def spin():
-    while True:
-        pass
-
-
-def spin_in_c():
-    collections.deque(itertools.repeat(0), maxlen=0)
-
-
-def swell():
-    kept = [np.ones(2**16)]
-    while True:
-        kept.append(kept[-1] + 1)
+from tests.support.deeds import crash, spin, spin_in_c, swell
 
 
 @pytest.mark.parametrize(
