@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.age import Age
+from driftnet.campaign.age import of_its_time
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
@@ -120,7 +120,7 @@ class Shard:
     refusals: list[Refusals] = field(default_factory=list)
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
-    ages: list[Age] = field(default_factory=list)
+    ages: list[Mapping[str, float]] = field(default_factory=list)
 
     @cached_property
     def journal(self) -> Journal:
@@ -130,7 +130,7 @@ class Shard:
     def __post_init__(self) -> None:
         self.installed = [resolve(word, python=self.plan.python) for word in self.plan.targets]
         self.seeds = neighbours.seeds(self.plan.seeds)
-        self.ages = [Age(one, self.runner) for one in self.installed]
+        self.ages = [of_its_time(one, self.runner) for one in self.installed]
         self.refusals = [Refusals() for _ in self.installed]
         self.learn(self.plan.corpus)
 
@@ -161,7 +161,7 @@ class Shard:
         favoured = index % len(self.installed)
         case = self._case(index, favoured)
         drafts = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)]
-        given = [case] * len(drafts)
+        given = [case] * len(self.installed)
         left_out: list[Set[str]] = [frozenset() for _ in self.installed]
         met: dict[Symptom, KnownIssue] = {}
         unexplained = False
@@ -170,14 +170,12 @@ class Shard:
                 return
             begun = self.runner.all_cpu_seconds
             one = self.installed[j]
-            draft = Trial(variant(given[k], one, choice), one, choice.recipe, self.runner)
+            draft = Trial(variant(given[j], one, choice), one, choice.recipe, self.runner)
             trial, is_insensitive = self._telling(draft)
             care = care_of(f"{self.plan.seed}/{index}/{trial.target.name}/{k}")
             result = self._examined(trial, care, met)
             if result.verdict.failed and not result.known:  # the machine may be at fault: nobody is blamed then
                 self.runner.check_health()
-            operators = tuple(sorted({node.op_type for node in trial.case.proto.graph.node}))
-            self.ages[j].learn(result.verdict, operators)
             refused = self._refused_for(trial.case, j, result.verdict)
             path = None
             if result.finding and not (result.known or result.unexplained):
@@ -194,7 +192,7 @@ class Shard:
                 result.verdict,
                 known=str(self.known_issues[result.known].saved.path) if result.known else "",
                 confirmed=result.confirmed,
-                operators=operators,
+                operators=tuple(sorted({node.op_type for node in trial.case.proto.graph.node})),
                 insensitive=is_insensitive,
                 recognized=bool(result.recognized),
                 verified=result.verified,
@@ -205,8 +203,7 @@ class Shard:
             )
             if refused:
                 left_out[j] |= refused
-                rest = self._case(index, favoured, left_out[j])
-                given[k + 1 :] = [rest if i == j else x for (i, _), x in zip(drafts[k + 1 :], given[k + 1 :])]
+                given[j] = self._case(index, favoured, left_out[j])
                 met.clear()
             unexplained = unexplained or result.unexplained
             if path:
@@ -264,7 +261,7 @@ class Shard:
         if self.seeds:
             return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
         if not self.steers:
-            return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured].weights)
+            return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured])
         if len(self.steering.issues) != len(self.known_issues):
             self.steering = Steering(tuple(self.known_issues.values()))
         steering, refusals = self.steering, self.refusals[favoured]
@@ -287,7 +284,7 @@ class Shard:
             focus=tuple(plan.focus),
             weights={
                 **steering.weights(self.installed[favoured].target.name),
-                **self.ages[favoured].weights,
+                **self.ages[favoured],
                 **dict.fromkeys(refused, 0.0),
             },
             avoid=None if free and tried else unwanted,

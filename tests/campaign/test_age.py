@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from driftnet.campaign.age import ENOUGH, LEAST, Age
+from driftnet.campaign.age import newest_opset, of_its_time
 from driftnet.generators import bulk
 from driftnet.generators.ops.registry import REGISTRY
-from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import Target
@@ -15,14 +14,14 @@ from driftnet.targets.interface import Target
 from tests.support.toy_target import AGED, YOUNG
 
 
-def age(target: Target, runner: Runner, name: str) -> Age:
-    return Age(Installed(target, f"tests.support.toy_target:{name}", "1", sys.executable), runner)
+def installed(target: Target, name: str) -> Installed:
+    return Installed(target, f"tests.support.toy_target:{name}", "1", sys.executable)
 
 
 def test_no_case_is_drawn_of_an_opset_that_came_after_the_release(runner: Runner) -> None:
-    old = age(AGED, runner, "AGED")
-    assert old.newest_opset == 17
-    weights = old.weights
+    old = installed(AGED, "AGED")
+    assert newest_opset(old, runner) == 17
+    weights = of_its_time(old, runner)
     assert weights["feature:opset-18"] == 0
     assert "feature:opset-17" not in weights
     newer = {name for name, operator in REGISTRY.items() if operator.since > 17}
@@ -32,18 +31,4 @@ def test_no_case_is_drawn_of_an_opset_that_came_after_the_release(runner: Runner
 
 
 def test_of_a_release_that_is_not_old_nothing_is_left_out(runner: Runner) -> None:
-    assert age(YOUNG, runner, "YOUNG").weights == {}
-
-
-def test_an_operator_that_is_refused_is_drawn_less_often_by_how_often_it_runs(runner: Runner) -> None:
-    old = age(AGED, runner, "AGED")
-    refused = Verdict(
-        Word.REJECTS, message="toy does not support this: no kernel for Mul(14)", rule=AGED.outgrown[0].name
-    )
-    for _ in range(ENOUGH):
-        old.learn(refused, ["Add", "Mul"])
-    assert old.weights["Mul"] == LEAST
-    assert "Add" not in old.weights, "what the refusal does not name was blamed"
-    for _ in range(ENOUGH):
-        old.learn(Verdict(Word.AGREES), ["Mul"])
-    assert old.weights["Mul"] == 0.5
+    assert of_its_time(installed(YOUNG, "YOUNG"), runner) == {}
