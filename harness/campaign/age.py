@@ -7,16 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
 from driftnet.findings.trial import Trial, look
 from driftnet.generators.building.kernels import OPSETS
 from driftnet.generators.features import PREFIX
 from driftnet.generators.ops.registry import REGISTRY
-from driftnet.model.case import Case
+from driftnet.model.simplest import simplest
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
-from onnx import TensorProto, helper
 
 
 def of_its_time(installed: Installed, runner: Runner) -> Mapping[str, float]:
@@ -31,21 +29,10 @@ def of_its_time(installed: Installed, runner: Runner) -> Mapping[str, float]:
 
 
 def newest_opset(installed: Installed, runner: Runner) -> int:
-    """The newest opset of which a Relu is not refused as one that came later."""
+    """The newest opset of which the simplest model is not refused as one that came later."""
     names = {rule.name for rule in installed.target.outgrown}
     for opset in reversed(OPSETS):
-        verdict = look(Trial(_relu(opset), installed, {}, runner))
+        verdict = look(Trial(simplest(opset), installed, {}, runner))
         if verdict.word is not Word.REJECTS or verdict.rule not in names:
             return opset
     return OPSETS[0]
-
-
-def _relu(opset: int) -> Case:
-    value = helper.make_tensor_value_info
-    node = helper.make_node("Relu", ["x"], ["y"])
-    graph = helper.make_graph(
-        [node], "relu", [value("x", TensorProto.FLOAT, [1, 4])], [value("y", TensorProto.FLOAT, [1, 4])]
-    )
-    opsets = [helper.make_opsetid("", opset)]
-    model = helper.make_model(graph, opset_imports=opsets, ir_version=helper.find_min_ir_version_for(opsets))
-    return Case(model.SerializeToString(), ({"x": np.array([[-1, 0, 1, 2]], np.float32)},))

@@ -118,6 +118,10 @@ class Shape:
         return everywhere
 
 
+ONE_NODE = Shape()
+"""The place that is one node."""
+
+
 @dataclass(frozen=True)
 class Trigger:
     """The condition under which a system fails: any of the regions, at a place of the shape."""

@@ -190,6 +190,11 @@ def load(folder: Path) -> CauseRecord:
         raise UserError(f"{path}: not a whole {FILE}: {e}", hint=_HINT, kind="cause") from None
 
 
+def below(root: Path) -> list[CauseRecord]:
+    """The records of all causes of the corpus in `root`. Raises what `load` raises."""
+    return [load(path.parent) for path in sorted(root.glob(f"*/*/{FILE}"))]
+
+
 def of_json(fields: Mapping[str, Any], id: str) -> CauseRecord:
     """The record that `fields` of a JSON object say. Raises ValueError that says what is wrong with them."""
     said = fields.get("trigger")

@@ -188,8 +188,7 @@ def _because(message: str) -> str:
 
 def _causes(root: Path) -> Iterator[SavedCase]:
     """The smallest variant of each cause below `root`, those of most impact first."""
-    found = [record.load(path.parent) for path in sorted(root.glob(f"*/*/{record.FILE}"))]
-    for cause in ranked(found, lambda cause: cause.standing):
+    for cause in ranked(record.below(root), lambda cause: cause.standing):
         if cause.path:
             yield corpus.load(located_case(cause.path))
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from driftnet.causes import record
 from driftnet.causes.impact import ranked
-from driftnet.causes.predicate import Shape
+from driftnet.causes.predicate import ONE_NODE
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings.trial import Trial, look
 from driftnet.generators.ops.registry import REGISTRY
@@ -39,7 +39,6 @@ BUDGET = 120.0
 """CPU seconds: some forty models of each operator on MNN."""
 STAGE_SECONDS = 5.0
 EXAMPLES = 3
-ALONE = Shape()
 
 Tell = Callable[[str], None]
 
@@ -93,7 +92,7 @@ def support(
 
 def _drawn(seed: int, index: int, name: str, runner: Runner) -> Case | None:
     try:
-        return instances.drawn(seed, index, [[name]], ALONE, runner.reference.record)
+        return instances.drawn(seed, index, [[name]], ONE_NODE, runner.reference.record)
     except ReferenceError:
         return None
 
@@ -167,18 +166,14 @@ def _word(counts: Mapping[str, int]) -> str:
 def _causes(root: Path, target: str) -> Mapping[str, list[CauseRecord]]:
     """Operator -> the open causes whose trigger is about a single node of it, those of most impact first."""
     found: dict[str, list[CauseRecord]] = defaultdict(list)
-    open_ones = [cause for cause in _records(root) if cause.target == target and cause.status == Status.OPEN]
+    open_ones = [cause for cause in record.below(root) if cause.target == target and cause.status == Status.OPEN]
     for cause in ranked(open_ones, lambda cause: cause.standing):
         for name in sorted(_single(cause)):
             found[name].append(cause)
     return found
 
 
-def _records(root: Path) -> Iterator[CauseRecord]:
-    yield from (record.load(path.parent) for path in sorted(root.glob(f"*/*/{record.FILE}")))
-
-
 def _single(cause: CauseRecord) -> Collection[str]:
-    if cause.trigger is None or cause.trigger.shape.roles != 1:
+    if cause.trigger is None or cause.trigger.shape != ONE_NODE:
         return ()
     return cause.trigger.operators.get(0, ())

@@ -5,15 +5,13 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-import numpy as np
 from driftnet.findings.trial import Trial, watch
-from driftnet.model.inspect import Case
+from driftnet.model.simplest import simplest
 from driftnet.model.verdict import Observation, Outcome
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import swept
 from driftnet.util.errors import UserError
-from onnx import TensorProto, helper
 
 
 def attempt(word: str) -> dict[str, Any]:
@@ -22,7 +20,7 @@ def attempt(word: str) -> dict[str, Any]:
     {"target", "release", "tried": [{"recipe", "verdict", "stage", "message"}]}. Raises UserError (kind "target") where
     there is no such target, and where a statement of the plug-in's own file raises: that is no finding of the system.
     """
-    installed, case, tried = resolve(word), _easiest(), []
+    installed, case, tried = resolve(word), simplest(), []
     with Runner(small_models=True) as runner:
         for recipe in swept(installed.target):
             verdict, seen = watch(Trial(case, installed, recipe, runner))
@@ -31,13 +29,6 @@ def attempt(word: str) -> dict[str, Any]:
             told = {"verdict": str(verdict.word), "stage": verdict.stage, "message": verdict.message}
             tried.append({"recipe": recipe, **told})
     return {"target": installed.target.name, "release": installed.release, "tried": tried}
-
-
-def _easiest() -> Case:
-    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("x", "y")]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "relu", values[:1], values[1:])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=7)
-    return Case(model.SerializeToString(), ({"x": np.array([[-1, 0, 1, 2]], np.float32)},))
 
 
 def _raise_where_broken(installed: Installed, seen: Observation) -> None:

@@ -26,7 +26,7 @@ import numpy as np
 from driftnet.causes import record
 from driftnet.causes.facts import Facts, facts_of, host_of, recipe_facts
 from driftnet.causes.place import place_of
-from driftnet.causes.predicate import Shape, Trigger
+from driftnet.causes.predicate import ONE_NODE, Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom, issues, symptom_of
@@ -48,8 +48,6 @@ from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.apart import trust
 
-ONE = Shape(1, frozenset(), frozenset())
-"""The place that is one node."""
 WITNESSES = 3
 """Failures, in as many models, that a trigger is learned from at least."""
 LOOKED_AT = 2
@@ -240,14 +238,14 @@ class Sweep:
             named = [row.symptom is not None for row in rest if region.holds(row.facts)]
             if named and sum(named) >= RIGHT * len(named) and any(region.holds(row.facts) for row in wanted):
                 regions.append(region)
-        trigger = Trigger(ONE, tuple(regions))
+        trigger = Trigger(ONE_NODE, tuple(regions))
         asked = [row for row in rest if row.op in operators]
         return (trigger, _score(trigger, asked).as_json()) if regions else None
 
 
 def _names(cause: CauseRecord, row: Row) -> bool:
     """Whether the trigger of `cause`, one of a single node, holds."""
-    return cause.trigger is not None and cause.trigger.shape == ONE and cause.trigger.holds(row.facts) is True
+    return cause.trigger is not None and cause.trigger.shape == ONE_NODE and cause.trigger.holds(row.facts) is True
 
 
 def _with(cause: CauseRecord, id: str, trigger: Trigger, score: Mapping[str, float]) -> CauseRecord:
@@ -262,7 +260,7 @@ def _with(cause: CauseRecord, id: str, trigger: Trigger, score: Mapping[str, flo
 def _added(cause: CauseRecord, rows: Sequence[Row]) -> Mapping[str, float]:
     """The score of the trigger of `cause` with what `rows` say of it."""
     trigger = cause.trigger
-    operators = trigger.operators.get(0) if trigger and trigger.shape == ONE else None
+    operators = trigger.operators.get(0) if trigger and trigger.shape == ONE_NODE else None
     if not trigger or not operators:  # of any operator: every node of the sweep would outweigh what was seen of it
         return cause.score
     others = [own for own in cause.each.values() if own.trigger != trigger]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 from driftnet.causes import record
-from driftnet.causes.predicate import Atom, Region, Trigger
+from driftnet.causes.predicate import ONE_NODE, Atom, Region, Trigger
 from driftnet.findings import arrange, corpus
 from driftnet.generators import bulk
 from driftnet.learning.study import proposal, study
-from driftnet.learning.sweep import ONE, Sweep, rows_of
+from driftnet.learning.sweep import Sweep, rows_of
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 
@@ -39,7 +39,7 @@ def whole(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> Sweep:
     path = arrange.found(saved, proposal(study(saved, finding, runner, seconds=0.5)), root)
     cause = corpus.load(path).cause
     assert cause is not None
-    narrow = Trigger(ONE, (Region((Atom("0.op", "is", "MaxPool"),)),))
+    narrow = Trigger(ONE_NODE, (Region((Atom("0.op", "is", "MaxPool"),)),))
     record.update(cause, trigger=narrow, score={"instances": 1.0, "right": 1.0, "accuracy": 1.0})
     sweep = Sweep(root, resolve(NEEDS_STRIDES), runner)
     sweep.load()
