@@ -15,7 +15,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.names import located
 from driftnet.findings.pipeline import reproduces
-from driftnet.findings.trial import Trial, watch
+from driftnet.findings.trial import Trial, laid_out, watch
 from driftnet.model.verdict import Kind, Word
 from driftnet.run.runner import SAVED_SECONDS, Runner
 from driftnet.targets import recipe
@@ -103,7 +103,7 @@ def replay_one(
     installed = resolve(target or saved.target, python=python)
     patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
     trial = Trial(saved.case, installed, saved.recipe, runner, patience)
-    watched = [watch(trial, fresh=True) for _ in range(runs)]
+    watched = [watch(one, fresh=True) for one in laid_out(trial, runs)]
     verdicts = [verdict for verdict, _ in watched]
     answers = {observation.digest for _, observation in watched if observation}
     same = [v for v in verdicts if reproduces(saved, v)]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any, TypeVar
 
 import msgspec
@@ -21,6 +22,7 @@ from driftnet.oracle.second_opinion import Blame
 from driftnet.run.reference import Reference
 from driftnet.run.refusals import explained
 from driftnet.run.runner import Runner
+from driftnet.run.sandbox.inside import LAYOUTS
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe, effective
@@ -48,6 +50,7 @@ class Trial:
     """A case, the target and the recipe it is run with, and the workers to run it in.
 
     patience   seconds after which a stage counts as hanging, where that is sooner than `runner` says
+    layout     of the heap of the process that it runs in
     """
 
     case: Case
@@ -55,6 +58,7 @@ class Trial:
     recipe: Recipe
     runner: Runner
     patience: float = math.inf
+    layout: int = 0
 
     @property
     def target(self) -> Target:
@@ -153,7 +157,8 @@ def _seen(trial: Trial, fresh: bool) -> Verdict | Observation:
     """What is observed, or the verdict where there is no need to."""
     if refused := _refused(trial):
         return refused
-    return trial.runner.observe(trial.case, trial.installed, trial.recipe, fresh=fresh, timeout=trial.patience)
+    case, installed, recipe, layout = trial.case, trial.installed, trial.recipe, trial.layout
+    return trial.runner.observe(case, installed, recipe, fresh=fresh, layout=layout, timeout=trial.patience)
 
 
 def _refused(trial: Trial) -> Verdict | None:
@@ -180,15 +185,21 @@ def _refused(trial: Trial) -> Verdict | None:
     return None
 
 
+def laid_out(trial: Trial, runs: int) -> Iterator[Trial]:
+    """`trial` so many times, with one layout of the heap after the other."""
+    return (replace(trial, layout=k % LAYOUTS) for k in range(runs))
+
+
 def confirm(trial: Trial) -> tuple[Verdict, int]:
-    """Run it in fresh workers of two templates: the commonest failure among the verdicts (else the first one), and how
-    many failed.
+    """Run it in fresh workers of two templates, with heaps of every layout: the commonest failure among the verdicts
+    (else the first one), and how many failed.
 
     Results that differ from run to run make its kind `nondeterministic`.
     """
-    verdicts = [look(trial, fresh=True) for _ in range(CONFIRMING_RUNS // 2)]
+    trials = laid_out(trial, CONFIRMING_RUNS)
+    verdicts = [look(one, fresh=True) for one in islice(trials, CONFIRMING_RUNS // 2)]
     trial.runner.renew()
-    verdicts += [look(trial, fresh=True) for _ in range(CONFIRMING_RUNS - len(verdicts))]
+    verdicts += [look(one, fresh=True) for one in trials]
     failures = [verdict for verdict in verdicts if verdict.failed]
     if not failures:
         return verdicts[0], 0

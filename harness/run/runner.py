@@ -108,15 +108,23 @@ class Runner:
             raise
 
     def observe(
-        self, case: Case, installed: Installed, recipe: Recipe, *, fresh: bool = False, timeout: float = math.inf
+        self,
+        case: Case,
+        installed: Installed,
+        recipe: Recipe,
+        *,
+        fresh: bool = False,
+        layout: int = 0,
+        timeout: float = math.inf,
     ) -> Observation:
         """What `installed` does with `case` under `recipe`; in a new process when `fresh`.
 
+        layout    of the heap of the process (`sandbox.inside.LAYOUTS`)
         timeout   seconds that a stage may take, where it may take more otherwise
         """
         worker = self._worker(installed.python, installed.spec.partition(":")[0])
-        if fresh:
-            worker.renew()
+        if fresh or worker.layout != layout:
+            worker.renew(layout)
         options = effective(installed.target, recipe)
         with self._placed(case, worker) as (model, folder):
             seconds = min(timeout, self._limits.seconds)

@@ -27,6 +27,13 @@ def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
     assert (reproduced, verdict.kind) == (CONFIRMING_RUNS, "nondeterministic"), "every worker had one memory layout"
 
 
+def test_a_failure_is_confirmed_in_heaps_of_several_layouts(runner):
+    """A value that was never written is zero in the memory of most processes, and right by chance."""
+    installed = Installed(mutants.READS_UNWRITTEN, "tests.support.mutants:READS_UNWRITTEN", "1", sys.executable)
+    verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
+    assert (reproduced, verdict.kind) == (1, "nondeterministic"), "no worker had memory that is filled"
+
+
 ANOTHER = {"cpu_features": ["of", "another", "machine"]}
 
 

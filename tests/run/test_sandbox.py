@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from driftnet.model.verdict import Outcome
-from driftnet.run.sandbox import held
+from driftnet.run.sandbox import held, inside
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.targets import interface
 from driftnet.util.errors import UserError
@@ -375,6 +375,14 @@ def test_state_stays_within_a_process_and_ends_with_it(worker: Worker) -> None:
     worker.renew()
     assert call(worker, "hoard", 3).value == ["preloaded", 3], "state leaks into a renewed worker"
     assert list(worker.folder.iterdir()) == [], "files leak into a renewed worker"
+
+
+def test_a_renewed_worker_has_the_heap_it_was_asked_for(worker: Worker) -> None:
+    for layout in (*range(inside.LAYOUTS), 0):
+        worker.renew(layout)
+        found = set(call(worker, "unwritten", 4096).value[64:])
+        byte = inside.FILLED[layout]
+        assert (found == {byte ^ 0xFF}) == bool(byte), f"layout {layout}: memory holds {sorted(found)[:5]}"
 
 
 def test_children_of_a_worker_end_with_it(worker: Worker) -> None:

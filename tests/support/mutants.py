@@ -17,6 +17,8 @@ from driftnet.targets.mnn import target as mnn
 from driftnet.targets.mnn.target import MNN
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
 
+from tests.support.sandbox_faults import unwritten
+
 preload = mutated.preload
 
 
@@ -31,6 +33,12 @@ LAYOUT = random.random()
 
 def add_layout(results: Outputs) -> Outputs:
     return [{name: array + np.float32(1 + LAYOUT) for name, array in outputs.items()} for outputs in results]
+
+
+def add_unwritten(results: Outputs) -> Outputs:
+    """What glibc's perturbed memory lets a value that nobody wrote look like, and zero where it is not perturbed."""
+    perturbed = set(unwritten(4096)[64:]) == {0x7F}
+    return [{name: array + np.float32(perturbed) for name, array in outputs.items()} for outputs in results]
 
 
 def hang(results: Outputs) -> Outputs:
@@ -61,4 +69,5 @@ LEAVES_AN_ELEMENT_UNINITIALIZED = MUTANTS["uninitialized-element"].put_into(MNN)
 KEEPS_STATE = MUTANTS["kept-state"].put_into(MNN)
 DEPENDS_ON_LAYOUT = replace(mutant.executing(MNN, add_layout), name="depends-on-layout")
 CRASHES = replace(mutant.executing(MNN, crash), name="crashes")
+READS_UNWRITTEN = replace(mutant.executing(MNN, add_unwritten), name="reads-unwritten")
 HANGS = replace(mutant.executing(MNN, hang), name="hangs")

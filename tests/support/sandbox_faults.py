@@ -351,3 +351,10 @@ def close_pipe() -> None:
 def open_descriptors() -> list[str]:
     """What each open descriptor refers to."""
     return [os.readlink(p) for p in Path("/proc/self/fd").iterdir() if p.is_symlink()]
+
+
+def unwritten(size: int) -> bytes:
+    """What lies in memory that was allocated and never written."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype = ctypes.c_void_p
+    return ctypes.string_at(libc.malloc(ctypes.c_size_t(size)), size)

@@ -23,6 +23,7 @@ import sys
 import tempfile
 import threading
 import traceback
+from random import Random
 from typing import Any, Callable, NoReturn  # noqa: UP035  (collections.abc.Callable[...] needs Python 3.9)
 
 from driftnet.targets import interface
@@ -38,6 +39,12 @@ _CPUS = os.cpu_count() or 1
 FATAL = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _PROBED_FILES = 48
 FRAMES = 24  # of a traceback, the innermost
+# glibc's mallopt(M_PERTURB, byte) fills what is freed with the byte, and what is allocated with its complement:
+# 0x7f7f7f7f is a huge float and a huge integer, 0xaaaaaaaa a tiny negative float.
+M_PERTURB = -6
+FILLED = (0, 0, 0x80, 0x55)
+LAYOUTS = len(FILLED)
+_GAPS, _LONGEST = 2000, 4096
 _MOST_SAID = 1 << 16  # characters of an error message
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -89,6 +96,7 @@ def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, 
     if pid == 0:
         control.close()
         pipe, log = descriptors
+        _lay_out(request.get("layout", 0))
         _work(pipe, log, request["fork"], limits)
     workers.add(pid)
     for descriptor in descriptors:
@@ -291,6 +299,23 @@ def _work(pipe: int, log: int, folder: str, limits: dict[str, int]) -> NoReturn:
     finally:
         _flush()
         os._exit(code)
+
+
+def _lay_out(which: int) -> None:
+    """Give the heap of the C library another layout: gaps of many sizes, and no zeros in what was never written.
+
+    A read or write out of bounds does what lies there lets it do, and in one layout that may be nothing, or always the
+    same. Layout 0 is what the template left.
+    """
+    if not which:
+        return
+    rng, pointer = Random(which), ctypes.c_void_p
+    _LIBC.malloc.restype = pointer
+    blocks = [pointer(_LIBC.malloc(ctypes.c_size_t(rng.randrange(16, _LONGEST)))) for _ in range(_GAPS)]
+    for block in blocks[::2]:
+        _LIBC.free(block)
+    if hasattr(_LIBC, "mallopt"):  # musl has none
+        _LIBC.mallopt(M_PERTURB, FILLED[which])
 
 
 def _confine(log: int, folder: str, limits: dict[str, int]) -> None:

@@ -122,15 +122,16 @@ class Worker:
     """A process to call functions in; replaced by a new one whenever it crashes, hangs or writes garbage.
 
     Made by Zygote.worker(), and used by one thread at a time. `folder` is the working directory of the process; the
-    caller may put files there.
+    caller may put files there. layout: of the heap of its process.
     """
 
     def __init__(
-        self, folder: Path, limits: Limits, fork: Callable[[Path], Process], reap: Callable[[Process], Exit]
+        self, folder: Path, limits: Limits, fork: Callable[[Path, int], Process], reap: Callable[[Process], Exit]
     ) -> None:
         self.folder, self._limits, self._fork, self._reap = folder, limits, fork, reap
         self._process: Process | None = None
         self._calls = 0
+        self.layout = 0
 
     def call(self, function: str, *args: Any, timeout: float | None = None) -> Reply:
         """Call `function` ("module:attribute.attribute") with wire-encodable arguments.
@@ -164,9 +165,11 @@ class Worker:
         """Whether `folder` is no directory any more."""
         return self.folder.is_symlink() or not self.folder.is_dir()
 
-    def renew(self) -> None:
-        """Empty the folder, and let the next call run in a new process."""
+    def renew(self, layout: int = 0) -> None:
+        """Empty the folder, and let the next calls run in a new process. layout: of its heap, one of
+        `inside.LAYOUTS`; 0 is what the template left."""
         self.close()
+        self.layout = layout
         make_empty(self.folder)
 
     def close(self) -> None:
@@ -188,7 +191,7 @@ class Worker:
         if self._process is None:
             if self.displaced:
                 make_empty(self.folder)
-            self._process = self._fork(self.folder)
+            self._process = self._fork(self.folder, self.layout)
         return self._process
 
     def _post_mortem(self, process: Process, failure: _NoReplyError) -> Reply:

@@ -157,7 +157,7 @@ class Zygote:
         self._processes.clear()
         self._start()
 
-    def _fork(self, folder: Path) -> Process:
+    def _fork(self, folder: Path, layout: int) -> Process:
         with self._lock, contextlib.ExitStack() as undo:
             self._check_open()
             if self._template.poll() is not None:
@@ -168,10 +168,10 @@ class Zygote:
             undo.callback(os.close, log)
             fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)
             with theirs:
-                answer = self._ask({"fork": str(folder)}, [theirs.fileno(), log])
+                answer = self._ask({"fork": str(folder), "layout": layout}, [theirs.fileno(), log])
                 if answer is None:  # somebody killed it: another one may do better
                     self._restart()
-                    answer = self._ask({"fork": str(folder)}, [theirs.fileno(), log])
+                    answer = self._ask({"fork": str(folder), "layout": layout}, [theirs.fileno(), log])
             if answer is None:
                 raise UserError(f"{self.python} died while making a worker", hint=_HINT, kind="environment")
             self._cpu_of_template = answer["cpu"]
