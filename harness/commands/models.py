@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-from driftnet.check import audit as audits
-from driftnet.check import check as checks
-from driftnet.check.end_to_end import within
-from driftnet.check.synthetic_inputs import made_to_fit
+from driftnet.diagnosis import audit as audits
+from driftnet.diagnosis import check as checks
+from driftnet.diagnosis.end_to_end import within
+from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.names import located_case

@@ -11,11 +11,11 @@ import numpy as np
 import onnx
 import pytest
 from driftnet import api
-from driftnet.check import check as checks
-from driftnet.check.result import Checked
 from driftnet.cli import main as cli
 from driftnet.commands import bench as benchmarks
 from driftnet.commands import saved
+from driftnet.diagnosis import check as checks
+from driftnet.diagnosis.result import Checked
 from driftnet.findings import corpus
 from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner

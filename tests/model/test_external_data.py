@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet import api
-from driftnet.check.check import check
+from driftnet.diagnosis.check import check
 from driftnet.findings import corpus
 from driftnet.findings.trial import Trial, look
 from driftnet.handover.anonymize import anonymize

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-from driftnet.check.check import check
-from driftnet.check.result import Checked
+from driftnet.diagnosis.check import check
+from driftnet.diagnosis.result import Checked
 from driftnet.findings.trial import Trial
 from driftnet.model.case import Case
 from driftnet.model.inspect import elements, nodes

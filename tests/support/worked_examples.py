@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-from driftnet.check.audit import audit
+from driftnet.diagnosis.audit import audit
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, examine

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from driftnet.check.synthetic_inputs import made_to_fit
+from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.model import graph as graphs
 from driftnet.model.graph import Node
 from driftnet.oracle.artifact.verified.calibration import Calibration

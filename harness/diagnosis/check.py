@@ -12,12 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from driftnet.check import kernels
-from driftnet.check.attribution import Remedy, remedies, stage_at_fault, with_options
-from driftnet.check.end_to_end import Impact, References, impact, losses
-from driftnet.check.inside import Inside, look_inside, made_by_cutting
-from driftnet.check.localize import Fault, Search, locate
-from driftnet.check.result import Checked, Cost, Culprit, Diagnosis
+from driftnet.diagnosis import kernels
+from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, with_options
+from driftnet.diagnosis.end_to_end import Impact, References, impact, losses
+from driftnet.diagnosis.inside import Inside, look_inside, made_by_cutting
+from driftnet.diagnosis.localize import Fault, Search, locate
+from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import Trial, watch

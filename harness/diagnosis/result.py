@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from driftnet.check.attribution import Remedy
-from driftnet.check.end_to_end import Loss
+from driftnet.diagnosis.attribution import Remedy
+from driftnet.diagnosis.end_to_end import Loss
 from driftnet.findings.pipeline import Examination
 from driftnet.model.inspect import elements
 from driftnet.model.inspect import nodes as size

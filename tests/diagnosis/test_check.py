@@ -9,9 +9,9 @@ import onnx
 import pytest
 from driftnet import api
 from driftnet.campaign.summary import described
-from driftnet.check import check as checks
-from driftnet.check.check import check
 from driftnet.cli.report import pages
+from driftnet.diagnosis import check as checks
+from driftnet.diagnosis.check import check
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine

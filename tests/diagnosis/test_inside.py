@@ -4,9 +4,9 @@ import dataclasses
 
 import numpy as np
 import pytest
-from driftnet.check.check import check
-from driftnet.check.inside import Inside, look_inside, made_by_cutting
-from driftnet.check.localize import Fault
+from driftnet.diagnosis.check import check
+from driftnet.diagnosis.inside import Inside, look_inside, made_by_cutting
+from driftnet.diagnosis.localize import Fault
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.submodel import recording, submodel
 from driftnet.model.verdict import Kind, Verdict, Word

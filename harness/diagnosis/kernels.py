@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
-from driftnet.check.attribution import Watch, with_options
+from driftnet.diagnosis.attribution import Watch, with_options
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.arrays import distance
 from driftnet.model.inspect import all_nodes

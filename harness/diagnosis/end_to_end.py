@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
-from driftnet.check.localize import Fault
+from driftnet.diagnosis.localize import Fault
 from driftnet.model.arrays import distance
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import Recording, UnrecordedError, submodel

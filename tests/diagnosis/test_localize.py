@@ -4,8 +4,8 @@ from dataclasses import replace
 from functools import cache
 
 import pytest
-from driftnet.check.attribution import Remedy, remedies, stage_at_fault
-from driftnet.check.localize import Search, locate
+from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault
+from driftnet.diagnosis.localize import Search, locate
 from driftnet.findings.trial import Trial
 from driftnet.model.artifact import Artifact
 from driftnet.model.inspect import Case

@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 import pytest
-from driftnet.check import check as checks
-from driftnet.check import kernels
-from driftnet.check.check import check
-from driftnet.check.end_to_end import References, impact, losses, within
-from driftnet.check.localize import Fault
+from driftnet.diagnosis import check as checks
+from driftnet.diagnosis import kernels
+from driftnet.diagnosis.check import check
+from driftnet.diagnosis.end_to_end import References, impact, losses, within
+from driftnet.diagnosis.localize import Fault
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.submodel import recording, submodel
 from driftnet.model.verdict import Kind, Observation, Verdict, Word

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
-from driftnet.check.end_to_end import Loss, losses
+from driftnet.diagnosis.end_to_end import Loss, losses
 from driftnet.model import graph as graphs
 from driftnet.model.arrays import identical
 from driftnet.model.graph import Graph, Values

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from driftnet.check.localize import Fault
+from driftnet.diagnosis.localize import Fault
 from driftnet.findings.trial import Trial
 from driftnet.model.inspect import Case, graph_inputs
 from driftnet.model.submodel import Recording

@@ -13,9 +13,9 @@ import onnx
 import pytest
 from click.testing import CliRunner
 from driftnet import api
-from driftnet.check import audit
 from driftnet.cli.main import driftnet
 from driftnet.commands import models
+from driftnet.diagnosis import audit
 from driftnet.model.case import Case
 from driftnet.model.verdict import Word
 from driftnet.run.reference import ReferenceError
