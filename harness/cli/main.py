@@ -11,6 +11,7 @@ import signal
 import sys
 import time
 import traceback
+import webbrowser
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from driftnet import api
 from driftnet.cli import defaults
 from driftnet.cli.report import pages, tables
 from driftnet.findings import corpus as corpora
+from driftnet.findings.names import RUNS
 from driftnet.run import health
 from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
@@ -187,20 +189,22 @@ def driftnet() -> None:
 @_python
 @_timeout(GENERATED_SECONDS)
 @_memory
+@click.option("--all", "every", is_flag=True, help="List what is known too, instead of counting it.")
 @_json
-def fuzz(report: Path | None, no_steer: bool, as_json: bool, **given: Any) -> int:
+def fuzz(report: Path | None, no_steer: bool, every: bool, as_json: bool, **given: Any) -> int:
     """Generate graphs, push them through the targets, save what diverges."""
     if given["resume"] and report is None:
         raise UserError(
             "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
         )
-    from driftnet.cli.report import progress
+    from driftnet.cli.report import campaign, progress
 
-    folder = report or Path("reports") / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
+    folder = report or RUNS / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
     plan = api.Plan(report=folder, steer=not no_steer, **given)
     with progress.shown(ERR, quiet=as_json) as show:
         summary = api.fuzz(plan, listeners=[progress.written(folder), show])
-    _print(summary.as_json(), as_json, partial(tables.fuzz, folder=folder))
+    ended = partial(campaign.ended, folder=folder, status=summary.exit_status, every=every)
+    _print(summary.as_json(), as_json, ended)
     return summary.exit_status
 
 
@@ -444,14 +448,25 @@ def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
 
 
 @driftnet.command(short_help="HTML pages of runs and of saved cases.")
-@click.argument("paths", nargs=-1, type=_PATH, metavar="[RUN|CORPUS]...")
-@click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write index.html and a page a case.")
+@click.argument("paths", nargs=-1, type=_PATH, metavar="[RUN|CORPUS|CAUSE]...")
+@click.option(
+    "--out", type=_PATH, default=RUNS / "html", metavar="DIR", help="Where to write index.html and a page a case."
+)
+@click.option("--open", "opened", is_flag=True, help="Show it in a browser: of one finding, its own page.")
 @_json
-def report(paths: Sequence[Path], out: Path, as_json: bool) -> int:
-    """HTML pages of the findings of runs and of saved cases.  [default: corpus]"""
+def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int:
+    """HTML pages of the findings of runs and of saved cases.  [default: corpus]
+
+    \b
+    Examples: driftnet report reports/RUN corpus --out pages/
+              driftnet report 19604402 --open
+    """
     result = api.report(paths or (Path("corpus"),), out=out)
     result["page"] = str(pages.write_report(result, out))
     _print(result, as_json, tables.report)
+    if opened:
+        only = [pages.page_of(row) for row in result["cases"]] if len(result["cases"]) == 1 else ["index.html"]
+        webbrowser.open((out / only[0]).resolve().as_uri())
     return 0
 
 

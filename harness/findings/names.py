@@ -12,12 +12,14 @@ from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
 
 DEFAULT_ROOTS = (Path("corpus"), corpus.COMMITTED)
+RUNS = Path("reports")
+"""The folder that has one of each run, where nobody said another."""
 NEAREST = 3
 
 
 def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
     """The folder of the cause or case that `name` says: what stands there, else what is called so in the first of
-    `roots` that has it, a cause before the case that it has its digits from.
+    `roots`, then of the runs, the newest first, that has it; a cause before the case that it has its digits from.
 
     A path of several parts, and that of an ONNX file, is given back as it is. Raises UserError (kind "case") that
     says what is nearest for a name that there is not, and into which cause a case was merged that is not kept.
@@ -26,7 +28,7 @@ def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
     if name.exists() or len(name.parts) != 1 or name.suffix == ".onnx":
         return name
     known: dict[str, Path] = {}
-    for folder in (folder for root in roots for folder in _all(root)):
+    for folder in (folder for root in (*roots, *_found()) for folder in _all(root)):
         known.setdefault(folder.name, folder)
         known.setdefault(folder.name[-8:], folder)
     if word in known:
@@ -51,6 +53,17 @@ def located_case(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
         raise UserError(f"{found} has no case", hint="restore the folder from version control", kind="case")
     smallest = min(variants, key=lambda saved: (nodes(saved.case), elements(saved.case), saved.id))
     return found / smallest.id
+
+
+def called(path: Path) -> str:
+    """What to call the cause or case in `path` on a command line: its 8 hex digits where `located` finds it by them."""
+    known = path.resolve()
+    return path.name[-8:] if any(known.is_relative_to(root.resolve()) for root in (*DEFAULT_ROOTS, RUNS)) else str(path)
+
+
+def _found() -> list[Path]:
+    """The folders of cases of the runs in RUNS, the newest run first."""
+    return sorted(RUNS.glob("*/cases"), key=lambda folder: -folder.stat().st_mtime)
 
 
 def _all(root: Path) -> Iterator[Path]:

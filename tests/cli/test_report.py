@@ -12,7 +12,7 @@ from driftnet import api
 from driftnet.campaign.events import Examined, Found
 from driftnet.campaign.summary import Summary, Tally
 from driftnet.cli import main as cli
-from driftnet.cli.report import pages, progress, tables
+from driftnet.cli.report import campaign, pages, progress, tables
 from driftnet.findings import corpus
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
@@ -170,7 +170,7 @@ def test_a_finding_that_is_not_reduced_to_the_end_is_told_with_the_command_that_
     summary = Summary(seed=0, cases=0, models=0, next_index=0)
     Tally(tmp_path, summary)(Found(0, str(path), "1"))
     command = f"driftnet reduce {path} --out DIR"
-    tables.fuzz(Console(width=80), summary.as_json(), tmp_path)
+    campaign.ended(Console(width=80), summary.as_json(), tmp_path, status=1)
     assert command in capsys.readouterr().out
     progress.write(summary.as_json(), tmp_path)
     assert command in (tmp_path / "summary.md").read_text(encoding="utf-8")

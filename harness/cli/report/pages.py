@@ -57,7 +57,7 @@ def write_report(result: Mapping[str, Any], out: Path) -> Path:
     cases = []
     for row in result["cases"]:
         saved = corpus.load(Path(row["path"]))
-        page = f"cases/{saved.target}-{saved.id}.html"
+        page = page_of(row)
         replace_text(out / page, _rendered("case.html", _case(saved)))
         cases.append({**row, "page": page, "seen": _releases(saved), "operators": _operators(saved)})
     causes: dict[str, list[dict[str, Any]]] = {}
@@ -68,6 +68,11 @@ def write_report(result: Mapping[str, Any], out: Path) -> Path:
     told = {**result, "cases": cases, "causes": list(causes.values()), "by_target": by_target, "impact": impact}
     replace_text(index, _rendered("index.html", told))
     return index
+
+
+def page_of(row: Mapping[str, Any]) -> str:
+    """Where below the folder of a report the page of one of its cases is."""
+    return f"cases/{row['target']}-{row['id']}.html"
 
 
 def write_support(result: Mapping[str, Any], out: Path) -> Path:

@@ -54,13 +54,19 @@ def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
                     left_out = "; it is left out" if isinstance(event, LeftOut) else ""
                     console.print(f"warning: {event.message}{left_out}", markup=False)
                 case Found() if tell:
-                    console.print(f"found {Path(event.path).name}", markup=False)
+                    console.print(found(Path(event.path).name), markup=False)
                 case Failed() if tell:
                     console.print(f"error of driftnet in case {event.index}: {event.message}", markup=False)
                 case Tick() if tell:
                     tell(line(summary, event.left))
 
         yield update
+
+
+def found(name: str) -> str:
+    """What is said of a finding when it comes, of the `name` of its folder: what to call it, and what it is."""
+    digits, what = tables.called(name)
+    return f"found {digits}: {what}"
 
 
 def line(summary: Summary, left: float) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -17,46 +16,8 @@ OUTPUTS = 5  # of a model, the worst, that are shown
 UNMATCHED = 8  # nodes that are told
 LOUD = 1e6  # decibels: of an error of 0 they are infinite
 PLACES = 3  # that meet a cause, that are named
+NEVER_BROKEN = ("case", "cause", "status", "outcome", "runs")  # columns of what one copies
 MESSAGE = 160  # characters of a message in a table; the case has all of it
-
-
-def fuzz(console: Console, result: Result, folder: Path) -> None:
-    """The end of a campaign: counts, findings, where they are."""
-    findings, lost = result["findings"], result["unconfirmed"]
-    per_cpu = result["cases"] / result["cpu_seconds"] if result["cpu_seconds"] else 0.0
-    _say(
-        console,
-        f"{counted(result['cases'], 'case')} of {counted(result['models'], 'model')} in {result['wall_seconds']:.0f} s "
-        f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)",
-        result["cpu_by"] and "CPU time: " + shares(result["cpu_by"]),
-        "verdicts: " + _counts(result["verdicts"]),
-        result["recognized"]
-        and f"known by trigger or place, without a run: {counted(result['recognized'], 'failure')}; "
-        f"{result['verified']} of them examined all the same, {result['mistaken']} mistaken",
-        lost and f"not reproducible in fresh processes, so not reported: {counted(lost, 'failure')}",
-        (late := len(result["unexplained"]))
-        and f"not explained in their time, and examined again by --resume: {counted(late, 'model')}",
-    )
-    if findings:
-        table = _table("finding", "status", "impact", "times", "nodes")
-        for f in findings:
-            when = [f"when: {f['trigger']}"] if f.get("trigger") else []
-            told = [f["message"], *when] if f["status"] == "new" else []  # what is known, its cause tells
-            said = "".join(f"\n  [dim]{escape(shortened(text, MESSAGE))}[/]" for text in told)
-            table.add_row(f["id"] + said, f["status"], impact(f), str(f.get("times", 0)), str(f["nodes"]))
-        console.print(table)
-    for f in findings:
-        if f.get("unfinished"):
-            _say(console, f"reduction stopped early; to continue: driftnet reduce {f['path']} --out DIR")
-    for e in result["errors"]:
-        where = f"error of driftnet in case {e['index']}" if e["index"] >= 0 else "error"
-        _say(console, f"{where}: {e['message']}", style="red")
-    new = any(f["status"] == "new" for f in findings)
-    _say(
-        console,
-        f"report: {folder / 'summary.md'}",
-        new and f"replay the new cases: driftnet replay {folder / 'cases'}",
-    )
 
 
 def impact(finding: Result) -> str:
@@ -74,22 +35,23 @@ def shares(seconds: Mapping[str, float]) -> str:
 
 
 def replay(console: Console, result: Result) -> None:
-    """One row a saved case; rows that are not as their status says stand out."""
-    table = _table("case", "target", "status", "outcome", "runs", "")
+    """One row a saved case, called by its digits; rows that are not as their status says stand out."""
+    table = _table("case", "what", "status", "outcome", "runs", "")
     wrong = [c for c in result["cases"] if not c["as_expected"]]
     for c in result["cases"]:
         mark = "" if c["as_expected"] else "[red]unexpected[/]"
         if c["as_expected"] and c["status"] == "open" and c["outcome"] != "reproduces":
             mark = f"depends on the {c['depends']}"
-        release = f"{c['target']}=={c['release']}"
-        table.add_row(c["id"], release, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
+        digits, what = called(c["id"])
+        table.add_row(digits, what, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
     console.print(table)
-    _say(console, f"{counted(len(result['cases']), 'case')}, {len(wrong)} unexpected")
+    on = ", ".join(dict.fromkeys(f"{c['target']}=={c['release']}" for c in result["cases"]))
+    say(console, f"{counted(len(result['cases']), 'case')} on {on}, {len(wrong)} unexpected")
     for c in wrong:
         said = f": {c['message']}"
         if c["status"] == "open" and c["outcome"] == "agrees":
             said = f" agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
-        _say(console, c["id"] + said)
+        say(console, called(c["id"])[0] + said)
 
 
 def bisect(console: Console, result: Result) -> None:
@@ -100,15 +62,15 @@ def bisect(console: Console, result: Result) -> None:
             colour = {"agrees": "green", "reproduces": "red"}.get(state["outcome"], "yellow")
             table.add_row(state["release"], f"[{colour}]{state['outcome']}[/]", escape(state["what"]))
         console.print(table)
-        _say(console, f"{result['id']} on {result['target']}: {result['sentence']}")
+        say(console, f"{result['id']} on {result['target']}: {result['sentence']}")
         if (tried := len(result["states"])) < result["releases"]:
-            _say(console, f"run on {tried} of {result['releases']} releases: between two alike, nothing was run")
+            say(console, f"run on {tried} of {result['releases']} releases: between two alike, nothing was run")
         return
     table = _table("cause", "releases")
     for one in result["bisected"]:
-        table.add_row(one["id"], escape(one["sentence"]))
+        table.add_row(one["id"][-8:], escape(one["sentence"]))
     console.print(table)
-    _say(console, f"{counted(len(result['bisected']), 'cause')}; without a history: {result['left']}")
+    say(console, f"{counted(len(result['bisected']), 'cause')}; without a history: {result['left']}")
 
 
 def support(console: Console, result: Result) -> None:
@@ -122,9 +84,9 @@ def support(console: Console, result: Result) -> None:
         table.add_row(one["operator"], f"[{colour}]{one['word']}[/]", said, known)
     console.print(table)
     what = f"{result['models']} models of one operator each in {result['cpu_seconds']:.0f} CPU s"
-    _say(console, f"{result['target']} {result['release']}: {what}")
+    say(console, f"{result['target']} {result['release']}: {what}")
     if result.get("page"):
-        _say(console, f"page: {result['page']}")
+        say(console, f"page: {result['page']}")
 
 
 def lint(console: Console, result: Result) -> None:
@@ -160,7 +122,7 @@ def audit(console: Console, result: Result) -> None:
     )
     unmatched, more = result["unmatched"][:UNMATCHED], len(result["unmatched"]) - UNMATCHED
     rest = f" and {more} more" if more > 0 else ""
-    _say(
+    say(
         console,
         result["preprocessed"]
         and "  compared with the float model as onnxruntime's pre-processing (quant_pre_process) makes it",
@@ -170,9 +132,9 @@ def audit(console: Console, result: Result) -> None:
         *(f"  vanishes: {said}" for said in result["vanishing"]),
     )
     if layers := [row for row in result["layers"] if 0 < abs(row["sqnr_db"]) < LOUD]:
-        _say(console, "  worst layers: " + ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layers))
+        say(console, "  worst layers: " + ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layers))
     for rule, count in result["excused"].items():
-        _say(console, f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result")
+        say(console, f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result")
     table = Table("question", "where", "error", "bound", "what", box=None, pad_edge=False)
     for problem in problems:
         numbers = [f"{problem[key]:.3g}" for key in ("error", "bound")]
@@ -190,7 +152,7 @@ def check(console: Console, result: Result) -> None:
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
         rest = f"; not verified: {_counts(r['doubtful'])}" if r["doubtful"] else ""
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
-        _say(
+        say(
             console,
             r["made_up"] and f"  made up, give --inputs for real ones: {', '.join(r['made_up'])}",
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
@@ -238,7 +200,7 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
     what = f"{fault['verdict']}{stage} ({fault['kind']}, {fault['tier']}){share}"
     console.print(f"  [bold]fault[/] {escape(where)}: {what}")
     cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
-    _say(
+    say(
         console,
         f"    {fault['message']}",
         cures and f"    goes away with {cures}",
@@ -247,7 +209,7 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
     if reduced := fault["reduced"]:
         size = f"{counted(reduced['nodes'], 'node')}, {counted(reduced['elements'], 'element')}"
         left = "; ".join(reduced.get("remained", ())) or "nothing but operators, attributes and shapes"
-        _say(
+        say(
             console,
             f"    reduced: {size}: {reduced['path'] or 'give --out DIR to keep it'}",
             reduced["unfinished"]
@@ -259,7 +221,7 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
 def report(console: Console, result: Result) -> None:
     """Where the pages are."""
     counts = f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}"
-    _say(console, f"{counts}: {result['page']}")
+    say(console, f"{counts}: {result['page']}")
 
 
 def targets(console: Console, result: Result) -> None:
@@ -280,7 +242,7 @@ def tried(console: Console, result: Result) -> None:
     for row in result["tried"]:
         options = ", ".join(f"{name}={value}" for name, value in row["recipe"].items()) or "defaults"
         table.add_row(options, row["verdict"], row["stage"], escape(row["message"]))
-    _say(console, f"{result['target']}=={result['release']}: a Relu of four numbers")
+    say(console, f"{result['target']}=={result['release']}: a Relu of four numbers")
     console.print(table)
 
 
@@ -302,7 +264,7 @@ def selfcheck(console: Console, result: Result) -> None:
         counts = (str(kind["effective"]), str(kind["detected"]))
         table.add_row(name, kind["stage"], *counts, escape(kind["what"]))
     console.print(table)
-    _say(console, "detected by: " + _counts(result["tiers"]))
+    say(console, "detected by: " + _counts(result["tiers"]))
     for what, counts in (*result["places"].items(), ("on the grid", result["constructed"]), ("all", result)):
         share = counts["detected"] / counts["effective"] if counts["effective"] else 1.0
         console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
@@ -315,13 +277,19 @@ def selfcheck(console: Console, result: Result) -> None:
         verdict, around = alarm["verdict"], ", ".join(alarm["origin"].get("focus", ())) or "any operator"
         again = f"driftnet selfcheck --kind {alarm['kind']} --seed {result['seed']} --cases {result['cases']} --json"
         said = shortened(verdict.get("message", ""), MESSAGE)
-        _say(console, f"false alarm on {alarm['target']} ({around}): {said}", f"  its recipe and verdict: {again}")
-    _say(console, *result["problems"], style="red")
+        say(console, f"false alarm on {alarm['target']} ({around}): {said}", f"  its recipe and verdict: {again}")
+    say(console, *result["problems"], style="red")
 
 
 def fields(console: Console, result: Result) -> None:
     """A small result as `name: value` lines."""
-    _say(console, *(f"{name}: {value}" for name, value in result.items()))
+    say(console, *(f"{name}: {value}" for name, value in result.items()))
+
+
+def called(id: str) -> tuple[str, str]:
+    """What to call a cause or case on a command line, and the other words of its id."""
+    slug, _, digits = id.removeprefix("test_").rpartition("_")
+    return digits, slug.replace("_", " ")
 
 
 def counted(number: int, noun: str) -> str:
@@ -335,7 +303,7 @@ def shortened(text: str, most: int) -> str:
     return line if len(line) <= most else line[: most - 1] + "…"
 
 
-def _say(console: Console, *lines: Any, style: str = "") -> None:
+def say(console: Console, *lines: Any, style: str = "") -> None:
     """A line for each text that is there; nothing in it is markup."""
     for line in filter(None, lines):
         console.print(line, style=style, markup=False, soft_wrap=True)
@@ -352,5 +320,5 @@ def _nodes(nodes: Sequence[Mapping[str, str]], separator: str) -> str:
 def _table(*columns: str) -> Table:
     table = Table(box=None, header_style="bold", pad_edge=False)
     for column in columns:
-        table.add_column(column, overflow="fold")
+        table.add_column(column, overflow="fold", no_wrap=column in NEVER_BROKEN)
     return table

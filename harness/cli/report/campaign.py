@@ -1,0 +1,143 @@
+"""The end of a campaign on a terminal: what was counted, what is known in a line a target, and what is new, whole."""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from driftnet.causes.impact import Severity
+from driftnet.cli.report import tables
+from driftnet.cli.report.tables import Result, counted, impact, say, shares, shortened
+from driftnet.findings.names import called
+from driftnet.util import errors
+from rich.console import Console
+
+WIDEST = 100  # columns: longer lines of prose are hard to read
+LONGEST = 600  # characters of a message: an exception may quote a whole model
+BRIEF = 2  # lines of a trigger, in the five that a run ends with
+HARM = {
+    Severity.WRONG: "silently wrong values",
+    Severity.CRASH: "a crash",
+    Severity.HANG: "a hang",
+    Severity.ERROR: "an error",
+    Severity.REFUSAL: "an error that names nothing",
+}
+STATUS = {
+    0: "nothing found",
+    1: "something new",
+    2: "an error of driftnet itself, or a saved case that is not whole",
+    3: "only known findings",
+}
+
+
+def ended(console: Console, result: Result, folder: Path, *, status: int, every: bool = False) -> None:
+    """What a campaign counted and found.
+
+    folder   of its report;   status   that the command ends with;   every   list what is known, too
+    """
+    width = min(console.width, WIDEST)
+    new = [finding for finding in result["findings"] if finding["status"] == "new"]
+    known = [finding for finding in result["findings"] if finding["status"] != "new"]
+    for text in filter(None, _counted(result)):
+        say(console, *textwrap.wrap(text, width, subsequent_indent="  ", break_long_words=False))
+    say(console, *(_listed(known) if every else _by_target(known)))
+    if new:
+        say(console, f"\n{counted(len(new), 'new finding')}, what matters most first:")
+    for finding in new:
+        _told(console, [_head(finding), *_what(finding, width), _size(finding)])
+    for finding in result["findings"]:
+        if finding.get("unfinished"):
+            say(console, f"reduction stopped early; to continue: driftnet reduce {finding['path']} --out DIR")
+    for error in result["errors"]:
+        where = f"error of driftnet in case {error['index']}" if error["index"] >= 0 else "error"
+        say(console, f"{where}: {error['message']}", style="red")
+    say(
+        console,
+        new and f"\nreplay the new cases: driftnet replay {folder / 'cases'}",
+        f"report: {folder / 'summary.md'}",
+        f"exit status {status}: {STATUS[status]}",
+    )
+    if new:
+        name = called(Path(new[0]["path"]))
+        page = name if len(Path(name).parts) == 1 else str(folder)  # of a report elsewhere: its index, new ones first
+        shown = f"  its page: driftnet report {shlex.quote(page)} --open"
+        _told(console, [_head(new[0]), *_briefly(new[0], width), shown])
+
+
+def _told(console: Console, lines: Sequence[str]) -> None:
+    """A paragraph of its own, with its first line as its head."""
+    say(console, f"\n{lines[0]}", style="bold")
+    say(console, *lines[1:])
+
+
+def _head(finding: Result) -> str:
+    stage = f", {finding['stage']}" if finding["stage"] else ""
+    harm = HARM[Severity(finding["severity"])]
+    return f"{finding['id'][-8:]}  {finding['target']}{stage}: {harm} ({finding['kind']})"
+
+
+def _size(finding: Result) -> str:
+    common = f"; {finding['exposure']:.0%} of models may meet it" if finding.get("exposure") else ""
+    return f"  {counted(finding['nodes'], 'node')}, met {counted(finding.get('times', 0), 'time')}{common}"
+
+
+def _what(finding: Result, width: int) -> Iterator[str]:
+    """What happened and when it does, whole; no word is broken, so that one can copy it."""
+    yield from _wrapped(errors.shortened(finding["message"], LONGEST), width)
+    if trigger := finding.get("trigger"):
+        yield from _wrapped(f"when: {trigger}", width)
+
+
+def _briefly(finding: Result, width: int) -> list[str]:
+    """The same in three lines at most."""
+    message, *when = _what({**finding, "message": shortened(finding["message"], width - 2)}, width)
+    if len(when) > BRIEF:
+        when = [*when[: BRIEF - 1], f"{when[BRIEF - 1][: width - 2].rpartition(' ')[0]} …"]
+    return [message, *when]
+
+
+def _wrapped(text: str, width: int) -> list[str]:
+    return textwrap.wrap(text, width, initial_indent="  ", subsequent_indent="  ", break_long_words=False)
+
+
+def _by_target(known: Iterable[Result]) -> Iterator[str]:
+    for target, found in groupby(sorted(known, key=_target), key=_target):
+        there = list(found)
+        causes = len({finding.get("cause") or finding["id"] for finding in there})
+        times = counted(sum(finding.get("times", 0) for finding in there), "time")
+        yield f"{target}: {causes} known, seen {times}; --all lists them, as the report does"
+
+
+def _listed(known: Iterable[Result]) -> Iterator[str]:
+    for target, found in groupby(sorted(known, key=_target), key=_target):
+        yield f"\nknown of {target}:"
+        for finding in found:
+            digits, what = tables.called(finding["id"])
+            yield f"{digits}  {finding.get('times', 0):4} x  {impact(finding)}: {what.removeprefix(f'{target} ')}"
+
+
+def _target(finding: Result) -> str:
+    name: str = finding["target"]
+    return name
+
+
+def _counted(result: Result) -> Iterator[Any]:
+    lost, late = result["unconfirmed"], len(result["unexplained"])
+    per_cpu = result["cases"] / result["cpu_seconds"] if result["cpu_seconds"] else 0.0
+    yield (
+        f"{counted(result['cases'], 'case')} of {counted(result['models'], 'model')} in {result['wall_seconds']:.0f} s "
+        f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)"
+    )
+    yield result["cpu_by"] and "CPU time: " + shares(result["cpu_by"])
+    yield "verdicts: " + ", ".join(f"{count} {word}" for word, count in result["verdicts"].items())
+    yield (
+        result["recognized"]
+        and f"known by trigger or place, without a run: {counted(result['recognized'], 'failure')}; "
+        f"{result['verified']} of them examined all the same, {result['mistaken']} mistaken"
+    )
+    yield lost and f"not reproducible in fresh processes, so not reported: {counted(lost, 'failure')}"
+    yield late and f"not explained in their time, and examined again by --resume: {counted(late, 'model')}"

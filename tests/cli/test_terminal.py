@@ -1,0 +1,104 @@
+"""What a campaign says on a terminal at its end: the known counted, the new whole, names that can be copied."""
+
+import io
+import webbrowser
+from pathlib import Path
+
+import pytest
+from driftnet.cli import main as cli
+from driftnet.cli.report import campaign, progress, tables
+from driftnet.findings import corpus
+from rich.console import Console
+
+from tests.support.paths import CORPUS
+
+LONG = "dtype of operand 1 one of " + ", ".join(f"type{k}" for k in range(60))
+
+
+def finding(digits, *, status="new", target="mnn", times=1, **said):
+    """An entry as `driftnet fuzz --json` has it."""
+    id = f"test_{target}_execute_wrong-values_{'sequence' * 12}_{digits}"
+    there = {"id": id, "target": target, "stage": "execute", "kind": "wrong-values", "status": status, "times": times}
+    more = {"severity": "wrong", "nodes": 2, "message": "got 1, should be 2", "path": f"reports/r/cases/{target}/{id}"}
+    return there | more | said
+
+
+def shown(*findings, **how):
+    """What is said of them on a terminal of 80 columns."""
+    counts = {"cases": 9, "models": 3, "wall_seconds": 1.0, "cpu_seconds": 2.0, "cpu_by": {}, "verdicts": {"fails": 9}}
+    rest = {"recognized": 0, "verified": 0, "mistaken": 0, "unconfirmed": 0, "unexplained": [], "errors": []}
+    said = io.StringIO()
+    console = Console(file=said, width=80, soft_wrap=True)
+    campaign.ended(console, {**counts, **rest, "findings": [*findings]}, Path("reports/r"), status=1, **how)
+    return said.getvalue().splitlines()
+
+
+def test_known_findings_are_one_line_a_target():
+    known = [finding(f"{k:08x}", status="known", times=k) for k in range(1, 41)]
+    other = finding("aaaaaaaa", status="known", target="onnxruntime-quant")
+    lines = shown(*known, other)
+    assert [line for line in lines if " known, seen " in line] == [
+        "mnn: 40 known, seen 820 times; --all lists them, as the report does",
+        "onnxruntime-quant: 1 known, seen 1 time; --all lists them, as the report does",
+    ]
+    assert not [line for line in lines if "00000001" in line], "what is known is counted only"
+
+
+def test_with_all_each_known_finding_has_a_line():
+    lines = shown(*(finding(f"{k:08x}", status="known", times=k) for k in range(1, 4)), every=True)
+    assert [line.split()[:3] for line in lines if " x " in line] == [[f"{k:08x}", str(k), "x"] for k in range(1, 4)]
+
+
+def test_new_findings_come_last_and_whole_on_80_columns():
+    lines = shown(finding("aaaaaaaa", status="known"), finding("bbbbbbbb", trigger=LONG), finding("cccccccc"))
+    new = lines.index("2 new findings, what matters most first:")
+    assert max(map(len, lines[new:])) <= 80, "no line of a new finding is wider than the terminal"
+    text = " ".join(line.strip() for line in lines[new:])
+    assert f"when: {LONG}" in text, "the trigger is whole"
+    assert text.count("got 1, should be 2") == 3, "each is told, and the best once more at the end"
+
+
+@pytest.mark.parametrize("trigger", ["", "Relu", LONG])
+def test_the_best_new_finding_ends_the_run_in_five_lines_with_the_command_of_its_page(trigger):
+    lines = shown(finding("bbbbbbbb", trigger=trigger, message="m " * 200), finding("cccccccc"))
+    start = max(k for k, line in enumerate(lines) if line.startswith("bbbbbbbb"))
+    assert len(lines) - start <= 5, lines[start:]
+    assert lines[-1] == "  its page: driftnet report bbbbbbbb --open"
+    assert max(map(len, lines[start:])) <= 80, lines[start:]
+
+
+def test_of_a_report_elsewhere_the_command_names_its_folder(tmp_path):
+    (line,) = [line for line in shown(finding("bbbbbbbb", path=str(tmp_path / "x"))) if "its page" in line]
+    assert line.endswith("driftnet report reports/r --open"), line
+
+
+def test_names_that_one_copies_are_short_and_never_broken():
+    rows = [
+        {"id": f"test_mnn_execute_wrong-values_{'sequence-' * 12}{k}_{k:08x}", "status": "open", "message": ""}
+        | {"outcome": "reproduces", "reproduced": 5, "runs": 5, "as_expected": True, "depends": ""}
+        | {"target": "mnn", "release": "1"}
+        for k in range(9)
+    ]
+    said = io.StringIO()
+    tables.replay(Console(file=said, width=80), {"cases": rows})
+    assert [line.split()[0] for line in said.getvalue().splitlines() if line.startswith("0")] == [
+        f"{k:08x}" for k in range(9)
+    ]
+    assert "test_mnn" not in said.getvalue()
+
+
+def test_what_is_found_meanwhile_is_called_by_its_digits():
+    assert progress.found("test_mnn_convert_crash_add_0123abcd") == "found 0123abcd: mnn convert crash add"
+
+
+def test_a_finding_of_a_run_is_named_by_its_digits_and_its_page_opened(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved = corpus.load(min(CORPUS.rglob("test_mnn*gemm*")))
+    corpus.save(saved, tmp_path / "reports/fuzz-1/cases")
+    opened = []
+    monkeypatch.setattr(webbrowser, "open", opened.append)
+    with pytest.raises(SystemExit) as end:
+        cli.main(["report", saved.id[-8:], "--open"])
+    assert end.value.code == 0, capsys.readouterr().err
+    (page,) = opened
+    assert page == (tmp_path / f"reports/html/cases/mnn-{saved.id}.html").as_uri()
