@@ -1,0 +1,34 @@
+"""Differential fuzz testing for ONNX deployment toolchains. What Python programs use stands here; docs/python.md tells
+how.
+
+Each name is imported when it is first asked for: `import driftnet` runs in every worker, and in every run of pytest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what type checkers go by, and the list of what there is
+    from driftnet.commands.linting import lint as lint
+    from driftnet.commands.models import CheckSettings as CheckSettings
+    from driftnet.commands.models import audit as audit
+    from driftnet.commands.models import check as check
+    from driftnet.commands.saved import replay as replay
+    from driftnet.generators.strategies import cases as cases
+    from driftnet.model.case import Case as Case
+    from driftnet.targets.interface import Option as Option
+    from driftnet.targets.interface import Rule as Rule
+    from driftnet.targets.interface import StageError as StageError
+    from driftnet.targets.interface import Target as Target
+    from driftnet.util.errors import UserError as UserError
+else:  # unseen by type checkers, so that they know what there is not
+
+    def __getattr__(name):
+        from driftnet.util.lazy import found
+
+        return found(name, __name__, __file__)
+
+    def __dir__():
+        from driftnet.util.lazy import homes
+
+        return sorted({*globals(), *homes(__file__)})

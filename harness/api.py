@@ -5,10 +5,9 @@ A command is imported when it is first asked for: `driftnet lint` needs nothing 
 
 from __future__ import annotations
 
-import ast
-from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from driftnet.util.lazy import found, homes
 
 if TYPE_CHECKING:
     from driftnet.campaign.shard import Plan as Plan
@@ -38,18 +37,8 @@ if TYPE_CHECKING:
     from driftnet.commands.trying import attempt as attempt
     from driftnet.targets.environments import DEFAULT_TARGETS as DEFAULT_TARGETS
 
-# The imports above are what type checkers go by; here they are read, so that no name is listed twice.
-_HOMES = {
-    name.asname: str(node.module)
-    for node in ast.walk(ast.parse(Path(__file__).read_text(encoding="utf-8")))
-    if isinstance(node, ast.ImportFrom)
-    for name in node.names
-    if name.asname
-}
-__all__ = [*_HOMES]
+__all__ = [*homes(__file__)]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return found(name, __name__, __file__)

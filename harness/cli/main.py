@@ -73,7 +73,7 @@ def _there(context: click.Context, option: click.Parameter, folder: Path) -> Pat
     if folder.is_dir() or context.params.get("save"):
         return folder
     if context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT:
-        return corpora.COMMITTED
+        return corpora.usual()
     ERR.print(f"--corpus {folder}: there is no such folder, so every failure is a new one", markup=False)
     return folder
 

@@ -21,28 +21,29 @@ from driftnet.targets.recipe import Recipe
 
 
 def lint(
-    model: Path,
+    model: Path | str,
     *,
     target: str,
     recipe: Recipe | None = None,
     options: Mapping[str, str] | None = None,
-    corpus: Path,
+    corpus: Path | None = None,
     confirm: bool = False,
     python: str | None = None,
 ) -> dict[str, Any]:
     """Which open causes below `corpus` the nodes of `model` meet on `target`, by the causes' triggers: nothing is run.
 
     recipe, options   the options that the model is meant for, as one value or as texts
+    corpus    None: corpus/, or what came with driftnet
     confirm   run what may be met: each place, cut out with recorded operands, in the sandbox
 
     "met" tells one place of a cause after the other, what matters most first; "may" what depends on what a run alone
     could tell. Raises UserError for a model, a target or options that there are not.
     """
-    started = time.process_time()
+    started, model = time.process_time(), Path(model)
     proto = read_model(model)
     installed = resolve(target, python=python)
     chosen = chosen_recipe(installed.target, recipe, options or {})
-    known = causes_of(corpus, installed.target)
+    known = causes_of(corpus or _usual_corpus(), installed.target)
     found = meetings(list(hosts(proto)), known, recipe_facts(installed.target, chosen))
     result: dict[str, Any] = {
         "target": installed.target.name,
@@ -79,6 +80,12 @@ def read_model(path: Path) -> onnx.ModelProto:
     from driftnet.findings.corpus import read_onnx
 
     return read_onnx(path, entire=False)
+
+
+def _usual_corpus() -> Path:
+    from driftnet.findings.corpus import usual
+
+    return usual()
 
 
 def causes_of(corpus: Path, target: Target) -> list[Known]:

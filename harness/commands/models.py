@@ -56,7 +56,8 @@ class CheckSettings:
     inputs, calibration   files or folders of feeds; else the data sets beside an only model; else feeds are made up,
               with these `dims` for symbolic ones
     recipe, options, sweep   one recipe as a whole; options as texts; or every option's every value in turn
-    corpus    folder of known cases;   out   where reduced cases are written
+    corpus    folder of known cases, None: corpus/, or those that came with driftnet;   out   where reduced cases are
+              written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
     budget    CPU seconds for each target and recipe after which nothing new is begun, and what was found so far is told
@@ -72,7 +73,7 @@ class CheckSettings:
     recipe: Recipe | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     sweep: bool = False
-    corpus: Path = Path("corpus")
+    corpus: Path | None = None
     out: Path | None = None
     python: str | None = None
     timeout: float = REAL_SECONDS
@@ -85,7 +86,7 @@ class CheckSettings:
 
 
 def check(
-    model: Path, settings: CheckSettings | None = None, *, tell: Callable[[str], None] = lambda text: None
+    model: Path | str, settings: CheckSettings | None = None, *, tell: Callable[[str], None] = lambda text: None
 ) -> dict[str, Any]:
     """Examine one real model on its targets, and reduce what fails.
 
@@ -94,7 +95,7 @@ def check(
     Raises UserError for a model or feeds that cannot be used, a feed that contradicts the model, unknown options and
     dims, and when `out` cannot be written.
     """
-    settings = settings or CheckSettings()
+    model, settings = Path(model), settings or CheckSettings()
     if bool(settings.accept) != bool(settings.atol or settings.rtol):
         raise UserError(
             "what is accepted needs a size and a reason: --atol or --rtol, and --accept NOTE",
@@ -114,7 +115,7 @@ def check(
     case = external_data.case(proto, model, feeds, samples, {"file": model.name})
     held = [resolve(word, python=settings.python) for word in settings.targets]
     runs = [(one, chosen) for one in held for chosen in _recipes(one.target, settings)]
-    known_issues = issues(settings.corpus)
+    known_issues = issues(corpus.usual() if settings.corpus is None else settings.corpus)
     with _runner(case, settings.timeout, settings.memory_gib) as runner:
         results: list[dict[str, Any]] = []
         for one, chosen in runs:
@@ -225,8 +226,8 @@ def _blame(verdict: Verdict, target: str) -> str:
 
 
 def audit(
-    model: Path,
-    quantized: Path,
+    model: Path | str,
+    quantized: Path | str,
     *,
     inputs: Path | None = None,
     timeout: float = REAL_SECONDS,
@@ -240,7 +241,7 @@ def audit(
     Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
     nothing is quantized.
     """
-    proto, other = corpus.read_onnx(model), corpus.read_onnx(quantized)
+    proto, other = corpus.read_onnx(Path(model)), corpus.read_onnx(Path(quantized))
     audits.check_pair(proto, other)
     with Runner(timeout=timeout, memory_gib=memory_gib) as runner:
         if inputs:

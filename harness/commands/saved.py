@@ -29,7 +29,7 @@ HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still r
 
 
 def replay(
-    paths: Sequence[Path] = (Path("corpus"),),
+    paths: Sequence[Path | str] = ("corpus",),
     *,
     target: str = "",
     runs: int = 5,
@@ -44,7 +44,7 @@ def replay(
     Raises UserError, before anything is run, for a case that is not whole, for a recipe or a target that there is not,
     and where no case is of `target`.
     """
-    folders = corpus.folders([located(path) for path in paths])
+    folders = corpus.folders([located(Path(path)) for path in paths])
     if not folders:
         raise UserError(
             f"no saved case below {', '.join(map(str, paths))}", hint="driftnet fuzz finds some", kind="case"

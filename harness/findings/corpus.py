@@ -316,6 +316,12 @@ def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:
     return model
 
 
+def usual() -> Path:
+    """The folder of known cases where nobody names one: corpus/, else those that came with this code."""
+    here = Path("corpus")
+    return here if here.is_dir() else COMMITTED
+
+
 def folders(paths: Sequence[Path]) -> list[Path]:
     """Every case folder at or below `paths`, in name order. Raises UserError when a path holds none."""
     found = []

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import onnx
 
+MOST_SHOWN = 8
+"""Operators, and inputs, that the repr of a case names."""
+
 Feed = Mapping[str, np.ndarray]
 """Input name -> array, one for every graph input that has no initializer."""
 
@@ -33,6 +36,16 @@ class Case:
     origin: Mapping[str, Any] = field(default_factory=dict)
     file: Path | None = None
 
+    def __repr__(self) -> str:
+        """What a person wants to see of it in a line: its operators in order, and what it is fed."""
+        try:
+            operators = [node.op_type for node in self.proto.graph.node if node.op_type != "Constant"]
+        except Exception:  # protobuf's DecodeError, whose module has no types
+            return f"Case({len(self.model)} bytes that are no ONNX model)"
+        fed = [f"{name}: {x.dtype}{list(x.shape)}" for name, x in (self.feeds[0].items() if self.feeds else ())]
+        more = f"; {len(self.feeds)} feeds" if len(self.feeds) != 1 else ""
+        return f"Case({_listed(operators, '-') or 'no nodes'}; {_listed(fed, ', ') or 'no inputs'}{more})"
+
     @property
     def runs(self) -> tuple[Feed, ...]:
         """All that the model is fed: feeds, then calibration feeds."""
@@ -47,3 +60,8 @@ class Case:
         """The parsed model. Shared: copy it before changing anything."""
         proto: onnx.ModelProto = onnx.ModelProto.FromString(self.model)
         return proto
+
+
+def _listed(words: Sequence[str], between: str) -> str:
+    more = [f"{len(words) - MOST_SHOWN} more"] if len(words) > MOST_SHOWN else []
+    return between.join([*words[:MOST_SHOWN], *more])

@@ -1,0 +1,31 @@
+"""Names that a module imports when they are first asked for, listed once: as the imports that type checkers go by."""
+
+from __future__ import annotations
+
+import ast
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+@cache
+def homes(file: str) -> dict[str, str]:
+    """What the source `file` imports by `from module import name as name`: name -> module."""
+    return {
+        name.asname: str(node.module)
+        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+        if name.asname
+    }
+
+
+def found(name: str, module: str, file: str) -> Any:
+    """What the attribute `name` of `module` is, whose source is `file`. Raises AttributeError as Python does."""
+    listed = homes(file)
+    if name == "__all__":
+        return [*listed]
+    if name not in listed:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    return getattr(import_module(listed[name]), name)

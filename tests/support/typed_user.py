@@ -1,0 +1,30 @@
+"""A program of somebody who uses driftnet, and checks types strictly: `make lint` reads it."""
+
+from pathlib import Path
+from typing import Any, assert_type
+
+from driftnet import Case, CheckSettings, Option, Rule, StageError, Target, audit, cases, check, lint, replay
+from hypothesis.strategies import SearchStrategy
+
+
+def uses(model: str, case: Case) -> Target:
+    """Each name of the package, with the type that its user is told."""
+    assert_type(cases(focus="Conv"), SearchStrategy[Case])
+    assert_type(case.model, bytes)
+    assert_type(check(model, CheckSettings(targets=["mnn"])), dict[str, Any])
+    assert_type(audit(Path(model), model), dict[str, Any])
+    assert_type(lint(model, target="mnn"), dict[str, Any])
+    assert_type(replay([model]), dict[str, Any])
+
+    def convert(model: str, folder: str, options: object) -> str:
+        raise StageError(model)
+
+    return Target(
+        "mine",
+        "my-package",
+        convert,
+        lambda artifact, calibration, folder, options: artifact,
+        lambda artifact, feeds, outputs, options: [],
+        options=(Option("threads", "execute", (1, 4), "threads"),),
+        refusals=(Rule("unsupported", "execute", "not supported", "its manual"),),
+    )

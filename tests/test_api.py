@@ -1,0 +1,39 @@
+"""`from driftnet import ...`: what Python programs are promised, and what docs/python.md shows of it."""
+
+import doctest
+import subprocess
+import sys
+
+import driftnet
+import pytest
+
+from tests.support.paths import ROOT
+
+PROMISED = ("Case", "Option", "Rule", "StageError", "Target", "audit", "cases", "check", "lint", "replay")
+HEAVY = ("click", "hypothesis", "jinja2", "msgspec", "numpy", "onnx", "onnxruntime", "rich")
+
+
+def test_every_name_that_is_promised_is_there_and_documented():
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8")
+    lacking = [name for name in PROMISED if name not in dir(driftnet) or not getattr(driftnet, name).__doc__]
+    assert lacking == [], f"driftnet has no {lacking}, or they do not say what they are"
+    untold = [name for name in driftnet.__all__ if f"`{name}`" not in page]
+    assert untold == [], f"docs/python.md says nothing of {untold}"
+
+
+def test_a_name_that_there_is_not_is_refused_as_python_does():
+    with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
+        from driftnet import nonsense  # noqa: F401
+
+
+@pytest.mark.parametrize(("statement", "needed"), [("import driftnet", []), ("from driftnet import Target", ["numpy"])])
+def test_a_name_imports_only_what_it_needs(statement, needed):
+    code = f"import sys; {statement}; print(*sorted({set(HEAVY)} & sys.modules.keys()))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == needed, f"`{statement}` imports {done.stdout}"
+
+
+def test_the_examples_of_the_page_about_python_do_what_they_show():
+    failed, tried = doctest.testfile(str(ROOT / "docs" / "python.md"), module_relative=False, encoding="utf-8")
+    assert tried > 10, f"docs/python.md has {tried} examples"
+    assert failed == 0, f"{failed} examples of docs/python.md show something else than what happens"
