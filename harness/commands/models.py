@@ -181,12 +181,14 @@ def _check_one(
         finding = diagnosis.examination.finding
         if finding and settings.anonymize:
             finding, fault["reduced"]["remained"] = anonymized(finding, runner)
-        cures = [f"{r.option} = {r.value}" for r in diagnosis.remedies]
+        cures = [str(remedy) for remedy in diagnosis.remedies]
+        if saved := known.get(diagnosis.examination.known):
+            fault["note"] = _said_of(saved)
         if out and finding:
             folder = corpus.save(finding.to_save(), out)
             handover.write(folder, trial.installed, runner, remedies=cures)
             fault["reduced"]["path"] = str(folder)
-        elif out and (saved := known.get(fault["known"])) and not saved.rule:
+        elif out and saved and not diagnosis.unlike and not saved.rule:
             folder = corpus.save(saved, out)
             handover.write(folder, trial.installed, runner, remedies=cures)
             fault["known_path"] = str(folder)
@@ -214,6 +216,13 @@ def _check_one(
         "target_runs": runner.target_runs - runs_before,
         "cpu_seconds": round(runner.all_cpu_seconds - cpu_before, 2),
     }
+
+
+def _said_of(saved: corpus.SavedCase) -> str:
+    """What is known of a case, in words: what people said of it, or the title of its cause."""
+    cause = saved.cause
+    said = (saved.note, saved.rule, *((cause.note, cause.title) if cause else ()))
+    return next(filter(None, said), "") or saved.verdict.message
 
 
 def _blame(verdict: Verdict, target: str) -> str:

@@ -1,30 +1,42 @@
-"""What a failure hangs on: the options that make it go away, each alone, and with them the stage at fault.
+"""What a failure hangs on: the options and rewrites of the model that make it go away, each alone, and with them the
+stage at fault.
 
 Asked of reduced cases, where a run costs milliseconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import onnx
 from driftnet.findings.trial import Trial
+from driftnet.model.inspect import graph_inputs
 from driftnet.model.verdict import Observation, Tier, Verdict, Word
 from driftnet.reduce.problem import shrink
+from driftnet.targets.environments import onnx_engine
 from driftnet.targets.recipe import Recipe, canonical
+from onnx import helper
 
 Watch = Callable[[Trial], tuple[Verdict, Observation | None]]
 
 
+MODEL = "model"
+"""The option of a remedy that rewrites the model, with the name of a rewrite for its value."""
+
+
 @dataclass(frozen=True)
 class Remedy:
-    """One option set to another value, with which a failure is gone."""
+    """One option set to another value, with which a failure is gone; or one rewrite of the model."""
 
     option: str
     value: Any
     stage: str
+
+    def __str__(self) -> str:
+        return f"{self.option} = {','.join(self.value) if isinstance(self.value, list) else self.value}"
 
 
 def with_options(trial: Trial, options: Recipe) -> Trial:
@@ -32,12 +44,52 @@ def with_options(trial: Trial, options: Recipe) -> Trial:
     return replace(trial, recipe=canonical(trial.target, {**trial.recipe, **options}))
 
 
+def under(trial: Trial, remedy: Remedy) -> Trial:
+    """`trial` with the remedy; as it is, where that is a rewrite that changes nothing of it."""
+    if remedy.option == MODEL:
+        return REWRITES[remedy.value](trial)
+    return with_options(trial, {remedy.option: remedy.value})
+
+
+def frozen(trial: Trial) -> Trial:
+    """`trial` with the dims of its inputs as they are fed, where a model takes others too."""
+    model, fed = onnx.ModelProto.FromString(trial.case.model), trial.case.feeds[0]
+    same = all({n: x.shape for n, x in run.items()} == {n: x.shape for n, x in fed.items()} for run in trial.case.runs)
+    free = False
+    for value in graph_inputs(model):
+        dims = value.type.tensor_type.shape.dim
+        free = free or any(not dim.HasField("dim_value") or dim.dim_value < 0 for dim in dims)
+        for dim, size in zip(dims, fed[value.name].shape):
+            dim.dim_value = size
+    if not (free and same):
+        return trial
+    made = trial.runner.reference.run(trial.case).outputs[0]
+    del model.graph.value_info[:]  # their names for dims that now have sizes
+    for value in model.graph.output:
+        value.CopyFrom(
+            helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, made[value.name].shape)
+        )
+    return replace(trial, case=replace(trial.case, model=model.SerializeToString()))
+
+
+def simplified(trial: Trial) -> Trial:
+    """`trial` with its model folded and shortened, as onnxruntime does before quantizing."""
+    engine = onnx_engine()
+    data = trial.runner.converted(trial.case, engine, engine.target.features["preprocessed"])
+    return trial if data is None else replace(trial, case=replace(trial.case, model=data))
+
+
+SIMPLIFIED = "simplified by onnxruntime"
+REWRITES: Mapping[str, Callable[[Trial], Trial]] = {"symbolic dims frozen": frozen, SIMPLIFIED: simplified}
+
+
 def remedies(trial: Trial, verdict: Verdict, watch: Watch) -> Iterator[Remedy]:
-    """Every change of a single option that makes `verdict` go away; of a switch, the fewest parts."""
+    """Every change of a single option that makes `verdict` go away, and every rewrite of the model; of a switch, the
+    fewest parts."""
 
     def cures(name: str, value: Any) -> bool:
         found, _ = watch(with_options(trial, {name: value}))
-        return found.word is Word.AGREES or (found.word is Word.ABSTAINS and verdict.word is not Word.DIVERGES)
+        return is_cured(verdict, found)
 
     target, chosen = trial.target, trial.options
     for option in target.options:
@@ -47,6 +99,15 @@ def remedies(trial: Trial, verdict: Verdict, watch: Watch) -> Iterator[Remedy]:
     for name, parts in target.switches.items():
         if not chosen[name] and cures(name, list(parts)):
             yield Remedy(name, shrink(parts, partial(cures, name), least=1), "execute")
+    for name, rewrite in REWRITES.items():
+        other = rewrite(trial)
+        if other is not trial and is_cured(verdict, watch(other)[0]):
+            yield Remedy(MODEL, name, "convert")
+
+
+def is_cured(before: Verdict, after: Verdict) -> bool:
+    """Whether a failure, `before`, is gone."""
+    return after.word is Word.AGREES or (after.word is Word.ABSTAINS and before.word is not Word.DIVERGES)
 
 
 def stage_at_fault(trial: Trial, verdict: Verdict, found: Sequence[Remedy], watch: Watch) -> str:
@@ -60,7 +121,7 @@ def stage_at_fault(trial: Trial, verdict: Verdict, found: Sequence[Remedy], watc
     wrong = verdict.word is Word.DIVERGES
     if verdict.stage == "convert" or (verdict.stage == "execute" and (not wrong or verdict.tier is Tier.ARTIFACT)):
         return verdict.stage
-    plain = next((r for r in found if not with_options(trial, {r.option: r.value}).quantizes), None)
+    plain = next((r for r in found if r.option != MODEL and not under(trial, r).quantizes), None)
     if verdict.stage == "quantize":
         return "quantize" if plain or not _may_be_plain(trial) else "convert"
     if plain and trial.quantizes:

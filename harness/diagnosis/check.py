@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from driftnet.diagnosis import kernels
-from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, with_options
+from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under, with_options
 from driftnet.diagnosis.end_to_end import Impact, References, impact, losses
 from driftnet.diagnosis.inside import Inside, look_inside, made_by_cutting
+from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault, Search, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.findings.known import KnownIssue
@@ -389,9 +390,13 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
             continue
         share = weighed.share if weighed else None
         found.diagnoses.append(Diagnosis(nodes, examined, impact=share))  # it is kept when somebody ends what follows
+        if examined.known and not examined.finding and not _rule_of(inquiry.known_issues, examined):
+            own = examine(trial, effort=replace(effort, seconds=inquiry.allowance.left)).finding
+            examined = replace(examined, finding=own)
+            found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
         if examined.finding and examined.finding.ended == INTERRUPTED:
             raise KeyboardInterrupt
-        found.diagnoses[-1] = _attributed(inquiry, found.diagnoses[-1], trial)
+        found.diagnoses[-1] = _likened(inquiry, _attributed(inquiry, found.diagnoses[-1], trial), trial)
 
 
 def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
@@ -404,19 +409,17 @@ def _sorts(case: Case, faults: Sequence[Fault]) -> list[Fault]:
 
 def _attributed(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
     """The fault with what makes it go away: both as it was found, `whole`, and reduced, because what is
-    left of a bias that a converter loses may be zeros of which only a quantizer's parameters still tell. What was known
-    before is not reduced."""
+    left of a bias that a converter loses may be zeros of which only a quantizer's parameters still tell."""
     examined = diagnosis.examination
     if examined.verdict.word is Word.HANGS:
         return diagnosis
-    finding = examined.finding
-    small = replace(whole, case=finding.case, recipe=finding.recipe) if finding else whole
-    verdict = finding.verdict if finding else examined.verdict
+    small = _reduced(examined, whole)
+    verdict = examined.finding.verdict if examined.finding else examined.verdict
     inquiry.tell("trying options")
     found: list[Remedy] = []
 
     def holds(remedy: Remedy) -> bool:
-        return not inquiry.watch(with_options(whole, {remedy.option: remedy.value}))[0].failed
+        return not inquiry.watch(under(whole, remedy))[0].failed
 
     try:
         found.extend(filter(holds, remedies(small, verdict, inquiry.watch)))
@@ -424,6 +427,26 @@ def _attributed(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnos
     except ExhaustedError:
         stage = ""
     return replace(diagnosis, remedies=tuple(found), stage=stage)
+
+
+def _likened(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
+    """The fault with why it only looks like the known one, if it does."""
+    examined, issues = diagnosis.examination, inquiry.known_issues
+    if not examined.known or _rule_of(issues, examined) or examined.verdict.word is Word.HANGS:
+        return diagnosis
+    inquiry.tell(f"comparing with {examined.known}")
+    try:
+        own = _reduced(examined, whole)
+        reason = unlike(own, examined.known, issues, diagnosis.remedies, inquiry.watch)
+    except ExhaustedError:
+        reason = "no time was left to compare them"
+    return replace(diagnosis, unlike=reason)
+
+
+def _reduced(examined: Examination, whole: Trial) -> Trial:
+    """`whole`, a fault, as far as it was reduced."""
+    finding = examined.finding
+    return replace(whole, case=finding.case, recipe=finding.recipe) if finding else whole
 
 
 def _vouches(verdict: Verdict) -> bool:
@@ -464,14 +487,15 @@ def _excuse(known_issues: Sequence[KnownIssue], diagnoses: Sequence[Diagnosis]) 
     They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
     operator, not once for every model that has it.
     """
-    documented = {issue.id: issue.saved.rule for issue in known_issues}
-
-    def rule(examined: Examination) -> str:
-        known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
-        return documented.get(known, "") or (str(Kind.OFF_BY_ONE_STEP) if known and a_step else "")
-
-    rules = [rule(diagnosis.examination) for diagnosis in diagnoses]
+    rules = [_rule_of(known_issues, diagnosis.examination) for diagnosis in diagnoses]
     return rules[0] if rules and all(rules) else ""
+
+
+def _rule_of(known_issues: Sequence[KnownIssue], examined: Examination) -> str:
+    """The rule by which one fault is no failure of the model, "" where it is one."""
+    documented = {issue.id: issue.saved.rule for issue in known_issues}
+    known, a_step = examined.known, examined.verdict.kind == Kind.OFF_BY_ONE_STEP
+    return documented.get(known, "") or (str(Kind.OFF_BY_ONE_STEP) if known and a_step else "")
 
 
 def _random_outputs(case: Case) -> tuple[str, ...]:

@@ -28,6 +28,7 @@ class Diagnosis:
     nodes    (name, operator) of the nodes in the model that fail together; empty where it is the model as a whole
     stage    the stage that goes wrong, "" where that cannot be told
     impact   the share of the error of the outputs that it explains, None where that cannot be told
+    unlike   why it need not be the known issue that the examination names, but looks like it; "" where it is that
     """
 
     nodes: tuple[tuple[str, str], ...]
@@ -35,9 +36,21 @@ class Diagnosis:
     remedies: tuple[Remedy, ...] = ()
     stage: str = ""
     impact: float | None = None
+    unlike: str = ""
+
+    @property
+    def known(self) -> str:
+        """The open case of the same cause, "" where there is none."""
+        return "" if self.unlike else self.examination.known
+
+    @property
+    def looks_like(self) -> str:
+        """The open case that it looks like without being shown to be of its cause."""
+        return self.examination.known if self.unlike else ""
 
     def as_json(self) -> dict[str, Any]:
-        """The fault as a JSON value; `reduced` where there is a finding. Paths are left open."""
+        """The fault as a JSON value; `reduced` where there is a finding. Paths, and the note of what is known, are left
+        open."""
         verdict, finding = self.examination.verdict, self.examination.finding
         reduced = finding and {
             "path": "",
@@ -50,8 +63,11 @@ class Diagnosis:
             **_said(verdict, "kind", "tier", "error", "bound", "message"),
             "stage": self.stage,
             "impact": self.impact,
-            "known": self.examination.known,
+            "known": self.known,
             "known_path": "",
+            "looks_like": self.looks_like,
+            "unlike": self.unlike,
+            "note": "",
             "goes_away_with": [{"option": r.option, "value": r.value} for r in self.remedies],
             "reduced": reduced,
         }
@@ -127,7 +143,7 @@ class Checked:
     @property
     def known(self) -> str:
         """The open case that explains everything found; "" where one of the faults is new."""
-        names = [d.examination.known for d in self.diagnoses]
+        names = [diagnosis.known for diagnosis in self.diagnoses]
         return names[0] if names and all(names) else ""
 
     def as_json(self) -> dict[str, Any]:

@@ -200,11 +200,14 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
     what = f"{fault['verdict']}{stage} ({fault['kind']}, {fault['tier']}){share}"
     console.print(f"  [bold]fault[/] {escape(where)}: {what}")
     cures = ", ".join(f"{cure['option']}={cure['value']}" for cure in fault["goes_away_with"])
+    note = shortened(fault["note"], MESSAGE)
     say(
         console,
         f"    {fault['message']}",
         cures and f"    goes away with {cures}",
-        fault["known"] and f"    known: {fault['known_path'] or fault['known']}",
+        fault["known"] and f"    known: {fault['known_path'] or fault['known']}: {note}",
+        fault["looks_like"] and f"    looks like {fault['looks_like']}: {note}",
+        fault["looks_like"] and f"    but is not shown to be that: {fault['unlike']}",
     )
     if reduced := fault["reduced"]:
         size = f"{counted(reduced['nodes'], 'node')}, {counted(reduced['elements'], 'element')}"
