@@ -23,6 +23,8 @@ from pathlib import Path
 
 from driftnet.campaign.events import Done, Ended, Event, Failed, Tick
 from driftnet.campaign.shard import Plan, begin, examine_index
+from driftnet.run import health
+from driftnet.run.sandbox.worker import cpu_seconds_of, family
 from driftnet.util.errors import UserError
 
 Listener = Callable[[Event], None]
@@ -32,6 +34,11 @@ GRACE_SECONDS = 6.0  # after the deadline, for the reductions under way
 STOPPING_SECONDS = 2.0  # after a signal, or that grace; then shards are killed
 MOST_DEATHS = 3  # of shards, with no index examined between them
 TICK_SECONDS = 0.25
+SILENT_TICKS, LOOKS = 400, 5
+"""Ticks, which do not count while this process is stopped itself, for which shards may do nothing; and how often they
+are looked at meanwhile."""
+IDLE_SECONDS = 0.05
+"""CPU time, of shards and all that they started, that nothing is: to watch a target that sleeps takes more."""
 SEMAPHORES = Path("/dev/shm")
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -130,6 +137,7 @@ class _Campaign:
             self.deaths += 1
             self.work.take_back()
             if self.deaths == MOST_DEATHS:
+                health.check(self.plan.report)
                 raise UserError(
                     f"a process of driftnet itself died, {MOST_DEATHS} times in a row; all that was found is saved",
                     hint="for want of memory? --workers takes a smaller number; --resume goes on from here",
@@ -143,7 +151,7 @@ class _Campaign:
                     shard.kill()
 
     def _drive(self, pool: ProcessPoolExecutor, pending: set[Future[list[Event]]]) -> None:
-        end = self.plan.seconds + GRACE_SECONDS
+        end, silence = self.plan.seconds + GRACE_SECONDS, _Silence()
         while True:
             elapsed = time.monotonic() - self.started
             if (self.noted or elapsed >= end) and not self.stop.is_set():
@@ -162,6 +170,8 @@ class _Campaign:
                 for event in self.work.take(future):
                     self._hear(event)
             pending -= ready
+            if silence.lasts(heard=bool(ready)):
+                raise health.lacking(["the processes of this run do nothing any more"])
             self.listener(Tick(elapsed, self.plan.seconds - elapsed))
 
     def _hear(self, event: Event) -> None:
@@ -170,6 +180,24 @@ class _Campaign:
             self.deaths = 0
         if isinstance(event, Failed) and event.kind is not None:
             raise UserError(event.message, hint=event.hint or "", kind=event.kind)
+
+
+class _Silence:
+    """Shards that do nothing: stopped, or waiting for what a machine without memory never gives them."""
+
+    def __init__(self) -> None:
+        self._ticks, self._used = 0, 0.0
+
+    def lasts(self, *, heard: bool) -> bool:
+        """Whether that has gone on for too long, at one more tick. heard: whether a shard has said something."""
+        self._ticks = 0 if heard else self._ticks + 1
+        if self._ticks % (SILENT_TICKS // LOOKS) == 0:
+            shards = [shard.pid for shard in multiprocessing.active_children() if shard.pid]
+            used = sum(cpu_seconds_of(pid) for shard in shards for pid in family(shard))
+            if abs(used - self._used) >= IDLE_SECONDS:  # a process that ended takes its time along
+                self._ticks = 0
+            self._used = used
+        return self._ticks >= SILENT_TICKS
 
 
 def cpu_seconds() -> float:

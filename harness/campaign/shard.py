@@ -397,7 +397,9 @@ def examine_index(index: int, most: int, trusted: bool = True) -> list[Event]:
 def _events(shard: Shard, index: int, most: int) -> Iterator[Event]:
     try:
         yield from shard.run(index, most)
-    except UserError:
+    except UserError as e:
+        if e.kind == "environment":  # that has started before: the machine may be at fault
+            shard.runner.check_health()
         raise
     except Exception as e:
         if lacking := health.fault(e):

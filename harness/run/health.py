@@ -6,6 +6,7 @@ asks before it begins, and a failure counts only where the machine is well when 
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import os
@@ -15,6 +16,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from driftnet.util.errors import UserError
+from driftnet.util.limits import address_space
 
 SPACE_MIB = 64
 """Free in the folder of the workers: twice what the largest generated case and its artifacts were seen to take."""
@@ -22,7 +24,9 @@ INODES = 256
 DESCRIPTORS = 64
 """That a process may open beyond those it has: a worker needs about 20, a pool of shards a few each."""
 MEMORY_MIB = 256
-
+"""Of the machine, and of the address space that this process may have."""
+STARTING_SECONDS = 20.0
+"""After which a thread that has not begun never does."""
 
 FAULTS = frozenset(
     {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN}
@@ -74,12 +78,26 @@ def _lacks(folder: Path) -> Iterator[str]:
         yield f"{left} more files can be opened, {DESCRIPTORS} are needed (ulimit -n)"
     if (available := _available_mib()) is not None and available < MEMORY_MIB:
         yield f"{available} MiB of memory are available, {MEMORY_MIB} are needed"
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY and (left := limit - address_space() >> 20) < MEMORY_MIB:
+        yield f"{max(left, 0)} MiB more of address space may be had, {MEMORY_MIB} are needed (ulimit -v)"
+        return  # a thread would want its stack
     try:
-        thread = threading.Thread(target=str)  # counts as a process where these are limited, and costs less
-        thread.start()
-        thread.join()
-    except RuntimeError as e:
-        yield f"no process can be started ({e}; ulimit -u)"
+        _start_thread()
+    except (RuntimeError, MemoryError) as e:
+        yield f"no process can be started ({e or 'no memory'}; ulimit -u)"
+
+
+def _start_thread() -> None:
+    """Raise RuntimeError where none starts: it counts as a process where these are limited, and costs less.
+
+    threading.Thread would wait for ever for one that has no memory to begin with.
+    """
+    begun = threading.Lock()
+    begun.acquire()
+    _thread.start_new_thread(begun.release, ())
+    if not begun.acquire(timeout=STARTING_SECONDS):
+        raise RuntimeError("a new thread does not begin")
 
 
 def _available_mib() -> int | None:

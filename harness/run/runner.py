@@ -177,7 +177,11 @@ class Runner:
 
     def renew(self) -> None:
         """Run targets in new templates from now on: the workers of one share the layout of its memory, and with it what
-        becomes of a read or write out of bounds."""
+        becomes of a read or write out of bounds.
+
+        Raises UserError as `check_health` does: what was seen in the old ones counts no less.
+        """
+        self.check_health()
         for zygote in self._zygotes[1:]:  # the first is the reference's
             zygote.close()
         self._workers = dict(list(self._workers.items())[:1])

@@ -43,7 +43,7 @@ have the cores."""
 _MOST = 2**28  # bytes of a message
 _CLOCK = os.sysconf("SC_CLK_TCK")
 _HEAD = struct.Struct("<cQ")
-_ASKS, _GIVES, _EXCEEDS, _RAISES = b"?", b"+", b">", b"!"
+_ASKS, _GIVES, _EXCEEDS, _LACKS, _RAISES = b"?", b"+", b">", b"-", b"!"
 _trusting = False
 _used = 0.0
 
@@ -67,15 +67,15 @@ def cpu_seconds() -> float:
 def tried(work: Callable[[], T], otherwise: Callable[[], T]) -> T:
     """What `work` gives in this process, where it is trusted and takes little; else what `otherwise` does."""
     if _trusting:
-        outside, most = resource.getrlimit(resource.RLIMIT_CPU)
+        outside = resource.getrlimit(resource.RLIMIT_CPU)[0]
         try:
             end = math.ceil(time.process_time() + HOPELESS_SECONDS)
-            resource.setrlimit(resource.RLIMIT_CPU, (end if most < 0 else min(end, most), most))
+            limits.set_soft(resource.RLIMIT_CPU, end)
             return bounded(work, seconds=QUICK_SECONDS, mib=QUICK_MIB)
         except ExceededError:
             pass
         finally:
-            resource.setrlimit(resource.RLIMIT_CPU, (outside, most))
+            limits.set_soft(resource.RLIMIT_CPU, outside)
     return otherwise()
 
 
@@ -86,8 +86,8 @@ def apart(
 
     answer   what this process says to what the fork asks
 
-    Raises ExceededError where that takes more CPU `seconds` or more memory, ends the fork, or hangs; RuntimeError with
-    the traceback where it raises anything else.
+    Raises ExceededError where that takes more CPU `seconds` or more memory, ends the fork, or hangs; MemoryError where
+    somebody else grants this process less; RuntimeError with the traceback where it raises anything else.
     """
     ours, theirs = socket.socketpair()
     with ours, theirs:
@@ -108,6 +108,8 @@ def apart(
             status = _ended(child, within=0.0 if kind else 1.0)
     if kind == _GIVES:
         return said
+    if kind == _LACKS:
+        raise MemoryError(said.decode(errors="replace"))
     if kind == _RAISES:
         raise RuntimeError(said.decode(errors="replace"))
     if kind != _EXCEEDS and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
@@ -206,6 +208,8 @@ def _outcome(pipe: socket.socket, work: Callable[[Ask], bytes], seconds: float, 
         return _GIVES, bounded(lambda: work(ask), seconds=seconds, mib=mib)
     except ExceededError as e:
         return _EXCEEDS, str(e).encode()
+    except MemoryError as e:
+        return _LACKS, str(e).encode(errors="replace")
     except BaseException:
         return _RAISES, traceback.format_exc().encode(errors="replace")
 

@@ -29,13 +29,15 @@ class _OverdueError(BaseException):
 
 
 _running = False
-_outside = (resource.RLIM_INFINITY, resource.RLIM_INFINITY)
+_outside = resource.RLIM_INFINITY  # address space that this process may have beside such work
+_needed = 0  # address space that the work was to have
 
 
 def bounded(work: Callable[[], T], *, seconds: float, mib: float) -> T:
     """What `work` gives. Raises ExceededError where that takes more CPU `seconds`, more memory or deeper nesting.
 
-    Inside another bounded work the limits of that hold; in a thread that is not the main one, time has none.
+    Inside another bounded work the limits of that hold; in a thread that is not the main one, time has none. Where
+    somebody else grants this process less memory than `mib`, a MemoryError stays what it is.
     """
     if _running:
         return work()
@@ -49,29 +51,49 @@ def bounded(work: Callable[[], T], *, seconds: float, mib: float) -> T:
         _end()  # it may have come in the very moment of the end
         raise ExceededError(f"more than {seconds:.3g} s of CPU time") from None
     except MemoryError:
+        if _is_less(_granted(), _needed):
+            raise
         raise ExceededError(f"more than {mib:.0f} MiB of memory") from None
     except RecursionError:
         raise ExceededError("deeper nesting than an interpreter follows") from None
 
 
+def set_soft(which: int, value: int) -> None:
+    """Set the soft limit `which` of this process, or as much of it as the hard one allows: somebody outside may have
+    lowered that at any time."""
+    most = resource.getrlimit(which)[1]
+    resource.setrlimit(which, (value if _is_less(value, most) else most, most))
+
+
+def address_space() -> int:
+    """Bytes of address space that this process has."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[0]) * _PAGE
+
+
+def _granted() -> int:
+    return resource.getrlimit(resource.RLIMIT_AS)[0]
+
+
+def _is_less(limit: int, other: int) -> bool:
+    return limit != resource.RLIM_INFINITY and (other == resource.RLIM_INFINITY or limit < other)
+
+
 def _begin(seconds: float, mib: float) -> None:
-    global _running, _outside
+    global _running, _outside, _needed
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGPROF, _overdue)  # and never back: one that comes late would end the process
         signal.setitimer(signal.ITIMER_PROF, seconds, _AGAIN)
-    with open("/proc/self/statm", "rb") as file:
-        used = int(file.read().split()[0]) * _PAGE
-    _outside = resource.getrlimit(resource.RLIMIT_AS)
-    most = [used + int(mib * 2**20), *(limit for limit in _outside if limit != resource.RLIM_INFINITY)]
+    _outside, _needed = _granted(), address_space() + int(mib * 2**20)
     _running = True
-    resource.setrlimit(resource.RLIMIT_AS, (min(most), _outside[1]))
+    set_soft(resource.RLIMIT_AS, _outside if _is_less(_outside, _needed) else _needed)
 
 
 def _end() -> None:
     global _running
     if _running:
         _running = False
-        resource.setrlimit(resource.RLIMIT_AS, _outside)
+        set_soft(resource.RLIMIT_AS, _outside)
     if threading.current_thread() is threading.main_thread():
         signal.setitimer(signal.ITIMER_PROF, 0)
 

@@ -5,6 +5,7 @@ import io
 import json
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from driftnet.findings import corpus, trial
 from driftnet.findings.corpus import COMMITTED
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run.runner import Runner
-from driftnet.util import apart
+from driftnet.util import apart, limits
 from driftnet.util.errors import UserError
 from driftnet.util.records import read
 from msgspec import structs
@@ -189,6 +190,33 @@ def test_a_saved_case_that_is_not_whole_stops_no_run_but_is_an_error_of_it(tmp_p
 def die(plan, stop):
     """A shard that does not come up."""
     os._exit(1)
+
+
+def lose_memory(plan, stop):
+    """A shard to which somebody grants no more address space than it has."""
+    shard.begin(plan, stop)
+    limit = limits.address_space()
+    resource.prlimit(os.getpid(), resource.RLIMIT_AS, (limit, limit))
+
+
+def be_stopped(plan, stop):
+    """A shard that somebody stops."""
+    shard.begin(plan, stop)
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+@pytest.mark.parametrize(
+    ("begin", "says"),
+    [(lose_memory, "address space may be had"), (be_stopped, "the processes of this run do nothing any more")],
+    ids=["address space", "stopped"],
+)
+def test_shards_that_come_no_further_are_the_machines_fault_and_end(tmp_path, monkeypatch, begin, says):
+    monkeypatch.setattr(coordinator, "begin", begin)
+    monkeypatch.setattr(coordinator, "SILENT_TICKS", 40)
+    with pytest.raises(UserError, match=says) as error:
+        fuzz(tmp_path, cases=60, seed=6, targets=["onnxruntime-quant"], steer=False, workers=1)
+    assert error.value.kind == "machine"
+    assert multiprocessing.active_children() == []
 
 
 def crash_judging(plan, stop):

@@ -1,11 +1,11 @@
 """A machine that has too little of something is named, and no target is blamed for it."""
 
+import _thread
 import errno
 import os
 import resource
 import subprocess
 import sys
-import threading
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +18,7 @@ from tests.support.models import relu
 ROOMY = {"f_bavail": 1 << 20, "f_frsize": 4096, "f_files": 1 << 20, "f_favail": 1 << 20}
 
 
-def start_nothing(self):
+def start_nothing(function, args):
     raise RuntimeError("can't start new thread")
 
 
@@ -29,11 +29,16 @@ def start_nothing(self):
         (os, "statvfs", lambda folder: SimpleNamespace(**ROOMY | {"f_favail": 7}), "7 files can be made in"),
         (resource, "getrlimit", lambda which: (20, 20), "more files can be opened"),
         (health, "_available_mib", lambda: 12, "12 MiB of memory are available"),
-        (threading.Thread, "start", start_nothing, "no process can be started"),
+        (health, "address_space", lambda: 1 << 62, "0 MiB more of address space may be had"),
+        (_thread, "start_new_thread", start_nothing, "no process can be started"),
     ],
-    ids=["space", "inodes", "descriptors", "memory", "processes"],
+    ids=["space", "inodes", "descriptors", "memory", "address space", "processes"],
 )
 def test_what_the_machine_lacks_is_named(tmp_path, monkeypatch, where, name, lacking, says):
+    limits = resource.getrlimit
+    monkeypatch.setattr(
+        resource, "getrlimit", lambda which: (1 << 62,) * 2 if which == resource.RLIMIT_AS else limits(which)
+    )
     health.check(tmp_path)
     monkeypatch.setattr(where, name, lacking)
     with pytest.raises(UserError, match=says) as error:
@@ -83,3 +88,10 @@ def test_few_descriptors_are_the_machines_fault_or_enough(tmp_path, descriptors,
 def test_an_error_that_comes_from_the_machine_is_none_of_driftnet(error, is_one):
     found = health.fault(error)
     assert (found is not None and found.kind == "machine") == is_one, f"{error!r} is told as {found}"
+
+
+def test_a_thread_that_never_begins_is_the_machines_fault(tmp_path, monkeypatch):
+    monkeypatch.setattr(health, "STARTING_SECONDS", 0.01)
+    monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: None)
+    with pytest.raises(UserError, match="a new thread does not begin"):
+        health.check(tmp_path)

@@ -42,6 +42,15 @@ def test_a_path_that_is_no_file_of_the_case_is_garbage(runner, deed):
     assert_goes_on(runner)
 
 
+def test_templates_are_not_given_up_before_their_health_is_known(runner, monkeypatch):
+    def fail():
+        raise UserError("no space", kind="machine")
+
+    monkeypatch.setattr(runner, "check_health", fail)
+    with pytest.raises(UserError, match="no space"):
+        runner.renew()
+
+
 @pytest.mark.parametrize("deed", ["nothing", "file", "pipe", "link", "file in the way"])
 def test_a_target_that_replaces_its_folder_harms_no_later_case(runner, deed):
     observe(runner, deed)

@@ -114,7 +114,7 @@ def mount(what: str) -> Middle:
 
 
 ROOMY = "size=2g"
-SHARD, TEMPLATE = b"spawn_main", b"run.sandbox.inside"
+COORDINATOR, SHARD, TEMPLATE = b"driftnet.cli.main", b"spawn_main", b"run.sandbox.inside"
 STARTS = {
     "no space for workers": ("", "size=1m", ROOMY),
     "little space for workers": ("", "size=40m", ROOMY),
@@ -144,6 +144,10 @@ MIDDLES: dict[str, Middle] = {
     "no descriptor in a shard": limit(resource.RLIMIT_NOFILE, 8, SHARD),
     "no descriptor in templates": limit(resource.RLIMIT_NOFILE, 8, TEMPLATE),
     "no memory in a shard": limit(resource.RLIMIT_AS, 1 << 28, SHARD),
+    "no memory in the coordinator": limit(resource.RLIMIT_AS, 1 << 26, COORDINATOR),
+    "less memory than a shard has": limit(resource.RLIMIT_AS, 1 << 26, SHARD),
+    "less memory than templates have": limit(resource.RLIMIT_AS, 1 << 26, TEMPLATE),
+    "little memory in all": limit(resource.RLIMIT_AS, 1 << 28, b""),
     "no memory in templates": limit(resource.RLIMIT_AS, 1 << 28, TEMPLATE),
     "no process in templates": limit(resource.RLIMIT_NPROC, 1, TEMPLATE),
     "no /proc": mount("mount -t tmpfs none /proc"),

@@ -85,3 +85,41 @@ def test_inside_another_work_the_limits_of_that_hold():
 def test_one_that_is_late_ends_no_process():
     code = "from driftnet.util.limits import bounded\nimport os, signal\nbounded(lambda: 7, seconds=9, mib=64)\n"
     assert subprocess.run([sys.executable, "-c", f"{code}os.kill(os.getpid(), signal.SIGPROF)"]).returncode == 0
+
+
+CRAMPED = """
+import os, resource, sys
+import numpy as np
+from driftnet.util.apart import apart
+from driftnet.util.limits import address_space, bounded
+
+def cramp():
+    limit = address_space() + 2**25
+    resource.prlimit(os.getpid(), resource.RLIMIT_AS, (limit, limit))
+
+def work(ask=None):
+    if sys.argv[1] == "meanwhile":
+        cramp()
+    return bytes(np.ones(2**23))
+
+if sys.argv[1] == "before":
+    cramp()
+try:
+    apart(work, seconds=9, mib=1024) if sys.argv[2] == "apart" else bounded(work, seconds=9, mib=1024)
+except Exception as e:
+    print("MemoryError" if isinstance(e, MemoryError) else repr(e), resource.getrlimit(resource.RLIMIT_AS)[0] > 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "where", "says"),
+    [
+        ("before", "here", "MemoryError True"),
+        ("before", "apart", "MemoryError True"),
+        ("meanwhile", "here", "MemoryError True"),
+        ("meanwhile", "apart", "MemoryError False"),  # that was the fork's own limit
+    ],
+)
+def test_memory_that_somebody_else_took_away_is_not_too_much_and_stays_away(when, where, says):
+    done = subprocess.run([sys.executable, "-c", CRAMPED, when, where], capture_output=True, text=True)
+    assert done.stdout.strip() == says, f"{done.stdout}{done.stderr}"

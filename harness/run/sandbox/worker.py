@@ -267,13 +267,13 @@ def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
 def _kept_waiting(process: Process, allowed: float, passed: float) -> float:
     """The wall seconds more that a call is given, of which `passed` have, in place of the CPU seconds that it did not
     get of those `allowed`. Fails with HANG where it did, or does nothing."""
-    used = sum(map(_cpu_seconds, _family(process.pid))) - process.cpu
+    used = sum(map(cpu_seconds_of, family(process.pid))) - process.cpu
     if not (BUSY * passed < used < allowed and passed < STARVED * allowed):
         _fail(Outcome.HANG, "gave no answer in time")
     return max(allowed - used, _TICK_MS / 1e3)
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
     """CPU seconds used by a process and the children it waited for; 0 of one that has ended."""
     with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
         fields = file.read().rpartition(")")[2].split()
@@ -299,12 +299,12 @@ def _size(message: bytearray, limits: Limits) -> int | None:
 
 
 def _watch(process: Process, limits: Limits) -> None:
-    family = _family(process.pid)
-    if limits.hold_crashes and (crash := held.find(family)):
+    members = family(process.pid)
+    if limits.hold_crashes and (crash := held.find(members)):
         raise _NoReplyError(None, "", crash)
-    used = sum(map(_resident, family))
-    if used > limits.memory_mib and len(family) > 1:  # what a fork shares with its parent has been counted twice
-        used = sum(map(_proportional, family))
+    used = sum(map(_resident, members))
+    if used > limits.memory_mib and len(members) > 1:  # what a fork shares with its parent has been counted twice
+        used = sum(map(_proportional, members))
     if used > limits.memory_mib:
         _fail(Outcome.MEMORY, f"used {used:.0f} MiB of the {limits.memory_mib} allowed")
     if os.fstat(process.log).st_size > _LOG_MOST:
@@ -313,7 +313,7 @@ def _watch(process: Process, limits: Limits) -> None:
         os.write(process.log, tail)
 
 
-def _family(pid: int) -> list[int]:
+def family(pid: int) -> list[int]:
     """The process `pid` and its descendants."""
     found = [pid]
     for member in found:
