@@ -271,6 +271,7 @@ def audit(
             "end_to_end": [loss.as_json() for loss in found.end_to_end],
             "usable": all(loss.sqnr_db >= USABLE for loss in found.end_to_end),
             "layers": [loss.as_json() for loss in found.layers],
+            "in_float": [layer.as_json() for layer in found.in_float],
             "vanishing": list(found.vanishing),
             "tolerated": found.tolerated,
             "excused": dict(found.excused),

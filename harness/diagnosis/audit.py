@@ -15,20 +15,19 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import onnx
 from driftnet.diagnosis.end_to_end import Loss, losses
+from driftnet.diagnosis.usability import Layer, by_tensor, nothing_quantized, vanishing, worst_layers
 from driftnet.model import graph as graphs
 from driftnet.model.arrays import identical
 from driftnet.model.graph import Graph, Values
-from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, input_dtype
+from driftnet.model.inspect import Case, Feed, graph_inputs, input_dtype
 from driftnet.model.operators import Trait, full_name, having
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.model.windows import Judged, survey
-from driftnet.oracle.artifact.verified.calibration import Calibration, largest_of, ranges_of
+from driftnet.oracle.artifact.verified.calibration import Calibration, ranges_of
 from driftnet.oracle.artifact.verified.comparison import Problem, label
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.execution import execution, nodes_as_written, saturates
-from driftnet.oracle.artifact.verified.operators import OPAQUE, QUANTIZED
-from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.oracle.artifact.verified.reader import read_artifact
 from driftnet.oracle.artifact.verified.tier import compare, compare_form
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
@@ -51,9 +50,6 @@ ENOUGH = 0.95
 SAME = 1e-4
 """The relative L2 error of outputs up to which a model was rewritten for another order of sums only."""
 
-LAYERS = 5
-JOINS = frozenset({"Concat"})  # Add and the like round a small operand away in floats, too
-CODES_OF_EIGHT_BITS = 255
 _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantizer made of it"
 
 
@@ -65,7 +61,8 @@ class Audit:
     vouched   share of the float model's nodes that were found in the artifact and could be compared
     unmatched   (name, operator) of those that were not
     end_to_end  what the quantized model loses at each output, executed as it is written: right is not yet usable
-    layers    the tensors that lose most, up to there, as far as both models have them; the worst first
+    layers    how far off each tensor is up to there, as far as both models have it; the worst first
+    in_float  the layers that lose most by themselves, and what is lost end to end where each is left in float
     vanishing   operands of a join of which nothing is left in its result, whose step is too large for them
     preprocessed   it is the float model after onnxruntime's pre-processing that could be compared
     tolerated how many nodes differ by one rounding step, as fused kernels may
@@ -80,6 +77,7 @@ class Audit:
     unmatched: tuple[tuple[str, str], ...] = ()
     end_to_end: tuple[Loss, ...] = ()
     layers: tuple[Loss, ...] = ()
+    in_float: tuple[Layer, ...] = ()
     vanishing: tuple[str, ...] = ()
     preprocessed: bool = False
 
@@ -170,41 +168,14 @@ def _audited(
         Counter(unknown.values()),
         tuple((label(node), node.op) for node in floating.nodes if not lost.isdisjoint(node.outputs)),
         tuple(losses(_only(floating.outputs, records), _only(floating.outputs, recorded))),
-        _worst_layers(found.counterparts, records, recorded),
-        tuple(_vanishing(floating, graph, recorded)),
+        by_tensor(found.counterparts, records, recorded),
+        worst_layers(case, artifact, found.counterparts, records, recorded, runner.reference.record),
+        tuple(vanishing(floating, graph, recorded)),
     )
 
 
 def _only(names: Iterable[str], runs: Sequence[Values]) -> list[Values]:
     return [{name: run[name] for name in names if name in run} for run in runs]
-
-
-def _worst_layers(
-    counterparts: Mapping[str, str], records: Sequence[Values], recorded: Sequence[Values]
-) -> tuple[Loss, ...]:
-    """The float tensors that are farthest off in the artifact, each by the best of its counterparts."""
-    rows: dict[str, Loss] = {}
-    for name, real in counterparts.items():
-        pairs = [(run[name], right[real]) for run, right in zip(records, recorded) if name in run and real in right]
-        if pairs and all(a.dtype.kind == b.dtype.kind == "f" and a.shape == b.shape for a, b in pairs):
-            (row,) = losses([{real: a} for a, _ in pairs], [{real: b} for _, b in pairs])
-            if real not in rows or row.relative_l2 < rows[real].relative_l2:
-                rows[real] = row
-    return tuple(sorted(rows.values(), key=lambda row: row.relative_l2, reverse=True)[:LAYERS])
-
-
-def _vanishing(model: Graph, graph: Graph, recorded: Sequence[Values]) -> Iterator[str]:
-    """Joins whose result has a step so large that an operand rounds to nothing: boxes and scores of a detector."""
-    ranges, seen = stated_ranges(graph), ranges_of(recorded)
-    for node in model.nodes:
-        if node.op not in JOINS or node.outputs[0] not in ranges:
-            continue
-        low, high = ranges[node.outputs[0]]
-        step = float(high - low) / CODES_OF_EIGHT_BITS
-        for name in node.inputs:
-            largest = largest_of(seen[name]) if name in seen else 0.0
-            if 0 < largest < step / 2:
-                yield f"{node.op} {label(node)}: {name!r} is {largest:.3g} at most, and is lost in steps of {step:.3g}"
 
 
 def _not_finite(model: Graph, graph: Graph) -> Iterator[Problem]:
@@ -242,9 +213,9 @@ def check_pair(model: onnx.ModelProto, quantized: onnx.ModelProto) -> None:
                 hint=_HINT,
                 kind="model",
             )
-    if not _quantized(quantized):
-        swapped = ", but the float model is: are they in the right order?" if _quantized(model) else ""
-        raise UserError(f"nothing is quantized in the quantized model{swapped}", hint=_HINT, kind="model")
+    if reason := nothing_quantized(model, quantized):
+        swapped = "" if nothing_quantized(model, model) else ", but the float model is: are they in the right order?"
+        raise UserError(f"in the quantized model {reason}{swapped}", hint=_HINT, kind="model")
 
 
 def _check_feeds(feeds: Sequence[Feed]) -> None:
@@ -261,11 +232,6 @@ def _type(value: onnx.ValueInfoProto) -> str:
     tensor = value.type.tensor_type
     rank = f", rank {len(tensor.shape.dim)}" if tensor.HasField("shape") else ""
     return f"({input_dtype(value)}{rank})"
-
-
-def _quantized(model: onnx.ModelProto) -> bool:
-    names = {full_name(node.op_type, node.domain) for node in all_nodes(model.graph)}
-    return not names.isdisjoint(QUANTIZED | OPAQUE)
 
 
 def _optimized(
@@ -352,10 +318,15 @@ def _as_written(window: Case, engine: Installed, runner: Runner) -> Verdict:
 
 
 def _distinct(problems: Iterable[Problem]) -> tuple[Problem, ...]:
-    """One problem for each question and place, the worst one, parameters first."""
+    """One problem for each question and place, the worst one; what is no number first, then parameters."""
     worst: dict[tuple[str, str], Problem] = {}
     for problem in problems:
         key = (problem.question, problem.where)
         worst[key] = max(worst.get(key, problem), problem, key=lambda p: p.error)
     order = ("parameter", "topology", "execution")
-    return tuple(sorted(worst.values(), key=lambda problem: order.index(problem.question)))
+    return tuple(sorted(worst.values(), key=lambda p: (not _is_of_no_number(p), order.index(p.question))))
+
+
+def _is_of_no_number(problem: Problem) -> bool:
+    """Whether it is an infinite or NaN parameter, which spoils whatever comes behind it."""
+    return problem.question == "parameter" and not np.isfinite(problem.error)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import onnx
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under, with_options
 from driftnet.diagnosis.end_to_end import Impact, References, impact, losses
@@ -19,6 +20,7 @@ from driftnet.diagnosis.inside import Inside, look_inside, made_by_cutting
 from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault, Search, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
+from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import Trial, watch
@@ -161,7 +163,9 @@ def check(
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
     table = losses(observation.outputs, trial.runner.reference.run(case).outputs, random)
-    checked = Checked(verdict, observation, end_to_end=tuple(table), random=random)
+    checked = Checked(
+        verdict, observation, end_to_end=tuple(table), random=random, unquantized=_unquantized(trial, observation)
+    )
     if verdict.word is Word.AGREES and verdict.tier is Tier.EXACT and not verdict.rule:
         return replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
@@ -170,6 +174,17 @@ def check(
     with contextlib.suppress(ExhaustedError):
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
     return _with_costs(inquiry, _localized(inquiry, checked))
+
+
+def _unquantized(trial: Trial, observation: Observation) -> str:
+    """Why nothing is quantized, where the recipe says so and the artifact is a model that tells."""
+    data = observation.artifact.model
+    if not trial.quantizes or data is None:
+        return ""
+    try:
+        return nothing_quantized(trial.case.proto, onnx.ModelProto.FromString(data))
+    except Exception:  # protobuf's DecodeError, whose module has no types
+        return ""
 
 
 def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:

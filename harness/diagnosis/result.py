@@ -124,6 +124,7 @@ class Checked:
     end_to_end   of each graph output how far it is off, over all feeds
     costs     what the rounding of fast kernels comes to, where something was excused by it
     random    the graph outputs that hang on random numbers, of which there is no error
+    unquantized   why nothing is quantized under a recipe that should; "" where something is, or nobody can tell
     interrupted   somebody ended the check: this is what it had come to
     """
 
@@ -138,6 +139,7 @@ class Checked:
     end_to_end: tuple[Loss, ...] = ()
     costs: tuple[Cost, ...] = ()
     random: tuple[str, ...] = ()
+    unquantized: str = ""
     interrupted: bool = False
 
     @property
@@ -163,6 +165,7 @@ class Checked:
             "end_to_end": [loss.as_json() for loss in self.end_to_end],
             "kernels": [cost.as_json() for cost in self.costs],
             "random": list(self.random),
+            "unquantized": self.unquantized,
             "worst": [_said(v, "output", "tier", "rule", "error", "bound") for v in worst],
             "culprits": [culprit.as_json() for culprit in self.culprits],
             "notes": [culprit.as_json() for culprit in self.notes],

@@ -16,8 +16,10 @@ from driftnet import api
 from driftnet.cli.main import driftnet
 from driftnet.commands import models
 from driftnet.diagnosis import audit
+from driftnet.model import graph as graphs
 from driftnet.model.case import Case
 from driftnet.model.verdict import Word
+from driftnet.oracle.artifact.verified.range_outliers import Proportion, outliers
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import onnx_engine
@@ -273,6 +275,33 @@ def test_what_a_right_quantization_loses_is_told_end_to_end_and_where(runner):
     assert {layer.output for layer in found.layers} <= {"5", "y"}
 
 
+def test_the_layer_that_loses_most_is_named_with_what_leaving_it_in_float_gives(runner):
+    """Two products in a row, the first by weights of so few steps that almost nothing is left of them."""
+    rng = np.random.default_rng(5)
+    first, second = (rng.normal(size=(4, 4)).astype(np.float32) for _ in range(2))
+
+    def chain(names: tuple[str, str], more: list[onnx.NodeProto], **constants: object) -> onnx.ModelProto:
+        products = [
+            helper.make_node("MatMul", ["x", names[0]], ["h"], "coarse"),
+            helper.make_node("MatMul", ["h", names[1]], ["y"], "fine"),
+        ]
+        made = model([*more, *products], **constants)
+        made.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 4
+        return made
+
+    steps = {"s1": np.abs(first).max() / 2, "s2": np.abs(second).max() / 127}
+    codes = {f"w{k}": np.rint(w / steps[f"s{k}"]).astype(np.int8) for k, w in ((1, first), (2, second))}
+    scales = {name: np.float32(step) for name, step in steps.items()}
+    pairs = [helper.make_node("DequantizeLinear", [f"w{k}", f"s{k}", f"z{k}"], [f"d{k}"]) for k in (1, 2)]
+    quantized = chain(("d1", "d2"), pairs, **codes, **scales, z1=np.int8(0), z2=np.int8(0))
+    found = audit.audit(chain(("w1", "w2"), [], w1=first, w2=second), quantized, [FEED], runner)
+    best = found.in_float[0]
+    assert (best.node, best.op_type) == ("coarse", "MatMul"), [layer.node for layer in found.in_float]
+    assert best.loss.sqnr_db < 20, f"{best.loss.sqnr_db} dB by itself"
+    gained = best.in_float[0].sqnr_db - found.end_to_end[0].sqnr_db
+    assert gained > 15, f"{gained} dB gained by leaving two bits in float"
+
+
 def test_an_infinite_scale_is_told_first(runner):
     """Of a table that holds minus infinity onnxruntime's dynamic quantizer makes an infinite scale, and NaN of all."""
     found = audit.audit(FLOAT, fake_quantized(WEIGHTS, STEPS * [1, np.inf, 1]), [FEED], runner)
@@ -456,6 +485,22 @@ def test_models_that_cannot_be_a_pair_are_a_mistake_of_the_user(runner):
         audit.audit(fake_quantized(WEIGHTS, STEPS), FLOAT, [FEED], runner)
 
 
+def test_a_model_that_quantizers_leave_alone_because_it_stands_inside_an_if_says_so(runner):
+    branch = helper.make_graph(
+        [helper.make_node("Add", ["x", "x"], ["double"]), helper.make_node("MatMul", ["double", "w"], ["made"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("made", TensorProto.FLOAT, [2, 3])],
+    )
+    inside = model(
+        [helper.make_node("If", ["flag"], ["y"], then_branch=branch, else_branch=branch)],
+        flag=np.array(True),
+        w=WEIGHTS,
+    )
+    with pytest.raises(UserError, match="nothing is quantized: 4 of 5 nodes stand inside If"):
+        audit.audit(inside, inside, [FEED], runner)
+
+
 @pytest.mark.parametrize(
     ("x", "said"), [(np.full((2, 4), np.nan, np.float32), "'x' holds NaN"), (np.zeros((0, 4), np.float32), "are empty")]
 )
@@ -535,3 +580,18 @@ def test_what_preprocessing_folds_and_inlines_is_compared_after_it(runner):
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.3), tensor.name))
     damaged = audit.audit(case.proto, quantized, feeds, runner, alike=True)
     assert damaged.verdict is Word.DIVERGES, "a weight's scale of 1.3 times what it should be is not seen"
+
+
+@pytest.mark.parametrize(("of_calibration", "accused"), [(True, []), (False, ["t0"])])
+def test_a_range_that_is_exactly_that_of_the_data_is_not_out_of_proportion(of_calibration, accused):
+    """Where calibration clips, the one tensor that it did not clip is not eight times too wide."""
+    names, wide, clipped = [f"t{k}" for k in range(12)], (-8.0, 8.0), (-1.0, 1.0)
+    data = np.linspace(*wide, 5000)
+    rows = [
+        Proportion(None, name, 0.0 if name == "t0" else -3.0, wide if name == "t0" else clipped, wide, of_calibration)
+        for name in names
+    ]
+    graph = graphs.read(model([helper.make_node("Relu", [a], [b]) for a, b in zip(["x", *names], [*names, "y"])]))
+    records = [dict.fromkeys(names, data)]
+    found = [row.name for row, _, _ in outliers(graph, rows, records, alike=True)]
+    assert found == accused

@@ -254,6 +254,8 @@ def test_a_net_inside_an_if_is_entered_and_its_fault_named(runner):
     case = models.case(nodes, {"x": x, "flag": np.array(True)}, outputs=outputs)
     right = check(Trial(case, resolve("onnxruntime-quant"), FLOAT, runner), ())
     assert (right.verdict.word, right.vouched) == (Word.AGREES, 1.0), right.verdict.message
+    said = check(Trial(case, resolve("onnxruntime-quant"), {}, runner), ()).as_json()["unquantized"]
+    assert said == "nothing is quantized: 3 of 4 nodes stand inside If, where quantizers leave them alone"
     wrong = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = entered(case, runner.reference.record)
     assert [node.op_type for node in case.proto.graph.node] == ["Mul", "Erf"], "not the branch that is taken"

@@ -131,8 +131,12 @@ def audit(console: Console, result: Result) -> None:
         not result["usable"] and "  of little use, quantized rightly or not: an output is lost in noise",
         *(f"  vanishes: {said}" for said in result["vanishing"]),
     )
-    if layers := [row for row in result["layers"] if 0 < abs(row["sqnr_db"]) < LOUD]:
-        say(console, "  worst layers: " + ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layers))
+    if layers := [row for row in result["layers"] if 0 < abs(row["sqnr_db"]) < LOUD][:OUTPUTS]:
+        say(console, "  worst tensors: " + ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layers))
+    for layer in result["in_float"]:
+        rest = ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layer["end_to_end"][:OUTPUTS])
+        own = f"{layer['op_type']} {layer['node']} has {layer['loss']['sqnr_db']:.1f} dB by itself"
+        say(console, f"  {own}; left in float: {rest}")
     for rule, count in result["excused"].items():
         say(console, f"{counted(count, 'node')} not compared: {rule} (docs/judgement.md) allows any result")
     table = Table("question", "where", "error", "bound", "what", box=None, pad_edge=False)
@@ -155,6 +159,7 @@ def check(console: Console, result: Result) -> None:
         say(
             console,
             r["made_up"] and f"  made up, give --inputs for real ones: {', '.join(r['made_up'])}",
+            r["unquantized"] and f"  {r['unquantized']}",
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",
             stages and f"  stages: {stages}",

@@ -41,13 +41,17 @@ BOUNDS: Mapping[str, Range] = {
 
 @dataclass(frozen=True)
 class Proportion:
-    """log2 of the largest that a rounding's range holds by the largest data of tensor `name`, and its two ranges."""
+    """log2 of the largest that a rounding's range holds by the largest data of tensor `name`, and its two ranges.
+
+    of_calibration   the range is exactly that of the data, so that calibration saw the same
+    """
 
     rounding: Rounding
     name: str
     log2: float
     found: Range
     seen: Range
+    of_calibration: bool = False
 
 
 def outliers(
@@ -73,7 +77,7 @@ def outliers(
             log2 = min(log2, p.log2, key=abs)
         least = max(PROMINENT if alike else PROMINENT_CUT if log2 < 0 else float(np.log2(ABSURD_RANGE)), usual)
         nearest = min((abs(p.log2 - known[name]) for name in linked[p.name]), default=np.inf)
-        if abs(log2) <= least or nearest <= least:
+        if abs(log2) <= least or nearest <= least or p.of_calibration:
             continue
         data = np.concatenate([record[p.name].ravel() for record in records])
         cut = float(np.mean((data < p.found[0]) | (data > p.found[1]))) >= GIVEN_UP

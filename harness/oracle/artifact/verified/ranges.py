@@ -127,8 +127,8 @@ class _Checker:
             # What calibration saw is held to that alone: how far it clips is its own affair. The last is behind a Relu
             # or Clip that the range has absorbed.
             if sampled and sizes and recorded:
-                name = recorded[-1]
-                self.proportions.append(Proportion(rounding, name, min(sizes, key=abs), found, ranges[name]))
+                name, same = recorded[-1], self.of_calibration([ranges[name] for name in recorded], found, slack)
+                self.proportions.append(Proportion(rounding, name, min(sizes, key=abs), found, ranges[name], same))
             return
         error = max(abs(min(known[0][0], 0) - found[0]), abs(max(known[0][1], 0) - found[1])) / scale
         message = f"{self.told(rounding, found, known[0])}: {error:.3g} steps off"
@@ -156,7 +156,11 @@ class _Checker:
             return not self.calibration.alike or wanted[1] - wanted[0] <= ABSURD_RANGE * (found[1] - found[0])
         if self.calibration.clips:
             return wanted[0] - slack <= found[0] <= 0 <= found[1] <= wanted[1] + slack and found[0] < found[1]
-        return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
+        return _is_near(found, wanted, slack)
+
+    def of_calibration(self, known: Sequence[Range], found: Range, slack: float) -> bool:
+        """Whether a range is that of the data themselves, which no other data happen to have."""
+        return any(_is_near(found, candidate, slack) for candidate in _candidates(known))
 
     def by_definition(self, names: Iterable[str]) -> Iterator[Range]:
         """The ranges that the results of an operator may be given, whatever the data."""
@@ -204,6 +208,10 @@ class _Checker:
             other.op in MEASURING or (other.op in CLIPPING and self.calibration.ranges.get(other.outputs[0]) == found)
             for other in self.c.model.readers(name)
         )
+
+
+def _is_near(found: Range, wanted: Range, slack: float) -> bool:
+    return abs(found[0] - wanted[0]) <= slack and abs(found[1] - wanted[1]) <= slack
 
 
 def _rounded(rounding: Rounding, found: Range) -> str:
