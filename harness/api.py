@@ -27,15 +27,15 @@ if TYPE_CHECKING:
     from driftnet.commands.models import check as check
     from driftnet.commands.models import check_status as check_status
     from driftnet.commands.models import reduce as reduce
+    from driftnet.commands.reporting import report as report
     from driftnet.commands.saved import behaves as behaves
     from driftnet.commands.saved import replay as replay
     from driftnet.commands.saved import replay_one as replay_one
     from driftnet.commands.saved import replay_status as replay_status
-    from driftnet.commands.saved import report as report
     from driftnet.commands.supporting import support as support
     from driftnet.commands.triage import triage as triage
     from driftnet.commands.trying import attempt as attempt
-    from driftnet.targets.environments import DEFAULT_TARGETS as DEFAULT_TARGETS
+    from driftnet.targets.registry import DEFAULT_TARGETS as DEFAULT_TARGETS
 
 __all__ = [*homes(__file__)]
 

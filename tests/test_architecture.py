@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from driftnet.model.operators import CONTRIB, OPERATORS
-from driftnet.targets.environments import declared, registered
+from driftnet.targets.environments import declared
+from driftnet.targets.registry import registered
 
 from tests.support.paths import ROOT
 from tests.support.rules import assert_each

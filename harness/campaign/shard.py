@@ -37,9 +37,11 @@ from driftnet.model.inspect import Case
 from driftnet.model.verdict import Verdict
 from driftnet.on_grid.construct import construct
 from driftnet.run import health
-from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, Runner
+from driftnet.run.runner import Runner
+from driftnet.run.share import GENERATED_SECONDS, MEMORY_GIB
 from driftnet.targets import recipe
-from driftnet.targets.environments import DEFAULT_TARGETS, Installed, resolve
+from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trust
 from driftnet.util.errors import UserError
 from driftnet.util.files import in_turn

@@ -21,14 +21,12 @@ import click
 from click.core import ParameterSource
 from driftnet import api
 from driftnet.cli import defaults
-from driftnet.cli.report import pages, tables
-from driftnet.findings import corpus as corpora
-from driftnet.findings.names import RUNS
+from driftnet.cli.report import tables
 from driftnet.run import health
-from driftnet.run.runner import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
+from driftnet.run.share import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
 from driftnet.util.errors import UserError
-from driftnet.util.files import json_text, make_folder
+from driftnet.util.files import RUNS, json_text, make_folder
 from rich.console import Console
 
 WHOLE = re.compile("[0-9]{1,9}")
@@ -73,7 +71,9 @@ def _there(context: click.Context, option: click.Parameter, folder: Path) -> Pat
     if folder.is_dir() or context.params.get("save"):
         return folder
     if context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT:
-        return corpora.usual()
+        from driftnet.findings import corpus
+
+        return corpus.usual()
     ERR.print(f"--corpus {folder}: there is no such folder, so every failure is a new one", markup=False)
     return folder
 
@@ -295,6 +295,8 @@ def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
     with ERR.status("running models") as status:
         result = api.support(**given, root=corpus, tell=status.update)
     if out:
+        from driftnet.cli.report import pages
+
         result["page"] = str(pages.write_support(result, out))
     _print(result, as_json, tables.support)
     return 0
@@ -349,15 +351,22 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
     with progress.told(ERR, f"checking {model}") as tell:
         result = api.check(model, settings, tell=tell)
     _warn_of_the_network(result)
-    if settings.out and settings.anonymize:
-        result["page"] = str(pages.write_check(pages.nameless(result), Path("model.onnx"), settings.out))
-    elif settings.out:
-        fed = [("--inputs", settings.inputs), ("--calibration", settings.calibration)]
-        words = [str(word) for name, path in fed if path for word in (name, path)]
-        words += [word for name, size in settings.dims.items() for word in ("--dim", f"{name}={size}")]
-        result["page"] = str(pages.write_check(result, model, settings.out, given=words))
+    if settings.out:
+        result["page"] = str(_write_check(result, model, settings.out, settings))
     _print(result, as_json, tables.check)
     return api.check_status(result)
+
+
+def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.CheckSettings) -> Path:
+    """The page of a check."""
+    from driftnet.cli.report import pages
+
+    if settings.anonymize:
+        return pages.write_check(pages.nameless(result), Path("model.onnx"), out)
+    fed = [("--inputs", settings.inputs), ("--calibration", settings.calibration)]
+    words = [str(word) for name, path in fed if path for word in (name, path)]
+    words += [word for name, size in settings.dims.items() for word in ("--dim", f"{name}={size}")]
+    return pages.write_check(result, model, out, given=words)
 
 
 @driftnet.command(short_help="Which known causes does a model meet?")
@@ -461,6 +470,8 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
     Examples: driftnet report reports/RUN corpus --out pages/
               driftnet report 19604402 --open
     """
+    from driftnet.cli.report import pages
+
     result = api.report(paths or (Path("corpus"),), out=out)
     result["page"] = str(pages.write_report(result, out))
     _print(result, as_json, tables.report)

@@ -19,8 +19,9 @@ from driftnet.generators.strategies import cases as drawn_cases
 from driftnet.model.inspect import Case, nodes
 from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import DEFAULT_TARGETS, resolve
+from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import effective
+from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util import records
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description

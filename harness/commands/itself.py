@@ -12,6 +12,7 @@ from driftnet.run.sandbox.zygote import Zygote
 from driftnet.selfcheck import selfcheck as selfchecks
 from driftnet.targets import environments
 from driftnet.targets.interface import STAGES
+from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_text, make_folder, replace_text
 
@@ -22,7 +23,7 @@ def targets(*, prune: bool = False) -> dict[str, Any]:
         environments.prune()
     with Zygote() as zygote:
         isolated = zygote.network_isolated
-    return {"targets": [_described(name) | {"network_isolated": isolated} for name in environments.registered()]}
+    return {"targets": [_described(name) | {"network_isolated": isolated} for name in registered()]}
 
 
 def _described(name: str) -> dict[str, Any]:
@@ -59,7 +60,7 @@ def bench(name: str = "cases", *, compare: tuple[Path, Path] | None = None, out:
 
 def selfcheck(
     *,
-    targets: Sequence[str] = environments.DEFAULT_TARGETS,
+    targets: Sequence[str] = DEFAULT_TARGETS,
     cases: int = 22,
     seed: int = 0,
     kinds: Sequence[str] = (),

@@ -25,11 +25,13 @@ from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
 from driftnet.model.verdict import FAILURES, Verdict, Word
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS, Runner
+from driftnet.run.runner import Runner
+from driftnet.run.share import MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.targets import recipe
-from driftnet.targets.environments import DEFAULT_TARGETS, resolve
+from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe
+from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.errors import UserError
 from driftnet.util.files import make_folder
 

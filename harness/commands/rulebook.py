@@ -17,8 +17,9 @@ from driftnet.oracle.fixed_point import rules
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.tolerances.approximations import APPROXIMATIONS, MEASURED
 from driftnet.oracle.tolerances.table import DERIVED, TOLERANCES
-from driftnet.targets.environments import declared, registered
+from driftnet.targets.environments import declared
 from driftnet.targets.interface import Rule, Target
+from driftnet.targets.registry import registered
 
 
 def page() -> str:

@@ -10,10 +10,9 @@ from driftnet.causes import record
 from driftnet.findings import corpus
 from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
+from driftnet.util.files import RUNS
 
 DEFAULT_ROOTS = (Path("corpus"), corpus.COMMITTED)
-RUNS = Path("reports")
-"""The folder that has one of each run, where nobody said another."""
 NEAREST = 3
 
 

@@ -24,6 +24,7 @@ from driftnet.run import health
 from driftnet.run.reference import Reference
 from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
+from driftnet.run.share import MEMORY_GIB, SAVED_SECONDS
 from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES, Target
 from driftnet.targets.recipe import Recipe, effective
@@ -31,10 +32,6 @@ from driftnet.util import apart
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch
 from driftnet.util.records import read
-
-MEMORY_GIB = 4.0  # a worker's share, unless something else is said
-GENERATED_SECONDS, SAVED_SECONDS, REAL_SECONDS = 3.0, 20.0, 60.0
-"""The time limit of one stage, unless something else is said: of generated cases, of saved ones, of real models."""
 
 SMALL_ANSWER_MIB = 512
 MOST_TOLD, MOST_TOLD_A_NODE = 500, 50

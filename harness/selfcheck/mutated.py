@@ -11,8 +11,9 @@ from collections.abc import Mapping
 
 from driftnet.selfcheck import converter, quantizer, rewrites, runtime
 from driftnet.selfcheck.mutant import MUTANTS, Mutant, own
-from driftnet.targets.environments import registered, resolve
+from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Target
+from driftnet.targets.registry import registered
 
 SHARED = (converter, rewrites, quantizer, runtime)
 """the modules whose bugs stand in MUTANTS"""

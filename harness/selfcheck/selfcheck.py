@@ -33,8 +33,9 @@ from driftnet.selfcheck import mutated
 from driftnet.selfcheck.effect import damage, is_effective
 from driftnet.selfcheck.mutant import Mutant
 from driftnet.targets import recipe
-from driftnet.targets.environments import DEFAULT_TARGETS, resolve
+from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import Recipe
+from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trust
 from driftnet.util.errors import UserError
 

@@ -24,15 +24,10 @@ from importlib import metadata
 from pathlib import Path
 
 from driftnet.targets.interface import Target
+from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch, in_turn, replace_text
 from driftnet.util.machine import die_with_parent
-
-GROUP = "driftnet.targets"
-DEFAULT_TARGETS = tuple(
-    e.name for e in metadata.distribution("driftnet").entry_points if e.group == GROUP and not e.extras
-)
-"""those that driftnet itself registers, and needs for more than an extra"""
 
 NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 """What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""
@@ -72,11 +67,6 @@ class Environment:
     @property
     def python(self) -> str:
         return str(self.folder / "bin" / "python")
-
-
-def registered() -> dict[str, str]:
-    """The targets that are registered here: name -> "module:attribute"."""
-    return {entry.name: f"{entry.module}:{entry.attr}" for entry in metadata.entry_points(group=GROUP)}
 
 
 def onnx_engine() -> Installed:

@@ -16,6 +16,9 @@ from typing import Any
 
 from driftnet.util.errors import UserError
 
+RUNS = Path("reports")
+"""The folder that has one of each run, where nobody said another."""
+
 _SCRATCH = "driftnet-scratch-"
 _SETTLED_SECONDS = 60.0  # between making a folder and holding it lies a moment
 LARGEST = 1.7976931348623157e308

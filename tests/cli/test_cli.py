@@ -501,3 +501,14 @@ def test_the_status_is_true_where_nobody_reads_what_is_said(tmp_path, as_json, s
     os.close(theirs)
     assert done.returncode == 3, done.stderr
     assert not done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["fuzz", "--help"], ["fuzz", "--workers", "0"]])
+def test_what_runs_nothing_imports_no_library_of_arrays_or_models(words):
+    heavy = ("numpy", "onnx", "jinja2", "msgspec", "driftnet.findings")
+    code = (
+        "import sys\nfrom driftnet.cli.main import main\ntry:\n    main(sys.argv[1:])\n"
+        f"finally:\n    print('imported:', *[name for name in {heavy!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "imported:", f"driftnet {' '.join(words)} needs none of these: {done.stdout}"

@@ -13,8 +13,9 @@ from driftnet.findings import corpus
 from driftnet.handover import handover, markdown, measures
 from driftnet.handover.measures import OtherwiseError, Run
 from driftnet.model.verdict import Verdict, Word
-from driftnet.targets.environments import declared, registered, release_here, resolve
+from driftnet.targets.environments import declared, release_here, resolve
 from driftnet.targets.recipe import canonical, effective, swept
+from driftnet.targets.registry import registered
 
 from tests.handover.test_handover import run, saved_relu, script
 from tests.support import models

@@ -17,7 +17,8 @@ from driftnet.selfcheck import mutant, mutated, selfcheck
 from driftnet.selfcheck.effect import is_effective, same
 from driftnet.selfcheck.mutant import MUTANTS
 from driftnet.selfcheck.selfcheck import Count, Judged
-from driftnet.targets.environments import declared, registered, resolve
+from driftnet.targets.environments import declared, resolve
+from driftnet.targets.registry import registered
 from driftnet.util.errors import UserError
 from onnx import TensorProto, helper
 from rich.console import Console

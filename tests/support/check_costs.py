@@ -20,8 +20,9 @@ import msgspec
 from driftnet.commands import bench
 from driftnet.findings import corpus
 from driftnet.model.case import Case
-from driftnet.targets.environments import DEFAULT_TARGETS, resolve
+from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import effective
+from driftnet.targets.registry import DEFAULT_TARGETS
 
 from tests.support import production
 from tests.support.paths import ROOT

@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from driftnet.run.sandbox.zygote import Zygote
 from driftnet.targets import environments
-from driftnet.targets.environments import environment, prune, registered, resolve
+from driftnet.targets.environments import environment, prune, resolve
 from driftnet.targets.interface import Target
+from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
 
 
@@ -119,8 +120,8 @@ def test_old_releases_get_companions_of_their_time(name: str, release: str, expe
 
 
 def test_the_default_targets_are_those_that_driftnet_registers_itself() -> None:
-    assert environments.DEFAULT_TARGETS == ("mnn", "onnxruntime-graph", "onnxruntime-quant")
-    assert set(environments.DEFAULT_TARGETS) <= set(registered())
+    assert DEFAULT_TARGETS == ("mnn", "onnxruntime-graph", "onnxruntime-quant")
+    assert set(DEFAULT_TARGETS) <= set(registered())
 
 
 @pytest.fixture(scope="module")

@@ -4,9 +4,10 @@ import random
 import re
 
 import pytest
-from driftnet.targets.environments import declared, registered
+from driftnet.targets.environments import declared
 from driftnet.targets.interface import STAGES, Option, Scheme
 from driftnet.targets.recipe import canonical, draw, effective
+from driftnet.targets.registry import registered
 
 TARGETS = {name: declared(name) for name in registered()}
 

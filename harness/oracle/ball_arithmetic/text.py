@@ -12,7 +12,6 @@ from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Array, Undecided
 from driftnet.oracle.ball_arithmetic.rules import knowing
 from onnx import helper
-from onnx.reference import ReferenceEvaluator
 
 
 def _text(word: Any) -> Any:
@@ -25,6 +24,10 @@ _TEXTS = np.frompyfunc(_text, 1, 1)
 @knowing("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")
 def strings(*operands: Array, node: Node) -> list[Array]:
     """Operators on strings"""
+    from onnx.reference import (
+        ReferenceEvaluator,  # importing it takes longer than all of the rules, and strings are rare
+    )
+
     feed = {f"x{k}": np.asarray(_TEXTS(x), object) for k, x in enumerate(operands)}
     proto = helper.make_node(node.op, list(feed), [f"y{k}" for k in range(len(node.outputs))], **node.attributes)
     before = locale.setlocale(locale.LC_ALL)  # StringNormalizer sets that of the process: how files are read
