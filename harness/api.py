@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from driftnet.commands.models import check as check
     from driftnet.commands.models import check_status as check_status
     from driftnet.commands.models import reduce as reduce
+    from driftnet.commands.reporting import Answer as Answer
+    from driftnet.commands.reporting import answers as answers
     from driftnet.commands.reporting import report as report
     from driftnet.commands.saved import behaves as behaves
     from driftnet.commands.saved import replay as replay

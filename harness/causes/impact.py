@@ -28,6 +28,14 @@ class Severity(StrEnum):
     """an error that names neither an operator nor a sort of exception: nobody can tell from it what to change"""
 
 
+HARM = {
+    Severity.WRONG: "silently wrong values",
+    Severity.CRASH: "a crash",
+    Severity.HANG: "a hang",
+    Severity.ERROR: "an error",
+    Severity.REFUSAL: "an error that names nothing",
+}
+"""The same in words."""
 WEIGHT = {Severity.WRONG: 16, Severity.CRASH: 8, Severity.HANG: 6, Severity.ERROR: 4, Severity.REFUSAL: 2}
 """How much worse: whoever sees a crash knows at once, whoever has wrong values may ship them."""
 MOST = 64

@@ -470,14 +470,16 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
     Examples: driftnet report reports/RUN corpus --out pages/
               driftnet report 19604402 --open
     """
-    from driftnet.cli.report import pages
+    from driftnet.cli.report import overview
 
     result = api.report(paths or (Path("corpus"),), out=out)
-    result["page"] = str(pages.write_report(result, out))
+    with ERR.status("running the cases, to show what they answer"):
+        answers = api.answers(result)
+    result["page"] = str(overview.write_report(result, out, answers))
     _print(result, as_json, tables.report)
     if opened:
-        only = [pages.page_of(row) for row in result["cases"]] if len(result["cases"]) == 1 else ["index.html"]
-        webbrowser.open((out / only[0]).resolve().as_uri())
+        own = {overview.page_of(row) for row in result["cases"]}
+        webbrowser.open((out / (own.pop() if len(own) == 1 else "index.html")).resolve().as_uri())
     return 0
 
 

@@ -1,5 +1,6 @@
 """What a campaign says on a terminal at its end: the known counted, the new whole, names that can be copied."""
 
+import dataclasses
 import io
 import webbrowser
 from pathlib import Path
@@ -93,12 +94,12 @@ def test_what_is_found_meanwhile_is_called_by_its_digits():
 
 def test_a_finding_of_a_run_is_named_by_its_digits_and_its_page_opened(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    saved = corpus.load(min(CORPUS.rglob("test_mnn*gemm*")))
+    saved = dataclasses.replace(corpus.load(min(CORPUS.rglob("test_mnn*gemm*"))), id="test_mnn_execute_x_0123abcd")
     corpus.save(saved, tmp_path / "reports/fuzz-1/cases")
     opened = []
     monkeypatch.setattr(webbrowser, "open", opened.append)
     with pytest.raises(SystemExit) as end:
-        cli.main(["report", saved.id[-8:], "--open"])
+        cli.main(["report", "0123abcd", "--open"])
     assert end.value.code == 0, capsys.readouterr().err
     (page,) = opened
-    assert page == (tmp_path / f"reports/html/cases/mnn-{saved.id}.html").as_uri()
+    assert page == (tmp_path / "reports/html/causes/mnn-0123abcd.html").as_uri()

@@ -9,7 +9,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from driftnet.causes.impact import Severity
+from driftnet.causes.impact import HARM, Severity
 from driftnet.cli.report import tables
 from driftnet.cli.report.tables import Result, counted, impact, say, shares, shortened
 from driftnet.findings.names import called
@@ -19,13 +19,6 @@ from rich.console import Console
 WIDEST = 100  # columns: longer lines of prose are hard to read
 LONGEST = 600  # characters of a message: an exception may quote a whole model
 BRIEF = 2  # lines of a trigger, in the five that a run ends with
-HARM = {
-    Severity.WRONG: "silently wrong values",
-    Severity.CRASH: "a crash",
-    Severity.HANG: "a hang",
-    Severity.ERROR: "an error",
-    Severity.REFUSAL: "an error that names nothing",
-}
 STATUS = {
     0: "nothing found",
     1: "something new",

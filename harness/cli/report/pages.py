@@ -1,4 +1,4 @@
-"""HTML pages, each a file by itself: one for a checked model, and an index of findings with a page for each."""
+"""HTML pages, each a file by itself: of a checked model, and of the operators that a target has."""
 
 from __future__ import annotations
 
@@ -8,21 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
-import numpy as np
-import onnx
-from driftnet.cli.report.tables import impact
+from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.findings import corpus
-from driftnet.findings.corpus import SavedCase
-from driftnet.model import svg
-from driftnet.model.inspect import Case, Feed, elements, nodes
 from driftnet.util.files import json_text, replace_text
-from markupsafe import Markup
-
-MOST_PRINTED = 40_000
-"""Bytes of a model that is shown as text."""
-
-SHOWN_ELEMENTS = 64
 
 
 def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Sequence[str] = ()) -> Path:
@@ -32,7 +20,7 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
     """
     targets = [_target(one, [str(model), *given]) for one in result["targets"]]
     page = out / "check.html"
-    replace_text(page, _rendered("check.html", {**result, "targets": targets, "model": model.name}))
+    replace_text(page, rendered("check.html", {**result, "targets": targets, "model": model.name}))
     return page
 
 
@@ -51,30 +39,6 @@ def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
     return {**result, "targets": targets}
 
 
-def write_report(result: Mapping[str, Any], out: Path) -> Path:
-    """Write `out`/index.html and a page below `out`/cases for each case that api.report returned."""
-    (out / "cases").mkdir(exist_ok=True)
-    cases = []
-    for row in result["cases"]:
-        saved = corpus.load(Path(row["path"]))
-        page = page_of(row)
-        replace_text(out / page, _rendered("case.html", _case(saved)))
-        cases.append({**row, "page": page, "seen": _releases(saved), "operators": _operators(saved)})
-    causes: dict[str, list[dict[str, Any]]] = {}
-    for row in cases:  # the best comes first: of causes, and of the cases of each
-        causes.setdefault(row["cause"], []).append(row)
-    by_target = Counter(rows[0]["target"] for rows in causes.values())
-    index = out / "index.html"
-    told = {**result, "cases": cases, "causes": list(causes.values()), "by_target": by_target, "impact": impact}
-    replace_text(index, _rendered("index.html", told))
-    return index
-
-
-def page_of(row: Mapping[str, Any]) -> str:
-    """Where below the folder of a report the page of one of its cases is."""
-    return f"cases/{row['target']}-{row['id']}.html"
-
-
 def write_support(result: Mapping[str, Any], out: Path) -> Path:
     """Write support.html, support.md and support.json into `out`, from what api.support returned."""
     operators = [
@@ -82,7 +46,7 @@ def write_support(result: Mapping[str, Any], out: Path) -> Path:
     ]
     words = dict(Counter(one["word"] for one in operators))
     page = out / "support.html"
-    replace_text(page, _rendered("support.html", {**result, "operators": operators, "words": words}))
+    replace_text(page, rendered("support.html", {**result, "operators": operators, "words": words}))
     replace_text(out / "support.json", json_text(result, indent=1) + "\n")
     replace_text(out / "support.md", "\n".join(_support_lines(result, operators)) + "\n")
     return page
@@ -137,63 +101,4 @@ def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
     if not path:
         return {**fault, "shown": None}
     saved = corpus.load(Path(path))
-    return {**fault, "shown": _shown(saved.case, saved.expected), "commands": _commands(saved)}
-
-
-def _case(saved: SavedCase) -> dict[str, Any]:
-    return {
-        "saved": saved,
-        "title": saved.note or saved.verdict.message or saved.id,
-        "cause": saved.cause and saved.cause.of_case(saved.id),
-        "recipe": ", ".join(f"{k} = {v}" for k, v in saved.recipe.items()) or "defaults",
-        "shown": _shown(saved.case, saved.expected),
-        "commands": _commands(saved),
-    }
-
-
-def _commands(saved: SavedCase) -> list[str]:
-    path = str(saved.path)
-    script = Path(path, "reproduce.py")
-    return [shlex.join(["driftnet", "replay", path])] + (
-        [shlex.join(["python", str(script)])] if script.exists() else []
-    )
-
-
-def _shown(case: Case, expected: Sequence[Feed]) -> dict[str, Any]:
-    drawn = svg.picture(case.proto)
-    printed = len(case.model) <= MOST_PRINTED
-    return {
-        "picture": Markup(svg.svg(drawn, "The graph of the model")) if drawn else "",
-        "text": onnx.printer.to_text(case.proto) if printed else f"not shown: {len(case.model)} bytes",
-        "nodes": nodes(case),
-        "elements": elements(case),
-        "values": "\n".join(_values(case.feeds, "input") + _values(expected, "expected")),
-    }
-
-
-def _values(feeds: Sequence[Feed], what: str) -> list[str]:
-    with np.printoptions(threshold=SHOWN_ELEMENTS, linewidth=110):
-        return [
-            f"{what} {name}{f' of feed {k}' if len(feeds) > 1 else ''}: {x.dtype}{list(x.shape)}\n{x}"
-            for k, feed in enumerate(feeds)
-            for name, x in feed.items()
-        ]
-
-
-def _releases(saved: SavedCase) -> str:
-    return (saved.cause and saved.cause.history) or " to ".join(dict.fromkeys((*saved.seen[:1], *saved.seen[-1:])))
-
-
-def _operators(saved: SavedCase) -> str:
-    return " ".join(dict.fromkeys(node.op_type for node in saved.case.proto.graph.node))
-
-
-def _rendered(name: str, values: Mapping[str, Any]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("driftnet.cli.report", ""),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template(name).render(values)
+    return {**fault, "shown": shown(saved.case, saved.expected), "commands": commands(saved)}
