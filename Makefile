@@ -78,7 +78,7 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install $(PIP) --require-hashes --only-binary=:all: --requirement constraints.txt
 	$(BIN)/python -m pip install $(PIP) --no-index --no-deps --no-build-isolation --editable .
 	$(BIN)/python -m pip check --quiet
-	mkdir -p build/typing/driftnet
+	rm -rf build/typing && mkdir -p build/typing/driftnet
 	ln -sfn $(CURDIR)/harness/* $(CURDIR)/generators build/typing/driftnet/
 	@touch $@
 

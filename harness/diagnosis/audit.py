@@ -34,6 +34,7 @@ from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.exemptions.documented import documented
+from driftnet.oracle.tolerances.table import REWRITTEN
 from driftnet.reduce.problem import shrink
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
@@ -46,9 +47,6 @@ PLAIN_OPERATORS = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | {"Cast",
 """operators that are not named where a window holds others"""
 ENOUGH = 0.95
 """Share of the float model's nodes that have to be compared before an audit agrees."""
-
-SAME = 1e-4
-"""The relative L2 error of outputs up to which a model was rewritten for another order of sums only."""
 
 _HINT = "driftnet audit FLOAT.onnx QUANTIZED.onnx takes a float model and what a quantizer made of it"
 
@@ -118,7 +116,7 @@ def _preprocessed(model: onnx.ModelProto, feeds: Sequence[Feed], runner: Runner)
         return None
     rewritten, written = (runner.reference.run(replace(case, model=form)).outputs for form in (data, case.model))
     rows = losses(rewritten, written)
-    same = rows and all(row.relative_l2 <= SAME for row in rows)
+    same = rows and all(row.relative_l2 <= REWRITTEN for row in rows)
     return onnx.ModelProto.FromString(data) if same else None
 
 

@@ -17,16 +17,11 @@ from driftnet.model.arrays import distance
 from driftnet.model.inspect import Case
 from driftnet.model.submodel import Recording, UnrecordedError, submodel
 from driftnet.model.windows import live_nodes
+from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE
 from driftnet.run.reference import ReferenceError
 
 TOP = 5
 """The largest of a vector of scores that are compared beside the very largest."""
-
-LEAST_SHARE = 0.01
-"""A fault that explains less of the error of the outputs than that is a note."""
-
-LEAST_CHANGE = 2.0**-20
-"""So is one that moves every output by less than this, relative to its L2 norm: sixteen roundings of float32."""
 
 Tensors = Mapping[str, np.ndarray]
 

@@ -14,8 +14,7 @@ from driftnet.oracle.artifact.verified.range_outliers import moved_from
 from driftnet.oracle.artifact.verified.ranges import stated_ranges
 from driftnet.run.runner import Runner
 
-SHARES = tuple(2.0**-k for k in range(6))
-"""of the range of an input, which made-up data may fill"""
+SHARES = tuple(2.0**-k for k in range(6))  # of the range of an input, which made-up data may fill
 
 
 def made_to_fit(

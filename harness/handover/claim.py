@@ -20,15 +20,13 @@ from driftnet.handover.script import said
 from driftnet.model.case import Case, Feed
 from driftnet.model.signature import normalized
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
+from driftnet.oracle.tolerances.table import SAME_MEASURE
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.interface import Target
 
 HALF = 0.5
 """Of the error that was seen: what stays below is taken for what quantizing costs, where no bound can be had."""
-
-CLOSE = 0.01
-"""By what share a measure may differ from what the oracle measured: more, and they are about different things."""
 
 PARTS = {Kind.WRONG_SHAPE: "shape", Kind.WRONG_DTYPE: "dtype", Kind.NO_OUTPUT: "shape"}
 
@@ -195,4 +193,4 @@ def _is_close(claim: Claim, run: Run, verdict: Verdict) -> bool:
     found = claim.measured(run)
     if found is None or not claim.bound:
         return found is not None
-    return abs(found.error - verdict.error) <= CLOSE * verdict.error
+    return abs(found.error - verdict.error) <= SAME_MEASURE * verdict.error

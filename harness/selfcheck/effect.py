@@ -27,12 +27,12 @@ from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation
 from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.exemptions import underspecified
+from driftnet.oracle.tolerances.table import NO_EFFECT
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.selfcheck.mutant import Mutant
 from onnx import ModelProto
 
 DRAWS = 24
-BEYOND = 3.0  # times the largest of them
 
 
 def is_effective(mutant: Mutant, trial: Trial, clean: Observation, seen: Observation) -> bool:
@@ -112,6 +112,6 @@ def _moved(
             if any(draw.shape != a[name].shape for draw in draws):
                 continue  # its shape depends on rounding
             spread = np.max([distance(draw, expected[feed][name]) for draw in draws], axis=0)
-            if (distance(a[name], b[name]) > BEYOND * spread).any():
+            if (distance(a[name], b[name]) > NO_EFFECT * spread).any():
                 return True
     return False

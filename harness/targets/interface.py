@@ -91,6 +91,7 @@ class Kernel:
     operators   ONNX operators that it may compute
     loss        what it may be off by at most, of the largest element of a result
     without     options under which the target does not use it;   source   where it is documented
+    seen        a release, and the most that one layer lost in it: tests measure the installed one
     """
 
     name: str
@@ -98,6 +99,7 @@ class Kernel:
     loss: float
     without: Mapping[str, Any]
     source: str
+    seen: tuple[str, float]
 
 
 class StageError(Exception):

@@ -149,6 +149,17 @@ FAR_APART = Tolerance(1e-6, "of a bound", "a bound is itself computed, and may b
 UNDERFLOW = Tolerance(1e-37, "absolute", "what float32 no longer holds in all of its digits", DERIVED)
 SCALE_ERROR = Tolerance(1e-6, "of a scale", "it is computed in float32", DERIVED)
 
+# Whole models
+REWRITTEN = Tolerance(1e-4, "of the L2 norm of an output", "pre-processing that only sums in another order", CHOSEN)
+LEAST_SHARE = Tolerance(0.01, "of the error of the outputs", "a fault that explains less is a note", CHOSEN)
+LEAST_CHANGE = Tolerance(2.0**-20, "of the L2 norm of an output", "16 roundings: what moves less is a note", CHOSEN)
+
+# Scripts for maintainers
+SAME_MEASURE = Tolerance(0.01, "of an error", "further apart, the script measures something else than we did", CHOSEN)
+
+# Mutants
+NO_EFFECT = Tolerance(3, "of the largest of 24 samples", "six deviations, where rounding alone does not come", DERIVED)
+
 # Reduction
 CLEAR_OF_BOUND = Tolerance(3, "bounds", "rounding: so clear a failure does not come and go while shrinking", CHOSEN)
 CLEAR_OF_STEP = Tolerance(1.5, "bounds", "the same of steps and noise, whose bounds are sharper", CHOSEN)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 import pytest
+from driftnet.diagnosis import kernels
 from driftnet.model.case import Case
 from driftnet.oracle.ball_arithmetic import functions
 from driftnet.oracle.question.question import Question
@@ -16,7 +17,7 @@ from driftnet.oracle.tiers import budget
 from driftnet.oracle.tolerances.approximations import MEASURED
 from driftnet.oracle.tolerances.table import TOLERANCES
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import declared, registered, resolve
 from driftnet.targets.recipe import canonical, effective
 from onnx import TensorProto, helper
 
@@ -122,6 +123,14 @@ def winograd(runner: Runner) -> float:
     return worst / UNIT
 
 
+def lost_to_winograd(runner: Runner) -> float:
+    """By one layer, of tiles small and large, of the largest element."""
+    (kernel,) = MNN.target.kernels
+    made = [convolution(seed, channels, size) for seed, channels, size in ((20, 4, 20), (14, 32, 14), (48, 16, 48))]
+    outputs = [[runner.observe(case, MNN, recipe).outputs for recipe in ({}, kernel.without)] for case in made]
+    return max(kernels.loss(*both) for both in outputs)
+
+
 def bluestein(runner: Runner) -> float:
     worst = 0.0
     for n in (3, 7, 31, 97, 127, 251, 509, 600, 997, 1000):
@@ -184,6 +193,22 @@ MEASUREMENTS: Mapping[tuple[str, str], Callable[[Runner], float]] = {
     ("WIDEST_RANGE", "mnn"): ranges,
     ("LAYER_SCALE_ERROR", "mnn"): layer_scales,
 }
+
+
+KERNELS: Mapping[tuple[str, str], Callable[[Runner], float]] = {("mnn", "Winograd"): lost_to_winograd}
+
+
+@pytest.mark.parametrize(("target", "name"), KERNELS)
+def test_a_fast_kernel_loses_what_its_declaration_says(runner, target, name):
+    (kernel,) = (kernel for kernel in resolve(target).target.kernels if kernel.name == name)
+    _, seen = kernel.seen
+    measured = KERNELS[target, name](runner)
+    assert not (told := verdict_on(f"{target}'s {name}", measured, kernel.loss, seen)), told
+
+
+def test_every_fast_kernel_that_a_target_declares_is_measured():
+    there = {(target, kernel.name) for target in registered() for kernel in declared(target).kernels}
+    assert there == KERNELS.keys(), "the kernels that are declared, and those that are measured here"
 
 
 @pytest.mark.parametrize(("name", "system"), MEASUREMENTS)
