@@ -21,6 +21,7 @@ from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.inspect import Case, dtype_name, no_text
 from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
+from driftnet.run.names import plainly_named
 from driftnet.run.reference import Reference
 from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
@@ -123,9 +124,11 @@ class Runner:
         if fresh or worker.layout != layout:
             worker.renew(layout)
         options = effective(installed.target, recipe)
+        case, names = plainly_named(case)
         with self._placed(case, worker) as (model, folder):
             seconds = min(timeout, self._limits.seconds)
-            return _run_stages(worker, installed.spec, case, model, folder, installed.target, options, seconds)
+            seen = _run_stages(worker, installed.spec, case, model, folder, installed.target, options, seconds)
+        return names.observation(seen)
 
     def tap(
         self, case: Case, installed: Installed, recipe: Recipe, tensors: Mapping[str, str]
@@ -137,25 +140,28 @@ class Runner:
             return nothing
         worker = self._worker(installed.python, installed.spec.partition(":")[0])
         options = effective(installed.target, recipe)
+        case, names = plainly_named(case)
         with self._placed(case, worker) as (model, folder):
             calibration = list(case.calibration or case.feeds)
             given = (("convert", str(folder), options), ("quantize", calibration, str(folder), options))
+            asked = {names.plain.get(name, name): kind for name, kind in tensors.items()}
             value: Any = model
-            for stage, *arguments in (*given, ("tap", list(case.feeds), dict(tensors), options)):
+            for stage, *arguments in (*given, ("tap", list(case.feeds), asked, options)):
                 reply = worker.call(f"{installed.spec}.{stage}", value, *arguments, timeout=self._limits.seconds)
                 value, form = reply.value, "execute" if stage == "tap" else stage
                 if reply.outcome is not Outcome.OK or not _answers(value, form, case, folder, model):
                     return nothing
-        return tuple(value)
+        return tuple(map(names.made, value))
 
     def converted(self, case: Case, installed: Installed, recipe: Recipe) -> bytes | None:
         """The file that the convert stage makes of the model; None where it makes none."""
         worker = self._worker(installed.python, installed.spec.partition(":")[0])
         options = effective(installed.target, recipe)
+        case, names = plainly_named(case)
         with self._placed(case, worker) as (model, folder):
             reply = worker.call(f"{installed.spec}.convert", model, str(folder), options, timeout=self._limits.seconds)
             if reply.outcome is Outcome.OK and _answers(reply.value, "convert", case, folder, model):
-                return Path(reply.value).read_bytes()
+                return names.model(Path(reply.value).read_bytes())
         return None
 
     @contextlib.contextmanager

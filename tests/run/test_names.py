@@ -1,0 +1,95 @@
+"""names: whatever the tensors of a model are called, a target sees plain names, and answers in the model's own."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import onnx
+import pytest
+from driftnet.findings.trial import Trial, watch
+from driftnet.model.inspect import bodies
+from driftnet.model.verdict import Observation, Outcome, StageRun, Word
+from driftnet.run.names import PLAIN, plainly_named
+from driftnet.targets.environments import resolve
+from onnx import TensorProto, helper
+
+from tests.support import models
+
+ODD = ("/stft/Conv_output_0", "serving_default_input_2:0", "--out", "ä b")
+
+
+def net():
+    """Two products and an If that reads what stands outside it; every tensor is called as some exporter does it."""
+    x, h, flag, y = ODD
+    inner = [helper.make_node("Relu", [h], ["/inner/made"])]
+    branch = helper.make_graph(
+        inner, "branch", [], [helper.make_tensor_value_info("/inner/made", TensorProto.FLOAT, None)]
+    )
+    nodes = [
+        helper.make_node("MatMul", [x, "w/0"], [h], name="first"),
+        helper.make_node("If", [flag], ["if:0"], then_branch=branch, else_branch=branch),
+        helper.make_node("MatMul", ["if:0", "w/0"], [y], name="second"),
+    ]
+    weights = {"w/0": models.grid((4, 4)), flag: np.array(True)}
+    return models.case(nodes, {x: models.grid((2, 4))}, weights, outputs=[(y, TensorProto.FLOAT, (2, 4))])
+
+
+def names_in(graph: onnx.GraphProto) -> Iterator[str]:
+    yield from (value.name for value in (*graph.input, *graph.output, *graph.initializer))
+    for node in graph.node:
+        yield from (*node.input, *node.output)
+        for body in bodies(node):
+            yield from names_in(body)
+
+
+def test_a_target_sees_plain_names_and_the_same_model(runner):
+    case = net()
+    plain, names = plainly_named(case)
+    assert [name for name in names_in(plain.proto.graph) if not PLAIN.fullmatch(name)] == []
+    (right,), (made,) = (runner.reference.run(c).outputs for c in (case, plain))
+    assert np.array_equal(names.made(made)[ODD[-1]], right[ODD[-1]])
+
+
+def test_a_model_with_plain_names_is_left_as_it_is():
+    case = models.relu()
+    plain, names = plainly_named(case)
+    assert plain is case
+    assert names.plain == {}
+
+
+@pytest.mark.parametrize("target", ["mnn", "onnxruntime-quant"])
+def test_outputs_and_artifacts_come_in_the_names_of_the_model(runner, target):
+    case = net()
+    recipe = {"quantize": "weight-only"} if target == "mnn" else {}
+    verdict, seen = watch(Trial(case, resolve(target), recipe, runner))
+    assert verdict.word is Word.AGREES, verdict.message
+    assert [list(outputs) for outputs in seen.outputs] == [[ODD[-1]]]
+    model = seen.artifact.model
+    told = names_in(onnx.ModelProto.FromString(model).graph) if model else [x.result for x in seen.artifact.layers]
+    assert {name.removesuffix("_quantized") for name in told} >= ({ODD[0], "w/0"} if model else {ODD[-1]})
+
+
+def test_what_a_target_says_is_told_in_the_names_of_the_model():
+    _, names = plainly_named(net())
+    told = f"cannot lower '{names.plain[ODD[0]]}' and {names.plain[ODD[1]]}2, tensor9999_ neither"
+    (run,) = names.observation(Observation((StageRun("convert", Outcome.ERROR, told),))).stages
+    assert run.message == f"cannot lower '{ODD[0]}' and {ODD[1]}2, tensor9999_ neither"
+
+
+def test_a_name_that_looks_like_one_of_ours_is_taken_for_none(runner):
+    case = net()
+    model = onnx.ModelProto.FromString(case.model)
+    model.graph.node[0].output[0] = model.graph.node[1].attribute[0].g.node[0].input[0] = "tensor0_"
+    model.graph.node[1].attribute[1].g.node[0].input[0] = "tensor0_"
+    case = replace(case, model=model.SerializeToString())
+    plain, names = plainly_named(case)
+    assert "tensor0_" in names_in(plain.proto.graph)
+    assert set(names.plain.values()).isdisjoint({"tensor0_"})
+
+
+def test_the_inside_of_an_artifact_is_asked_for_by_the_names_of_the_model(runner):
+    case = net()
+    asked = {ODD[1]: "float32"}
+    (made,) = runner.tap(case, resolve("mnn"), {}, asked)
+    (right,) = runner.reference.record(case)
+    assert np.allclose(made[ODD[1]], right[ODD[1]], atol=1e-5)
