@@ -294,6 +294,19 @@ def test_an_answer_that_breaks_off_is_garbage(worker: Worker) -> None:
     assert_works(worker)
 
 
+def test_an_answer_in_crumbs_is_garbage_and_costs_little(worker: Worker) -> None:
+    before = time.process_time()
+    assert_outcome(call(worker, "dribble"), Outcome.GARBAGE, "answers in crumbs")
+    assert time.process_time() - before < 1, f"took {time.process_time() - before:.1f} CPU s"
+    assert_works(worker)
+
+
+def test_an_answer_of_many_small_arrays_comes_in_few_pieces(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driftnet.run.sandbox.worker.CRUMBS", 50)
+    many = [np.zeros(1, np.float32)] * 60_000
+    assert len(call(worker, "echo", many).value) == len(many)
+
+
 def test_closing_the_pipe_is_garbage(worker: Worker) -> None:
     assert_outcome(call(worker, "close_pipe"), Outcome.GARBAGE, "closed")
     assert_works(worker)

@@ -343,6 +343,14 @@ def write_to_pipe_and_exit(garbage: bytes, code: int) -> None:
     os._exit(code)
 
 
+def dribble() -> None:
+    """Answer byte by byte, without an end."""
+    pipe = _pipe()
+    os.write(pipe, interface.encode(bytes(2**24))[:64])
+    while True:
+        os.write(pipe, b"x")
+
+
 def close_pipe() -> None:
     os.close(_pipe())
     time.sleep(60)

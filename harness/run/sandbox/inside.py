@@ -386,8 +386,16 @@ def _send(pipe: socket.socket, message: interface.Encoded) -> None:
     if len(message) < _LARGE:
         pipe.sendall(bytes(message))
         return
+    small = bytearray()
     for part in message.parts:  # joined, the tensors of a large model would be in memory twice
-        pipe.sendall(part)
+        if len(part) < _SMALL:  # each by itself, and 200,000 of them took the parent's time
+            small += part
+        if len(part) >= _SMALL or len(small) >= _LARGE:
+            pipe.sendall(small)
+            small.clear()
+        if len(part) >= _SMALL:
+            pipe.sendall(part)
+    pipe.sendall(small)
 
 
 def _frames(error: Exception) -> list[str]:

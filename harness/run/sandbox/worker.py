@@ -32,6 +32,8 @@ _LOG_MOST = 16 * 1024 * 1024
 _TICK_MS = 20.0  # how often a busy worker's memory is looked at: 30 us each
 # What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
 _SMALL, _LARGE = 1 << 16, 1 << 20
+CRUMBS, CRUMB = 5000, 512
+"""Pieces that any answer may come in, and bytes of each further one, in the mean: each costs this process some time."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
 BUSY, STARVED = 0.1, 8.0
@@ -245,6 +247,7 @@ def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
     """The bytes of one message. Watches the process while it waits; a busy one that other processes keep from its core
     may take longer."""
     message, size, seconds, begun = bytearray(), None, deadline - (now := time.monotonic()), now
+    pieces = 0
     while size is None or len(message) < size:
         left = deadline - time.monotonic()
         if left <= 0:
@@ -256,7 +259,11 @@ def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
             if not chunk:
                 _fail(None, "the answer breaks off" if message else "")
             message += chunk
-            size = _size(message, limits)
+            pieces += 1
+            if pieces > CRUMBS + len(message) // CRUMB:
+                _fail(Outcome.GARBAGE, f"answers in crumbs: {pieces} for {len(message)} bytes")
+            if size is None:
+                size = _size(message, limits)
         elif ready:
             _fail(None, "the answer breaks off" if message else "")
         else:
