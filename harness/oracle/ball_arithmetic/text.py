@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import re2
 from driftnet.model.graph import Node
 from driftnet.oracle.ball_arithmetic.ball import Array, Undecided
 from driftnet.oracle.ball_arithmetic.rules import knowing
@@ -21,7 +22,20 @@ def _text(word: Any) -> Any:
 _TEXTS = np.frompyfunc(_text, 1, 1)
 
 
-@knowing("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")
+@knowing("RegexFullMatch")
+def regex_full_match(x: Array, *, pattern: str | bytes) -> Array:
+    """Whether the whole string matches a pattern, in the syntax of RE2, by RE2: its time is linear in the string"""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        matches = re2.compile(_text(pattern), options).fullmatch
+    except re2.error as e:
+        raise Undecided(f"no pattern: {e}") from None
+    found: Array = np.frompyfunc(lambda word: matches(_text(word)) is not None, 1, 1)(x).astype(bool)
+    return found
+
+
+@knowing("StringConcat", "StringNormalizer", "StringSplit")
 def strings(*operands: Array, node: Node) -> list[Array]:
     """Operators on strings"""
     from onnx.reference import (
