@@ -19,6 +19,7 @@ import onnx
 from driftnet.model import external_data, graph
 from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.inspect import Case, dtype_name, no_text
+from driftnet.model.simplest import simplest
 from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
 from driftnet.run.names import plainly_named
@@ -41,6 +42,8 @@ MOST_TOLD, MOST_TOLD_A_NODE = 500, 50
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
 REFERENCE = "driftnet.run.reference_worker"
+CANARY = [[0.0, 0.0, 1.0, 2.0]]
+"""What the simplest model gives."""
 
 
 PATIENCE = 3.0
@@ -228,8 +231,8 @@ class Runner:
         return all(zygote.network_isolated for zygote in self._zygotes)
 
     def check_health(self) -> None:
-        """Raise UserError (kind "machine") where the machine has too little to run anything (see `health`), or fresh
-        workers cannot do what any system may ask for."""
+        """Raise UserError (kind "machine") where the machine has too little to run anything (see `health`), fresh
+        workers cannot do what any system may ask for, or the reference is wrong about the simplest model."""
         health.check(self._folder)
         for (python, _), worker in self._workers.items():
             worker.renew()
@@ -238,6 +241,8 @@ class Runner:
                 raise health.lacking([f"a worker of {python} does not answer: {reply.message or reply.outcome}"])
             if reply.value:
                 raise health.lacking([f"a worker of {python} cannot {', '.join(map(str, reply.value))}"])
+        if reference := self._workers.get((sys.executable, REFERENCE)):
+            _check_canary(reference)
 
     def close(self) -> None:
         """End every worker and remove what they left."""
@@ -257,6 +262,15 @@ class Runner:
             self._zygotes.append(zygote)
             self._workers[python, module] = zygote.worker()
         return self._workers[python, module]
+
+
+def _check_canary(reference: Worker) -> None:
+    """Raise UserError (kind "machine") where the reference does not say what the simplest model gives."""
+    case = simplest()
+    reply = reference.call(f"{REFERENCE}:run", case.model, list(case.feeds))
+    said = reply.value[0]["y"].tolist() if reply.outcome is Outcome.OK else reply.message or reply.outcome
+    if said != CANARY:
+        raise health.lacking([f"the reference says of the simplest model {said}, should be {CANARY}"])
 
 
 def _placed(case: Case, folder: Path) -> Path:

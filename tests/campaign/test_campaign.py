@@ -25,6 +25,7 @@ from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus, trial
 from driftnet.findings.corpus import COMMITTED
+from driftnet.findings.pipeline import Examination
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run.runner import Runner
 from driftnet.util import apart, limits
@@ -301,6 +302,21 @@ def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch):
         with pytest.raises(UserError, match="no space"):
             [event for index in range(15) for event in one.run(index, 4)]
     assert corpus.load_all(plan.found) == []
+
+
+def test_the_machine_is_looked_at_now_and_then_and_where_somebody_abstains(tmp_path, monkeypatch):
+    plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=6, steer=False)
+    looks = []
+    with Runner(small_models=True) as runner:
+        monkeypatch.setattr(runner, "check_health", lambda: looks.append(1))
+        one = Shard(plan, runner, stopping=lambda: False)
+        monkeypatch.setattr(shard, "CANARIES", 3)
+        monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.AGREES)))
+        seen = [len(looks) for index in range(3) for event in one.run(index, 4) if isinstance(event, Examined)]
+        assert seen == [0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3, 4]
+        monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.ABSTAINS)))
+        list(one.run(3, 1))
+        assert len(looks) == 5
 
 
 def test_what_was_not_explained_is_no_finding_and_is_examined_again_by_resume(tmp_path):

@@ -51,6 +51,14 @@ def test_templates_are_not_given_up_before_their_health_is_known(runner, monkeyp
         runner.renew()
 
 
+def test_a_reference_that_is_wrong_about_the_simplest_model_is_the_machines_fault(runner, monkeypatch):
+    runner.check_health()
+    monkeypatch.setattr("driftnet.run.runner.CANARY", [[0.0, 0.0, 1.0, 2.5]])
+    with pytest.raises(UserError, match="says of the simplest model") as error:
+        runner.check_health()
+    assert error.value.kind == "machine"
+
+
 @pytest.mark.parametrize("deed", ["nothing", "file", "pipe", "link", "file in the way"])
 def test_a_target_that_replaces_its_folder_harms_no_later_case(runner, deed):
     observe(runner, deed)
