@@ -101,4 +101,9 @@ def cases(
     Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown
     focus, saying which there are.
     """
-    return genomes(focus=focus, max_nodes=max_nodes).map(lambda genome: build(decode(genome, profile=profile)))
+    return _cases(genomes(focus=focus, max_nodes=max_nodes), profile)
+
+
+@st.composite  # of what is mapped Hypothesis prints how it was made, which says nothing here; of this the case
+def _cases(draw: st.DrawFn, drawn: st.SearchStrategy[Genome], profile: Profile | None) -> Case:
+    return build(decode(draw(drawn), profile=profile))

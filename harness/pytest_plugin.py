@@ -10,17 +10,20 @@ Every run of pytest imports this module, also where nobody asked for it: what it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
-    from driftnet.commands.testing import Examiner
+    from driftnet.commands.testing import Examiner, Latest
     from driftnet.run.runner import Runner
 
 _RUNNER = pytest.StashKey["Runner"]()
+_LATEST: pytest.StashKey[Latest] = pytest.StashKey()
+_INFRASTRUCTURE = {"hypothesis", "_pytest", "pluggy"}
 
 
 def runner_of(config: pytest.Config) -> Runner:
@@ -38,7 +41,35 @@ def driftnet(pytestconfig: pytest.Config) -> Examiner:
     """Examine cases on real targets: `driftnet.knowing(corpus).check(case, "mnn", recipe)`."""
     from driftnet.commands.testing import Examiner
 
-    return Examiner(runner_of(pytestconfig))
+    examiner = Examiner(runner_of(pytestconfig), found=pytestconfig.rootpath / ".driftnet")
+    pytestconfig.stash[_LATEST] = examiner.latest
+    return examiner
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """A test that begins has not failed yet; one that is settled ends with its failure, as Hypothesis' own tests do."""
+    latest = pyfuncitem.config.stash.get(_LATEST, None)
+    if latest is None:
+        return (yield)
+    from driftnet.commands.testing import Settled
+
+    latest.asked = latest.error = None
+    try:
+        return (yield)
+    except Settled:
+        assert latest.error is not None, "nothing is settled without a failure"
+        raise latest.error.with_traceback(_from_the_test_on(latest.error.__traceback__)) from None
+
+
+def _from_the_test_on(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback without what Hypothesis and pytest have called before the person's own code."""
+    own, there = trace, trace
+    while there:
+        if not _INFRASTRUCTURE.isdisjoint(Path(there.tb_frame.f_code.co_filename).parts):
+            own = there.tb_next
+        there = there.tb_next
+    return own
 
 
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:

@@ -3,63 +3,183 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
+import sys
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from driftnet.commands import redtest
 from driftnet.commands.saved import replay_one
-from driftnet.findings import corpus
+from driftnet.findings import arrange, corpus
+from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import KnownIssue, issues
-from driftnet.findings.pipeline import explanation
-from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
+from driftnet.findings.names import TESTS
+from driftnet.findings.pipeline import Effort, Finding, examine
+from driftnet.findings.trial import Trial, watch
+from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
-from driftnet.model.signature import coarse
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import resolve
+from driftnet.targets import recipe as recipes
+from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
+from driftnet.util.files import in_turn, make_folder, replace_text
 
 REPLAY_RUNS = 2
+
+EFFORT = Effort(seconds=10.0, calls=300)
+"""What the reduction of a red test may take."""
 
 DAMAGED_HEAP = re.compile(r"(free|malloc|realloc|munmap_chunk)\(\)|corrupted|ended by SIGABRT in \w+$")
 """What the C library says, or fails to say, when it finds the heap damaged: where depends on what the heap holds."""
 
 
 class Divergence(AssertionError):
-    """A failure that no saved case explains. Each coarse signature has a subclass of its own, because Hypothesis tells
-    failures apart by type and place, and then reports and shrinks each of them."""
+    """A failure that no saved case explains, as a person wants to read it. Each coarse signature has a subclass of its
+    own, because Hypothesis tells failures apart by type and place."""
 
 
 @functools.cache
 def divergence(signature: str) -> type[Divergence]:
     """The subclass of Divergence for one coarse signature."""
-    return type(re.sub(r"\W+", "_", signature), (Divergence,), {})
+    return type(re.sub(r"\W+", "_", signature), (Divergence,), {"__module__": "driftnet"})
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What was examined: the digest of a case, and the target and recipe it was tried with."""
+
+    case: str
+    target: str
+    recipe: str
+
+
+class Settled(BaseException):
+    """Ends a test of Hypothesis that has failed: driftnet has reduced its failure, and Hypothesis would take minutes to
+    look for a simpler case. As with Ctrl-C, what it has found is in its database. The plugin raises the failure."""
+
+
+@dataclass
+class Latest:
+    """The failure of the test that runs now, if it has failed."""
+
+    asked: Asked | None = None
+    error: Divergence | None = None
+
+    def known(self, asked: Asked) -> Divergence | None:
+        """What the same case raised before. Under Hypothesis, where it draws another, the test is settled."""
+        if self.error is None or self.asked is None:
+            return None
+        if asked == self.asked:
+            return type(self.error)(*self.error.args)
+        if asked.target == self.asked.target and _is_drawn_by_hypothesis():
+            raise Settled(str(self.error))
+        return None
 
 
 class Examiner:
-    """What the fixture `driftnet` is: examines cases, knowing the saved ones below `folder`."""
+    """What the fixture `driftnet` is: examines cases, knowing the saved ones below a folder.
 
-    def __init__(self, runner: Runner, known_issues: Iterable[KnownIssue] = ()) -> None:
-        self.runner, self.known_issues = runner, list(known_issues)
+    found   folder into which new failures are saved, reduced
+    """
 
-    def knowing(self, folder: Path) -> Examiner:
-        """The same examiner, which takes the open cases below `folder` as explanations."""
-        return Examiner(self.runner, issues(folder))
+    def __init__(
+        self,
+        runner: Runner,
+        known_issues: Iterable[KnownIssue] = (),
+        *,
+        found: Path = TESTS,
+        latest: Latest | None = None,
+    ) -> None:
+        self.runner, self.known_issues, self.found = runner, list(known_issues), found
+        self.latest = latest or Latest()
+        self.installed: dict[str, Installed] = {}
+
+    def __repr__(self) -> str:
+        return "driftnet"  # among the arguments of a test that failed
+
+    def knowing(self, folder: Path | str) -> Examiner:
+        """The same examiner, which takes the open cases below `folder` as explanations. Raises UserError where there is
+        no such folder."""
+        __tracebackhide__ = True
+        if not Path(folder).is_dir():
+            hint = "name the folder of saved cases; driftnet fuzz --save --corpus DIR begins one"
+            raise UserError(f"{folder}: there is no such folder", hint=hint, kind="corpus")
+        return Examiner(self.runner, issues(Path(folder)), found=self.found, latest=self.latest)
 
     def check(self, case: Case, target: str, recipe: Recipe | None = None) -> Word:
         """The verdict on one run of `case`.
 
         Raises a subclass of Divergence for a failure that nothing explains and that fresh processes show every time.
+        By then it is reduced, and saved; what it says is for people. Raises UserError for a target or a recipe that
+        there is not.
         """
-        trial = Trial(case, resolve(target), recipe or {}, self.runner)
-        verdict, seen = watch(trial)
-        if not verdict.failed or explanation(trial, verdict, self.known_issues, seen).rest is None:
-            return verdict.word
-        if DAMAGED_HEAP.search(verdict.message) or confirm(trial)[1] < CONFIRMING_RUNS:
-            return verdict.word  # what depends on the heap is for campaigns to find: a test is red or green
-        where = f"{verdict.stage} ({verdict.kind}), recipe {dict(trial.recipe)}"
-        raise divergence(coarse(target, verdict))(f"{target} {verdict.word} in {where}: {verdict.message}")
+        __tracebackhide__ = True
+        asked = Asked(digest_of(case), target, repr(recipe))
+        try:
+            answer = self.latest.known(asked) or self._answer(self._trial(case, target, recipe or {}))
+        except UserError as e:
+            raise e.with_traceback(None) from None  # pytest shows the line of the test then, whose mistake it is
+        if isinstance(answer, Word):
+            return answer
+        self.latest.asked, self.latest.error = asked, answer
+        raise answer  # at one line: Hypothesis tells failures apart by that, too
+
+    def _trial(self, case: Case, target: str, recipe: Recipe) -> Trial:
+        if target not in self.installed:  # looking one up costs as much as some cases
+            self.installed[target] = resolve(target)
+        installed = self.installed[target]
+        return Trial(case, installed, recipes.validated(installed.target, recipe), self.runner)
+
+    def _answer(self, trial: Trial) -> Word | Divergence:
+        result = examine(trial, self.known_issues, effort=EFFORT)
+        if (finding := result.finding) is None or result.known or _is_by_chance(finding):
+            return result.verdict.word
+        saved = self._kept(finding)
+        if saved is None:
+            return result.verdict.word
+        _, seen = watch(replace(trial, case=saved.case, recipe=saved.recipe))
+        failure = divergence(saved.coarse)
+        outputs, taken = seen.outputs if seen else (), len(f"{failure.__module__}.{failure.__name__}: ")
+        return failure(redtest.told(saved, trial.installed.release, trial.case, outputs, taken))
+
+    def _kept(self, finding: Finding) -> SavedCase | None:
+        """The finding as it is saved in the folder of its cause; None where it shares that with something known."""
+        make_folder(self.found)
+        replace_text(self.found / ".gitignore", "*\n")  # as pytest's and Hypothesis' own folders have it
+        with in_turn(self.found / ".keeping"):
+            folder = corpus.save(finding.to_save(), self.found)
+            saved = corpus.load(folder)
+            if saved.cause is None:
+                learned = study(saved, finding, self.runner)
+                if sharing(learned, finding, self.known_issues, self.runner):
+                    corpus.remove(folder)
+                    return None
+                saved = corpus.load(arrange.found(saved, proposal(learned), self.found))
+            return saved
+
+
+def digest_of(case: Case) -> str:
+    """What tells a case from others: its model, and what it is fed."""
+    digest = hashlib.sha256(case.model)
+    for feed in case.runs:
+        for name, x in feed.items():
+            digest.update(repr((name, str(x.dtype), x.shape)).encode())
+            digest.update(x.tobytes() if x.dtype.kind != "O" else repr(x.tolist()).encode())
+    return digest.hexdigest()
+
+
+def _is_by_chance(finding: Finding) -> bool:
+    """Whether it hangs on the heap: that is for campaigns to find, a test is red or green."""
+    return finding.reproduced < finding.runs or DAMAGED_HEAP.search(finding.verdict.message) is not None
+
+
+def _is_drawn_by_hypothesis() -> bool:
+    hypothesis = sys.modules.get("hypothesis")
+    return hypothesis is not None and hypothesis.currently_in_test_context()
 
 
 def replayed(folder: Path, runner: Runner) -> tuple[str, str]:

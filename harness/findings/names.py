@@ -13,12 +13,15 @@ from driftnet.util.errors import UserError
 from driftnet.util.files import RUNS
 
 DEFAULT_ROOTS = (Path("corpus"), corpus.COMMITTED)
+TESTS = Path(".driftnet")
+"""The folder of what tests have found."""
 NEAREST = 3
 
 
 def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
     """The folder of the cause or case that `name` says: what stands there, else what is called so in the first of
-    `roots`, then of the runs, the newest first, that has it; a cause before the case that it has its digits from.
+    `roots`, then of the runs, the newest first, then of tests, that has it; a cause before the case that it has its
+    digits from.
 
     A path of several parts, and that of an ONNX file, is given back as it is. Raises UserError (kind "case") that
     says what is nearest for a name that there is not, and into which cause a case was merged that is not kept.
@@ -56,13 +59,13 @@ def located_case(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
 
 def called(path: Path) -> str:
     """What to call the cause or case in `path` on a command line: its 8 hex digits where `located` finds it by them."""
-    known = path.resolve()
-    return path.name[-8:] if any(known.is_relative_to(root.resolve()) for root in (*DEFAULT_ROOTS, RUNS)) else str(path)
+    known, roots = path.resolve(), (*DEFAULT_ROOTS, RUNS, TESTS)
+    return path.name[-8:] if any(known.is_relative_to(root.resolve()) for root in roots) else str(path)
 
 
 def _found() -> list[Path]:
-    """The folders of cases of the runs in RUNS, the newest run first."""
-    return sorted(RUNS.glob("*/cases"), key=lambda folder: -folder.stat().st_mtime)
+    """The folders of cases of the runs in RUNS, the newest run first, and of tests."""
+    return [*sorted(RUNS.glob("*/cases"), key=lambda folder: -folder.stat().st_mtime), TESTS]
 
 
 def _all(root: Path) -> Iterator[Path]:

@@ -46,6 +46,10 @@ class Case:
         more = f"; {len(self.feeds)} feeds" if len(self.feeds) != 1 else ""
         return f"Case({_listed(operators, '-') or 'no nodes'}; {_listed(fed, ', ') or 'no inputs'}{more})"
 
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """The same for Hypothesis and IPython, which would print each field."""
+        printer.text(repr(self))
+
     @property
     def runs(self) -> tuple[Feed, ...]:
         """All that the model is fed: feeds, then calibration feeds."""

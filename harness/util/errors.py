@@ -14,6 +14,8 @@ class UserError(Exception):
 
     def __init__(self, message: str, *, hint: str = "", kind: str = "usage") -> None:
         super().__init__(message)
+        if hint:
+            self.add_note(shortened(hint, LONGEST))  # where nobody catches it, as in a test or a notebook
         self.message, self.hint, self.kind = shortened(message, LONGEST), shortened(hint, LONGEST), kind
 
 
