@@ -71,6 +71,7 @@ class Scheme:
     per_tensor        operators that keep one weight scale a tensor even so
     clips             calibration may choose a range narrower than the data (KL, Entropy, ...)
     nearest_weights   each weight gets the code nearest to it
+    moves_biases      biases are moved to make up for what quantizing does to the mean of a result
     """
 
     weight_codes: tuple[int, int] | None = None
@@ -82,6 +83,7 @@ class Scheme:
     per_tensor: frozenset[str] = frozenset()
     clips: bool = False
     nearest_weights: bool = True
+    moves_biases: bool = False
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,8 @@
     int8-matmul         the float operand of a MatMul or Gemm by dequantized constants becomes eight bits wide, with a
                         scale for every block of a row: off by half a step, 1/254 of the row's largest element at most
     int64-in-int32      integers of 64 bits are computed in 32, and wrap
+    moved-dequantization   what DequantizeLinear multiplies by and subtracts is moved behind the operators that read it,
+                        and joined with their constants: its result is off by some float32 roundings of 8-bit codes
 
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
@@ -27,8 +29,9 @@ from driftnet.oracle.ball_arithmetic.rules import rule
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.precomputed import folded
+from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 
-BIAS, ROWS, NARROW = "bias-quantization", "int8-matmul", "int64-in-int32"
+BIAS, ROWS, NARROW, MOVED = "bias-quantization", "int8-matmul", "int64-in-int32", "moved-dequantization"
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
@@ -77,6 +80,12 @@ def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str
                 inputs[2] = f"{node.outputs[0]}/bias"
                 constants[inputs[2]] = _rounded(known[node.inputs[2]], np.ravel(scales[0] * scales[1]))
         nodes.append(replace(node, inputs=tuple(inputs)))
+        if MOVED in exceptions and node.op == "DequantizeLinear" and (scale := known.get(node.inputs[1])) is not None:
+            names.add(MOVED)
+            made, exact = node.outputs[0], f"{node.outputs[0]}/unmoved"
+            error = MOVED_DEQUANTIZATION * float(np.abs(scale).max(initial=0))
+            nodes[-1] = replace(nodes[-1], outputs=(exact,))
+            nodes.append(Node(INEXACT, (exact,), (made,), {"error": error}))
     return replace(graph, nodes=tuple(nodes), constants=constants), names
 
 

@@ -43,6 +43,9 @@ ONE_STEP = Tolerance(1.001, "steps", "a kernel truncates, or rounds once more: a
 ON_GRID_ERROR = Tolerance(0.02, "steps", "float rounding of a scale moves a code of 255 by 6e-5 steps", DERIVED)
 TIE = Tolerance(1e-3, "steps from a tie", "either neighbour is right there: float rounding decides", DERIVED)
 CODE_ERROR = Tolerance(2.0**-21, "of the largest element", "roundings of a scale and a division by it: 8u", DERIVED)
+MOVED_DEQUANTIZATION = Tolerance(
+    2.0**-14, "steps", "four roundings of a code of 255, of scales and zero points that were moved", DERIVED
+)
 LOSSLESS_FLOAT_ERROR = Tolerance(
     1e-6, "of the largest result or bias", "scales and results are float32; a bias may cancel", DERIVED
 )

@@ -1,4 +1,4 @@
-"""OpenVINO: its ONNX frontend, its model files, its CPU plug-in in float32."""
+"""OpenVINO: its ONNX frontend, its model files, its CPU plug-in in float32; and nncf, which quantizes for it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, StageError, Target
+from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.rewriters import target as by_onnxruntime
 
 T = TypeVar("T")
 
 
 def preload() -> None:
-    """Import OpenVINO with its converter (.7 s), so that forked workers have it."""
+    """Import OpenVINO with its converter, and nncf (3 s), so that forked workers have them."""
     _import_quietly()
+    import nncf.onnx.quantization.quantize_model
+    import nncf.openvino.quantization.quantize_model  # noqa: F401
+    import onnxruntime
     import openvino.tools.ovc  # noqa: F401
+
+    onnxruntime.set_default_logger_severity(4)
 
 
 def convert(model: str, folder: str, options: Options) -> str:
-    """Convert an ONNX file to `folder`/model.xml, with model.bin beside it."""
-    if options["converter"] == "none":
+    """Convert an ONNX file to `folder`/model.xml, with model.bin beside it; nothing where the ONNX model is run."""
+    if options.get("converter", "none") == "none":
         return model
     _import_quietly()
     import openvino
@@ -35,30 +41,101 @@ def convert(model: str, folder: str, options: Options) -> str:
 
 
 def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-    """There is nothing to quantize."""
-    return artifact
+    """Quantize to `folder`/quantized.xml or, where the artifact is an ONNX model, `folder`/quantized.onnx."""
+    if options["quantize"] == "none":
+        return artifact
+    _import_quietly()
+    return _said(lambda: _quantized(artifact, calibration, folder, options))
 
 
 def execute(
     artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
 ) -> list[dict[str, np.ndarray]]:
     """Run all feeds on the CPU, one by one in one request; where throughput is asked for, each in its own at once."""
+    if options.get("engine") == "onnxruntime":
+        return by_onnxruntime.execute(artifact, feeds, outputs, options)
     return _said(lambda: _executed(artifact, feeds, outputs, options))
+
+
+def inspect(artifact: str, options: Options) -> dict[str, Any]:
+    """The quantized model, where it is an ONNX model."""
+    if not artifact.endswith(".onnx"):
+        return {}
+    with open(artifact, "rb") as file:
+        return {"model": file.read()}
+
+
+def scheme(options: Options) -> Scheme | None:
+    """A scale a channel of weights, of which half of the codes may be used. Symmetric activations are unsigned where
+    calibration saw no negative one; of ranges of samples the mean is taken."""
+    if options["quantize"] == "none":
+        return None
+    return Scheme(
+        weight_codes=(-127, 127) if options["overflow_fix"] == "DISABLE" else (-64, 63),
+        activation_codes=(-128, 127),
+        symmetric_weights=True,
+        symmetric_activations=options["preset"] == "PERFORMANCE",
+        per_channel=True,
+        clips=True,
+        moves_biases=options["bias_correction"] != "none",
+    )
 
 
 def commands(options: Options) -> str:
     """The package's own functions."""
-    lines, path = ["python - <<'END'", "import openvino as ov", "core = ov.Core()"], "model.onnx"
-    if options["converter"] != "none":
+    lines, path = (
+        ["python - <<'END'", "import nncf, onnx, openvino as ov", "core = ov.Core()  # DATA: an nncf.Dataset"],
+        "model.onnx",
+    )
+    if options.get("converter", "none") != "none":
         read = "ov.convert_model" if options["converter"] == "convert_model" else "core.read_model"
         lines.append(f"ov.save_model({read}('model.onnx'), 'model.xml', compress_to_fp16=False)")
         path = "model.xml"
-    lines.append(f"model = core.read_model({path!r})")
+    lines.append(
+        f"model = core.read_model({path!r})" if options["quantize"] != "onnx" else "model = onnx.load('model.onnx')"
+    )
+    if options["quantize"] != "none":
+        lines += [
+            f"model = nncf.quantize(model, DATA, preset=nncf.QuantizationPreset.{options['preset']},",
+            f"    fast_bias_correction={options['bias_correction'] != 'full'}, subset_size={options['subset']},",
+            f"    model_type={'nncf.ModelType.TRANSFORMER' if options['transformer'] else None},",
+            "    advanced_parameters=nncf.AdvancedQuantizationParameters(",
+            f"        disable_bias_correction={options['bias_correction'] == 'none'},",
+            f"        overflow_fix=nncf.OverflowFix.{options['overflow_fix']}))",
+        ]
+    if options["quantize"] == "onnx":
+        lines += ["onnx.save(model, 'quantized.onnx')", "model = core.read_model('quantized.onnx')"]
     if options["shapes"] == "static":
         lines.append("model.reshape(SHAPES)  # {name: shape} of the inputs")
     elif options["shapes"] == "dynamic":
         lines.append("model.reshape({p: ov.PartialShape.dynamic(p.partial_shape.rank) for p in model.inputs})")
     return "\n".join([*lines, f"compiled = core.compile_model(model, 'CPU', {_settings(options)})", "END"])
+
+
+def _quantized(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    import nncf
+    import onnx
+    import openvino
+
+    of_onnx = options["quantize"] == "onnx"
+    path = os.path.join(folder, "quantized.onnx" if of_onnx else "quantized.xml")
+    quantized = nncf.quantize(
+        onnx.load(artifact) if of_onnx else openvino.Core().read_model(artifact),
+        nncf.Dataset([dict(feed) for feed in calibration]),
+        preset=nncf.QuantizationPreset[options["preset"]],
+        subset_size=options["subset"],
+        fast_bias_correction=options["bias_correction"] != "full",
+        model_type=nncf.ModelType.TRANSFORMER if options["transformer"] else None,
+        advanced_parameters=nncf.AdvancedQuantizationParameters(
+            disable_bias_correction=options["bias_correction"] == "none",
+            overflow_fix=nncf.OverflowFix[options["overflow_fix"]],
+        ),
+    )
+    if of_onnx:
+        onnx.save(quantized, path)
+    else:
+        openvino.save_model(quantized, path, compress_to_fp16=False)
+    return path
 
 
 def _import_quietly() -> None:
@@ -140,11 +217,19 @@ def _said(call: Callable[[], T]) -> T:
         raise StageError("; ".join(lines) or str(e)) from None
 
 
+_QUANTIZED = {"quantize": ("openvino", "onnx")}
 _OPERATORS = "https://github.com/openvinotoolkit/openvino/blob/master/src/frontends/onnx/docs/supported_ops.md"
 _DOCS = "https://docs.openvino.ai/2026"
+_QUANTIZING = (
+    _DOCS + "/openvino-workflow/model-optimization-guide/quantizing-models-post-training/basic-quantization-flow.html"
+)
+_LOW_PRECISION = (
+    _DOCS
+    + "/documentation/openvino-extensibility/openvino-plugin-library/advanced-guides/low-precision-transformations.html"
+)
 _CPU = _DOCS + "/openvino-workflow/running-inference/inference-devices-and-modes/cpu-device.html"
 
-# Converting is done in either stage. A pattern takes the whole line: the operators that it names are left out then.
+# Converting is done in any stage. A pattern takes the whole line: the operators that it names are left out then.
 REFUSED = (
     ("operator without a conversion", r"No conversion rule found for operations: .*", _OPERATORS),
     ("activation of a recurrent operator", r"[Uu]n(known|supported) activation function", _OPERATORS),
@@ -158,7 +243,7 @@ REFUSED = (
     (
         "type without a conversion",
         r"Unsupported (input )?type|Element not supported|must be one of the supported types|"
-        r"input element type must be f32, f16, or bf16",
+        r"input element type must be f32, f16, or bf16|does not support f64|unsupported src_prc: f64",
         _OPERATORS,
     ),
     (
@@ -175,14 +260,36 @@ OPENVINO = Target(
     convert=convert,
     quantize=quantize,
     execute=execute,
+    scheme=scheme,
+    inspect=inspect,
     commands=commands,
+    executes_plain=True,
     options=(
+        Option(
+            "quantize",
+            "quantize",
+            ("none", "openvino", "onnx"),
+            "what nncf quantizes: nothing, the converted model, the ONNX model",
+        ),
+        Option("preset", "quantize", ("PERFORMANCE", "MIXED"), "MIXED: activations with a zero point", _QUANTIZED),
+        Option("bias_correction", "quantize", ("fast", "full", "none"), "how biases make up for errors", _QUANTIZED),
+        Option(
+            "overflow_fix",
+            "quantize",
+            ("FIRST_LAYER", "DISABLE", "ENABLE"),
+            "of which layers the weights use half of the codes",
+            _QUANTIZED,
+        ),
+        Option("subset", "quantize", (300, 1), "so many samples of the calibration are used at most", _QUANTIZED),
+        Option("transformer", "quantize", (False, True), "quantize as fits transformers", _QUANTIZED),
         Option(
             "converter",
             "convert",
             ("read_model", "convert_model", "none"),
             "what makes the model file that is run; none: what executes reads the ONNX model",
+            {"quantize": ("none", "openvino")},
         ),
+        Option("engine", "execute", ("openvino", "onnxruntime"), "what runs it", {"quantize": ("onnx",)}),
         Option(
             "shapes",
             "execute",
@@ -192,10 +299,16 @@ OPENVINO = Target(
         Option("hint", "execute", ("LATENCY", "THROUGHPUT"), "what the plug-in is to be good at"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
+    companions=(*by_onnxruntime.COMPANIONS, ("", "nncf")),
     features={"float": {}},
-    natives=("openvino.Core", "openvino.convert_model", "openvino.save_model"),
+    natives=("openvino.Core", "openvino.convert_model", "openvino.save_model", "nncf.quantize", by_onnxruntime.RUNS),
     refusals=(
-        *(Rule(name, stage, said, source) for name, said, source in REFUSED for stage in ("convert", "execute")),
+        *(Rule(name, stage, said, source) for name, said, source in REFUSED for stage in STAGES),
+        Rule("nothing to calibrate with", "quantize", r"Calibration dataset must not be empty", _QUANTIZING),
     ),
-    exceptions=(Rule("int64-in-int32", "execute", "", _CPU),),
+    exceptions=(
+        Rule("int64-in-int32", "execute", "", _CPU),
+        Rule("moved-dequantization", "execute", "", _LOW_PRECISION, {"quantize": ("openvino", "onnx")}),
+        Rule("u8s8-saturation", "execute", "", _QUANTIZING, {"overflow_fix": ("FIRST_LAYER", "DISABLE")}),
+    ),
 )

@@ -153,6 +153,14 @@ def test_a_stale_bias_scale_is_wrong_though_the_bias_is_right():
     assert found == [("parameter", "bs")], found
 
 
+def test_a_bias_may_be_another_one_where_biases_are_moved_and_a_weight_may_not():
+    moved, codes = {"bq": BIAS + np.int32(40)}, {"wq": np.trunc(W / WS).astype(np.int8)}
+    for moves, expected in ((False, [("parameter", "b")]), (True, [])):
+        calibration = Calibration(SEEN, clips=True, moves_biases=moves)
+        assert problems(calibration=calibration, **moved) == expected, f"biases are moved: {moves}"
+        assert ("parameter", "w") in problems(calibration=calibration, **moved, **codes), f"biases are moved: {moves}"
+
+
 def test_a_scale_twice_too_big_is_told_by_the_codes_that_it_leaves_out():
     graph = graphs.read(model(QDQ, **{**CONSTANTS, "ws": 2 * WS, "wq": np.rint(W / WS / 2).astype(np.int8)}))
     found = compare(graphs.read(FLOAT), graph, [evaluate(graph, {"x": X}).balls], None, 254).problems

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from driftnet.model import graph
 from driftnet.model.verdict import Word
-from driftnet.oracle.exemptions.documented import BIAS, NARROW, ROWS, documented
+from driftnet.oracle.exemptions.documented import BIAS, MOVED, NARROW, ROWS, documented
 from driftnet.oracle.judge import judge
+from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Rule
 from onnx import TensorProto, helper
@@ -53,6 +54,17 @@ def test_a_bias_rounded_to_the_product_of_the_scales_is_right_where_that_is_docu
     assert (verdict.word, verdict.rule) == (Word.AGREES, BIAS)
     assert said(runner, dequantized_bias(), shift, ROWS).word is Word.DIVERGES
     assert said(runner, dequantized_bias(), 2 * shift, BIAS).word is Word.DIVERGES, "it is known exactly"
+
+
+def test_dequantized_data_may_be_off_by_roundings_where_moving_it_is_documented(runner):
+    model = dequantized_bias()
+    shift = np.float32(
+        [MOVED_DEQUANTIZATION * SCALE]
+    )  # the largest weight is 100 steps, so this is a 25th of what is allowed
+    verdict = said(runner, model, shift, MOVED)
+    assert (verdict.word, verdict.rule) == (Word.AGREES, MOVED)
+    assert said(runner, model, shift, ROWS).word is Word.DIVERGES
+    assert said(runner, model, 1000 * shift, MOVED).word is Word.DIVERGES, "a sixteenth of a step is no rounding"
 
 
 def test_a_bias_that_is_an_input_is_not_rounded(runner):

@@ -26,6 +26,7 @@ class Calibration:
     sampled   these are not the data of calibration: only an absurd range is wrong
     records   the float tensors, where sampled: an outlier is wrong too
     alike     these inputs are like those of calibration; of others an outlier has to be ABSURD_RANGE
+    moves_biases   biases make up for the mean error that quantizing makes of these data
     """
 
     ranges: Mapping[str, Range]
@@ -34,6 +35,7 @@ class Calibration:
     sampled: bool = False
     records: Sequence[Values] = ()
     alike: bool = False
+    moves_biases: bool = False
 
 
 def largest_of(range: Range) -> float:
@@ -70,7 +72,9 @@ def calibration_of(question: Question) -> Calibration | None:
             summed |= made
     known = {name: found for name, found in ranges_of(records).items() if name not in chance}
     has_halves = any(x.dtype == np.float16 for record in records for x in record.values())
-    return Calibration(known, scheme.clips, _errors(question, known) if has_halves else {})
+    return Calibration(
+        known, scheme.clips, _errors(question, known) if has_halves else {}, moves_biases=scheme.moves_biases
+    )
 
 
 def _floats(record: Values, names: Iterable[str]) -> set[str]:

@@ -75,6 +75,7 @@ class Constants:
         c = self.comparison
         self.model, self.constants, self.numbers, self.artifact = c.model, c.constants, c.numbers, c.artifact
         self.clips = c.calibration is not None and c.calibration.clips
+        self.moves_biases = c.calibration is not None and c.calibration.moves_biases
         self.rounded = {rounding.tensor for rounding in self.artifact.roundings}
         self.of_counterparts()
         self.by_name()
@@ -120,6 +121,8 @@ class Constants:
 
     def constant(self, pair: Pair, position: int, use: Use, wanted: np.ndarray) -> Held | None:
         """The constant in the place of an operand; None where it is wrong by its form or its scale, or another one."""
+        if self.is_moved(pair.node, position):
+            return None
         node, real, step = pair.node, self.numbers.real(use), self.numbers.step(use.tensor)
         found = real.numbers
         steps = np.zeros(found.shape) if step is None else step
@@ -158,7 +161,7 @@ class Constants:
                 continue
             for k, name in enumerate(pair.node.inputs):
                 wanted = self.constants.get(name)
-                if wanted is None or not is_float(wanted.dtype):
+                if wanted is None or not is_float(wanted.dtype) or self.is_moved(pair.node, k):
                     continue
                 try:
                     if stored := self.numbers.stored(name, wanted):
@@ -172,6 +175,10 @@ class Constants:
                             self.sharp.append(held)
                 except Undecided:
                     continue
+
+    def is_moved(self, node: Node, position: int) -> bool:
+        """Whether the operand there is a bias, and biases are other ones than the model's on purpose."""
+        return self.moves_biases and position == 2 and node.op in WEIGHTED
 
     def is_right(self, held: Held) -> bool:
         """Judge the elements of a constant."""
