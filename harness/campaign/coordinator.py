@@ -30,7 +30,7 @@ from driftnet.util.errors import UserError
 Listener = Callable[[Event], None]
 
 AHEAD = 2  # indices in hand for each shard, so that none waits for the coordinator
-GRACE_SECONDS = 6.0  # after the deadline, for the reductions under way
+GRACE_SECONDS = 3.0  # after the deadline, for the reductions under way
 STOPPING_SECONDS = 2.0  # after a signal, or that grace; then shards are killed
 MOST_DEATHS = 3  # of shards, with no index examined between them
 TICK_SECONDS = 0.25

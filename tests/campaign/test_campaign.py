@@ -1,5 +1,6 @@
 """Campaigns: repeatable, interruptible, and nothing that was found is lost."""
 
+import contextlib
 import ctypes
 import io
 import json
@@ -191,6 +192,27 @@ def test_a_saved_case_that_is_not_whole_stops_no_run_but_is_an_error_of_it(tmp_p
 def die(plan, stop):
     """A shard that does not come up."""
     os._exit(1)
+
+
+def commands(word):
+    """The command lines with that word of processes that this interpreter runs."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().decode(errors="replace"))
+    return [text for text in found if word in text and text.startswith(sys.executable)]
+
+
+def test_a_run_ends_within_ten_seconds_of_its_limit_whatever_a_target_does(tmp_path):
+    target = "tests.support.endless_target:ENDLESS"
+    _, events = fuzz(tmp_path, minutes=0.1, seed=3, targets=[target], steer=False, workers=2)
+    (elapsed,) = (event.elapsed for event in events if isinstance(event, Ended))
+    assert 6 <= elapsed < 6 + 10
+    assert multiprocessing.active_children() == []
+    ended = time.monotonic() + 10
+    while (left := commands("endless_target")) and time.monotonic() < ended:
+        time.sleep(0.1)
+    assert left == [], "processes that a target started are left"
 
 
 def lose_memory(plan, stop):

@@ -1,0 +1,61 @@
+"""A target that never comes to an end, each time in another way. Runs in the sandbox."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from driftnet.targets.interface import Feed, Option, Options, Target
+
+from tests.support.deeds import spin_in_c
+
+
+def stop() -> None:
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def leave_daemons() -> None:
+    """Processes that work on in sessions of their own, while this one sleeps."""
+    for _ in range(4):
+        if os.fork() == 0:
+            os.setsid()
+            spin_in_c()
+    time.sleep(3600)
+
+
+def shout() -> None:
+    while True:
+        os.write(1, b"x" * 65536)
+
+
+def hear_nothing() -> None:
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(3600)
+
+
+DEEDS: dict[str, Callable[[], None]] = {f.__name__: f for f in (spin_in_c, stop, leave_daemons, shout, hear_nothing)}
+
+
+def convert(model: str, folder: str, options: Options) -> str:
+    return model
+
+
+def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    return artifact
+
+
+def execute(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    DEEDS[options["deed"]]()
+    return []
+
+
+ENDLESS = Target(
+    *("endless", "numpy", convert, quantize, execute),
+    options=(Option("deed", "execute", tuple(DEEDS), "how it goes on"),),
+)
