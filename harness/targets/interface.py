@@ -70,7 +70,8 @@ class Scheme:
     per_block         a channel may be cut into blocks that have a scale each, which the artifact has to tell
     per_tensor        operators that keep one weight scale a tensor even so
     clips             calibration may choose a range narrower than the data (KL, Entropy, ...)
-    nearest_weights   each weight gets the code nearest to it
+    nearest_weights   each weight gets the code nearest to it; else that is done first, and then codes and scales are
+                      fitted to each other by least squares, where the largest weights are clipped
     moves_biases      biases are moved to make up for what quantizing does to the mean of a result
     """
 

@@ -148,6 +148,7 @@ UNUSUAL_USE = Tolerance(0.55, "of the usual share of codes", "a scale is twice t
 CORRECTED_BIASES = Tolerance(0.5, "of the biases", "a quantizer that corrects biases moves so many", CHOSEN)
 LAYER_SCALE_ERROR = Tolerance(2e-5, "of the largest weight", "100 right ones, folded ones too", mnn=("3.6.1", 1e-7))
 LAYER_FLOAT_ERROR = Tolerance(1e-6, "of the largest weight", "scales and folded factors are float32", DERIVED)
+FITTED_EPSILON = Tolerance(1e-9, "of a code", "what a fit adds to a scale before it divides by it", DERIVED)
 FAR_APART = Tolerance(1e-6, "of a bound", "a bound is itself computed, and may be missed by its rounding", DERIVED)
 UNDERFLOW = Tolerance(1e-37, "absolute", "what float32 no longer holds in all of its digits", DERIVED)
 SCALE_ERROR = Tolerance(1e-6, "of a scale", "it is computed in float32", DERIVED)

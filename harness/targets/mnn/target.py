@@ -145,7 +145,7 @@ def scheme(options: Options) -> Scheme | None:
             symmetric_activations=options["method"] != "EMA",
             per_channel=True,
             clips=True,
-            nearest_weights=options["weight_method"] == "MAX_ABS",
+            nearest_weights=options["weight_method"] == "MAX_ABS" or options["method"] == "EMA",  # which ignores it
         )
     highest = 2 ** (options["weight_bits"] - 1) - 1
     symmetric = not options["weight_asymmetric"]

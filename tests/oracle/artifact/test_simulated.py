@@ -469,15 +469,64 @@ def test_wrong_weights_are_seen_whatever_activation_stands_beside_them(runner):
     assert_each(("Relu", "Tanh", "Softsign"), rule)
 
 
+def fitted(wanted):
+    """Codes and scales fitted to each other: weights are rounded first, and those too large are clipped."""
+    first = np.abs(wanted).max(axis=1, keepdims=True) / 127
+    rounded, scales = np.rint(wanted / first) * first, first / 1.25
+    for _ in range(100):
+        codes = np.clip(np.rint(rounded / scales), -127, 127)
+        scales = (rounded * codes).sum(axis=1, keepdims=True) / (codes * codes).sum(axis=1, keepdims=True)
+    return codes, scales
+
+
+def told_of_fitted(wanted, codes, scales):
+    layer = Layer("y", "y", (codes * scales).astype(np.float32), scales.astype(np.float32))
+    weights = Weights(Node("MatMul", ("x", "w"), ("y",), {}), wanted, np.ones((len(wanted), 1)))
+    return problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
+
+
+HEAVY = np.random.default_rng(4).standard_t(6, size=(4, 240))
+
+
+def test_weights_and_scales_that_are_fitted_to_each_other_are_right_with_the_largest_clipped():
+    codes, scales = fitted(HEAVY)
+    off = np.abs(codes * scales - HEAVY) / scales
+    assert off.max() > 1.1, "no weight is clipped by more than it might be rounded by"
+    assert told_of_fitted(HEAVY, codes, scales) is None
+
+
+@pytest.mark.parametrize("steps", [2, -2])
+def test_the_weight_that_broke_the_rule_is_accused_and_no_clipped_one(steps):
+    codes, scales = fitted(HEAVY)
+    small = int(np.argmin(np.abs(codes[2])))
+    codes[2, small] += steps
+    assert f"weight {small} of channel 2 " in told_of_fitted(HEAVY, codes, scales).message
+
+
+@pytest.mark.parametrize("factor", [0.5, 0.9])
+def test_a_scale_that_is_not_fitted_to_its_codes_is_wrong(factor):
+    _, scales = fitted(HEAVY)
+    scales[1] *= factor
+    codes = np.clip(np.rint(HEAVY / scales), -127, 127)
+    assert "channel 1 " in told_of_fitted(HEAVY, codes, scales).message
+
+
 def test_a_weight_is_clipped_only_where_it_is_larger():
-    right = np.array([[1.0, -0.96], [0.5, 0.5]])
-    node = Node("MatMul", ("x", "w"), ("y",), {})
-    for given, wrong in (([[0.97, -0.96], [0.5, 0.5]], False), ([[0.96, -1.0], [0.5, 0.5]], True)):
-        scales = np.abs(given).max(axis=1, keepdims=True) / 127
-        layer = Layer("y", "y", np.array(given, np.float32), scales.astype(np.float32))
-        weights = Weights(node, right, np.ones((2, 1)))
-        found = problem(layer, weights, dataclasses.replace(SCHEME, nearest_weights=False))
-        assert (found is not None) is wrong, f"{given} for {right.tolist()}"
+    codes, scales = fitted(HEAVY)
+    smaller = np.where(np.arange(240) == 7, np.sign(HEAVY) * 110 * scales, HEAVY)
+    wrong = np.where(np.arange(240) == 7, np.sign(HEAVY) * 127, codes)
+    assert "weight 7 of channel " in told_of_fitted(smaller, wrong, scales).message
+
+
+@pytest.mark.parametrize("method", ["KL", "ADMM", "EMA"])
+def test_weights_of_a_heavy_tail_are_right_however_they_are_quantized(runner, method):
+    w = HEAVY.reshape(8, 12, 2, 5).astype(np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="y")]
+    x = np.random.default_rng(5).normal(size=(1, 12, 6, 9)).astype(np.float32)
+    case = models.case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 8, 5, 5))])
+    seen, options = observed(runner, case, method=method, weight_method="ADMM")
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
+    assert not found.failed, found.message
 
 
 def test_data_moved_from_another_grid_are_not_surely_on_the_one_they_are_moved_on_from(runner):

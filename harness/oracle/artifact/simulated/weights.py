@@ -27,7 +27,14 @@ from driftnet.model.verdict import Kind, Tier, Verdict, Word
 from driftnet.oracle.question.question import Question
 from driftnet.oracle.scheme import formulas
 from driftnet.oracle.scheme.folding import fold
-from driftnet.oracle.tolerances.table import LAYER_FLOAT_ERROR, LAYER_SCALE_ERROR, NEGLIGIBLE, PARAMETER_HALF_STEP
+from driftnet.oracle.tolerances.table import (
+    FITTED_EPSILON,
+    LAYER_FLOAT_ERROR,
+    LAYER_SCALE_ERROR,
+    NEGLIGIBLE,
+    PARAMETER_HALF_STEP,
+    TIE,
+)
 from driftnet.targets.interface import Scheme
 from msgspec import structs
 
@@ -157,35 +164,78 @@ def _holds(layer: Layer, weights: Weights) -> bool:
 
 def problem(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
     """What is wrong with a layer that holds these weights: one is too far off, or the scale is not by the formula."""
-    node, wanted = weights.node, weights.wanted
-    if not np.isfinite(wanted).all():
+    if not np.isfinite(weights.wanted).all():
         return None
     highest = scheme.weight_codes[1] if scheme.weight_codes else 0
+    return _nearest(layer, weights, scheme, highest) if scheme.nearest_weights else _fitted(layer, weights, highest)
+
+
+def _nearest(layer: Layer, weights: Weights, scheme: Scheme, highest: int) -> Verdict | None:
+    """The scale is that of the largest, and each weight has the code nearest to it."""
+    node, wanted = weights.node, weights.wanted
     off, bound = distance_of(layer, weights), _bound(layer)
-    if not scheme.nearest_weights:
-        size = np.abs(layer.weights)
-        off = np.where((size >= (highest - 0.5) * layer.steps) & (size <= np.abs(wanted)), 0.0, off)  # clipped
-        bound = 2 * bound  # and moves once more when the codes are there: .75 of a step were seen
     if (off > bound).any():
-        off, bound = distance_of(layer, weights), _bound(layer)
-        worst = np.unravel_index(int(np.argmax(off / np.maximum(bound, NEGLIGIBLE))), off.shape)
-        message = (
-            f"weight {worst[1]} of channel {worst[0]} of {node.op} {node.outputs[0]!r} is dequantized to "
-            f"{layer.weights[worst]:.6g}, should be within half a step of {wanted[worst]:.6g}: error {off[worst]:.3g}, "
-            f"bound {bound[worst]:.3g}"
-        )
-        return misquantized_tensor(node.outputs[0], node, message, off[worst], bound[worst])
+        return _too_far(layer, weights, off, bound, "half a step")
     largest, scales = np.abs(wanted).max(axis=1, initial=0.0), layer.scales[:, 0]
     error = np.abs(scales * highest - largest)
     wrong = error > LAYER_SCALE_ERROR * largest + LAYER_FLOAT_ERROR * largest.max(initial=0.0)
-    if not (scheme.nearest_weights and scheme.symmetric_weights and layer.scales.shape[1] == 1 and wrong.any()):
+    if not (scheme.symmetric_weights and layer.scales.shape[1] == 1 and wrong.any()):
         return None
     channel = int(np.argmax(wrong))
-    message = (
-        f"the scale of channel {channel} of {node.op} {node.outputs[0]!r} is {scales[channel]:.7g}, should be "
-        f"{largest[channel] / highest:.7g}"
+    return _wrong_scale(
+        layer, node, channel, largest[channel] / highest, LAYER_SCALE_ERROR * largest[channel] / highest
     )
-    return misquantized_tensor(node.outputs[0], node, message, error[channel], LAYER_SCALE_ERROR * largest[channel])
+
+
+def _fitted(layer: Layer, weights: Weights, highest: int) -> Verdict | None:
+    """The scale is fitted to the codes, and the codes to the scale, until neither changes; what is too large for them
+    is clipped. Before that, each weight was rounded as `_nearest` has it, so that it moves twice.
+
+    So a weight that is not clipped is off by half a step and half a step of the first scale, and the scale is that of
+    least squares, sum(w q) / sum(q q), of the codes q and the weights w as they were rounded first.
+    """
+    node, wanted, steps = weights.node, weights.wanted, layer.steps.astype(np.float64)
+    first = np.abs(wanted).max(axis=1, initial=0.0, keepdims=True) / (highest or 1)
+    off = distance_of(layer, weights)
+    bound = _bound(layer) + PARAMETER_HALF_STEP * first + FITTED_EPSILON * highest
+    held = np.abs(layer.weights)
+    clipped = (held >= (highest - 0.5) * steps) & (held <= np.abs(wanted)) & (layer.weights * wanted >= 0)
+    if (off > np.where(clipped, np.inf, bound)).any():
+        return _too_far(
+            layer, weights, np.where(clipped, 0.0, off), bound, "half a step and half one of the first scale"
+        )
+    if layer.scales.shape[1] != 1:
+        return None
+    unit = np.where(first > 0, first, 1.0)
+    codes = np.clip(np.rint(layer.weights / np.where(steps > 0, steps, np.inf)), -highest, highest)
+    squares, tied = (codes * codes).sum(axis=1), np.abs(np.abs(wanted / unit) % 1 - 0.5) < TIE
+    # Float32 sums, one after the other; a weight on a tie may have been rounded to either side.
+    room = (first * np.abs(codes) * tied).sum(axis=1)
+    for rounded in (np.rint(wanted / unit) * first, wanted):  # not every operator's are rounded first
+        fitted, summed = (rounded * codes).sum(axis=1), np.abs(rounded * codes).sum(axis=1)
+        allowed = room + (codes.shape[1] * np.finfo(np.float32).eps + LAYER_SCALE_ERROR) * summed
+        off_by = np.abs(layer.scales[:, 0] * squares - fitted) - allowed
+        if (off_by <= 0).all():
+            return None
+    channel = int(np.argmax(off_by))
+    size = squares[channel] or 1.0
+    return _wrong_scale(layer, node, channel, fitted[channel] / size, allowed[channel] / size)
+
+
+def _too_far(layer: Layer, weights: Weights, off: np.ndarray, bound: np.ndarray, allowed: str) -> Verdict:
+    node, worst = weights.node, np.unravel_index(int(np.argmax(off / np.maximum(bound, NEGLIGIBLE))), off.shape)
+    message = (
+        f"weight {worst[1]} of channel {worst[0]} of {node.op} {node.outputs[0]!r} is dequantized to "
+        f"{layer.weights[worst]:.6g}, should be within {allowed} of {weights.wanted[worst]:.6g}: "
+        f"error {off[worst]:.3g}, bound {bound[worst]:.3g}"
+    )
+    return misquantized_tensor(node.outputs[0], node, message, off[worst], bound[worst])
+
+
+def _wrong_scale(layer: Layer, node: Node, channel: int, right: float, bound: float) -> Verdict:
+    scale = float(layer.scales[channel, 0])
+    message = f"the scale of channel {channel} of {node.op} {node.outputs[0]!r} is {scale:.7g}, should be {right:.7g}"
+    return misquantized_tensor(node.outputs[0], node, message, abs(scale - right), bound)
 
 
 def misquantized_tensor(name: str, maker: Node | None, message: str, error: float, bound: float) -> Verdict:
