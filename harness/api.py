@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from driftnet.commands.models import check as check
     from driftnet.commands.models import check_status as check_status
     from driftnet.commands.models import reduce as reduce
+    from driftnet.commands.nights import merge_states as merge_states
+    from driftnet.commands.nights import next_seed as next_seed
     from driftnet.commands.reporting import Answer as Answer
     from driftnet.commands.reporting import answers as answers
     from driftnet.commands.reporting import report as report

@@ -19,6 +19,16 @@ class Begun(Struct, frozen=True, tag_field="event", tag="begun"):
     cases: tuple[str, ...] = ()
 
 
+class Asked(Struct, frozen=True, tag_field="event", tag="asked"):
+    """A known cause was asked again before a night's graphs, as the `number`-th `of` so many: what a release does."""
+
+    cause: str
+    release: str
+    outcome: str
+    number: int
+    of: int
+
+
 class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="examined"):
     """One case was examined.
 
@@ -104,4 +114,4 @@ class Ended(Struct, frozen=True, tag_field="event", tag="ended"):
     cpu: float
 
 
-Event = Begun | Examined | Found | Warned | LeftOut | Failed | Done | Tick | Ended
+Event = Begun | Asked | Examined | Found | Warned | LeftOut | Failed | Done | Tick | Ended

@@ -24,6 +24,7 @@ from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftO
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.refused import TRIED, Refusals, forms_of
+from driftnet.campaign.state import CASES
 from driftnet.campaign.steering import KEPT, Steering
 from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.findings import arrange, corpus
@@ -71,6 +72,8 @@ class Plan:
     seeds     models (ONNX files, saved cases, folders of them) whose neighbours take the place of generated graphs
     steer     make what open cases already blame rarer (then the cases depend on what was found before)
     corpus    folder of known cases;   save   bring new ones into it
+    state     folder of a state (`driftnet.campaign.state`), what its nights found is known too
+    mended    ids of causes that are fixed on these releases: what fails like them is new
     report    folder of the run: new cases are written below its cases/ as they are found
     resume    go on with the case indices after those of the summary.json in `report`
     python    the interpreter that holds the targets; None: this one, or one made for a release
@@ -88,6 +91,8 @@ class Plan:
     steer: bool = True
     corpus: Path = Path("corpus")
     save: bool = False
+    state: Path | None = None
+    mended: Set[str] = frozenset()
     resume: bool = False
     python: str | None = None
     timeout: float = GENERATED_SECONDS
@@ -98,6 +103,11 @@ class Plan:
     def found(self) -> Path:
         """The folder into which new cases are written."""
         return self.report / "cases"
+
+    @property
+    def known(self) -> Sequence[Path]:
+        """The folders of known cases."""
+        return (self.corpus, *([self.state / CASES] if self.state else []))
 
     @property
     def seconds(self) -> float:
@@ -138,11 +148,12 @@ class Shard:
         self.seeds = neighbours.seeds(self.plan.seeds)
         self.ages = [of_its_time(one, self.runner) for one in self.installed]
         self.refusals = [Refusals() for _ in self.installed]
-        self.learn(self.plan.corpus)
+        for folder in self.plan.known:
+            self.learn(folder, self.plan.mended)
 
-    def learn(self, folder: Path) -> None:
+    def learn(self, folder: Path, mended: Set[str] = frozenset()) -> None:
         """Take the cases saved below `folder` into account from now on; a fixed one explains nothing any more, nor does
-        one that is not whole."""
+        one of a cause that is `mended`, nor one that is not whole."""
         for path in case_folders(folder):
             known = self.known_issues.get(path.name)
             if (known is None or (known.saved.path != path and known.saved.cause is None)) and path not in self.damaged:
@@ -152,7 +163,8 @@ class Shard:
                     if path.exists():  # else another shard has learned its cause meanwhile
                         self.damaged[path] = LeftOut(e.message, e.hint)
                     continue
-                if saved.status != "fixed":
+                cause = saved.cause or arrange.loose(saved)
+                if saved.status != "fixed" and cause.id not in mended:
                     self.known_issues[path.name] = KnownIssue(saved)
                     self.steering = Steering(())  # of another time
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, LeftOut, Tick
 from driftnet.campaign.journal import histories
+from driftnet.campaign.ledger import RED, What
 from driftnet.causes.impact import Severity, Standing, features_of, ranked, severity_of
 from driftnet.findings import arrange, corpus
 from driftnet.model.inspect import elements, nodes
@@ -78,6 +79,40 @@ class Once(Struct, frozen=True):
     runs: int
 
 
+class Happened(Struct, frozen=True, kw_only=True):
+    """What happened to a cause in a night of a state; of one that waits, what happened to it last.
+
+    since   the day on which a night found it, "" where it came with a corpus;   path   its folder
+    """
+
+    cause: str
+    target: str
+    what: What
+    release: str
+    title: str
+    severity: Severity
+    since: str
+    path: str
+
+
+class Tonight(Struct, frozen=True, kw_only=True):
+    """What a run with a state has to tell.
+
+    number    of the night, from 1;   changes   what happened in it
+    waiting   causes that an earlier night announced and that are open;   open, fixed   how many causes are, in all
+    asked     known causes that were asked again;   unasked   those for which there was no time
+    """
+
+    id: str
+    number: int
+    changes: list[Happened]
+    waiting: list[Happened]
+    open: Count
+    fixed: Count
+    asked: Count
+    unasked: Count
+
+
 class Summary(Struct, kw_only=True):
     """What was counted so far.
 
@@ -92,6 +127,7 @@ class Summary(Struct, kw_only=True):
                 same, and `mistaken` turned out to be something else
     cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of everything else
     errors      of driftnet itself, and saved cases that were left out because they are not whole
+    night       of a run with a state
     """
 
     cases: Count
@@ -115,6 +151,7 @@ class Summary(Struct, kw_only=True):
     mistaken: Count = 0
     findings: list[Entry] = []
     errors: list[Failed] = []
+    night: Tonight | None = None
 
     @property
     def new(self) -> list[Entry]:
@@ -124,8 +161,18 @@ class Summary(Struct, kw_only=True):
     @property
     def exit_status(self) -> int:
         """2 after an error of driftnet itself, 1 with a new finding or an unexplained one, 3 with known ones only, else
-        0."""
-        return 2 if self.errors else 1 if self.new or self.unexplained else 3 if self.findings else 0
+        0. With a state it is 1 where a cause is new, back or worse, and 3 where one is open."""
+        if self.errors:
+            return 2
+        if self.night:
+            return 1 if any(change.what in RED for change in self.night.changes) else 3 if self.night.open else 0
+        return 1 if self.new or self.unexplained else 3 if self.findings else 0
+
+    @property
+    def status_of_new(self) -> int:
+        """The same where nothing but what is new counts."""
+        status = self.exit_status
+        return status if status == 2 else 1 if self.new or (self.night and status == 1) else 0
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `driftnet fuzz --json`."""

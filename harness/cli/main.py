@@ -175,12 +175,26 @@ def driftnet() -> None:
 @_target
 @click.option("--minutes", type=_Amount(min=0, max=MONTH / 60), metavar="M", help="Stop after M minutes.  [default: 2]")
 @click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
-@click.option("--seed", type=int, default=0, help="Same seed, one worker, --no-steer: same cases in the same order.")
+@click.option(
+    "--seed",
+    type=int,
+    help="Same seed, one worker, --no-steer: same cases in the same order.  "
+    "[default: 0; with --state one that no night had]",
+)
 @_workers("auto")
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs with this operator, family or motif.")
 @_seeds
 @_corpus(_there)
 @click.option("--save", is_flag=True, is_eager=True, help="Save new findings in the corpus too.")
+@click.option(
+    "--state",
+    type=_PATH,
+    metavar="DIR",
+    help="What goes from one night to the next: open causes are asked again first, each is announced once.",
+)
+@click.option(
+    "--only-new", is_flag=True, help="Tell new findings alone; exit status 0 where there are only known ones."
+)
 @click.option(
     "--report", type=_PATH, metavar="DIR", help="Where to write findings and summary.  [default: reports/<run>]"
 )
@@ -191,21 +205,54 @@ def driftnet() -> None:
 @_memory
 @click.option("--all", "every", is_flag=True, help="List what is known too, instead of counting it.")
 @_json
-def fuzz(report: Path | None, no_steer: bool, every: bool, as_json: bool, **given: Any) -> int:
-    """Generate graphs, push them through the targets, save what diverges."""
+def fuzz(report: Path | None, no_steer: bool, only_new: bool, every: bool, as_json: bool, **given: Any) -> int:
+    """Generate graphs, push them through the targets, save what diverges.
+
+    With --state the exit status is 1 only where a cause is new, comes back or gets worse; 3 where some are open.
+
+    \b
+    Examples: driftnet fuzz --minutes 10 --target mnn
+              driftnet fuzz --minutes 60 --state nightly        every night: what is new, worse, fixed, open
+              driftnet fuzz --minutes 5 --only-new              for a pull request
+    """
     if given["resume"] and report is None:
         raise UserError(
             "--resume needs the --report of the run to go on with", hint="driftnet fuzz --resume --report DIR"
         )
     from driftnet.cli.report import campaign, progress
 
+    if given["seed"] is None:
+        given["seed"] = api.next_seed(given["state"]) if given["state"] else 0
     folder = report or RUNS / time.strftime(f"fuzz-%Y%m%d-%H%M%S-seed{given['seed']}")
     plan = api.Plan(report=folder, steer=not no_steer, **given)
     with progress.shown(ERR, quiet=as_json) as show:
         summary = api.fuzz(plan, listeners=[progress.written(folder), show])
-    ended = partial(campaign.ended, folder=folder, status=summary.exit_status, every=every)
-    _print(summary.as_json(), as_json, ended)
-    return summary.exit_status
+    result = summary.as_json()
+    if only_new:
+        result["findings"] = [finding for finding in result["findings"] if finding["status"] == "new"]
+    status = summary.status_of_new if only_new else summary.exit_status
+    _print(result, as_json, partial(campaign.ended, folder=folder, status=status, every=every))
+    return status
+
+
+@driftnet.command(short_help="What nights know of each cause; merge states.")
+@click.argument("folder", type=_PATH, metavar="DIR")
+@click.option("--merge", "others", multiple=True, type=_PATH, metavar="OTHER", help="Take in what this state knows.")
+@_json
+def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
+    """What the nights of `fuzz --state DIR` know: each cause that one announced, and whether it is open or fixed.
+
+    --merge takes in other states, of jobs that ran beside each other or of another machine, in any order and as often
+    as one likes: nothing is lost, nothing counts twice.
+
+    \b
+    Examples: driftnet state nightly
+              driftnet state nightly --merge nightly-of-mnn --merge nightly-of-onnxruntime
+    """
+    from driftnet.cli.report import nightly
+
+    _print(api.merge_states(folder, others), as_json, nightly.state)
+    return 0
 
 
 @driftnet.command(short_help="Run saved cases again.")

@@ -88,7 +88,7 @@ def bisect(
     if every:  # the newest release shows that a cause has no history, or one of another time
         work = [saved for saved in work if not saved.cause or offered[saved.target][-1] not in saved.cause.releases]
     end, done = time.monotonic() + budget, list[dict[str, Any]]()
-    with _Asking(tell) as asking:
+    with Asking(tell) as asking:
         for saved in work:
             if time.monotonic() > end:
                 break
@@ -119,15 +119,15 @@ def walk(releases: Sequence[str], ask: Callable[[str], str], *, known: Collectio
             found[(a + b) // 2] = ask(releases[(a + b) // 2])
 
 
-class _Asking:
+class Asking:
     """Runs cases on releases, whose interpreters stay ready. Close it, or use it in a `with`."""
 
-    def __init__(self, tell: Tell) -> None:
+    def __init__(self, tell: Tell = lambda case, release, state: None) -> None:
         self._tell = tell
         self._runner = Runner(timeout=STAGE_SECONDS)
         self._ready: set[str] = set()
 
-    def __enter__(self) -> _Asking:
+    def __enter__(self) -> Asking:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -136,12 +136,7 @@ class _Asking:
     def state(self, saved: SavedCase, release: str) -> str:
         """What `release` does with the case, see `driftnet.causes.releases`."""
         try:
-            installed = resolve(f"{saved.target}=={release}")
-            if len(self._ready | {installed.python}) > MOST_TEMPLATES:
-                self._runner.renew()
-                self._ready.clear()
-            self._ready.add(installed.python)
-            state = self._run(saved, installed)
+            state, _ = self.on(saved, resolve(f"{saved.target}=={release}"))
         except UserError as e:
             if e.kind != "environment":
                 raise
@@ -149,18 +144,23 @@ class _Asking:
         self._tell(saved.id, release, state)
         return state
 
-    def _run(self, saved: SavedCase, installed: Installed) -> str:
+    def on(self, saved: SavedCase, installed: Installed) -> tuple[str, Verdict | None]:
+        """The same of what is installed, and the verdict where it fails in whatever way."""
+        if len(self._ready | {installed.python}) > MOST_TEMPLATES:
+            self._runner.renew()
+            self._ready.clear()
+        self._ready.add(installed.python)
         patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf
         trial = Trial(_for_old(saved.case), installed, saved.recipe, self._runner, patience)
         failed: Verdict | None = None
         for _ in range(_runs(saved)):
             verdict = look(trial, fresh=True)
             if reproduces(saved, verdict):
-                return BAD
+                return BAD, verdict
             if verdict.word in (Word.REJECTS, Word.INVALID, Word.ABSTAINS):
-                return _because(verdict.message)
+                return _because(verdict.message), None
             failed = verdict if verdict.failed else failed
-        return f"{DIFFERS}: {coarse(saved.target, failed).partition('/')[2]}" if failed else GOOD
+        return (f"{DIFFERS}: {coarse(saved.target, failed).partition('/')[2]}" if failed else GOOD), failed
 
 
 def _for_old(case: Case) -> Case:

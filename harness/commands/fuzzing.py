@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from driftnet.campaign import coordinator
 from driftnet.campaign import seeds as neighbours
-from driftnet.campaign.events import Begun, Ended, Event, Found, Tick
+from driftnet.campaign.events import Asked, Begun, Ended, Event, Found, Tick
 from driftnet.campaign.journal import Journal, discard, histories
 from driftnet.campaign.shard import Plan, case_folders
+from driftnet.campaign.state import CASES, LOCK
 from driftnet.campaign.summary import Summary, Tally, derived
+from driftnet.commands import nights
 from driftnet.findings import arrange, corpus
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case
@@ -42,7 +45,11 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
             neighbours.check(plan.seeds, runner.reference)
     for folder in (plan.found, *([plan.corpus] if plan.save else [])):
         make_folder(folder)
-    with held(plan.report / "lock"):
+    with ExitStack() as stack:
+        stack.enter_context(held(plan.report / "lock"))
+        if plan.state:
+            make_folder(plan.state)
+            stack.enter_context(held(plan.state / LOCK))
         return _run(plan, listeners)
 
 
@@ -54,7 +61,14 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     journal.write(begun)
     tally(begun)
     _save(plan, case_folders(plan.found))
-    written = 0.0
+    written, night = 0.0, None
+    if plan.state:
+
+        def tell(event: Asked) -> None:
+            for listener in listeners:
+                listener(tally.summary, event)
+
+        plan, night = nights.begin(plan, plan.state, tell)
 
     def hear(event: Event) -> None:
         nonlocal written
@@ -67,6 +81,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
         if isinstance(event, Ended):
             tally.summary, _ = derived(plan.report, plan.found)
             _save(plan, case_folders(plan.found))
+            tally.summary.night = nights.end(night, tally.summary) if night else None
         for listener in listeners:
             listener(tally.summary, event)
 
@@ -75,13 +90,15 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
 
 
 def _save(plan: Plan, found: Iterable[Path]) -> None:
-    """Bring what the run has found into the corpus, if that is wanted."""
-    for folder in found if plan.save else ():
+    """Bring what the run has found into the corpus and the state, where that is wanted."""
+    roots = [*([plan.corpus] if plan.save else []), *([plan.state / CASES] if plan.state else [])]
+    for folder in found if roots else ():
         try:
             corpus.load(folder)
         except UserError:  # not whole: a warning has said so
             continue
-        arrange.brought(folder, plan.corpus)
+        for root in roots:
+            arrange.brought(folder, root)
 
 
 def _begun(plan: Plan) -> tuple[Summary, frozenset[int]]:

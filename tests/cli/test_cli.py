@@ -272,7 +272,7 @@ def test_a_broken_pyproject_is_named(driftnet, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("table", "says"),
     [
-        ("[tool.driftnet.generat]\ncases = 1", "[tool.driftnet.generat] is not a table for one of fuzz, replay"),
+        ("[tool.driftnet.generat]\ncases = 1", "[tool.driftnet.generat] is not a table for one of fuzz, state"),
         ("[tool.driftnet]\ngenerate = 1", "[tool.driftnet.generate] is not a table"),
         ("[tool]\ndriftnet = 1", "[tool.driftnet] is not a table"),
         ("[tool.driftnet.fuzz]\npython = './evil'", "python in [tool.driftnet.fuzz] would run what this file names"),

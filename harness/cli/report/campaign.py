@@ -11,6 +11,7 @@ from typing import Any
 
 from driftnet.causes.impact import HARM, Severity
 from driftnet.cli.report import tables
+from driftnet.cli.report.nightly import night
 from driftnet.cli.report.tables import Result, counted, impact, say, shares, shortened
 from driftnet.findings.names import called
 from driftnet.util import errors
@@ -21,7 +22,7 @@ LONGEST = 600  # characters of a message: an exception may quote a whole model
 BRIEF = 2  # lines of a trigger, in the five that a run ends with
 STATUS = {
     0: "nothing found",
-    1: "something new",
+    1: "something new, or back or worse",
     2: "an error of driftnet itself, or a saved case that is not whole",
     3: "only known findings",
 }
@@ -48,6 +49,8 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
     for error in result["errors"]:
         where = f"error of driftnet in case {error['index']}" if error["index"] >= 0 else "error"
         say(console, f"{where}: {error['message']}", style="red")
+    if result.get("night"):
+        night(console, result["night"])
     say(
         console,
         new and f"\nreplay the new cases: driftnet replay {folder / 'cases'}",

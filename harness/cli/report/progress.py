@@ -12,7 +12,7 @@ from typing import Any
 
 import jinja2
 from driftnet.api import Listener
-from driftnet.campaign.events import Ended, Event, Failed, Found, LeftOut, Tick, Warned
+from driftnet.campaign.events import Asked, Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
 from driftnet.cli.report import tables
 from driftnet.util.files import json_text, replace_text
@@ -57,6 +57,8 @@ def shown(console: Console, *, quiet: bool = False) -> Iterator[Listener]:
                     console.print(found(Path(event.path).name), markup=False)
                 case Failed() if tell:
                     console.print(f"error of driftnet in case {event.index}: {event.message}", markup=False)
+                case Asked() if tell:
+                    tell(f"{event.number} of {event.of} known causes asked again")
                 case Tick() if tell:
                     tell(line(summary, event.left))
 

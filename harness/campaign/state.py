@@ -1,0 +1,100 @@
+"""State: a folder that goes from one night to the next.
+
+state.json      the ledger (`driftnet.campaign.ledger`)
+cases/          what nights have found, as a corpus: a folder a cause, its cases below it
+lock            held by the run that works on it
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from driftnet.campaign.ledger import SCHEMA, Ledger, Status, Tracked
+from driftnet.causes import record
+from driftnet.causes.impact import severity_of
+from driftnet.causes.record import CauseRecord
+from driftnet.findings import arrange, corpus
+from driftnet.findings.corpus import SavedCase
+from driftnet.model.inspect import elements, nodes
+from driftnet.util.errors import UserError
+from driftnet.util.files import json_text, replace_text
+from driftnet.util.records import read
+
+FILE, CASES, LOCK = "state.json", "cases", "lock"
+
+
+@dataclass(frozen=True, eq=False)
+class Kept:
+    """A cause with its cases, the smallest first."""
+
+    cause: CauseRecord
+    cases: tuple[SavedCase, ...]
+
+    @property
+    def certain(self) -> bool:
+        """Whether all of it shows in every run, wherever it is run."""
+        return all(saved.status == record.Status.OPEN and not saved.depends for saved in self.cases)
+
+    @property
+    def tracked(self) -> Tracked:
+        """What a ledger says of it before any night has asked."""
+        status = Status.FIXED if self.cause.status == record.Status.FIXED else Status.OPEN
+        seen = {release for saved in self.cases for release in saved.seen} | {*self.cause.seen}
+        severity = min((severity_of(s.verdict) for s in self.cases), key=list(type(self.cause.severity)).index)
+        return Tracked(
+            self.cause.target, self.cause.title, severity, status, bad=tuple(sorted(seen)), certain=self.certain
+        )
+
+
+def load(folder: Path) -> Ledger:
+    """The ledger of the state in `folder`, empty where there is none yet. Raises UserError (kind "state")."""
+    path = folder / FILE
+    try:
+        said = read(json.loads(path.read_text(encoding="utf-8")), dict[str, Any], "state")
+        if said.get("schema") != SCHEMA:
+            what = f"{path}: schema {said.get('schema')!r:.80}, this driftnet reads {SCHEMA}"
+            raise UserError(what, hint="use the driftnet release that wrote it", kind="state")
+        return read(said, Ledger, "state")
+    except FileNotFoundError:
+        return Ledger()
+    except OSError as e:
+        raise UserError(f"cannot read {path}: {e.strerror}", hint="mend its permissions", kind="state") from None
+    except (ValueError, RecursionError) as e:
+        hint = "restore it from the night before; without it every cause is announced again, and none is lost"
+        raise UserError(f"{path}: not a whole {FILE}: {e}", hint=hint, kind="state") from None
+
+
+def save(folder: Path, ledger: Ledger) -> None:
+    """Write the ledger into `folder`, atomically."""
+    replace_text(folder / FILE, json_text(msgspec.to_builtins(ledger), indent=1) + "\n")
+
+
+def causes(*roots: Path) -> Mapping[str, Kept]:
+    """The causes below some corpora, by their ids; of one in several, all its cases. Those that are expected, and
+    folders that are not whole, are left out."""
+    found: dict[str, list[SavedCase]] = {}
+    for saved in (saved for root in roots for saved in _cases(root)):
+        if saved.status != record.Status.EXPECTED:
+            cause = saved.cause or arrange.loose(saved)
+            others = found.setdefault(cause.id, [])
+            if saved.id not in {other.id for other in others}:
+                others.append(saved)
+    return {id: _kept(cases) for id, cases in found.items()}
+
+
+def _kept(cases: list[SavedCase]) -> Kept:
+    ordered = sorted(cases, key=lambda saved: (nodes(saved.case), elements(saved.case), saved.id))
+    return Kept(ordered[0].cause or arrange.loose(ordered[0]), tuple(ordered))
+
+
+def _cases(root: Path) -> Iterator[SavedCase]:
+    for folder in corpus.folders([root]) if root.is_dir() else []:
+        try:
+            yield corpus.load(folder)
+        except UserError:  # not whole: the run says so
+            continue
