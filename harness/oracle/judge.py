@@ -107,6 +107,7 @@ def _question(case: Case, observation: Observation, target: Target, options: Opt
         target.scheme(options),
         frozenset(rule.name for rule in target.exceptions if rule.holds(options)),
         observation.artifact,
+        approximations=target.approximations,
     )
 
 

@@ -145,6 +145,7 @@ class Target:
     outgrown      refusals of releases older than the one installed here: what they say of an opset, IR version,
                   operator or type that came after them
     exceptions    documented numerical behaviour that the oracle must not report
+    approximations  operator -> by how much its results are off, where that is more than other systems' are
     kernels       its fast kernels that no bound of single elements holds, each with its own bound and its switch
     companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
                   below "" is every release
@@ -177,6 +178,7 @@ class Target:
     commands: Callable[[Options], str] | None = None
     executes_plain: bool = False
     switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    approximations: Mapping[str, float] = field(default_factory=dict)
     kernels: tuple[Kernel, ...] = ()
     companions: tuple[tuple[str, str], ...] = ()
     features: Mapping[str, Options] = field(default_factory=dict)

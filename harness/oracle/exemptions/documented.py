@@ -9,12 +9,14 @@
     moved-dequantization   what DequantizeLinear multiplies by and subtracts is moved behind the operators that read it,
                         and joined with their constants: its result is off by some float32 roundings of 8-bit codes
 
+    approximation       results of operators that the target names are off by what it says of them
+
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -32,6 +34,7 @@ from driftnet.oracle.scheme.precomputed import folded
 from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 
 BIAS, ROWS, NARROW, MOVED = "bias-quantization", "int8-matmul", "int64-in-int32", "moved-dequantization"
+APPROXIMATED = "approximation"
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
@@ -46,7 +49,7 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
     output is wrong of that too.
     """
     feed, name = place
-    rewritten, names = documented(graph, question.exceptions)
+    rewritten, names = documented(graph, question.exceptions, question.approximations)
     if NARROW in question.exceptions and any(map(_is_wide, question.records[feed].values())):
         rewritten, names = narrowed(rewritten), names | {NARROW}
     ball = evaluate(rewritten, question.case.feeds[feed]).balls.get(name) if names else None
@@ -60,8 +63,13 @@ def excuse(question: Question, graph: Graph, place: Place, tier: Tier) -> Verdic
     return agrees(tier, place, rule=rule)
 
 
-def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str]]:
-    """`graph` as it is run, with the names of the rules by which it is."""
+def documented(
+    graph: Graph, exceptions: Container[str], approximations: Mapping[str, float] | None = None
+) -> tuple[Graph, set[str]]:
+    """`graph` as it is run, with the names of the rules by which it is.
+
+    approximations   operator -> by how much its results may be off
+    """
     names: set[str] = set()
     nodes: list[Node] = []
     known, constants = folded(graph), dict(graph.constants)
@@ -80,12 +88,16 @@ def documented(graph: Graph, exceptions: Container[str]) -> tuple[Graph, set[str
                 inputs[2] = f"{node.outputs[0]}/bias"
                 constants[inputs[2]] = _rounded(known[node.inputs[2]], np.ravel(scales[0] * scales[1]))
         nodes.append(replace(node, inputs=tuple(inputs)))
-        if MOVED in exceptions and node.op == "DequantizeLinear" and (scale := known.get(node.inputs[1])) is not None:
-            names.add(MOVED)
-            made, exact = node.outputs[0], f"{node.outputs[0]}/unmoved"
-            error = MOVED_DEQUANTIZATION * float(np.abs(scale).max(initial=0))
-            nodes[-1] = replace(nodes[-1], outputs=(exact,))
-            nodes.append(Node(INEXACT, (exact,), (made,), {"error": error}))
+        rule, error = "", (approximations or {}).get(node.op, 0.0)
+        if error:
+            rule = APPROXIMATED
+        elif MOVED in exceptions and node.op == "DequantizeLinear" and (scale := known.get(node.inputs[1])) is not None:
+            rule, error = MOVED, MOVED_DEQUANTIZATION * float(np.abs(scale).max(initial=0))
+        if rule:
+            names.add(rule)
+            exact = f"{node.outputs[0]}/exact"
+            nodes[-1] = replace(nodes[-1], outputs=(exact, *node.outputs[1:]))
+            nodes.append(Node(INEXACT, (exact,), node.outputs[:1], {"error": error}))
     return replace(graph, nodes=tuple(nodes), constants=constants), names
 
 

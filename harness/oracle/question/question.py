@@ -36,6 +36,7 @@ class Question:
 
     scheme      how the target quantized, or None when it had to stay in floating point
     exceptions  names of the documented numerical behaviour that the target declares
+    approximations   operator -> by how much the target declares its results to be off
     artifact    what is known of what the target made when it quantized
     inexact     constants that the target holds to within so much only, whatever is right otherwise
     """
@@ -48,6 +49,7 @@ class Question:
     exceptions: frozenset[str] = frozenset()
     artifact: Artifact = UNTOLD
     inexact: Mapping[str, float] = field(default_factory=dict)
+    approximations: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def graph(self) -> Graph:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from driftnet.model import graph
 from driftnet.model.verdict import Word
-from driftnet.oracle.exemptions.documented import BIAS, MOVED, NARROW, ROWS, documented
+from driftnet.oracle.exemptions.documented import APPROXIMATED, BIAS, MOVED, NARROW, ROWS, documented
 from driftnet.oracle.judge import judge
 from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 from driftnet.targets.environments import resolve
@@ -65,6 +67,22 @@ def test_dequantized_data_may_be_off_by_roundings_where_moving_it_is_documented(
     assert (verdict.word, verdict.rule) == (Word.AGREES, MOVED)
     assert said(runner, model, shift, ROWS).word is Word.DIVERGES
     assert said(runner, model, 1000 * shift, MOVED).word is Word.DIVERGES, "a sixteenth of a step is no rounding"
+
+
+def test_an_approximation_is_right_within_what_the_target_says_of_it(runner):
+    model = case(
+        [node("Erf", ["x"], ["h"]), node("Neg", ["h"], ["y"])], {"x": X}, outputs=[("y", TensorProto.FLOAT, (1, 2))]
+    )
+    right = runner.reference.run(model).outputs[0]["y"]
+
+    def said(shift, **approximations):
+        declared = replace(target(), approximations=approximations)
+        return judge(model, observed({"y": right + shift}), target=declared, options={}, reference=runner.reference)
+
+    shift = np.float32(4e-6)
+    assert (said(shift, Erf=5e-6).word, said(shift, Erf=5e-6).rule) == (Word.AGREES, APPROXIMATED)
+    assert said(shift, Tanh=5e-6).word is Word.DIVERGES
+    assert said(2 * shift, Erf=5e-6).word is Word.DIVERGES
 
 
 def test_a_bias_that_is_an_input_is_not_rounded(runner):
