@@ -10,20 +10,77 @@ Every run of pytest imports this module, also where nobody asked for it: what it
 from __future__ import annotations
 
 import json
+import random
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 if TYPE_CHECKING:
+    from driftnet.commands.sliced import Budget, Fuzzer
     from driftnet.commands.testing import Examiner, Latest
     from driftnet.run.runner import Runner
 
 _RUNNER = pytest.StashKey["Runner"]()
+_FUZZER: pytest.StashKey[Fuzzer] = pytest.StashKey()
+_BUDGET: pytest.StashKey[Budget] = pytest.StashKey()
 _LATEST: pytest.StashKey[Latest] = pytest.StashKey()
 _INFRASTRUCTURE = {"hypothesis", "_pytest", "pluggy"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """A fuzzing budget, and what it goes by."""
+    group = parser.getgroup("driftnet", "differential fuzzing of ONNX toolchains")
+    group.addoption(
+        "--driftnet-minutes", type=float, metavar="M", help="fuzz for M minutes in each process, as tests of this suite"
+    )
+    group.addoption(
+        "--driftnet-target", action="append", default=[], metavar="T", help="mnn, mnn==3.4.1, ...; may be repeated"
+    )
+    group.addoption(
+        "--driftnet-corpus", type=Path, metavar="DIR", help="known cases, of the fixture too [default: driftnet's own]"
+    )
+    group.addoption("--driftnet-seed", type=int, metavar="S", help="same seed: same cases [default: another each time]")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Where fuzzing is asked for: what with. The same for each worker of pytest-xdist."""
+    if config.getoption("driftnet_minutes") is None:
+        return
+    from driftnet.commands.sliced import Budget, discard
+    from driftnet.util.errors import UserError
+
+    worker = getattr(config, "workerinput", None)  # of pytest-xdist
+    seed = config.getoption("driftnet_seed")
+    if seed is None:
+        seed = zlib.crc32(worker["testrunuid"].encode()) if worker else random.getrandbits(31)
+    budget = Budget(
+        config.getoption("driftnet_minutes"),
+        worker["workercount"] if worker else 1,
+        seed,
+        config.rootpath,
+        tuple(config.getoption("driftnet_target")),
+        config.getoption("driftnet_corpus"),
+    )
+    try:
+        budget.check()
+    except UserError as e:
+        raise pytest.UsageError(f"{e.message}\n  {e.hint}") from None
+    if not worker:
+        discard(budget)  # before any worker begins
+    config.stash[_BUDGET] = budget
+
+
+@pytest.hookimpl(tryfirst=True)  # so that -k and -m choose among them, too
+def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The slices of the budget are tests."""
+    if budget := config.stash.get(_BUDGET, None):
+        for k in range(budget.slices):
+            name = f"fuzz[{k + 1} of {budget.slices}]"
+            items.append(FuzzItem.from_parent(session, name=name, nodeid=f"driftnet::{name}", k=k))
 
 
 def runner_of(config: pytest.Config) -> Runner:
@@ -38,10 +95,15 @@ def runner_of(config: pytest.Config) -> Runner:
 
 @pytest.fixture(scope="session")
 def driftnet(pytestconfig: pytest.Config) -> Examiner:
-    """Examine cases on real targets: `driftnet.knowing(corpus).check(case, "mnn", recipe)`."""
+    """Examine cases on real targets: `driftnet.knowing(corpus).check(case, "mnn", recipe)`.
+
+    It knows what is saved in --driftnet-corpus.
+    """
     from driftnet.commands.testing import Examiner
 
     examiner = Examiner(runner_of(pytestconfig), found=pytestconfig.rootpath / ".driftnet")
+    if folder := pytestconfig.getoption("driftnet_corpus"):
+        examiner = examiner.knowing(folder)
     pytestconfig.stash[_LATEST] = examiner.latest
     return examiner
 
@@ -80,12 +142,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 def _may_be_ours(path: Path) -> bool:
-    """Whether it says what a saved case says, or cannot be read: then it may be one that was cut short."""
+    """Whether it has what a saved case has, or the beginning of one: it may have been cut short."""
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return True
-    return isinstance(said, dict) and "coarse" in said
+        text = path.read_text(encoding="utf-8", errors="replace")
+        said = json.loads(text)
+    except OSError:
+        return False
+    except (ValueError, RecursionError):
+        return all(f'"{word}' in text for word in ("schema", "coarse"))
+    return isinstance(said, dict) and {"schema", "target", "coarse", "fine"} <= said.keys()
 
 
 class CaseFile(pytest.File):
@@ -112,3 +177,36 @@ class CaseItem(pytest.Item):
     def reportinfo(self) -> tuple[Path, None, str]:
         """Where the test stands, and its name."""
         return self.path, None, f"saved case {self.name}"
+
+
+class FuzzItem(pytest.Item):
+    """One slice of the fuzzing budget: it fails where it finds what no saved case explains."""
+
+    def __init__(self, *, k: int, **given: Any) -> None:
+        super().__init__(**given)
+        self.k = k
+
+    def runtest(self) -> None:
+        """Fuzz, and tell the report what was met."""
+        from driftnet.commands.sliced import Fuzzer
+        from driftnet.util.errors import UserError
+
+        stash, budget = self.config.stash, self.config.stash[_BUDGET]
+        try:
+            if _FUZZER not in stash:
+                stash[_FUZZER] = Fuzzer(budget)
+                self.config.add_cleanup(stash[_FUZZER].close)
+            told = stash[_FUZZER].run(self.k)
+        except UserError as e:
+            pytest.fail(f"{e.message}\n  {e.hint}", pytrace=False)
+        self.user_properties += [("driftnet-seed", budget.seed), ("driftnet-cases", told.cases)]
+        self.user_properties.append(("driftnet-indices", " ".join(map(str, told.indices))))
+        self.user_properties += [("driftnet-known", name) for name in sorted(told.known)]
+        self.user_properties += [("driftnet-cause", cause) for cause in told.causes]
+        if told.new or told.errors:
+            failures = "\n\n".join((*told.new, *(f"error of driftnet: {error}" for error in told.errors)))
+            pytest.fail(f"{failures}\n\n(--driftnet-seed {budget.seed})", pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Where the test stands, and its name."""
+        return self.config.rootpath, None, f"driftnet {self.name}"

@@ -27,19 +27,15 @@ SHOWN, WRONG = 32, 5
 LONGEST = 600  # characters of a message: an exception may quote a whole model
 
 
-def told(saved: SavedCase, release: str, drawn: Case, actual: Sequence[Feed], taken: int = 0) -> str:
+def told(saved: SavedCase, release: str, drawn: Case | None, actual: Sequence[Feed], taken: int = 0) -> str:
     """The failure that was saved, for a person.
 
     drawn   the case before it was reduced;   actual   what the target gave for the saved one, nothing where none
     taken   columns of the first line that are: by the name of an exception
     """
     name = called(saved.path) if saved.path else saved.id
-    entry, cause = described(saved, release, "new"), (saved.cause or arrange.loose(saved)).of_case(saved.id)
-    what = f"{saved.target} {release}: {HARM[entry.severity]} ({saved.kind} in {saved.stage})"
-    when = f", when: {sentence(cause.trigger, score=cause.score)}" if cause.trigger else ""
-    common = f"; {entry.exposure:.0%} of models may meet it" if entry.exposure else ""
     lines = [
-        *_prose(f"{what}{when}{common}", taken),
+        *_prose(sentence_of(saved, release), taken),
         *_prose(shortened(saved.verdict.message, LONGEST)),
         "",
         *model(saved.case, drawn),
@@ -54,10 +50,19 @@ def told(saved: SavedCase, release: str, drawn: Case, actual: Sequence[Feed], ta
     return plain("\n".join(lines))
 
 
-def model(case: Case, drawn: Case) -> Iterator[str]:
+def sentence_of(saved: SavedCase, release: str) -> str:
+    """What it does and when it happens, in one sentence."""
+    entry, cause = described(saved, release, "new"), (saved.cause or arrange.loose(saved)).of_case(saved.id)
+    what = f"{saved.target} {release}: {HARM[entry.severity]} ({saved.kind} in {saved.stage})"
+    when = f", when: {sentence(cause.trigger, score=cause.score)}" if cause.trigger else ""
+    common = f"; {entry.exposure:.0%} of models may meet it" if entry.exposure else ""
+    return f"{what}{when}{common}"
+
+
+def model(case: Case, drawn: Case | None) -> Iterator[str]:
     """The model as ONNX text, and how much was taken away."""
-    yield f"the smallest model that shows it has {size(case)}"
-    yield f"({size(drawn)} were drawn):"
+    yield f"the smallest model that shows it has {size(case)}{'' if drawn else ':'}"
+    yield from [f"({size(drawn)} were drawn):"] if drawn else []
     if nodes(case) > MOST_NODES:
         yield f"  {case}"
         return

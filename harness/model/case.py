@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-MOST_SHOWN = 8
-"""Operators, and inputs, that the repr of a case names."""
+MOST_OPERATORS, MOST_INPUTS = 8, 3
+"""That the repr of a case names."""
 
 Feed = Mapping[str, np.ndarray]
 """Input name -> array, one for every graph input that has no initializer."""
@@ -43,8 +43,9 @@ class Case:
         except Exception:  # protobuf's DecodeError, whose module has no types
             return f"Case({len(self.model)} bytes that are no ONNX model)"
         fed = [f"{name}: {x.dtype}{list(x.shape)}" for name, x in (self.feeds[0].items() if self.feeds else ())]
+        nodes, inputs = _listed(operators, "-", MOST_OPERATORS), _listed(fed, ", ", MOST_INPUTS)
         more = f"; {len(self.feeds)} feeds" if len(self.feeds) != 1 else ""
-        return f"Case({_listed(operators, '-') or 'no nodes'}; {_listed(fed, ', ') or 'no inputs'}{more})"
+        return f"Case({nodes or 'no nodes'}; {inputs or 'no inputs'}{more})"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         """The same for Hypothesis and IPython, which would print each field."""
@@ -66,6 +67,6 @@ class Case:
         return proto
 
 
-def _listed(words: Sequence[str], between: str) -> str:
-    more = [f"{len(words) - MOST_SHOWN} more"] if len(words) > MOST_SHOWN else []
-    return between.join([*words[:MOST_SHOWN], *more])
+def _listed(words: Sequence[str], between: str, most: int) -> str:
+    more = [f"{len(words) - most} more"] if len(words) > most else []
+    return between.join([*words[:most], *more])
