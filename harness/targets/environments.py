@@ -24,6 +24,7 @@ from importlib import metadata
 from pathlib import Path
 
 from driftnet.targets.interface import Target
+from driftnet.targets.loading import LoadingError, attribute
 from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch, in_turn, replace_text
@@ -203,10 +204,8 @@ def _load(name: str, spec: str) -> Target:
     found: object = None
     if path:
         try:
-            found = importlib.import_module(module)
-            for attribute in path.split("."):
-                found = getattr(found, attribute)
-        except (ImportError, AttributeError, TypeError, ValueError) as e:
+            found = attribute(module, path)
+        except LoadingError as e:
             raise UserError(f"target {name} cannot be loaded: {e}", hint=_hint(), kind="target") from None
     if not isinstance(found, Target):
         raise UserError(f"there is no target {name!r}", hint=_hint(), kind="target")
