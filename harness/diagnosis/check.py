@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import onnx
 from driftnet.diagnosis import kernels
@@ -21,6 +22,7 @@ from driftnet.diagnosis.likeness import unlike
 from driftnet.diagnosis.localize import Fault, Search, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.diagnosis.usability import nothing_quantized
+from driftnet.diagnosis.views import Distribution, Point, along_the_depth, around, distribution
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import Trial, watch
@@ -128,6 +130,7 @@ class Inquiry:
 class Found:
     """What a check has come to. It grows as the check goes on, so that somebody may end it and keep what there is.
 
+    distributions   of a fault, by its nodes, of what it gets wrong;   depth   as of a Checked
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     """
@@ -136,6 +139,8 @@ class Found:
     faults: list[Fault] = field(default_factory=list)
     impacts: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
     diagnoses: list[Diagnosis] = field(default_factory=list)
+    distributions: dict[tuple[int, ...], Distribution | None] = field(default_factory=dict)
+    depth: tuple[Point, ...] = ()
     unconfirmed: Verdict | None = None
     interrupted: bool = False
 
@@ -245,6 +250,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
         culprits=_culprits(case, serious, found.impacts),
         notes=_culprits(case, [fault for fault in found.faults if fault not in serious], found.impacts),
         diagnoses=tuple(diagnoses),
+        depth=found.depth,
         interrupted=found.interrupted,
     )
 
@@ -270,6 +276,7 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
             inquiry = replace(inquiry, trial=replace(inquiry.trial, case=case))
         inquiry = replace(inquiry, inside=_inside(inquiry, recorded, checked))
         _survey(inquiry, recorded, whole, found.judged)
+        found.depth = along_the_depth(inquiry.case, found.judged, inquiry.inside, recorded)
         _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)
         _weigh(inquiry, recorded, checked, found)
     _diagnose(inquiry, whole, found)
@@ -363,6 +370,8 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
                 found.faults.remove(fault)
             else:
                 found.impacts[fault.nodes] = impact(inquiry.case, fault, seen.outputs, outputs, reference)
+                wrong = fault.verdict.output
+                found.distributions[fault.nodes] = distribution(wrong, seen.outputs, recorded.feeds)
 
     def share(fault: Fault) -> float:
         weighed = found.impacts.get(fault.nodes)
@@ -393,8 +402,8 @@ def _culprits(
 def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     """Examine one fault of each sort; where the model fails and no part of it does, the model."""
     faults = _sorts(inquiry.case, _serious(inquiry, found))[:DIAGNOSED]
-    parts = [(_named(inquiry.case, fault), fault.case, found.impacts.get(fault.nodes)) for fault in faults]
-    for nodes, case, weighed in (*parts, ((), inquiry.given or inquiry.case, None)):
+    whole_model: tuple[Any, ...] = ((), inquiry.given or inquiry.case, ())
+    for nodes, case, indices in (*((_named(inquiry.case, f), f.case, f.nodes) for f in faults), whole_model):
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
         effort = Effort(inquiry.allowance.left, max(0, inquiry.left - RESERVED), inquiry.reducing)
@@ -403,8 +412,10 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
         found.unconfirmed = examined.unconfirmed or found.unconfirmed
         if examined.unconfirmed or not (examined.verdict.failed or not nodes):
             continue
-        share = weighed.share if weighed else None
-        found.diagnoses.append(Diagnosis(nodes, examined, impact=share))  # it is kept when somebody ends what follows
+        weighed, place = found.impacts.get(indices), around(inquiry.case, indices)
+        share, values = weighed.share if weighed else None, found.distributions.get(indices)
+        # It is kept when somebody ends what follows.
+        found.diagnoses.append(Diagnosis(nodes, examined, impact=share, around=place, distribution=values))
         if examined.known and not examined.finding and not _rule_of(inquiry.known_issues, examined):
             own = examine(trial, effort=replace(effort, seconds=inquiry.allowance.left)).finding
             examined = replace(examined, finding=own)

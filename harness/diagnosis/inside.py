@@ -81,12 +81,12 @@ def made_by_cutting(fault: Fault, made: Sequence[Tensors], inside: Inside, recor
     names = [value.name for value in fault.case.proto.graph.output]
     if any(name not in run for run in inside.tensors for name in names):
         return False
-    whole = max(_off(run[n], right[n]) for run, right in zip(inside.tensors, recorded.feeds) for n in names)
-    part = max(_off(run.get(n), right[n]) for run, right in zip(made, recorded.feeds) for n in names)
+    whole = max(off(run[n], right[n]) for run, right in zip(inside.tensors, recorded.feeds) for n in names)
+    part = max(off(run.get(n), right[n]) for run, right in zip(made, recorded.feeds) for n in names)
     return whole < ELSEWHERE * part
 
 
-def _off(got: np.ndarray | None, right: np.ndarray) -> float:
+def off(got: np.ndarray | None, right: np.ndarray) -> float:
     """The L2 norm of the error by that of what is right; infinity for another shape."""
     if got is None or got.shape != right.shape:
         return float("inf")

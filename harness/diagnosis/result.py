@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from driftnet.diagnosis.attribution import Remedy
 from driftnet.diagnosis.end_to_end import Loss
+from driftnet.diagnosis.views import Distribution, Neighbour, Point
 from driftnet.findings.pipeline import Examination
 from driftnet.model.inspect import elements
 from driftnet.model.inspect import nodes as size
@@ -28,6 +29,7 @@ class Diagnosis:
     nodes    (name, operator) of the nodes in the model that fail together; empty where it is the model as a whole
     stage    the stage that goes wrong, "" where that cannot be told
     impact   the share of the error of the outputs that it explains, None where that cannot be told
+    around   the neighbourhood in the model;   distribution   of the tensor that is wrong
     unlike   why it need not be the known issue that the examination names, but looks like it; "" where it is that
     """
 
@@ -37,6 +39,8 @@ class Diagnosis:
     stage: str = ""
     impact: float | None = None
     unlike: str = ""
+    around: tuple[Neighbour, ...] = ()
+    distribution: Distribution | None = None
 
     @property
     def known(self) -> str:
@@ -70,6 +74,8 @@ class Diagnosis:
             "note": "",
             "goes_away_with": [{"option": r.option, "value": r.value} for r in self.remedies],
             "reduced": reduced,
+            "around": [asdict(neighbour) for neighbour in self.around],
+            "distribution": self.distribution and asdict(self.distribution),
         }
 
 
@@ -125,6 +131,7 @@ class Checked:
     costs     what the rounding of fast kernels comes to, where something was excused by it
     random    the graph outputs that hang on random numbers, of which there is no error
     unquantized   why nothing is quantized under a recipe that should; "" where something is, or nobody can tell
+    depth     what is known of the tensors along the depth of the model
     interrupted   somebody ended the check: this is what it had come to
     """
 
@@ -140,6 +147,7 @@ class Checked:
     costs: tuple[Cost, ...] = ()
     random: tuple[str, ...] = ()
     unquantized: str = ""
+    depth: tuple[Point, ...] = ()
     interrupted: bool = False
 
     @property
@@ -167,6 +175,7 @@ class Checked:
             "random": list(self.random),
             "unquantized": self.unquantized,
             "worst": [_said(v, "output", "tier", "rule", "error", "bound") for v in worst],
+            "depth": [asdict(point) for point in self.depth],
             "culprits": [culprit.as_json() for culprit in self.culprits],
             "notes": [culprit.as_json() for culprit in self.notes],
             "vouched": round(self.vouched, 4),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 
 import jinja2
@@ -73,6 +73,15 @@ def picture(model: onnx.ModelProto) -> Picture | None:
     for value in graph.output:
         add(Box("output", (value.name, _type(value))), (value.name,), ())
     return Picture(tuple(boxes), tuple(arrows)) if len(boxes) <= MOST_BOXES else None
+
+
+def marked(drawn: Picture, nodes: Sequence[onnx.NodeProto], names: Collection[str]) -> Picture:
+    """A picture of nothing but `nodes`, in which each is called by its name, and those of `names` are marked."""
+    boxes = (
+        replace(box, kind="node fault" if node.name in names else box.kind, lines=(node.op_type, _tail(node.name, 30)))
+        for box, node in zip(drawn.boxes, nodes)
+    )
+    return replace(drawn, boxes=tuple(boxes))
 
 
 def mermaid(drawn: Picture) -> str:

@@ -52,6 +52,10 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
         fault["message"],
         "/head/Conv",
         "Verified",
+        "Exit status 1.",
+        "Errors along the depth of the model",
+        "Where it lies",
+        "The wrong tensor",
         "error / bound",
         "default recipe",
         "reproduce.py",
@@ -59,7 +63,7 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
         assert part in page.text, f"{part!r} is not on the page"
     assert f"--inputs {tmp_path / 'fed.npz'} --target" in page.text, "the command feeds what was fed"
     assert f"driftnet replay {fault['reduced']['path']}" in page.text
-    assert page.all("svg")[0]["class"] == "graph"
+    assert [drawn["class"] for drawn in page.all("svg")[:4]] == ["plot", "graph", "plot", "graph"]
     assert page.all("meter") != []
 
 

@@ -8,9 +8,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from driftnet.cli.report import charts
 from driftnet.cli.report.rendering import commands, rendered, shown
+from driftnet.commands.models import check_status
 from driftnet.findings import corpus
 from driftnet.util.files import json_text, replace_text
+
+SENTENCES = {
+    0: "Right: what comes out is what should, or is accepted.",
+    1: "Wrong: something fails that is not known.",
+    2: "Not judged: nobody can tell all of it.",
+    3: "Wrong: all that fails is known.",
+}
 
 
 def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Sequence[str] = ()) -> Path:
@@ -19,22 +28,26 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
     given   words of the command line that say what the model was fed
     """
     targets = [_target(one, [str(model), *given]) for one in result["targets"]]
-    page = out / "check.html"
-    replace_text(page, rendered("check.html", {**result, "targets": targets, "model": model.name}))
+    page, status = out / "check.html", check_status(result)
+    told = {
+        "targets": targets,
+        "model": model.name,
+        "status": status,
+        "sentence": f"{SENTENCES[status]} Exit status {status}.",
+    }
+    replace_text(page, rendered("check.html", {**result, **told}))
     return page
 
 
 def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
     """What api.check returned without anything that is named, counted or measured in the model itself: verdicts,
     operators at fault and what cures them are left, and the reduced cases, which are to be anonymous already."""
-    named = ("end_to_end", "kernels", "made_up", "random", "worst", "culprits", "notes")
-    hidden = {"message": "", "doubtful": {}, **{name: [] for name in named}}
+    named = ("end_to_end", "kernels", "made_up", "random", "worst", "culprits", "notes", "depth")
+    hidden = {"message": "", "unquantized": "", "doubtful": {}, **{name: [] for name in named}}
+    bare = {"message": "", "error": 0.0, "bound": 0.0, "around": [], "distribution": None}
     targets = []
     for one in result["targets"]:
-        faults = [
-            {**fault, "message": "", "error": 0.0, "bound": 0.0, "nodes": [{**n, "node": ""} for n in fault["nodes"]]}
-            for fault in one["faults"]
-        ]
+        faults = [{**fault, **bare, "nodes": [{**n, "node": ""} for n in fault["nodes"]]} for fault in one["faults"]]
         targets.append({**one, **hidden, "faults": faults})
     return {**result, "targets": targets}
 
@@ -92,12 +105,15 @@ def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
         "recipe_text": recipe,
         "again": again,
         "end_to_end": worst,
+        "chart": charts.along_the_depth(one["depth"]),
         "faults": [_fault(fault) for fault in one["faults"]],
     }
 
 
 def _fault(fault: Mapping[str, Any]) -> dict[str, Any]:
     path = (fault["reduced"] or {}).get("path", "") or fault["known_path"]
+    picture, chart = charts.neighbourhood(fault["around"]), charts.histogram(fault["distribution"])
+    fault = {**fault, "picture": picture, "chart": chart}
     if not path:
         return {**fault, "shown": None}
     saved = corpus.load(Path(path))
