@@ -69,20 +69,23 @@ def test_the_workers_share_the_slices(fuzzed):
     assert ran == {"gw0", "gw1"}, done.stdout
 
 
-def test_a_new_cause_turns_one_slice_red_and_is_a_property(fuzzed):
+def test_a_new_cause_turns_a_slice_red_and_is_a_property(fuzzed):
     done, properties = fuzzed
-    (cause,) = values(properties, "driftnet-cause")
-    assert cause.startswith("lacks-its-system_convert_error"), cause
-    assert ": an error (error in convert), when:" in cause, cause
+    red = [name for name, those in properties.items() if "driftnet-cause" in dict(those)]
+    assert 1 <= len(red) <= WORKERS, f"{red} have found the one cause, which two workers can only at the same time"
     assert done.returncode == 1, done.stdout
-    assert "1 failed, 12 passed" in done.stdout, done.stdout
-    assert "replay it:  driftnet replay" in done.stdout, done.stdout
+    assert f"{len(red)} failed, {SLICES * WORKERS + 1 - len(red)} passed" in done.stdout, done.stdout
+    for cause in values(properties, "driftnet-cause"):
+        assert cause.startswith("lacks-its-system_convert_error"), cause
+        assert ": an error (error in convert), when:" in cause, cause
+        assert f"replay it:  driftnet replay {cause.partition(':')[0][-8:]}" in done.stdout, done.stdout
 
 
 def test_a_cause_that_is_met_again_is_known_and_turns_nothing_red(fuzzed):
     known = values(fuzzed[1], "driftnet-known")
-    (cause,) = values(fuzzed[1], "driftnet-cause")
-    assert set(known) == {cause.partition(":")[0]}, f"known: {known}"
+    causes = {cause.partition(":")[0] for cause in values(fuzzed[1], "driftnet-cause")}
+    assert known, "no slice has met it again"
+    assert set(known) <= causes, f"known: {known}, found: {causes}"
 
 
 def test_files_that_are_none_of_driftnets_are_left_alone(project):
