@@ -149,6 +149,8 @@ def _gives(target: Target, stage: str, changed: Callable[..., Any]) -> Target:
 
 def _with(target: Target, stage: str, function: Callable[..., Any]) -> Target:
     changed: dict[str, Any] = {stage: function}
+    if stage == "execute":  # whose bug what is tapped would not show
+        changed["tap"] = None
     return replace(target, **changed)
 
 

@@ -35,8 +35,11 @@ def looked(runner):
     return trial, recorded, look_inside(trial, recorded)
 
 
-def test_mnn_hands_out_its_tensors_by_their_names_in_the_model(looked):
-    _, recorded, inside = looked
+@pytest.mark.parametrize(("target", "recipe"), [("mnn", {}), ("onnxruntime-quant", {"quantize": "none"})])
+def test_tensors_are_handed_out_by_their_names_in_the_model(runner, target, recipe):
+    trial = Trial(two_layers(), resolve(target), recipe, runner)
+    recorded = recording(trial.case, runner.reference.record)
+    inside = look_inside(trial, recorded)
     assert set(inside.tensors[0]) == {"x", "c", "a", "y"}
     for name, x in inside.tensors[0].items():
         np.testing.assert_allclose(x, recorded.feeds[0][name], rtol=1e-5, atol=1e-6, err_msg=name)
@@ -64,7 +67,7 @@ def test_nothing_is_said_of_a_part_whose_tensors_the_artifact_does_not_know(look
 
 
 def test_a_target_that_hands_out_nothing_is_not_asked(runner):
-    trial = Trial(two_layers(), resolve("onnxruntime-quant"), {"quantize": "none"}, runner)
+    trial = Trial(two_layers(), resolve("onnxruntime-graph"), {}, runner)
     runs = runner.target_runs
     inside = look_inside(trial, recording(trial.case, runner.reference.record))
     assert (set(inside.tensors[0]), runner.target_runs - runs) == ({"x"}, 0)

@@ -351,7 +351,7 @@ def _rewritten_wrongly(model: str, folder: str, options: Options) -> str:
 
 
 REWRITING_BREAKS_SOFTMAX = replace(MNN, name="rewriting-breaks-softmax", convert=_rewritten_wrongly)
-OPTIMIZER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimizer-breaks-softmax", execute=_fused_wrongly)
+OPTIMIZER_BREAKS_SOFTMAX = replace(ONNXRUNTIME_QUANT, name="optimizer-breaks-softmax", execute=_fused_wrongly, tap=None)
 
 
 def judged(checked: Checked, struck: Bug, case: Case) -> tuple[bool, int, int]:

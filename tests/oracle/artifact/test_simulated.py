@@ -518,6 +518,15 @@ def test_a_weight_is_clipped_only_where_it_is_larger():
     assert "weight 7 of channel " in told_of_fitted(smaller, wrong, scales).message
 
 
+@pytest.mark.parametrize(("step", "wrong"), [(1e-6 / 127, False), (1e-3, True)])
+def test_a_dead_channel_may_have_any_scale_whose_step_is_nothing(step, wrong):
+    wanted = np.array([[0.5, -1.0, 0.25], [1e-20, -2e-20, 0.0]])
+    scales = np.array([[1 / 127], [step]], np.float32)
+    layer = Layer("y", "y", (np.rint(wanted / scales) * scales).astype(np.float32), scales)
+    weights = Weights(Node("MatMul", ("x", "w"), ("y",), {}), wanted, np.ones((2, 1)))
+    assert (problem(layer, weights, SCHEME) is not None) is wrong
+
+
 @pytest.mark.parametrize("method", ["KL", "ADMM", "EMA"])
 def test_weights_of_a_heavy_tail_are_right_however_they_are_quantized(runner, method):
     w = HEAVY.reshape(8, 12, 2, 5).astype(np.float32)
