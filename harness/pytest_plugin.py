@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import random
+import sys
 import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from driftnet.commands.own_tests import Watched
     from driftnet.commands.sliced import Budget, Fuzzer
     from driftnet.commands.testing import Examiner, Latest
     from driftnet.run.runner import Runner
@@ -110,18 +112,40 @@ def driftnet(pytestconfig: pytest.Config) -> Examiner:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
-    """A test that begins has not failed yet; one that is settled ends with its failure, as Hypothesis' own tests do."""
-    latest = pyfuncitem.config.stash.get(_LATEST, None)
-    if latest is None:
+    """What fails with a case is told reduced. A test that is settled ends with its failure, as Hypothesis' own do."""
+    if "driftnet.model.case" not in sys.modules:
         return (yield)
-    from driftnet.commands.testing import Settled
+    from driftnet.commands.testing import Latest, Settled
 
+    latest = pyfuncitem.config.stash.get(_LATEST, None) or Latest()
     latest.asked = latest.error = None
+    handle, watched = getattr(pyfuncitem.obj, "hypothesis", None), None
+    if handle is not None:
+        from driftnet.commands.own_tests import Watched
+
+        watched = Watched(handle.inner_test, (pytest.fail.Exception,))
+        handle.inner_test = watched.function
     try:
         return (yield)
-    except Settled:
-        assert latest.error is not None, "nothing is settled without a failure"
-        raise latest.error.with_traceback(_from_the_test_on(latest.error.__traceback__)) from None
+    except BaseException as e:
+        failed = watched.failure.error if watched and watched.failure else None
+        if watched and failed and type(e) in (type(failed), Settled):
+            _tell(failed, watched, pyfuncitem)
+        error = (latest.error or failed) if isinstance(e, Settled) else None
+        if error is None:
+            raise
+        raise error.with_traceback(_from_the_test_on(error.__traceback__)) from None
+    finally:
+        if handle is not None and watched:
+            handle.inner_test = watched.test
+
+
+def _tell(error: BaseException, watched: Watched, item: pytest.Function) -> None:
+    """Note below a failure the smallest case that shows it."""
+    from driftnet.commands.own_tests import reduced
+
+    if told := reduced(watched, runner_of(item.config), item.config.rootpath / ".driftnet"):
+        error.add_note(f"{told}\nagain:\n  pytest '{item.nodeid}'")
 
 
 def _from_the_test_on(trace: TracebackType | None) -> TracebackType | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from driftnet.campaign.summary import described
@@ -16,6 +17,7 @@ from driftnet.findings.names import called
 from driftnet.handover.markdown import plain
 from driftnet.model.inspect import Case, Feed, elements, nodes
 from driftnet.util.errors import shortened
+from driftnet.util.files import make_folder, replace_text
 from onnx import printer
 
 WIDTH = 72
@@ -48,6 +50,13 @@ def told(saved: SavedCase, release: str, drawn: Case | None, actual: Sequence[Fe
         '            and in the test: driftnet.knowing("corpus").check(...)',
     ]
     return plain("\n".join(lines))
+
+
+def begun(folder: Path) -> Path:
+    """The folder of what tests find, which is there then, and which version control ignores as it does pytest's own."""
+    make_folder(folder)
+    replace_text(folder / ".gitignore", "*\n")
+    return folder
 
 
 def sentence_of(saved: SavedCase, release: str) -> str:

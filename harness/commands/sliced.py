@@ -20,7 +20,7 @@ from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.errors import UserError
-from driftnet.util.files import make_folder, replace_text
+from driftnet.util.files import make_folder
 
 SLICES = 6
 """For each process of the suite: one that is through with its other tests takes the next."""
@@ -87,8 +87,8 @@ class Fuzzer:
 
     def __init__(self, budget: Budget) -> None:
         self.budget, self.plan = budget, budget.plan
+        redtest.begun(budget.root / TESTS)
         make_folder(self.plan.found)
-        replace_text(budget.root / TESTS / ".gitignore", "*\n")
         self.runner = Runner(
             timeout=self.plan.timeout, memory_gib=self.plan.memory_gib, small_models=True, hold_crashes=True
         )

@@ -26,7 +26,7 @@ from driftnet.targets import recipe as recipes
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
-from driftnet.util.files import in_turn, make_folder, replace_text
+from driftnet.util.files import in_turn
 
 REPLAY_RUNS = 2
 
@@ -148,9 +148,7 @@ class Examiner:
 
     def _kept(self, finding: Finding) -> SavedCase | None:
         """The finding as it is saved in the folder of its cause; None where it shares that with something known."""
-        make_folder(self.found)
-        replace_text(self.found / ".gitignore", "*\n")  # as pytest's and Hypothesis' own folders have it
-        with in_turn(self.found / ".keeping"):
+        with in_turn(redtest.begun(self.found) / ".keeping"):
             folder = corpus.save(finding.to_save(), self.found)
             saved = corpus.load(folder)
             if saved.cause is None:
