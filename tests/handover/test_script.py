@@ -4,6 +4,7 @@ import ast
 import json
 import subprocess
 import sys
+import sysconfig
 from dataclasses import replace
 
 import numpy as np
@@ -13,14 +14,16 @@ from driftnet.findings import corpus
 from driftnet.handover import handover, markdown, measures
 from driftnet.handover.measures import OtherwiseError, Run
 from driftnet.model.verdict import Verdict, Word
-from driftnet.targets.environments import declared, release_here, resolve
+from driftnet.targets.environments import Installed, declared, release_here, resolve
 from driftnet.targets.recipe import canonical, effective, swept
 from driftnet.targets.registry import registered
 
-from tests.handover.test_handover import run, saved_relu, script
+from tests.handover.test_handover import proof, run, saved_relu, script
 from tests.support import models
 from tests.support.paths import ROOT
+from tests.support.rules import assert_each
 from tests.targets.test_mnn import conv_net
+from tests.targets.test_rewriters import RELEASES
 
 TOYS = "tests.support.toy_target"
 
@@ -45,9 +48,17 @@ def imported(text):
     return {name.split(".")[0] for name in names} - sys.stdlib_module_names
 
 
-@pytest.mark.parametrize("name", [name for name in registered() if release_here(declared(name).distribution)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in registered() if release_here(declared(name).distribution)),
+        *(pytest.param(f"{name}=={release}", marks=pytest.mark.network) for name, release in RELEASES.items()),
+    ],
+)
 def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of_every_option(name, tmp_path):
-    target, case = resolve(name).target, calibrated()
+    """A system that is not installed gets an environment, in which the packages of this one come last."""
+    installed, case = resolve(name), calibrated()
+    target = installed.target
     systems = {native.partition(".")[0] for native in target.natives}
     assert systems, f"{name} declares no `natives`: nothing can be compared"
     recipes = swept(target) + [{part: list(parts[:2])} for part, parts in target.switches.items()]
@@ -59,7 +70,9 @@ def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of
         assert imported(text) <= {"numpy", "onnx", "onnxruntime", *systems}, f"{recipe}: {imported(text)}"
         asked = {"target": name, "options": effective(target, recipe)}
         (folder / "asked.json").write_text(json.dumps(asked))
-    command = [sys.executable, "-m", "tests.support.native_calls", str(tmp_path)]
+    behind = f"import runpy, site; site.addsitedir({sysconfig.get_path('purelib')!r}); "
+    run_it = "runpy.run_module('tests.support.native_calls', run_name='__main__')"
+    command = [installed.python, "-c", behind + run_it, str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, f"{name}: the last recipes were not run\n{done.stderr[-2000:]}"
     told = [json.loads((tmp_path / f"{k:03}" / "told.json").read_text(encoding="utf-8")) for k in range(len(recipes))]
@@ -77,6 +90,20 @@ def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of
     for k, less, option in lesser:
         asked = [(told[i]["script"]["calls"], told[i]["script"]["files"]) for i in (k, less)]
         assert asked[0] != asked[1], f"{name} under {recipes[k]}: {option} changes nothing"
+
+
+@pytest.mark.parametrize("name", registered())
+def test_the_text_of_every_target_that_is_registered_stands_by_itself(name):
+    """None of them need be installed for that."""
+    target = declared(name)
+    held = Installed(target, registered()[name], "0", sys.executable)
+
+    def rule(recipe):
+        saved = saved_relu(recipe=recipe, target=name)
+        text = handover.script(saved, held, proof(saved))
+        assert ast.parse(text, feature_version=(3, 8)), f"{recipe}: no script"
+
+    assert_each(swept(target), rule, str)
 
 
 def test_what_these_options_never_reach_is_left_out():

@@ -48,7 +48,7 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
     return _said(lambda: _quantized(artifact, calibration, folder, options))
 
 
-def execute(
+def infer(
     artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
 ) -> list[dict[str, np.ndarray]]:
     """Run all feeds on the CPU, one by one in one request; where throughput is asked for, each in its own at once."""
@@ -155,7 +155,7 @@ def _settings(options: Options) -> dict[str, Any]:
 def _executed(
     artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
 ) -> list[dict[str, np.ndarray]]:
-    """As execute; one compiled model for all feeds, or, where shapes are those of the feed, for all of its shapes."""
+    """As infer; one compiled model for all feeds, or, where shapes are those of the feed, for all of its shapes."""
     compiled: dict[Any, Any] = {}
     asked = []
     for feed in feeds:
@@ -259,7 +259,7 @@ OPENVINO = Target(
     distribution="openvino",
     convert=convert,
     quantize=quantize,
-    execute=execute,
+    execute=infer,
     scheme=scheme,
     inspect=inspect,
     commands=commands,
