@@ -117,7 +117,7 @@ class Host:
         found = self.graph.constants.get(name)
         return self.tensors.get(name) if found is None else found
 
-    def of_node(self, index: int) -> Facts:
+    def of_node(self, index: int) -> NodeFacts:
         """The facts of one node, without the number of its role."""
         if index not in self._nodes:
             self._nodes[index] = NodeFacts(self, self.graph.nodes[index])
@@ -146,6 +146,10 @@ class NodeFacts(Mapping[str, Value]):
     def __len__(self) -> int:
         return sum(len(self._of_kind(kind)) for kind in _kinds_of(self.node))
 
+    def all(self) -> dict[str, Value]:
+        """Every fact, found out now."""
+        return {name: value for kind in _kinds_of(self.node) for name, value in self._of_kind(kind).items()}
+
     def _of_kind(self, kind: str) -> Facts:
         if kind not in self._kinds:
             self._kinds[kind] = dict(_of_kind(self.host, self.node, kind))
@@ -159,7 +163,7 @@ class PlaceFacts(Mapping[str, Value]):
     own   of the model, of the recipe, and of how the nodes hang together
     """
 
-    nodes: Sequence[Facts]
+    nodes: Sequence[NodeFacts]
     own: Facts
 
     def __getitem__(self, name: str) -> Value:
@@ -175,6 +179,14 @@ class PlaceFacts(Mapping[str, Value]):
 
     def __len__(self) -> int:
         return len(self.own) + sum(map(len, self.nodes))
+
+    def all(self) -> dict[str, Value]:
+        """Every fact, found out now: for whoever asks for all of them, and more than once."""
+        found = dict(self.own)
+        for role, facts in enumerate(self.nodes):
+            for name, value in facts.all().items():
+                found.setdefault(f"{role}.{name}", value)
+        return found
 
 
 def host_of(case: Case, tensors: Tensors | None = None) -> Host:

@@ -170,7 +170,7 @@ class Experiments:
         """The facts of the place of `shape` in `case`, of several that which has most in common with `like`."""
         host = host_of(case, self.tensors(case))
         options = recipe_facts(self.installed.target, recipe)
-        found = [facts_of(host, place, options) for place in _first(shape, host)]
+        found = [facts_of(host, place, options).all() for place in _first(shape, host)]
         if like is None or len(found) < 2:
             return found[0] if found else None
         return max(found, key=lambda facts: sum(facts.get(k) == v for k, v in like.items()))
