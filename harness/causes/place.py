@@ -78,6 +78,12 @@ class Where:
         module, _, symbol = self.keys[0].partition(" ") if self.keys else ("", "", "")
         return symbol if "::" in symbol else f"{module} {symbol}".strip()
 
+    def is_one_with(self, other: Where) -> bool:
+        """Whether both crashed in one function, in whichever copy of it, or one function raised both."""
+        if self.sort == other.sort == "crash":
+            return bool(self.function) and self.function == other.function
+        return self.tells and (self.sort, self.keys) == (other.sort, other.keys)
+
     def near(self, other: Where) -> bool:
         """Whether both are in one function, whoever called it, as far as is known."""
         return not self.tells or not other.tells or (self.sort, self.keys[:1]) == (other.sort, other.keys[:1])

@@ -2,7 +2,7 @@
 
 A cause is what one fix would mend, and findings are merged into one by place and by trigger. So a failure is known
 
-    by place     it crashes in the same functions, or an exception of the same function says the same words
+    by place     it crashes in the same function, or an exception of the same function says the same words
     by trigger   it shows in the same way, some place in its model meets the trigger, and what is wrong hangs on that
 
 A place decides by itself. A trigger was learned, and errs: only one that was right about almost all fresh instances may
@@ -120,9 +120,10 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
         return False
     if cause.place.sort == "heap":  # a damaged heap crashes anywhere
         return failed.where.sort in ("heap", "crash", "")
-    return cause.place.sort == failed.where.sort and cause.place.keys[:1] == failed.where.keys[:1]
+    alike = (cause.place.sort, cause.place.keys[:1]) == (failed.where.sort, failed.where.keys[:1])
+    return alike or is_same_place(cause, failed)
 
 
 def is_same_place(cause: CauseRecord, failed: Symptom) -> bool:
-    """Whether an issue that is alike failed in the very same place, by which findings are merged into causes."""
-    return failed.where.tells and cause.place.keys == failed.where.keys
+    """Whether it failed in the place by which findings are merged into causes: whoever called the function."""
+    return cause.place.is_one_with(failed.where)

@@ -165,9 +165,7 @@ def _is_trusted(member: Learned, least: float) -> bool:
 def _at_one_place(a: Learned, b: Learned) -> bool:
     """Whether both crash in one function, in whichever copy of it, or one function raises the same, with words that are
     alike."""
-    if a.where.sort == b.where.sort == "crash":
-        return a.where.function == b.where.function
-    return (a.where.sort, a.where.keys) == (b.where.sort, b.where.keys) and alike(_said(a), _said(b))
+    return a.where.is_one_with(b.where) and (a.where.sort == "crash" or alike(_said(a), _said(b)))
 
 
 def _at_like_places(a: Learned, b: Learned) -> bool:

@@ -121,11 +121,14 @@ def test_less_trust_is_asked_of_a_trigger_where_the_place_says_the_same():
     assert not is_trusted(triggered(is_op("Relu"), score=score).saved.cause), f"{score} is not enough elsewhere"
 
 
-def test_a_crash_in_the_same_functions_is_known_whatever_the_trigger_says():
+def test_a_crash_in_the_same_function_is_known_whatever_the_trigger_says():
     crash = {"coarse": "planted/execute/crash", "kind": "SIGSEGV"}
     known = triggered(is_op("Abs"), where=CRASH, **crash)
     failed = Symptom("planted/execute/crash", where=CRASH)
     assert recognized([known], CASE, failed) == ("test_x", [])
+    for called in (CRASH.keys[:1], (CRASH.keys[0], "_mnncengine MNN::resize"), ("_tools MNN::onComputeSize",)):
+        other = replace(failed, where=Where("crash", called))
+        assert recognized([known], CASE, other) == ("test_x", []), f"by its place it would be merged: {called}"
     elsewhere = replace(failed, where=Where("crash", ("_mnncengine MNN::onResize",)))
     assert recognized([known], CASE, elsewhere) is None
     heap = replace(failed, where=Where("heap", CRASH.keys))
