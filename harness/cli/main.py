@@ -12,7 +12,7 @@ import sys
 import time
 import traceback
 import webbrowser
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -22,12 +22,14 @@ from click.core import ParameterSource
 from driftnet import api
 from driftnet.cli import defaults
 from driftnet.cli.report import tables
+from driftnet.handover.markdown import plain
 from driftnet.run import health
 from driftnet.run.share import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util import machine
 from driftnet.util.errors import UserError
 from driftnet.util.files import RUNS, json_text, make_folder
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 
 WHOLE = re.compile("[0-9]{1,9}")
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
@@ -35,6 +37,11 @@ _WIDTH = None if sys.stdout and sys.stdout.isatty() else 160
 
 
 class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """What is printed, without what a terminal would obey: a model is anybody's file, and its names are shown."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(plain(segment.text), segment.style)
+
     def on_broken_pipe(self) -> None:
         """Nobody reads on, as after `| head -1`: say no more, but do what was asked, and end with the true status."""
         self.quiet = True

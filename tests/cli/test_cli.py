@@ -512,3 +512,19 @@ def test_what_runs_nothing_imports_no_library_of_arrays_or_models(words):
     )
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
     assert done.stdout.splitlines()[-1] == "imported:", f"driftnet {' '.join(words)} needs none of these: {done.stdout}"
+
+
+def test_a_terminal_obeys_no_name_of_a_model(driftnet, model, tmp_path):
+    proto = onnx.ModelProto.FromString(model.read_bytes())
+    hostile = "\x1b]0;gone\x07\x9b31m\u202ex"
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = hostile
+    model.write_bytes(proto.SerializeToString())
+    said = driftnet("check", model, "--target", "onnxruntime-graph")
+    assert said[0] == 0, said
+    assert "?]0;gone?31m?x" in said[1]
+    tensor = proto.graph.initializer.add(name="w", data_type=1, dims=[1], data_location=1)
+    tensor.external_data.add(key="location", value=hostile)
+    model.write_bytes(proto.SerializeToString())
+    refused = driftnet("check", model, "--target", "onnxruntime-graph")
+    assert refused[0] == 2, refused
+    assert set("\x1b\x07\x9b\u202e").isdisjoint("".join(map(str, [*said, *refused])))
