@@ -134,6 +134,7 @@ class _Campaign:
         try:
             self._drive(pool, pending)
         except BrokenProcessPool as e:
+            _end_shards()  # the pool waits for the others: one that hears no SIGTERM may wait for a lock of the dead
             self.deaths += 1
             self.work.take_back()
             if self.deaths == MOST_DEATHS:
@@ -147,8 +148,7 @@ class _Campaign:
             raise
         finally:
             if any(not future.cancel() and not future.done() for future in pending):
-                for shard in multiprocessing.active_children():
-                    shard.kill()
+                _end_shards()
 
     def _drive(self, pool: ProcessPoolExecutor, pending: set[Future[list[Event]]]) -> None:
         end, silence = self.plan.seconds + GRACE_SECONDS, _Silence()
@@ -180,6 +180,11 @@ class _Campaign:
             self.deaths = 0
         if isinstance(event, Failed) and event.kind is not None:
             raise UserError(event.message, hint=event.hint or "", kind=event.kind)
+
+
+def _end_shards() -> None:
+    for shard in multiprocessing.active_children():
+        shard.kill()
 
 
 class _Silence:

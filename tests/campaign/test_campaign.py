@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -239,6 +240,22 @@ def test_shards_that_come_no_further_are_the_machines_fault_and_end(tmp_path, mo
     with pytest.raises(UserError, match=says) as error:
         fuzz(tmp_path, cases=60, seed=6, targets=["onnxruntime-quant"], steer=False, workers=1)
     assert error.value.kind == "machine"
+    assert multiprocessing.active_children() == []
+
+
+def die_with_the_lock(plan, stop):
+    """A shard that dies while it holds the lock that every other one waits for."""
+    shard.begin(plan, stop)
+    frames = [frame.f_locals for frame, _ in traceback.walk_stack(None)]
+    calls = next(known["call_queue"] for known in frames if "call_queue" in known)
+    calls._rlock.acquire()
+    os._exit(1)
+
+
+def test_a_shard_that_dies_with_a_lock_leaves_no_other_waiting_for_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(coordinator, "begin", die_with_the_lock)
+    with pytest.raises(UserError, match="a process of driftnet itself died"):
+        fuzz(tmp_path, cases=60, seed=6, targets=["onnxruntime-quant"], steer=False, workers=2)
     assert multiprocessing.active_children() == []
 
 
