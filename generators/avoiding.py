@@ -1,13 +1,15 @@
 """Avoiding: what somebody would rather not see in a graph is drawn again, and what stays is left out.
 
 Records are context-free, so one can be drawn again by itself: its operator stays what it is, its parameters and where
-its operands come from change. What cannot help being unwanted goes at last, with what only it needed.
+its operands come from change. What cannot help being unwanted goes at last, with what only it needed, and what is
+unwanted for its going goes too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Set
 from dataclasses import replace
+from itertools import count
 from random import Random
 
 from driftnet.generators.building.record import RECORD, SIZES_AT
@@ -24,11 +26,14 @@ TRIES = 3
 def avoiding(genome: Genome, made: Callable[[Genome], Case], avoid: Avoid, rng: Random) -> Case:
     """The case that is `made` of `genome`, with the records of unwanted operators drawn again, at last without them."""
     case = made(genome)
-    for attempt in range(TRIES + 1):
+    for attempt in count():
         unwanted = avoid(case)
         if not unwanted:
             break
-        genome = _redrawn(genome, unwanted, rng) if attempt < TRIES else without(genome, unwanted)
+        changed = _redrawn(genome, unwanted, rng) if attempt < TRIES else without(genome, unwanted)
+        if changed == genome:  # one record is left
+            break
+        genome = changed
         case = made(genome)
     return case
 

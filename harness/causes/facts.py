@@ -103,6 +103,11 @@ class Host:
                 pass
         return {v.name: v.type for v in values}
 
+    def is_no_tensor(self, name: str) -> bool:
+        """Whether it is a sequence, a map or an optional, which nothing can be fed."""
+        declared = self.declared.get(name)
+        return declared is not None and declared.WhichOneof("value") not in ("tensor_type", "sparse_tensor_type", None)
+
     @cached_property
     def folded(self) -> frozenset[str]:
         """What depends on constants alone, these included."""
@@ -483,7 +488,7 @@ def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
     if x is not None:
         yield f"{key}.dtype", _dtype(x)
     elif declared is not None and tensor is None:
-        yield f"{key}.dtype", str(declared.WhichOneof("value")).removesuffix("_type")
+        yield f"{key}.dtype", _dtype_inside(declared)
         return
     else:
         yield f"{key}.dtype", TensorProto.DataType.Name(tensor.elem_type).lower() if tensor else None
@@ -499,6 +504,18 @@ def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
     for k in DIMS:
         if -len(shape) <= k < len(shape):
             yield f"{key}.dim.{k}", shape[k]
+
+
+def _dtype_inside(declared: onnx.TypeProto) -> Value:
+    """The dtype of what a sequence or an optional holds."""
+    match declared.WhichOneof("value"):
+        case "sequence_type":
+            return _dtype_inside(declared.sequence_type.elem_type)
+        case "optional_type":
+            return _dtype_inside(declared.optional_type.elem_type)
+        case "tensor_type":
+            return str(TensorProto.DataType.Name(declared.tensor_type.elem_type)).lower()
+    return None
 
 
 def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:

@@ -13,7 +13,7 @@ from driftnet.model import external_data
 from driftnet.model.feeds import made_up
 from driftnet.model.inspect import Case, computing
 from driftnet.model.signature import coarse
-from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
+from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel, with_makers
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
@@ -57,7 +57,7 @@ def _failure(case: Case, nodes: Sequence[int], recorded: Recording, trial: Trial
     out; None where they cannot be."""
     indices = computing(case.proto.graph)
     try:
-        part = submodel(case, [indices[i] for i in nodes], recorded)
+        part = submodel(case, with_makers(case, [indices[i] for i in nodes], recorded), recorded)
     except UnrecordedError:
         return None
     verdict, _ = watch_cut(replace(trial, case=part), case)

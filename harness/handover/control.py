@@ -15,7 +15,7 @@ from driftnet.findings.trial import Trial, look, watch
 from driftnet.handover import measures
 from driftnet.handover.claim import Claim, claims, run_of
 from driftnet.handover.measures import Measured, Run
-from driftnet.learning.instances import whole
+from driftnet.learning.instances import everything
 from driftnet.learning.pairs import Change, changes
 from driftnet.model.case import Case, Feed
 from driftnet.model.signature import DAMAGE
@@ -128,7 +128,7 @@ class Search:
             host = host_of(case)
         rank = Counter[str]()
         order: list[tuple[int, int, int, Change]] = []
-        for change in changes(case, self.trial.recipe, self.trial.target, host, whole(host)):
+        for change in changes(case, self.trial.recipe, self.trial.target, host, everything(host)):
             rank[change.aspect] += 1
             order.append((min(rank[change.aspect], 4), _distance(change.aspect), len(order), change))
         yield from (change for *_, change in sorted(order, key=lambda x: x[:3]))

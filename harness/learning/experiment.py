@@ -15,6 +15,7 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import symptom_of
 from driftnet.findings.pipeline import is_clear
 from driftnet.findings.trial import Trial, watch
+from driftnet.learning.instances import whole
 from driftnet.model.case import Case
 from driftnet.model.inspect import digest
 from driftnet.model.signature import coarse
@@ -192,6 +193,8 @@ def _name(case: Case, recipe: Recipe) -> str:
 
 
 def _first(shape: Shape, host: Host, most: int = 6) -> list[tuple[int, ...]]:
+    if len(about := whole(host)) == shape.roles == 1:
+        return [about]
     places = []
     for place in shape.places(host):
         places.append(place)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from random import Random
 
 from driftnet.causes.facts import Host, Place, host_of
-from driftnet.causes.predicate import Shape
+from driftnet.causes.predicate import ONE_NODE, Shape
 from driftnet.generators import bulk
 from driftnet.generators.building.header import HEADER
 from driftnet.generators.building.record import RECORD, SIZES_AT
@@ -16,7 +16,7 @@ from driftnet.generators.genome import Genome, decode, of_code
 from driftnet.generators.ops.table import CODES
 from driftnet.model.case import Case
 from driftnet.model.inspect import computing
-from driftnet.model.submodel import Record, UnrecordedError, recording, submodel
+from driftnet.model.submodel import Record, UnrecordedError, recording, submodel, with_makers
 from driftnet.run.reference import ReferenceError
 
 Operators = Mapping[int, Sequence[str]]
@@ -70,20 +70,30 @@ def cut(case: Case, shape: Shape, roles: Operators, record: Record, most: int = 
         else:
             try:
                 recorded = recorded or recording(case, record)
-                yield submodel(case, [indices[i] for i in place], recorded)
+                yield submodel(case, with_makers(case, [indices[i] for i in place], recorded), recorded)
             except (UnrecordedError, ReferenceError):
                 pass
         if len(seen) == most:
             return
 
 
-def whole(host: Host) -> Place:
+def everything(host: Host) -> Place:
     """All nodes as one place."""
     return tuple(range(len(host.graph.nodes)))
 
 
+def whole(host: Host) -> Place:
+    """The nodes that the model is about: all, but where one alone makes a tensor, that one. The others make what it
+    reads and nothing can feed, and there is no end of ways to: a sequence of any length."""
+    all_nodes = everything(host)
+    told = tuple(i for i in all_nodes if not all(map(host.is_no_tensor, filter(None, host.graph.nodes[i].outputs))))
+    return told if len(told) == 1 else all_nodes
+
+
 def shape_of(host: Host) -> Shape:
-    """How all the nodes of a model hang together."""
+    """How the nodes that the model is about hang together."""
+    if len(whole(host)) == 1:
+        return ONE_NODE
     nodes = host.graph.nodes
     edges = {(reader, host.makers[name][0]) for name in host.makers for reader in host.readers.get(name, ()) if name}
     joined = {frozenset(edge) for edge in edges}

@@ -24,6 +24,7 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.record import finding
 from driftnet.causes.words import region_in_words, sentence
+from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import symptom_of
 from driftnet.learning.trigger import Learned, Score
 from driftnet.model.inspect import elements, nodes
@@ -252,7 +253,7 @@ def _cause(members: Sequence[Learned]) -> Cause:
     return Cause(
         id=hashlib.sha256(first.saved.fine.encode()).hexdigest()[:8],
         target=first.saved.target,
-        title=_title(first),
+        title=title_of(first.saved, first.trigger),
         severity=severity_of(first.saved.verdict),
         where=first.where,
         trigger=best.trigger,
@@ -263,16 +264,12 @@ def _cause(members: Sequence[Learned]) -> Cause:
     )
 
 
-def _title(member: Learned) -> str:
-    said = region_in_words(member.trigger.regions[0], member.trigger.shape) if member.trigger else ""
-    said = said or member.saved.fine.split(" | ")[1] or "a model without operators"
-    return f"{said}: {_symptom(member)}"
-
-
-def _symptom(member: Learned) -> str:
-    stage, kind = member.saved.stage, member.saved.kind
-    when = {"convert": "converting", "quantize": "quantizing", "execute": "running"}.get(stage, stage)
-    return f"{kind.replace('-', ' ')} when {when}"
+def title_of(saved: SavedCase, trigger: Trigger | None) -> str:
+    """A cause in a line: when a finding of it fails, by the first region of its trigger, and how."""
+    said = region_in_words(trigger.regions[0], trigger.shape) if trigger else ""
+    said = said or saved.fine.split(" | ")[1] or "a model without operators"
+    when = {"convert": "converting", "quantize": "quantizing", "execute": "running"}.get(saved.stage, saved.stage)
+    return f"{said}: {saved.kind.replace('-', ' ')} when {when}"
 
 
 def _distance(a: Learned, b: Learned) -> int:

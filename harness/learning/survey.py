@@ -42,7 +42,7 @@ from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import sentence
 from driftnet.findings.corpus import SavedCase, load_all
 from driftnet.learning.experiment import Sample, computed
-from driftnet.learning.merging import Cause, causes_of
+from driftnet.learning.merging import Cause, causes_of, title_of
 from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_trigger
 from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import Tier
@@ -204,25 +204,31 @@ def update(root: Path, lines: Mapping[str, Mapping[str, Any]]) -> int:
     changed = 0
     for folder in sorted(path.parent for path in root.glob(f"*/*/{record.FILE}")):
         cause = record.load(folder)
-        for id in cause.findings or [saved.id for saved in load_all(folder)][:1]:
+        saved = {saved.id: saved for saved in load_all(folder)}
+        for id in cause.findings or list(saved)[:1]:
             line = lines.get(id)
             if line and line["trigger"] and line["score"]["instances"]:
                 after = _updated(cause, id, line)
-                changed += after.of_case(id).trigger != cause.of_case(id).trigger
+                trigger = after.of_case(id).trigger
+                if trigger != cause.of_case(id).trigger:
+                    changed += 1
+                    if id in saved and id == f"test_{cause.id}":
+                        after = dataclasses.replace(after, title=title_of(saved[id], trigger))
                 cause = after
         record.save(cause, folder)
     return changed
 
 
 def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecord:
-    """The cause with the better one of two triggers for the case `id`, which both were measured on the same."""
-    own, before = cause.of_case(id), line.get("before")
-    if before is None and own.trigger:  # they were not compared
+    """The cause with the better one of two triggers for the case `id`, which both were measured on the same; with the
+    new one where they speak of places of two shapes."""
+    own, before, learned = cause.of_case(id), line.get("before"), trigger_of(line["trigger"])
+    if before is None and own.trigger and own.trigger.shape == learned.shape:  # they were not compared
         return cause
     if before and _merit(before) >= _merit(line["score"]):
         better, trigger, score = False, own.trigger, before
     else:
-        better, trigger, score = True, trigger_of(line["trigger"]), line["score"]
+        better, trigger, score = True, learned, line["score"]
     findings = {**cause.findings, id: record.finding(trigger, own.place, score)} if cause.findings else {}
     if own.trigger != cause.trigger or trigger is None:  # another finding speaks for the whole
         return dataclasses.replace(cause, findings=findings)

@@ -40,7 +40,7 @@ from driftnet.learning.trigger import Score
 from driftnet.model.case import Case
 from driftnet.model.inspect import computing, elements
 from driftnet.model.signature import coarse
-from driftnet.model.submodel import UnrecordedError, recording, submodel
+from driftnet.model.submodel import UnrecordedError, recording, submodel, with_makers
 from driftnet.model.verdict import Word
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
@@ -87,7 +87,7 @@ def rows_of(installed: Installed, recipes: Sequence[Recipe], cases: Iterable[Cas
         host = host_of(case, recorded.feeds[0])
         for node, index in enumerate(computing(case.proto.graph)):
             try:
-                part = submodel(case, [index], recorded)
+                part = submodel(case, with_makers(case, [index], recorded), recorded)
             except (UnrecordedError, ValueError):
                 continue
             for recipe in recipes:

@@ -296,7 +296,7 @@ def _walked(lab: Experiments, sample: Sample, rng: Random) -> tuple[Case, Recipe
     for _ in range(1 + int(rng.random() * 3)):
         host = host_of(case, lab.tensors(case))
         bare = replace(lab.installed.target, options=())
-        options = list(changes(case, sample.recipe, bare, host, instances.whole(host)))
+        options = list(changes(case, sample.recipe, bare, host, instances.everything(host)))
         if not options:
             break
         aspect = rng.choice(sorted({change.aspect for change in options}))

@@ -111,6 +111,20 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
     return rebuilt(case.fed(runs), model)
 
 
+def with_makers(case: Case, keep: Iterable[int], recorded: Recording) -> set[int]:
+    """`keep` with the nodes that make what it reads and nothing can feed, sequences and optionals, back to tensors."""
+    graph = case.proto.graph
+    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
+    found, waiting = set[int](), list(keep)
+    while waiting:
+        i = waiting.pop()
+        if i not in found:
+            found.add(i)
+            read = [name for name in reads(graph.node[i]) if name in makers]
+            waiting += [makers[name] for name in read if any(name not in run for run in recorded.runs)]
+    return found
+
+
 def edited(case: Case, change: Callable[..., object], *args: object) -> Case:
     """`case` rebuilt with a copy of its model, after change(model, *args)."""
     model = deepcopy(case.proto)

@@ -10,7 +10,16 @@ import onnx
 import pytest
 from driftnet.generators import bulk
 from driftnet.model.inspect import Case, computing, graph_inputs
-from driftnet.model.submodel import Recording, UnrecordedError, ancestors, reads, recording, recording_within, submodel
+from driftnet.model.submodel import (
+    Recording,
+    UnrecordedError,
+    ancestors,
+    reads,
+    recording,
+    recording_within,
+    submodel,
+    with_makers,
+)
 from onnx import helper, parser
 
 from tests.support import reduction as tools
@@ -260,3 +269,24 @@ def test_what_is_recorded_follows_the_memory_it_may_take():
         assert got == counts, f"{most} bytes hold {got} feeds and calibration feeds of 32 bytes, should be {counts}"
         assert_computes_the_recorded(part, recorded)
         assert len(recorded.runs) == len(part.runs)
+
+
+def test_what_nothing_can_feed_comes_along_back_to_tensors():
+    text = """
+    g (float[N] x, float[N] y) => (int64 n)
+    {
+        a = Abs(x)
+        none = SequenceEmpty()
+        one = SequenceInsert(none, a)
+        two = SequenceInsert(one, y)
+        n = SequenceLength(two)
+    }
+    """
+    case = parsed(text, {"x": floats(2), "y": floats(2)})
+    recorded = recording(case, tools.record)
+    keep = with_makers(case, [4], recorded)
+    assert keep == {1, 2, 3, 4}, f"the sequence's makers, and not what makes its tensors, come along: {keep}"
+    part = submodel(case, keep, recorded)
+    assert [v.name for v in graph_inputs(part.proto)] == ["y", "a"], "the tensors are fed"
+    assert_computes_the_recorded(part, recorded)
+    assert with_makers(case, [0], recorded) == {0}

@@ -29,7 +29,7 @@ from driftnet.model.case import Case
 from driftnet.model.framed import framed
 from driftnet.model.inspect import bodies, computing
 from driftnet.model.signature import coarse
-from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel
+from driftnet.model.submodel import Recording, UnrecordedError, recording, submodel, with_makers
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
@@ -66,7 +66,7 @@ def cut(case: Case, place: tuple[int, ...], recorded: Recording, trial: Trial) -
     be told."""
     indices = computing(case.proto.graph)
     try:
-        part = submodel(case, [indices[i] for i in place], recorded)
+        part = submodel(case, with_makers(case, [indices[i] for i in place], recorded), recorded)
     except (UnrecordedError, ValueError):
         return None
     verdict = look(replace(trial, case=_plainly(part)))
