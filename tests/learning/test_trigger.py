@@ -58,7 +58,7 @@ def test_how_many_axes_there_are(runner: Runner) -> None:
 
 def test_a_constant_operand_at_a_crash(runner: Runner) -> None:
     x, w = grid((2, 3)), np.full((3,), 2, np.float32)
-    # A crash costs a template and an unwound stack: what takes others four seconds takes ten.
+    # A crash costs a template and an unwound stack: what takes others two seconds takes ten.
     found = learned(one("Sub", x, constants=[w]), "tests.support.bugs:CRASHES_AT_CONSTANTS", runner, seconds=12)
     assert found.where.sort == "crash"
     assert found.where.keys[0].endswith("string_at"), f"the place is {found.where}"

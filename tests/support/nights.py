@@ -37,7 +37,7 @@ def night(state: Path, report: Path, *words: str, path: Sequence[Path] = ()) -> 
         *words,
     ]
     done = subprocess.run(
-        [*map(str, command), *words],
+        list(map(str, command)),
         cwd=ROOT,
         env=_environment(path),
         capture_output=True,
