@@ -57,7 +57,8 @@ def _found(module: str, path: str) -> object:
 @contextlib.contextmanager
 def _said_as_an_aside() -> Iterator[None]:
     """While the block runs, what is written to stdout goes to stderr: there may be JSON to come."""
-    sys.stdout.flush()
+    if sys.stdout:  # nobody may be there to read
+        sys.stdout.flush()
     kept = os.dup(1)
     try:
         os.dup2(2, 1)

@@ -23,10 +23,13 @@ def made(code, name):
 
 
 def plain(model):
-    """The model without what says nothing: an empty name, the order of attributes."""
+    """The model without what says nothing: an empty name, that of a tensor in an attribute, the order of attributes."""
     model = onnx.ModelProto.FromString(model.SerializeToString())
     for node in all_nodes(model.graph):
         attributes = sorted(node.attribute, key=lambda a: a.name)
+        for attribute in attributes:
+            if attribute.HasField("t"):
+                attribute.t.ClearField("name")
         del node.attribute[:]
         node.attribute.extend(attributes)
     return onnx.printer.to_text(model).replace('[""] ', "")

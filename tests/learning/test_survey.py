@@ -34,7 +34,7 @@ def runner() -> Iterator[Runner]:
 
 @pytest.fixture(scope="module")
 def found(runner: Runner) -> Learned:
-    return learned(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), NEEDS_STRIDES, runner, seconds=1.5)
+    return learned(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), NEEDS_STRIDES, runner, seconds=4)
 
 
 def test_the_nearest_model_that_is_right_differs_in_what_is_needed(found: Learned, runner: Runner) -> None:
