@@ -17,5 +17,5 @@ def register() -> None:
     driftnet-nightly: many, other ones each time."""
     for name, cases in _CASES.items():
         same: dict[str, Any] = {"derandomize": True, "database": None} if name == "driftnet-ci" else {}
-        # Hypothesis' own profile "ci" is the parent where CI is set, and has no database: a night would forget what failed.
+        # Hypothesis' own "ci" is the parent where CI is set, and has no database: a night would forget what failed.
         settings.register_profile(name, settings.get_profile("default"), max_examples=cases, **_COMMON, **same)
