@@ -23,7 +23,8 @@ from tests.support import models
 from tests.support.paths import ROOT
 from tests.support.rules import assert_each
 from tests.targets.test_mnn import conv_net
-from tests.targets.test_rewriters import RELEASES
+from tests.targets.test_rewriters import RELEASES as REWRITERS
+from tests.targets.test_tract import RELEASES
 
 TOYS = "tests.support.toy_target"
 
@@ -52,7 +53,10 @@ def imported(text):
     "name",
     [
         *(name for name in registered() if release_here(declared(name).distribution)),
-        *(pytest.param(f"{name}=={release}", marks=pytest.mark.network) for name, release in RELEASES.items()),
+        *(
+            pytest.param(f"{name}=={release}", marks=pytest.mark.network)
+            for name, release in {**REWRITERS, **RELEASES}.items()
+        ),
     ],
 )
 def test_the_script_asks_the_system_what_the_target_asks_it_under_every_value_of_every_option(name, tmp_path):

@@ -2,7 +2,8 @@
 
 python -m tests.support.native_calls FOLDER runs, for each FOLDER/<k>/, the target's own functions and then those of the
 script FOLDER/<k>/reproduce.py, and writes both accounts into FOLDER/<k>/told.json. FOLDER/<k>/asked.json holds
-{"target": a word, "options": those in effect}; the model and its inputs lie beside it.
+{"target": a word, "options": those in effect}; the model and its inputs lie beside it. Each runs in a fork of its own:
+OpenVINO numbers what it makes, and writes the numbers into its files.
 """
 
 from __future__ import annotations
@@ -11,7 +12,9 @@ import hashlib
 import importlib
 import importlib.util
 import json
+import multiprocessing
 import os
+import pkgutil
 import re
 import shutil
 import sys
@@ -75,7 +78,20 @@ def recorded(name: str, call: Callable[..., Any], log: Path) -> Callable[..., An
 
 
 def account(folder: Path, log: Path, run: Callable[[], Any]) -> dict[str, Any]:
-    """What `run` does in the empty folder that it is called in."""
+    """What `run` does in the empty folder that it is called in, by a fork of this process."""
+    told = folder.with_suffix(".json")
+    told.unlink(missing_ok=True)
+    fork = multiprocessing.get_context("fork").Process(
+        target=lambda: told.write_text(json.dumps(account_here(folder, log, run)))
+    )
+    fork.start()
+    fork.join()
+    assert told.exists(), f"{run} ended with status {fork.exitcode}, should be 0"
+    return json.loads(told.read_text(encoding="utf-8"))
+
+
+def account_here(folder: Path, log: Path, run: Callable[[], Any]) -> dict[str, Any]:
+    """As account, by this process."""
     shutil.rmtree(folder, ignore_errors=True)  # the same folder for everybody: an artifact may hold its own path
     folder.mkdir()
     log.write_text("")
@@ -110,11 +126,13 @@ def main(root: Path) -> None:
     log = root / "calls.txt"
     places = sorted(path for path in root.iterdir() if path.is_dir())
     asked = [json.loads((place / "asked.json").read_text(encoding="utf-8")) for place in places]
-    target = resolve(asked[0]["target"]).target
+    installed = resolve(asked[0]["target"])
+    target = installed.target
+    importlib.import_module(installed.spec.partition(":")[0]).preload()
     for dotted in target.natives:
         name, _, function = dotted.rpartition(".")
-        module = importlib.import_module(name)
-        setattr(module, function, recorded(dotted, getattr(module, function), log))
+        holder = pkgutil.resolve_name(name)
+        setattr(holder, function, recorded(dotted, getattr(holder, function), log))
     for place, each in zip(places, asked):
         case, _ = corpus.read_model(place)
         outputs = {value.name: dtype_name(value) for value in case.proto.graph.output}

@@ -303,7 +303,17 @@ OPENVINO = Target(
     approximations={"Erf": 5e-7, "Gelu": 1.2e-6, "Mish": 1.6e-6, "Softplus": 1.4e-6},
     companions=(*by_onnxruntime.COMPANIONS, ("", "nncf")),
     features={"float": {}},
-    natives=("openvino.Core", "openvino.convert_model", "openvino.save_model", "nncf.quantize", by_onnxruntime.RUNS),
+    natives=(
+        "openvino.Core.read_model",
+        "openvino.Core.compile_model",
+        "openvino._pyopenvino.Model.reshape",  # openvino.Model has methods of its own for nothing but copies
+        "openvino.InferRequest.start_async",
+        "openvino.convert_model",
+        "openvino.save_model",
+        "nncf.Dataset",
+        "nncf.quantize",
+        by_onnxruntime.RUNS,
+    ),
     refusals=(
         *(Rule(name, stage, said, source) for name, said, source in REFUSED for stage in STAGES),
         Rule("nothing to calibrate with", "quantize", r"Calibration dataset must not be empty", _QUANTIZING),

@@ -168,6 +168,17 @@ TRACT = Target(
     approximations={"Tanh": 8e-7, "Erf": 2e-6},
     complaint=r"panicked at .*",
     features={"float": {}},
-    natives=("tract.onnx", "tract.nnef"),
+    natives=(
+        "tract.Onnx.load",
+        "tract.InferenceModel.set_input_fact",
+        "tract.InferenceModel.set_output_fact",
+        "tract.InferenceModel.into_model",
+        "tract.Nnef.with_tract_extra",
+        "tract.Nnef.with_onnx",
+        "tract.Nnef.write_model_to_tar",
+        "tract.Nnef.load",
+        "tract.Model.into_runnable",
+        "tract.Runnable.run",
+    ),
     refusals=tuple(Rule(name, stage, said, source) for name, said, source in REFUSED for stage in STAGES),
 )
