@@ -32,7 +32,7 @@ from driftnet.model.operators import Trait
 from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
-from driftnet.oracle.ball_arithmetic.creation import is_random
+from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.reduce.subgraphs import entered
@@ -527,4 +527,5 @@ def _rule_of(known_issues: Sequence[KnownIssue], examined: Examination) -> str:
 def _random_outputs(case: Case) -> tuple[str, ...]:
     """The outputs of which two right runs may differ, so that nothing is said by how far these are apart."""
     graph = read(case.proto, case.file)
-    return tuple(name for name in graph.outputs if any(is_random(node, graph) for node in graph.ancestors(name)))
+    random = random_tensors(graph)
+    return tuple(name for name in graph.outputs if name in random)

@@ -20,6 +20,7 @@ from driftnet.model.case import Case
 from driftnet.model.inspect import digest
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.reduce.problem import shrink
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.run.runner import Runner
@@ -178,14 +179,18 @@ class Experiments:
 
 
 def computed(case: Case, reference: Reference) -> Tensors:
-    """What the first feed makes the tensors of `case`: outputs, and what is between where anything is."""
+    """What the first feed makes the tensors of `case`: outputs, and what is between where anything is. Of what is
+    random nothing: the next run makes it otherwise."""
     host = host_of(case)
     try:
         if set(host.makers) <= set(host.graph.outputs):
-            return dict(next(iter(reference.run(case).outputs), {}))
-        return dict(reference.record(case)[0])
+            found = next(iter(reference.run(case).outputs), {})
+        else:
+            found = reference.record(case)[0]
     except ReferenceError:
         return {}
+    random = random_tensors(host.graph)
+    return {name: x for name, x in found.items() if name not in random}
 
 
 def _name(case: Case, recipe: Recipe) -> str:

@@ -36,8 +36,9 @@ from typing import Any
 import numpy as np
 from driftnet.causes import record
 from driftnet.causes.exposure import statistics
+from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.causes.place import Where, place_of
-from driftnet.causes.predicate import trigger_of
+from driftnet.causes.predicate import Trigger, trigger_of
 from driftnet.causes.record import CauseRecord
 from driftnet.causes.words import sentence
 from driftnet.findings.corpus import SavedCase, load_all
@@ -47,7 +48,7 @@ from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_tr
 from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import Installed, resolve
 from driftnet.util.apart import trust
 from driftnet.util.files import json_text, replace_text
 from onnx import TensorProto, numpy_helper
@@ -83,13 +84,20 @@ def learn_all(
             learned = learn_trigger(saved, target, runner, seconds=seconds, seed=seed)
             cause = saved.cause and saved.cause.of_case(saved.id)
             had = cause and cause.trigger
-            if had and learned.trigger and had.shape != learned.trigger.shape:  # learned of another case
+            other = had and learned.trigger and had.shape != learned.trigger.shape
+            if had and (other or not _is_met(had, learned, target)):  # learned of another case
                 had = None
             triggers = [trigger for trigger in (learned.trigger, had) if trigger]
             scores = compare(triggers, learned, target, runner, seed=seed + 1, count=fresh) if fresh else []
         before = scores[-1] if scores and had else None
         score = scores[0] if scores and learned.trigger else learned.score
         yield dataclasses.replace(learned, score=score), learned.score, before
+
+
+def _is_met(trigger: Trigger, learned: Learned, target: Installed) -> bool:
+    """Whether the case that something was learned of meets `trigger` itself."""
+    saved = learned.saved
+    return bool(trigger.matches(host_of(saved.case, learned.tensors), recipe_facts(target.target, saved.recipe)))
 
 
 def line_of(learned: Learned, believed: Score) -> dict[str, Any]:
@@ -205,7 +213,7 @@ def update(root: Path, lines: Mapping[str, Mapping[str, Any]]) -> int:
     for folder in sorted(path.parent for path in root.glob(f"*/*/{record.FILE}")):
         cause = record.load(folder)
         saved = {saved.id: saved for saved in load_all(folder)}
-        for id in cause.findings or list(saved)[:1]:
+        for id in {**cause.findings, **saved}:
             line = lines.get(id)
             if line and line["trigger"] and line["score"]["instances"]:
                 after = _updated(cause, id, line)
@@ -222,21 +230,34 @@ def update(root: Path, lines: Mapping[str, Mapping[str, Any]]) -> int:
 def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecord:
     """The cause with the better one of two triggers for the case `id`, which both were measured on the same; with the
     new one where they speak of places of two shapes."""
-    own, before, learned = cause.of_case(id), line.get("before"), trigger_of(line["trigger"])
-    if before is None and own.trigger and own.trigger.shape == learned.shape:  # they were not compared
-        return cause
-    if before and _merit(before) >= _merit(line["score"]):
-        better, trigger, score = False, own.trigger, before
-    else:
-        better, trigger, score = True, learned, line["score"]
-    findings = {**cause.findings, id: record.finding(trigger, own.place, score)} if cause.findings else {}
-    if own.trigger != cause.trigger or trigger is None:  # another finding speaks for the whole
+    own, before, known = cause.of_case(id), line.get("before"), _findings(cause)
+    trigger, score = trigger_of(line["trigger"]), line["score"]
+    better = own.trigger is None or not before or _merit(before) < _merit(score)
+    if own.trigger and before and not better:
+        if id not in known:  # what holds of the whole does for it, too
+            return cause
+        trigger, score = own.trigger, before
+    findings = {**known, id: record.finding(trigger, own.place, score)}
+    if id != _speaker(cause, known):
         return dataclasses.replace(cause, findings=findings)
     impact = dataclasses.asdict(statistics().exposure(trigger))
+    findings = findings if len(findings) > 1 else {}
     cause = dataclasses.replace(cause, trigger=trigger, score=score, impact=impact, findings=findings)
     if not better:
         return cause
     return dataclasses.replace(cause, tried=tuple(line["free"]), needed=tuple(line["needed"]))
+
+
+def _findings(cause: CauseRecord) -> Mapping[str, Mapping[str, Any]]:
+    """What was learned of each case; of the one that the cause is named after, where it has but that."""
+    return cause.findings or {f"test_{cause.id}": record.finding(cause.trigger, cause.place, cause.score)}
+
+
+def _speaker(cause: CauseRecord, findings: Iterable[str]) -> str:
+    """The case whose trigger stands for the whole: the one that the cause is named after, where it has that trigger."""
+    own = f"test_{cause.id}"
+    same = [id for id in findings if cause.of_case(id).trigger == cause.trigger]
+    return same[0] if same and own not in same else own
 
 
 def _merit(score: Mapping[str, Any]) -> tuple[float, int]:

@@ -14,7 +14,7 @@ from driftnet.findings import arrange, corpus
 from driftnet.findings.trial import Trial, look
 from driftnet.learning.merging import causes_of
 from driftnet.learning.study import proposal
-from driftnet.learning.survey import learned_of, line_of, read_lines, update
+from driftnet.learning.survey import learn_all, learned_of, line_of, read_lines, update
 from driftnet.learning.trigger import Learned, Score, compare
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
@@ -84,3 +84,29 @@ def test_triggers_are_compared_on_the_same_instances(found: Learned, runner: Run
     assert (good.instances, good.failing) == (bad.instances, bad.failing)
     assert bad.named == 0
     assert good.right > bad.right, f"{good} against {bad}"
+
+
+def test_what_was_learned_of_a_variant_stands_beside_what_holds_of_the_whole(found: Learned, tmp_path: Path) -> None:
+    loose = corpus.load(corpus.save(found.saved, tmp_path))
+    folder = arrange.found(loose, proposal(found), tmp_path).parent
+    variant = replace(found.saved, id="test_variant_01234567")
+    corpus.save(variant, folder)
+    any_pool = Trigger(Shape(), (Region((Atom("0.op", "is", "MaxPool"),)),))
+    line = line_of(replace(found, saved=variant, trigger=any_pool, score=Score(instances=20, right=18)), found.score)
+    assert update(tmp_path, {variant.id: line | {"before": None}}) == 1
+    cause = record.load(folder)
+    assert cause.trigger == found.trigger, "the whole keeps its own"
+    assert {id: own.trigger for id, own in cause.each.items()} == {
+        found.saved.id: found.trigger,
+        variant.id: any_pool,
+    }
+
+
+def test_a_trigger_is_not_measured_where_its_own_case_does_not_meet_it(found: Learned, tmp_path: Path) -> None:
+    loose = corpus.load(corpus.save(found.saved, tmp_path))
+    saved = corpus.load(arrange.found(loose, proposal(found), tmp_path))
+    assert saved.cause is not None
+    never = Trigger(Shape(), (Region((Atom("0.op", "is", "Relu"),)),))
+    saved = replace(saved, target=NEEDS_STRIDES, cause=replace(saved.cause, trigger=never))
+    ((_, _, before),) = learn_all([saved], seconds=2, fresh=4)
+    assert before is None, f"{before}: a case that does not meet it says nothing of it"

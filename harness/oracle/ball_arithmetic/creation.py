@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from driftnet.model.graph import Graph, Node
+from driftnet.model.graph import Graph, Node, captured
 from driftnet.model.operators import Trait, having
 from driftnet.oracle.ball_arithmetic.ball import Array, Ball, Undecided, between, exact, rounded
 from driftnet.oracle.ball_arithmetic.rules import Integers, Maybe, dtype_of, rule
@@ -67,6 +67,15 @@ def is_random(node: Node, graph: Graph) -> bool:
         return True
     training = graph.constants.get(node.input(2)) if node.op == "Dropout" else None
     return training is not None and bool(training.any())
+
+
+def random_tensors(graph: Graph) -> frozenset[str]:
+    """The tensors of `graph` of which two right runs may differ."""
+    found = set[str]()
+    for node in graph.nodes:
+        if is_random(node, graph) or not found.isdisjoint((*node.inputs, *captured(node))):
+            found.update(node.outputs)
+    return frozenset(found - {""})
 
 
 @rule("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli")

@@ -16,7 +16,7 @@ from driftnet.model.arrays import distance
 from driftnet.model.verdict import Tier, Verdict
 from driftnet.oracle.ball_arithmetic.ball import outside
 from driftnet.oracle.ball_arithmetic.conditioning import culprit, is_ill_at
-from driftnet.oracle.ball_arithmetic.creation import is_random
+from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
 from driftnet.oracle.question.answers import abstains, agrees, agrees_inside, diverges, evaluations
 from driftnet.oracle.question.question import Place, Question
@@ -60,4 +60,4 @@ def _judge(question: Question, place: Place, evaluation: Evaluation) -> Verdict:
 
 def depends_on_chance(question: Question, place: Place) -> bool:
     """Whether two right runs may differ there."""
-    return any(is_random(node, question.graph) for node in question.graph.ancestors(place[1]))
+    return place[1] in random_tensors(question.graph)
