@@ -156,8 +156,8 @@ class Target:
                   that calibration saw; "per-channel" a scale a channel of weights; "u8s8" unsigned activations, signed
                   weights. For `audit`: "preprocessed" convert gives the ONNX model as it is made ready for quantizing
     mutants       bugs of its own for it: each changes the file that quantize gave, in place
-    natives       the system's functions and methods, dotted, through which everything goes that is asked of it: what the
-                  script for maintainers asks of them is held against what the target asks
+    natives       the system's functions and methods, dotted, through which everything goes that is asked of it: what
+                  the script for maintainers asks of them is held against what the target asks
 
     Where the functions are plain ones of a module, their text goes into the script that maintainers get beside a case.
     """
