@@ -109,6 +109,11 @@ class StageError(Exception):
     """The system under test said that a stage failed. The message is the system's own words."""
 
 
+def unquantized(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
+    """The quantize stage of a target that quantizes nothing."""
+    return artifact
+
+
 def _no_scheme(options: Options) -> Scheme | None:
     return None
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Rule, Target
+from driftnet.targets.interface import Feed, Option, Options, Rule, Target, unquantized
 
 # What onnxruntime 1.31 calls its graph transformers and rewrite rules (graph_transformer_utils.cc).
 OPTIMIZERS = (
@@ -44,11 +44,6 @@ def preload() -> None:
 def convert(model: str, folder: str, options: Options) -> str:
     """The model as it is: what a session optimizes and what it saves fail alike, so both are done in one stage."""
     return model
-
-
-def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-    """There is nothing to quantize."""
-    return artifact
 
 
 def execute(
@@ -170,7 +165,7 @@ ONNXRUNTIME_GRAPH = Target(
     name="onnxruntime-graph",
     distribution="onnxruntime",
     convert=convert,
-    quantize=quantize,
+    quantize=unquantized,
     execute=execute,
     commands=commands,
     options=(

@@ -9,16 +9,16 @@ from typing import Any
 import numpy as np
 from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, StageError, Target
 from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN
+from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
 
 WEIGHT_CODES = {("s8", False): (-127, 127), ("s8", True): (-64, 64), ("u8", False): (0, 255), ("u8", True): (0, 127)}
 
 
 def preload() -> None:
     """Import the quantizer (.4 s), so that forked workers have it."""
-    import onnxruntime
-    import onnxruntime.quantization.shape_inference
+    import onnxruntime.quantization.shape_inference  # noqa: F401
 
-    onnxruntime.set_default_logger_severity(4)
+    preload_runtime()
 
 
 def convert(model: str, folder: str, options: Options) -> str:

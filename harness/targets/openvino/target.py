@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, Scheme, StageError, Target
+from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
 from driftnet.targets.rewriters import target as by_onnxruntime
 
 T = TypeVar("T")
@@ -20,10 +21,9 @@ def preload() -> None:
     _import_quietly()
     import nncf.onnx.quantization.quantize_model
     import nncf.openvino.quantization.quantize_model  # noqa: F401
-    import onnxruntime
     import openvino.tools.ovc  # noqa: F401
 
-    onnxruntime.set_default_logger_severity(4)
+    preload_runtime()
 
 
 def convert(model: str, folder: str, options: Options) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from driftnet.targets.interface import Option, Options, Rule, Target
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+from driftnet.targets.interface import Option, Options, Rule, Target, unquantized
+from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 NEWEST = 26
 """The newest opset that onnxruntime 1.31 loads."""
@@ -16,9 +17,8 @@ def preload() -> None:
     """Import what is needed, so that forked workers have it."""
     import onnx.inliner
     import onnx.version_converter  # noqa: F401
-    import onnxruntime
 
-    onnxruntime.set_default_logger_severity(4)
+    preload_runtime()
 
 
 def convert(model: str, folder: str, options: Options) -> str:
@@ -57,7 +57,7 @@ ONNX_PASSES = Target(
     name="onnx-passes",
     distribution="onnx",
     convert=convert,
-    quantize=quantize,
+    quantize=unquantized,
     execute=execute,
     commands=commands,
     options=(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from driftnet.targets.interface import Option, Options, Rule, Target
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+from driftnet.targets.interface import Option, Options, Rule, Target, unquantized
+from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 # What onnxoptimizer 0.4.2 runs where no passes are named (get_fuse_and_elimination_passes).
 PASSES = (
@@ -23,9 +24,8 @@ PASSES = (
 def preload() -> None:
     """Import what is needed, so that forked workers have it."""
     import onnxoptimizer  # noqa: F401
-    import onnxruntime
 
-    onnxruntime.set_default_logger_severity(4)
+    preload_runtime()
 
 
 def convert(model: str, folder: str, options: Options) -> str:
@@ -45,7 +45,7 @@ ONNXOPTIMIZER = Target(
     name="onnxoptimizer",
     distribution="onnxoptimizer",
     convert=convert,
-    quantize=quantize,
+    quantize=unquantized,
     execute=execute,
     commands=commands,
     options=(Option("fixed_point", "convert", (False, True), "repeat until nothing changes"),),

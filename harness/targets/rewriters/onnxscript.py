@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from driftnet.targets.interface import Option, Options, Target
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+from driftnet.targets.interface import Option, Options, Target, unquantized
+from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 
 def preload() -> None:
     """Import what is needed (3 s), so that forked workers have it."""
-    import onnxruntime
     import onnxscript.optimizer
     import onnxscript.rewriter  # noqa: F401
 
-    onnxruntime.set_default_logger_severity(4)
+    preload_runtime()
 
 
 def convert(model: str, folder: str, options: Options) -> str:
@@ -44,7 +44,7 @@ ONNXSCRIPT = Target(
     name="onnxscript",
     distribution="onnxscript",
     convert=convert,
-    quantize=quantize,
+    quantize=unquantized,
     execute=execute,
     commands=commands,
     options=(

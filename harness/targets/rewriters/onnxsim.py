@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from driftnet.targets.interface import Option, Options, StageError, Target
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+from driftnet.targets.interface import Option, Options, StageError, Target, unquantized
+from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 
 def preload() -> None:
     """Import what is needed (4.9 s), so that forked workers have it."""
-    import onnxruntime
     import onnxsim  # noqa: F401
 
-    onnxruntime.set_default_logger_severity(4)
+    preload_runtime()
 
 
 def convert(model: str, folder: str, options: Options) -> str:
@@ -39,7 +39,7 @@ ONNXSIM = Target(
     name="onnxsim",
     distribution="onnxsim",
     convert=convert,
-    quantize=quantize,
+    quantize=unquantized,
     execute=execute,
     commands=commands,
     options=(

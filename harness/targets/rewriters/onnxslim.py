@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from driftnet.targets.interface import Option, Options, Target
-from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, quantize, write
+from driftnet.targets.interface import Option, Options, Target, unquantized
+from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
+from driftnet.targets.rewriters.target import COMPANIONS, FEATURES, RUNS, execute, load, write
 
 PARTS = ("constant_folding", "graph_fusion", "dead_node_elimination", "subexpression_elimination", "weight_tying")
 
 
 def preload() -> None:
     """Import what is needed (3.6 s), so that forked workers have it."""
-    import onnxruntime
     import onnxslim  # noqa: F401
 
-    onnxruntime.set_default_logger_severity(4)
+    preload_runtime()
 
 
 def convert(model: str, folder: str, options: Options) -> str:
@@ -36,7 +36,7 @@ ONNXSLIM = Target(
     name="onnxslim",
     distribution="onnxslim",
     convert=convert,
-    quantize=quantize,
+    quantize=unquantized,
     execute=execute,
     commands=commands,
     options=(

@@ -53,11 +53,6 @@ def write(before: str, after: Any, folder: str) -> str:
     return rewritten
 
 
-def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-    """There is nothing to quantize."""
-    return artifact
-
-
 def execute(
     artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
 ) -> list[dict[str, np.ndarray]]:

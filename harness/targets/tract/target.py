@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, StageError, Target
+from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, StageError, Target, unquantized
 
 T = TypeVar("T")
 
@@ -24,11 +24,6 @@ def convert(model: str, folder: str, options: Options) -> str:
     path = os.path.join(folder, "model.nnef.tar")
     _said(lambda: _nnef().write_model_to_tar(_typed(model, {}, options), path))
     return path
-
-
-def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: Options) -> str:
-    """There is nothing to quantize."""
-    return artifact
 
 
 def execute(
@@ -148,7 +143,7 @@ TRACT = Target(
     name="tract",
     distribution="tract",
     convert=convert,
-    quantize=quantize,
+    quantize=unquantized,
     execute=execute,
     commands=commands,
     options=(
