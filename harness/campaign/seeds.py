@@ -58,7 +58,7 @@ def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
     """Each model with the path of its file."""
     for path in map(located, paths):
         if path.is_file():
-            model = corpus.read_onnx(path)
+            model = corpus.read_given(path)
             feeds = feeds_beside(path, model, "inputs") or (made_up(model, {}),)
             yield path, Case(model.SerializeToString(), feeds, origin={"file": path.name})
             continue

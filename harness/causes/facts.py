@@ -25,7 +25,7 @@ import numpy as np
 import onnx
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Node, captured, read
-from driftnet.model.inference import InferenceError, inferred
+from driftnet.model.inference import InferenceError, inferred, light
 from driftnet.model.inspect import all_nodes
 from driftnet.model.operators import Trait, traits_of
 from driftnet.targets.interface import Target
@@ -97,7 +97,7 @@ class Host:
         values = [*graph.value_info, *graph.output, *graph.input]
         if not self.makers.keys() <= {v.name for v in values}:
             try:
-                whole = inferred(_light(self.model), data_prop=True).graph
+                whole = inferred(light(self.model), data_prop=True).graph
                 values = [*whole.value_info, *values]
             except InferenceError:
                 pass
@@ -197,24 +197,6 @@ class PlaceFacts(Mapping[str, Value]):
 def host_of(case: Case, tensors: Tensors | None = None) -> Host:
     """`case` as a host; its first feed is known, and what `tensors` says besides."""
     return Host(case.proto, {**case.feeds[0], **(tensors or {})}, read(case.proto, case.file))
-
-
-def _light(model: onnx.ModelProto) -> onnx.ModelProto:
-    """`model` without its large initializers, of which inference needs the types alone."""
-    large = [t for t in model.graph.initializer if int(np.prod(t.dims)) > LARGE]
-    if not large:
-        return model
-    names = {t.name for t in large}
-    light = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
-    light.functions.extend(model.functions)
-    light.graph.name = model.graph.name
-    light.graph.node.extend(model.graph.node)
-    light.graph.initializer.extend(t for t in model.graph.initializer if t.name not in names)
-    light.graph.input.extend(v for v in model.graph.input if v.name not in names)
-    light.graph.input.extend(helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large)
-    light.graph.output.extend(model.graph.output)
-    light.graph.value_info.extend(model.graph.value_info)
-    return light
 
 
 def hosts(model: onnx.ModelProto) -> Iterator[Host]:

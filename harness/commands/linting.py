@@ -77,9 +77,9 @@ def chosen_recipe(target: Target, given: Recipe | None, options: Mapping[str, st
 
 def read_model(path: Path) -> onnx.ModelProto:
     """The model in `path`. Raises UserError (kind "model")."""
-    from driftnet.findings.corpus import read_onnx
+    from driftnet.findings.corpus import read_given
 
-    return read_onnx(path, entire=False)
+    return read_given(path, entire=False)
 
 
 def _usual_corpus() -> Path:

@@ -104,7 +104,8 @@ def check(
             hint='driftnet check MODEL.onnx --rtol 1e-3 --accept "int8 on purpose, see the table of the release"',
             kind="option",
         )
-    proto = corpus.read_onnx(model, entire=False)
+    misdeclared: list[str] = []
+    proto = corpus.read_given(model, entire=False, tell=misdeclared.append)
     _check_dims(proto, settings.dims)
     if settings.out:
         make_folder(settings.out)
@@ -129,7 +130,7 @@ def check(
                 results[-1]["interrupted"] = True
             if results[-1]["interrupted"]:
                 break
-        told = [{**result, "made_up": list(invented)} for result in results]
+        told = [{**result, "made_up": list(invented), "misdeclared": misdeclared} for result in results]
         return {"targets": told, "network_isolated": runner.network_isolated}
 
 
@@ -252,7 +253,7 @@ def audit(
     Raises UserError for files and feeds that cannot be used, for models whose inputs or outputs differ, and where
     nothing is quantized.
     """
-    proto, other = corpus.read_onnx(Path(model)), corpus.read_onnx(Path(quantized))
+    proto, other = corpus.read_given(Path(model)), corpus.read_given(Path(quantized))
     audits.check_pair(proto, other)
     with Runner(timeout=timeout, memory_gib=memory_gib) as runner:
         if inputs:
@@ -321,7 +322,7 @@ def reduce(
     if before:
         case, chosen, word = before.case, before.recipe, target or before.target
     else:
-        proto = corpus.read_onnx(path, entire=False)
+        proto = corpus.read_given(path, entire=False)
         feeds = feeds_beside(path, proto, "inputs") or (made_up(proto, {}),)
         case, chosen, word = external_data.case(proto, path, feeds), {}, target or DEFAULT_TARGETS[0]
     installed = resolve(word, python=python)

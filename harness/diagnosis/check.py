@@ -25,7 +25,7 @@ from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import Distribution, Point, along_the_depth, around, distribution
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
-from driftnet.findings.trial import Trial, watch
+from driftnet.findings.trial import TOO_MUCH, Trial, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
@@ -164,18 +164,18 @@ def check(
     limit, allowance = max(RUNS, int(RUNS_A_NODE * counted)), trial.runner.allow(seconds)
     tell("the whole model")
     trial, verdict, observation = kernels.uncovered(trial, *watch(trial))
-    if observation is None:
+    if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
-    table = losses(observation.outputs, trial.runner.reference.run(case).outputs, random)
-    checked = Checked(
-        verdict, observation, end_to_end=tuple(table), random=random, unquantized=_unquantized(trial, observation)
-    )
+    table = losses(observation.outputs, trial.runner.reference.run(case).outputs, random) if observation else []
+    unquantized = _unquantized(trial, observation) if observation else ""
+    checked = Checked(verdict, observation, end_to_end=tuple(table), random=random, unquantized=unquantized)
     if verdict.word is Word.AGREES and verdict.tier is Tier.EXACT and not verdict.rule:
         return replace(checked, vouched=1.0)
     if verdict.word is Word.REJECTS:
         return checked
-    inquiry = Inquiry(trial.hurried(verdict, observation), known_issues, allowance, tell, started, limit)
+    hurried = trial.hurried(verdict, observation) if observation else trial
+    inquiry = Inquiry(hurried, known_issues, allowance, tell, started, limit)
     with contextlib.suppress(ExhaustedError):
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
     return _with_costs(inquiry, _localized(inquiry, checked))

@@ -20,7 +20,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -33,6 +33,7 @@ import onnx
 from driftnet.causes import record
 from driftnet.causes.record import CauseRecord, Options, Status
 from driftnet.model import external_data
+from driftnet.model.declared import settle_shapes
 from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, no_text, validate_feed
 from driftnet.model.verdict import Verdict
 from driftnet.targets.environments import NAME
@@ -287,6 +288,14 @@ def read_model(folder: Path) -> tuple[Case, tuple[Feed, ...]]:
         raise UserError(f"{folder}: no test_data_set_0 with the inputs", hint=_HINT, kind="case")
     case = external_data.case(model, path, feeds, calibration, {"folder": folder.name})
     return case, tuple(expected)
+
+
+def read_given(path: Path, *, entire: bool = True, tell: Callable[[str], None] = lambda text: None) -> onnx.ModelProto:
+    """`read_onnx` of a model that somebody gave: shapes that are declared wrongly are put right; `tell` hears which."""
+    model = read_onnx(path, entire=entire)
+    for said in settle_shapes(model):
+        tell(said)
+    return model
 
 
 def read_onnx(path: Path, *, entire: bool = True) -> onnx.ModelProto:

@@ -8,13 +8,17 @@ that are likely to be wrong.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import onnx
 from driftnet.util.apart import apart, trusts
 from driftnet.util.limits import ExceededError
+from onnx import helper
 
 SECONDS, MIB = 30.0, 4096
+LARGE = 2**14
+"""Elements of an initializer from which on inference is given its type alone."""
 
 
 class InferenceError(Exception):
@@ -40,6 +44,24 @@ def inferred(model: onnx.ModelProto, *, doubtful: bool = False, **options: Any) 
         raise InferenceError(said[1:].decode(errors="replace"))
     found: onnx.ModelProto = onnx.ModelProto.FromString(said[1:])
     return found
+
+
+def light(model: onnx.ModelProto) -> onnx.ModelProto:
+    """`model` without its large initializers, of which inference needs the types alone."""
+    large = [t for t in model.graph.initializer if math.prod(t.dims) > LARGE]
+    if not large:
+        return model
+    names = {t.name for t in large}
+    copy = onnx.ModelProto(ir_version=max(4, model.ir_version), opset_import=model.opset_import)
+    copy.functions.extend(model.functions)
+    copy.graph.name = model.graph.name
+    copy.graph.node.extend(model.graph.node)
+    copy.graph.initializer.extend(t for t in model.graph.initializer if t.name not in names)
+    copy.graph.input.extend(v for v in model.graph.input if v.name not in names)
+    copy.graph.input.extend(helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large)
+    copy.graph.output.extend(model.graph.output)
+    copy.graph.value_info.extend(model.graph.value_info)
+    return copy
 
 
 def _answer(model: onnx.ModelProto, options: dict[str, Any]) -> bytes:

@@ -13,6 +13,7 @@ from driftnet.model.inspect import Case, digest
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox.zygote import Reply, Worker
 from driftnet.targets import interface
+from driftnet.util.apart import MOST_SAID
 
 Outputs = dict[str, np.ndarray]
 Key = tuple[Any, ...]
@@ -21,6 +22,8 @@ REMEMBERED = 8
 """Cases whose answers are kept: a reducer comes back to the same few."""
 MOST_REMEMBERED = 2**29
 """Bytes of these answers, but for the last."""
+MOST_TOLD = MOST_SAID - 2**20
+"""Bytes of arrays in an answer that a fork is told."""
 
 
 class ReferenceError(Exception):
@@ -63,12 +66,14 @@ class Reference:
             return ReferenceRun(reply.message, ())
         return ReferenceRun("", (), _failure(reply))
 
-    def record(self, case: Case) -> tuple[Outputs, ...]:
+    def record(self, case: Case, *, most: int = 0) -> tuple[Outputs, ...]:
         """Every tensor of the main graph (inputs, intermediates, outputs; initializers not), one mapping a feed.
 
-        Sequences and optionals are left out. Raises ReferenceError when the case does not run.
+        Sequences and optionals are left out. Raises ReferenceError when the case does not run, and where the tensors of
+        several feeds take more than `most` bytes, if that is said.
         """
-        return tuple(self._value("record", case, *_beside(case)))
+        limit = ((_beside(case) or ("",))[0], most) if most and len(case.feeds) > 1 else _beside(case)
+        return tuple(self._value("record", case, *limit))
 
     def sample(self, case: Case, count: int = 6) -> tuple[tuple[Outputs, ...], ...]:
         """[sample][feed][output]: `count` runs with every float tensor perturbed, x (1 + u U(-2, 2)).
@@ -95,6 +100,8 @@ class Reference:
         """What became of what a fork asks, encoded."""
         key, model, feeds = interface.decode(question)
         reply = self._reply(tuple(key), model, feeds)
+        if (size := _bytes(reply.value)) > MOST_TOLD:
+            reply = Reply(Outcome.MEMORY, message=f"an answer of {size // 2**20} MiB, of which a fork holds no copy")
         said = reply.message, reply.signal, reply.log, reply.seconds
         return interface.encode([str(reply.outcome), reply.value, *said])
 

@@ -47,14 +47,19 @@ def run(model: bytes, feeds: Sequence[Feed], data: str = "") -> list[Outputs]:
     return _run(model, feeds, data)
 
 
-def record(model: bytes, feeds: Sequence[Feed], data: str = "") -> list[Outputs]:
-    """Every tensor of the main graph but initializers, one mapping a feed."""
+def record(model: bytes, feeds: Sequence[Feed], data: str = "", most: int = 0) -> list[Outputs]:
+    """Every tensor of the main graph but initializers, one mapping a feed; `most` bytes at most, if that is said."""
     proto = ModelProto.FromString(model)
     known = {v.name for v in proto.graph.output}
     names = [name for node in proto.graph.node for name in node.output if name and name not in known]
     proto.graph.output.extend(ValueInfoProto(name=name) for name in names)  # onnxruntime infers the types itself
-    tensors = _run(proto.SerializeToString(), feeds, data)
-    return [{**{k: np.asarray(x) for k, x in feed.items()}, **out} for feed, out in zip(feeds, tensors)]
+    session, recorded, size = _session(proto.SerializeToString(), data), [], 0
+    for feed in feeds:
+        recorded.append({**{k: np.asarray(x) for k, x in feed.items()}, **_outputs(session, feed)})
+        size += sum(x.nbytes for x in recorded[-1].values())
+        if most and size * len(feeds) > most * len(recorded):
+            raise StageError(f"all tensors of {len(feeds)} inputs are more than {most // 2**20} MiB")
+    return recorded
 
 
 def sample(model: bytes, feeds: Sequence[Feed], count: int) -> list[list[Outputs]]:

@@ -40,7 +40,8 @@ PATIENCE = 5.0
 IDLE = 0.02
 """How many times its CPU seconds, and one more, a fork may be silent while it uses less than IDLE of them: others may
 have the cores."""
-_MOST = 2**28  # bytes of a message
+MOST_SAID = 2**28
+"""Bytes of a message."""
 _CLOCK = os.sysconf("SC_CLK_TCK")
 _HEAD = struct.Struct("<cQ")
 _ASKS, _GIVES, _EXCEEDS, _LACKS, _RAISES = b"?", b"+", b">", b"-", b"!"
@@ -143,7 +144,7 @@ def _cpu_seconds_of(pid: int) -> float:
 def _heard(pipe: socket.socket) -> tuple[bytes, bytes]:
     """The next message: its kind and what it says. Raises OSError where there is none, or it is too long."""
     kind, size = _HEAD.unpack(_received(pipe, _HEAD.size))
-    if size > _MOST:
+    if size > MOST_SAID:
         raise OSError(f"a message of {size} bytes")
     return kind, _received(pipe, size)
 

@@ -225,6 +225,17 @@ def test_a_model_the_reference_refuses_is_invalid_and_exits_2(driftnet, tmp_path
     assert "nowhere" in result["message"]
 
 
+def test_a_model_that_declares_a_wrong_shape_is_judged_all_the_same_and_that_is_said(driftnet, tmp_path):
+    proto = onnx.ModelProto.FromString(models.relu().model)
+    del proto.graph.output[0].type.tensor_type.shape.dim[:]
+    path = tmp_path / "scalar.onnx"
+    path.write_bytes(proto.SerializeToString())
+    status, out, _ = driftnet("check", path, "--target", "onnxruntime-graph", "--json")
+    (result,) = json.loads(out)["targets"]
+    assert (status, result["verdict"]) == (0, "agrees"), result["message"]
+    assert [said.split(" is declared")[0] for said in result["misdeclared"]] == [proto.graph.output[0].name]
+
+
 def test_triage_sets_status_link_and_note_and_brings_a_new_case_in(driftnet, tmp_path):
     folder = corpus.save(saved_relu(), tmp_path / "report")
     root = tmp_path / "corpus"

@@ -15,7 +15,7 @@ from driftnet.diagnosis.check import check
 from driftnet.findings import corpus
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
-from driftnet.findings.trial import Trial
+from driftnet.findings.trial import TOO_MUCH, Trial, watch
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.verdict import Kind, Observation, Verdict, Word
 from driftnet.reduce import passes, reducer
@@ -41,6 +41,20 @@ def one_node(op_type, x):
 @pytest.mark.parametrize("recipe", [FLOAT, {}], ids=str)
 def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(runner, recipe):
     checked = check(Trial(production.SMALL["dual_path_rnn"](), resolve("onnxruntime-quant"), recipe, runner), ())
+    assert checked.verdict.word is Word.AGREES, checked.verdict.message
+    assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
+
+
+def test_a_model_that_takes_too_much_to_be_judged_as_a_whole_is_judged_in_windows(runner, monkeypatch):
+    case = production.SMALL["dual_path_rnn"]()
+
+    def whole_is_too_much(trial, **more):
+        verdict, seen = watch(trial, **more)
+        too_much = nodes(trial.case) == nodes(case)
+        return (Verdict(Word.ABSTAINS, message="too much", rule=TOO_MUCH), None) if too_much else (verdict, seen)
+
+    monkeypatch.setattr(checks, "watch", whole_is_too_much)
+    checked = check(Trial(case, resolve("onnxruntime-graph"), {}, runner), ())
     assert checked.verdict.word is Word.AGREES, checked.verdict.message
     assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
 

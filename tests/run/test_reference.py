@@ -11,6 +11,7 @@ from driftnet.oracle.judge import judge
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox.zygote import Limits, Zygote
+from driftnet.targets import interface
 from driftnet.targets.environments import resolve
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
 from onnx import TensorProto, helper
@@ -71,6 +72,24 @@ def test_record_gives_every_tensor_of_the_main_graph(reference):
         assert np.array_equal(record["y"], outputs["y"])
         assert np.array_equal(record["r"], np.maximum(record["c"], 0))
         assert record["s"].tolist() == list(record["r"].shape)
+
+
+def test_record_holds_no_more_than_is_said_but_for_one_feed(reference):
+    case = chain()
+    sizes = [sum(x.nbytes for x in record.values()) for record in reference.record(case)]
+    assert len(reference.record(case, most=sum(sizes))) == 2, "what is allowed is refused"
+    with pytest.raises(ReferenceError, match="all tensors of 2 inputs are more than 0 MiB"):
+        reference.record(case, most=sum(sizes) - 1)
+    alone = dataclasses.replace(case, feeds=case.feeds[:1])
+    assert len(reference.record(alone, most=1)) == 1, "one feed is always allowed"
+
+
+def test_an_answer_too_large_for_a_fork_is_an_answer_that_says_so(reference, monkeypatch):
+    monkeypatch.setattr("driftnet.run.reference.MOST_TOLD", 100)
+    asked = interface.encode([["record", "digest"], chain().model, list(chain().feeds)])
+    outcome, value, message, *_ = interface.decode(reference.answer(asked))
+    assert (outcome, value) == ("memory", None), f"is {outcome}: {message}"
+    assert "of which a fork holds no copy" in message
 
 
 def test_record_leaves_sequences_out(reference):

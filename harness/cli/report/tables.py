@@ -159,6 +159,7 @@ def check(console: Console, result: Result) -> None:
         say(
             console,
             r["made_up"] and f"  made up, give --inputs for real ones: {', '.join(r['made_up'])}",
+            *(f"  declared wrongly, and put right: {said}" for said in r["misdeclared"]),
             r["unquantized"] and f"  {r['unquantized']}",
             r["accepted"] and f"  accepted, for the outputs are near enough: {r['accepted']}",
             r["message"] and f"  {r['message']}",

@@ -16,7 +16,7 @@ from driftnet.model import graph
 from driftnet.model.artifact import UNTOLD, Artifact
 from driftnet.model.case import Case
 from driftnet.model.graph import Graph, Values
-from driftnet.run.reference import Reference
+from driftnet.run.reference import MOST_TOLD, Reference
 from driftnet.targets.interface import Scheme
 
 Place = tuple[int, str]
@@ -64,14 +64,14 @@ class Question:
     @cached_property
     def records(self) -> tuple[Values, ...]:
         """Every tensor of the main graph, one mapping a feed."""
-        return self.reference.record(self.case)
+        return self.reference.record(self.case, most=MOST_TOLD)
 
     @cached_property
     def calibrated(self) -> tuple[Values, ...]:
         """The same of the feeds that a quantizer calibrates on."""
         if not self.case.calibration:
             return self.records
-        return self.reference.record(replace(self.case, feeds=self.case.calibration, calibration=()))
+        return self.reference.record(replace(self.case, feeds=self.case.calibration, calibration=()), most=MOST_TOLD)
 
     @cached_property
     def is_too_large(self) -> bool:

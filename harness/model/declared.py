@@ -1,0 +1,51 @@
+"""Shapes that a model declares of what its nodes make, where these contradict what onnx infers.
+
+Exporters leave wrong ones behind (an output declared a scalar, a batch that was edited afterwards); onnxruntime warns
+and runs such a model, onnx's checker calls it invalid. They say nothing about what is computed.
+"""
+
+from __future__ import annotations
+
+import onnx
+from driftnet.model.inference import InferenceError, inferred, light
+from onnx import TensorShapeProto, ValueInfoProto
+
+
+def settle_shapes(model: onnx.ModelProto) -> list[str]:
+    """Put the inferred shape in the place of each declared one that contradicts it, and say which these were."""
+    declared = [value for value in (*model.graph.output, *model.graph.value_info) if _shape(value) is not None]
+    if not declared:
+        return []
+    bare = onnx.ModelProto()
+    bare.CopyFrom(light(model))
+    for value in (*bare.graph.output, *bare.graph.value_info):
+        value.type.tensor_type.ClearField("shape")
+    try:
+        graph = inferred(bare, data_prop=True).graph
+    except InferenceError:
+        return []
+    found = {value.name: shape for value in (*graph.value_info, *graph.output) if (shape := _shape(value)) is not None}
+    said = []
+    for value in declared:
+        shape, right = value.type.tensor_type.shape, found.get(value.name)
+        if right is not None and _contradict(shape, right):
+            said.append(f"{value.name} is declared {_text(shape)}, and is {_text(right)}")
+            shape.CopyFrom(right)
+    return said
+
+
+def _shape(value: ValueInfoProto) -> TensorShapeProto | None:
+    tensor = value.type.tensor_type
+    return tensor.shape if tensor.HasField("shape") else None
+
+
+def _contradict(one: TensorShapeProto, other: TensorShapeProto) -> bool:
+    pairs = zip(one.dim, other.dim)
+    return len(one.dim) != len(other.dim) or any(
+        a.HasField("dim_value") and b.HasField("dim_value") and a.dim_value != b.dim_value for a, b in pairs
+    )
+
+
+def _text(shape: TensorShapeProto) -> str:
+    dims = (str(d.dim_value) if d.HasField("dim_value") else d.dim_param or "?" for d in shape.dim)
+    return f"[{', '.join(dims)}]"

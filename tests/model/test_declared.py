@@ -1,0 +1,57 @@
+"""Shapes that a model declares wrongly are put right, and said; all others stay as they are."""
+
+import numpy as np
+import onnx
+import pytest
+from driftnet.model.declared import settle_shapes
+from onnx import TensorProto, helper, numpy_helper
+
+
+def matmul(declared):
+    """[batch, 3] times a weight of [3, 200], declared so, then Relu."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["batch", 3])
+    weight = numpy_helper.from_array(np.ones((3, 20000), np.float32), "w")
+    shapes = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in declared.items()]
+    outputs = [value for value in shapes if value.name == "y"]
+    graph = helper.make_graph(nodes, "test", [x], outputs, [weight])
+    graph.value_info.extend(value for value in shapes if value.name != "y")
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+
+
+@pytest.mark.parametrize(
+    ("shape", "said"),
+    [
+        ([], "y is declared [], and is [batch, 20000]"),
+        (["batch", 10], "y is declared [batch, 10], and is [batch, 20000]"),
+    ],
+    ids=["scalar", "another size"],
+)
+def test_a_wrong_shape_of_an_output_is_put_right_and_said(shape, said):
+    model = matmul({"y": shape})
+    assert settle_shapes(model) == [said]
+    onnx.checker.check_model(model, full_check=True)
+
+
+def test_a_wrong_shape_inside_is_put_right_too():
+    model = matmul({"h": [1, 1, 1], "y": ["batch", 20000]})
+    assert settle_shapes(model) == ["h is declared [1, 1, 1], and is [batch, 20000]"]
+    onnx.checker.check_model(model, full_check=True)
+
+
+@pytest.mark.parametrize(
+    "shape", [["batch", 20000], ["n", "m"], [4, 20000]], ids=["equal", "names", "a size for a name"]
+)
+def test_what_may_be_right_stays(shape):
+    model = matmul({"y": shape})
+    before = model.SerializeToString()
+    assert settle_shapes(model) == []
+    assert model.SerializeToString() == before, "the model changed"
+
+
+def test_a_model_of_which_nothing_can_be_inferred_stays():
+    model = matmul({"y": []})
+    model.graph.node[0].op_type = "Nonsense"
+    before = model.SerializeToString()
+    assert settle_shapes(model) == []
+    assert model.SerializeToString() == before, "the model changed"
