@@ -22,7 +22,7 @@ from driftnet.causes.impact import Severity, Standing, features_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger, trigger_of
 from driftnet.causes.releases import History
-from driftnet.causes.words import sentence
+from driftnet.causes.words import reported, sentence
 from driftnet.targets.environments import NAME
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_number, json_text, replace_text
@@ -132,6 +132,11 @@ class CauseRecord:
         if other := self.grown.get("other_class"):
             said.append(f"another class for {other:.0%} of inputs")
         return ", ".join(said)
+
+    @property
+    def reported(self) -> str:
+        """What is known of it upstream, in words; "" where nobody has looked."""
+        return reported(self.upstream)
 
     @property
     def exposure(self) -> float:

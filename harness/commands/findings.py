@@ -64,7 +64,7 @@ def _cells(cause: CauseRecord, cases: Sequence[SavedCase]) -> Iterator[str]:
     count = len(cases) + len(cause.merged)
     yield SEVERITIES[cause.severity] + status
     yield "" if not cause.impact else "none" if cause.artificial else f"{cause.exposure:.0%}"
-    yield " ".join(filter(None, (cases[0].note or cause.title, cause.note, cause.upstream)))
+    yield "; ".join(filter(None, (cases[0].note or cause.title, cause.note, cause.reported)))
     yield cause.sentence
     yield "" if right is None else f"{right:.0%}"
     yield str(cause.place)

@@ -8,17 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.record import CauseRecord
 from driftnet.diagnosis import audit as audits
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.end_to_end import within
 from driftnet.diagnosis.synthetic_inputs import made_to_fit
-from driftnet.findings import corpus
+from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.names import located_case
-from driftnet.findings.pipeline import Effort, examine
+from driftnet.findings.pipeline import Effort, Finding, examine
 from driftnet.findings.trial import Trial
 from driftnet.handover import handover
 from driftnet.handover.anonymize import anonymized
+from driftnet.learning.experiment import computed
 from driftnet.model import external_data
 from driftnet.model.feeds import feeds_beside, made_up, read_feeds
 from driftnet.model.inspect import Case, Feed, elements, graph_inputs, nodes
@@ -346,6 +349,9 @@ def reduce(
             raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path)
         found = finding.to_save()
         folder = corpus.save(_with_what_is_known(before, found) if before else found, out)
+        if before and before.cause and _is_explained(before.cause.of_case(before.id), finding, runner):
+            loose = corpus.load(folder)
+            folder = folder if loose.cause else arrange.found(loose, arrange.of_the_same(before.cause, before.id), out)
         handover.write(folder, installed, runner)
         return {
             "path": str(folder),
@@ -371,6 +377,13 @@ def _nothing_to_reduce(what: str, verdict: Verdict, path: Path) -> UserError:
         if not path.is_dir():
             hint += f", or your own inputs and options: driftnet check {path} --inputs FEEDS --out DIR"
     return UserError(message, hint=hint, kind="case")
+
+
+def _is_explained(cause: CauseRecord, finding: Finding, runner: Runner) -> bool:
+    """Whether what was reduced anew still meets the condition that was learned of the case it was made of."""
+    host = host_of(finding.case, computed(finding.case, runner.reference))
+    options = recipe_facts(finding.installed.target, finding.recipe)
+    return bool(cause.trigger and cause.trigger.matches(host, options))
 
 
 def _with_what_is_known(before: corpus.SavedCase, found: corpus.SavedCase) -> corpus.SavedCase:

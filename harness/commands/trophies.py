@@ -60,17 +60,16 @@ def _of_target(name: str, best: Sequence[tuple[CauseRecord, Sequence[SavedCase]]
     for cause, cases in [pair for pair in best if pair[0].target == name][:BEST]:
         remedy = ", ".join(f"{option} = {value}" for option, value in cause.remedy.items())
         what = cases[0].note or cause.title
-        cells = (str(cause.severity), f"{cause.exposure:.0%}", what, cause.damage, remedy, upstream(cause))
+        cells = (
+            str(cause.severity),
+            f"{cause.exposure:.0%}",
+            what,
+            cause.damage,
+            remedy,
+            cause.reported or "nobody has looked",
+        )
         yield f"| {' | '.join(_cell(text) for text in cells)} | `{cause.id[-8:]}` |"
     yield ""
-
-
-def upstream(cause: CauseRecord) -> str:
-    """What is known of a cause upstream, in words."""
-    if not cause.upstream:
-        return "not looked for"
-    word = {"none": "unknown", "near": "perhaps known"}.get(cause.upstream.split()[0], "known")
-    return f"{word}: {cause.upstream}"
 
 
 def _cell(text: str) -> str:

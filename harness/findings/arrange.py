@@ -39,6 +39,11 @@ GROWN = "grown"
 VARIANTS = 4
 """Cases that stand for a cause: the smallest, and those that differ most. More only where people marked more."""
 
+_OF_THE_SAME = (
+    *("title", "trigger", "score", "tried", "needed", "place", "impact"),
+    *("seen", "not_seen", "releases", "remedy", "upstream", "note"),
+)
+
 ASKS_FOR_MOST = (Status.OPEN, Status.FLAKY, Status.EXPECTED, Status.FIXED)
 
 
@@ -222,6 +227,12 @@ def found(saved: SavedCase, proposed: Proposal, root: Path) -> Path:
     cause = dataclasses.replace(loose(saved), **proposed.said)
     write(root, [_Group((saved,), cause)])
     return root / cause.target / cause.id / saved.id
+
+
+def of_the_same(cause: CauseRecord, id: str) -> Proposal:
+    """What its cause says of the case `id`, for another case that is seen to fail for the same reason."""
+    told = {name: getattr(cause.of_case(id), name) for name in _OF_THE_SAME}
+    return Proposal(cause.id, (id,), told)
 
 
 def joined(saved: SavedCase, proposed: Proposal, cause: CauseRecord, root: Path) -> Path:

@@ -23,6 +23,7 @@ import numpy as np
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import place_of
 from driftnet.causes.record import Status
+from driftnet.causes.words import reported
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.trial import Trial, watch
@@ -208,6 +209,8 @@ def issue(
             "title": textwrap.shorten(_first_line(saved), TITLE, placeholder=" …"),
             "damage": DAMAGES[severity_of(saved.verdict)],
             "trigger": cause.sentence if cause else "",
+            "reported": reported(saved.upstream or (cause.upstream if cause else "")),
+            "common": f"{cause.exposure:.0%}" if cause and cause.exposure else "",
             "grown": cause.grown if cause else {},
             "harm": cause.damage if cause else "",
             "place": str(where),

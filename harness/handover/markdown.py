@@ -8,7 +8,7 @@ LINE, BLOCK, PAGE = 1_000, 12_000, 60_000
 """Characters of a text in a line, of a block of code, and of a page: GitHub takes 65,536 in an issue."""
 
 _OBEYED = re.compile(r"[^\n\t -~\xa0-\U0010ffff]|[\u200b-\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-_MARKUP = re.compile(r"([\\`*<|@&]|\](?=[(\[:])|~(?=~)|#(?=\d)|(?<!\w)_|_(?!\w))")
+_MARKUP = re.compile(r"(`\w+`)|([\\`*<|@&]|\](?=[(\[:])|~(?=~)|#(?=\d)|(?<!\w)_|_(?!\w))")
 
 
 def plain(text: str) -> str:
@@ -22,8 +22,9 @@ def cut(text: str, most: int) -> str:
 
 
 def inline(text: str) -> str:
-    """`text` as words in a line: no markup, no mention, no reference to another issue, no table."""
-    return _MARKUP.sub(lambda m: f"&#{ord(m[1])};", cut(" ".join(plain(text).split()), LINE))
+    """`text` as words in a line: no markup but single words of code, no mention, no reference to another issue, no
+    table."""
+    return _MARKUP.sub(lambda m: m[1] or f"&#{ord(m[2])};", cut(" ".join(plain(text).split()), LINE))
 
 
 def fenced(text: str, language: str = "text") -> str:

@@ -157,6 +157,10 @@ def test_reducing_a_saved_case_hands_it_over_with_what_is_known_of_it(tmp_path):
     text = (after.path / "ISSUE.md").read_text(encoding="utf-8")
     assert markdown.inline(before.note.splitlines()[0]) in text
     assert "| seen on | 3.0.0, " in text
+    assert after.cause is not None, "its cause is not told, though it meets the trigger still"
+    told = before.cause.of_case(before.id)
+    assert (after.cause.trigger, after.cause.releases) == (told.trigger, told.releases)
+    assert f"when: {markdown.inline(told.sentence)}" in text
 
 
 def test_the_issue_says_what_makes_it_go_away():

@@ -11,6 +11,7 @@ from typing import Any
 
 from driftnet.api import Answer
 from driftnet.causes.impact import HARM, WEIGHT, Severity
+from driftnet.causes.words import reported
 from driftnet.cli.report.comparison import compared
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.cli.report.tables import impact
@@ -75,7 +76,7 @@ def _cause(rows: Sequence[Row], out: Path, answers: Mapping[str, Answer]) -> dic
         "seen": _releases(loaded[0]),
         "variants": len(rows),
         "times": sum(row.get("times", 0) for row in rows),
-        "upstream": loaded[0].upstream or (cause.upstream if cause else ""),
+        "upstream": reported(loaded[0].upstream or (cause.upstream if cause else "")),
     }
 
 
@@ -94,6 +95,7 @@ def _case(saved: SavedCase, row: Row, out: Path, answer: Answer | None) -> dict[
     return {
         "saved": saved,
         "digits": saved.id[-8:],
+        "upstream": reported(saved.upstream),
         "sentence": row.get("trigger", ""),
         "place": str(of_case.place) if of_case else "",
         "recipe": ", ".join(f"{k} = {v}" for k, v in saved.recipe.items()) or "defaults",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from driftnet.causes.words import reported
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -103,7 +104,7 @@ def lint(console: Console, result: Result) -> None:
         for cause, places in groupby(listed, key=lambda m: m["cause"]):
             there = list(places)
             first = there[0]
-            upstream = f"\n  [dim]{escape(first['upstream'])}[/]" if first["upstream"] else ""
+            upstream = f"\n  [dim]{escape(reported(first['upstream']))}[/]" if first["upstream"] else ""
             said = f"{escape(shortened(first['title'], MESSAGE))}\n  [dim]{cause}[/]{upstream}"
             named = ", ".join(f"{m['op_type']} {m['node']}" for m in there[:PLACES])
             more = f" and {len(there) - PLACES} more" if len(there) > PLACES else ""
