@@ -12,6 +12,7 @@ from driftnet.util.lazy import found, homes
 if TYPE_CHECKING:
     from driftnet.campaign.shard import Plan as Plan
     from driftnet.commands.bisecting import bisect as bisect
+    from driftnet.commands.covering import coverage as coverage
     from driftnet.commands.fuzzing import Listener as Listener
     from driftnet.commands.fuzzing import fuzz as fuzz
     from driftnet.commands.fuzzing import generate as generate

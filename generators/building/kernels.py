@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from driftnet.generators.building.values import codes
+from onnx import TensorProto
 
 OPSETS = range(11, 27)
 """The opsets that cases are generated in: up to the newest that onnxruntime 1.31.1 loads."""
@@ -30,6 +31,11 @@ def parameters(op_type: str, opset: int) -> tuple[str, ...]:
     """The type parameters of `op_type` that the table has up to `opset`."""
     found = _table().get(op_type, {})
     return tuple([name for name, versions in found.items() if any(int(version) <= opset for version in versions)])
+
+
+def name_of(code: int) -> str:
+    """The word for a dtype, as `codes` takes it."""
+    return str(TensorProto.DataType.Name(code)).lower()
 
 
 @lru_cache(maxsize=1)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from driftnet.generators.building import kernels
 from driftnet.generators.ops.registry import Operator
 from driftnet.generators.ops.table import OPERATORS, families
-from onnx import TensorProto
 
 # No trait says that an operator is deprecated, too new or without a kernel; each has its own reason here.
 NOT_GENERATED = {
@@ -52,5 +51,5 @@ def _row(operator: Operator) -> str:
 def _dtypes(operator: Operator) -> str:
     for parameter in kernels.parameters(operator.name, operator.until):
         codes = kernels.dtypes(operator.name, operator.until, parameter)
-        return " ".join(TensorProto.DataType.Name(code).lower() for code in codes)
+        return " ".join(map(kernels.name_of, codes))
     return ""

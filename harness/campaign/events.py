@@ -11,6 +11,9 @@ from typing import Any
 from driftnet.model.verdict import Verdict
 from msgspec import Struct
 
+Drawn = Mapping[str, Mapping[str, tuple[str, ...]]]
+"""The forms of operators in a graph (`driftnet.campaign.coverage`): operator -> trait -> values."""
+
 
 class Begun(Struct, frozen=True, tag_field="event", tag="begun"):
     """A run begins, or goes on. cases: those that stood in its folder of cases before."""
@@ -34,6 +37,7 @@ class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="
 
     known       the path of the saved case that explains its failure, "" where none does
     confirmed   False: it failed, but not again in fresh processes;   once   how;   again   how many did not
+    graph       which of those of its index it has, counted from 0
     unexplained   it failed, and nobody knows whether that is known: its effort was spent before
     operators   those of the model;   insensitive   no damage could have shown, and no other numbers helped
     recognized  what is known by trigger or place, without a run;   verified   it was examined all the same
@@ -55,6 +59,7 @@ class Examined(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="
     once: Verdict | None = None
     again: int = 0
     unexplained: bool = False
+    graph: int = 0
 
     @property
     def mistaken(self) -> bool:
@@ -94,10 +99,11 @@ class Failed(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="er
     trace: str | None = None
 
 
-class Done(Struct, frozen=True, tag_field="event", tag="done"):
-    """All cases of an index are examined."""
+class Done(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="done"):
+    """All cases of an index are examined. graphs: what was in the graphs that these have."""
 
     index: int
+    graphs: tuple[Drawn, ...] = ()
 
 
 class Tick(Struct, frozen=True, tag_field="event", tag="tick"):

@@ -18,9 +18,11 @@ from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from driftnet.campaign import coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import of_its_time
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
+from driftnet.campaign.gaps import DRAWS, SHARE, Form, Gaps, forms_in
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.refused import TRIED, Refusals, forms_of
@@ -133,6 +135,7 @@ class Shard:
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
     refusals: list[Refusals] = field(default_factory=list)
+    gaps: list[Gaps] = field(default_factory=list)
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
     ages: list[Mapping[str, float]] = field(default_factory=list)
@@ -148,6 +151,8 @@ class Shard:
         self.seeds = neighbours.seeds(self.plan.seeds)
         self.ages = [of_its_time(one, self.runner) for one in self.installed]
         self.refusals = [Refusals() for _ in self.installed]
+        asked = coverage.load(self.plan.state) if self.plan.state else coverage.Counts()
+        self.gaps = [Gaps(one.target.name, asked) for one in self.installed]
         for folder in self.plan.known:
             self.learn(folder, self.plan.mended)
 
@@ -180,6 +185,7 @@ class Shard:
         case = self._case(index, favoured)
         drafts = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)]
         given = [case] * len(self.installed)
+        graphs, graph = [coverage.drawn(host_of(case))], [0] * len(self.installed)
         left_out: list[Set[str]] = [frozenset() for _ in self.installed]
         met: dict[Symptom, KnownIssue] = {}
         unexplained = False
@@ -220,10 +226,14 @@ class Shard:
                 once=result.unconfirmed,
                 again=result.again,
                 unexplained=result.unexplained,
+                graph=graph[j],
             )
+            self.gaps[j].learn(graphs[graph[j]])
             if refused:
                 left_out[j] |= refused
                 given[j] = self._case(index, favoured, left_out[j])
+                graph[j] = len(graphs)
+                graphs.append(coverage.drawn(host_of(given[j])))
                 met.clear()
             unexplained = unexplained or result.unexplained
             if path:
@@ -231,7 +241,7 @@ class Shard:
                 met[result.symptom] = self.known_issues[path.name]
                 yield Found(index, str(path), trial.installed.release, self.runner.all_cpu_seconds - examined)
         if not unexplained:
-            yield Done(index)
+            yield Done(index, tuple(graphs))
 
     def _examined(self, trial: Trial, care: Care, met: Mapping[Symptom, KnownIssue]) -> Examination:
         """What comes of a trial; what was not explained is tried once more, with more effort. Where the run is ending
@@ -298,18 +308,30 @@ class Shard:
             known = frozenset() if free else steering.unwanted(host, recipes)
             return known if tried else known | refusals.unwanted(forms_of(case, host))
 
-        return bulk.case(
-            plan.seed,
-            index,
-            focus=tuple(plan.focus),
-            weights={
-                **steering.weights(self.installed[favoured].target.name),
-                **self.ages[favoured],
-                **dict.fromkeys(refused, 0.0),
-            },
-            avoid=None if free and tried else unwanted,
-            leave_out=leave_out | refused,
-        )
+        def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float]) -> Case:
+            return bulk.case(
+                seed,
+                index,
+                focus=focus,
+                weights={
+                    **weights,
+                    **steering.weights(self.installed[favoured].target.name),
+                    **self.ages[favoured],
+                    **dict.fromkeys(refused, 0.0),
+                },
+                avoid=None if free and tried else unwanted,
+                leave_out=leave_out | refused,
+            )
+
+        sought = None if leave_out else self._sought(index, favoured, refused)
+        return _with(sought, plan.seed, drawn) if sought else drawn(plan.seed, tuple(plan.focus), {})
+
+    def _sought(self, index: int, favoured: int, refused: Set[str]) -> Form | None:
+        """What the target at `favoured` was never asked and is to be now, if this index is for that."""
+        if self.plan.focus or not self._chance(index, "gap", SHARE):
+            return None
+        age = {name for name, factor in self.ages[favoured].items() if not factor}
+        return self.gaps[favoured].one(random.Random(f"{self.plan.seed} {index} gap"), age | refused)
 
     def _chance(self, index: int, name: str, among: int) -> bool:
         return zlib.crc32(f"{self.plan.seed}/{index}/{name}".encode()) % among == 0
@@ -326,6 +348,19 @@ class Shard:
             return trial, False
         other = revived(trial.case, self.runner.reference, self.plan.seed)
         return replace(trial, case=other or trial.case), other is None
+
+
+def _with(form: Form, seed: int, drawn: Callable[[int, Sequence[str], Mapping[str, float]], Case]) -> Case:
+    """A case around the operator of `form`, that has the form if one of a few has; drawn with other seeds."""
+    cases = (
+        drawn(zlib.crc32(f"{seed} {attempt}".encode()), (form.operator,), form.weights) for attempt in range(DRAWS)
+    )
+    case = next(cases)
+    while form not in forms_in(coverage.drawn(host_of(case))):
+        if (other := next(cases, None)) is None:
+            break
+        case = other
+    return case
 
 
 def case_folders(root: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """State: a folder that goes from one night to the next.
 
 state.json      the ledger (`driftnet.campaign.ledger`)
+coverage.json   what its nights have asked (`driftnet.campaign.coverage`)
 cases/          what nights have found, as a corpus: a folder a cause, its cases below it
 lock            held by the run that works on it
 """

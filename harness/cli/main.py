@@ -356,6 +356,36 @@ def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
     return 0
 
 
+@driftnet.command(short_help="What was asked of a target, and what never?")
+@click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="STATE|RUN...")
+@click.option("--target", "targets", multiple=True, metavar="T", help="Only this one; repeat it for several.")
+@click.option("--operator", "operators", multiple=True, metavar="NAME", help="Only this one; repeat it for several.")
+@click.option("--out", type=_PATH, metavar="DIR", help="Where to write coverage.html and coverage.json.")
+@click.option("--all", "every", is_flag=True, help="Every operator, not only those of which most was never asked.")
+@_json
+def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
+    """What have nights or a run asked of each target: operators by types, ranks, opsets, attributes, options of
+    recipes; by what it was judged; and what was never asked.
+
+    A case counts for each of its operators. Types are those that onnxruntime has, attributes those that are stated.
+    A state grows with each night; fuzz draws first what it has never asked, unless --no-steer.
+
+    \b
+    Examples: driftnet coverage nightly --target mnn
+              driftnet coverage reports/RUN --operator Conv --json
+              driftnet coverage nightly --out coverage/
+    """
+    if out:
+        make_folder(out)
+    result = api.coverage(**given)
+    if out:
+        from driftnet.cli.report import pages
+
+        result["page"] = str(pages.write_coverage(result, out))
+    _print(result, as_json, partial(tables.coverage, every=every))
+    return 0
+
+
 @driftnet.command(short_help="One real model: verdict, fault, reduced case.")
 @click.argument("model", type=_PATH, metavar="MODEL.onnx")
 @_target

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from driftnet.campaign import coordinator
+from driftnet.campaign import coordinator, coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.events import Asked, Begun, Ended, Event, Found, Tick
 from driftnet.campaign.journal import Journal, discard, histories
@@ -61,7 +61,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     journal.write(begun)
     tally(begun)
     _save(plan, case_folders(plan.found))
-    written, night = 0.0, None
+    written, night, covering = 0.0, None, coverage.Covering()
     if plan.state:
 
         def tell(event: Asked) -> None:
@@ -73,6 +73,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     def hear(event: Event) -> None:
         nonlocal written
         tally(event)
+        covering(event)
         if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= written + JOURNALED_SECONDS):
             written = event.elapsed
             journal.write(event)
@@ -81,7 +82,9 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
         if isinstance(event, Ended):
             tally.summary, _ = derived(plan.report, plan.found)
             _save(plan, case_folders(plan.found))
-            tally.summary.night = nights.end(night, tally.summary) if night else None
+            if night:
+                tally.summary.night = nights.end(night, tally.summary)
+                coverage.save(night.state, coverage.load(night.state) + covering.counts)
         for listener in listeners:
             listener(tally.summary, event)
 

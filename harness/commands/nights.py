@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from driftnet.campaign import coverage
 from driftnet.campaign import ledger as ledgers
 from driftnet.campaign import state as states
 from driftnet.campaign.events import Asked
@@ -121,12 +122,14 @@ def merge_states(folder: Path, others: Sequence[Path]) -> dict[str, Any]:
     with ExitStack() as stack:
         for place in dict.fromkeys(path.resolve() for path in (folder, *others)):
             stack.enter_context(held(place / states.LOCK))
-        both = states.load(folder)
+        both, asked = states.load(folder), coverage.load(folder)
         for other in others:
             for found in corpus.folders([other / states.CASES]) if (other / states.CASES).is_dir() else []:
                 arrange.brought(found, folder / states.CASES)
             both = ledgers.merged(both, states.load(other))
+            asked |= coverage.load(other)
         states.save(folder, both)
+        coverage.save(folder, asked)
     return status(folder)
 
 

@@ -65,6 +65,39 @@ def write_support(result: Mapping[str, Any], out: Path) -> Path:
     return page
 
 
+def write_coverage(result: Mapping[str, Any], out: Path) -> Path:
+    """Write coverage.html and coverage.json into `out`, from what api.coverage returned."""
+    targets = [
+        {**one, "operators": [_covered(told) for told in one["operators"]], "judges": _judges(one["operators"])}
+        for one in result["targets"]
+    ]
+    page = out / "coverage.html"
+    replace_text(page, rendered("coverage.html", {**result, "targets": targets}))
+    replace_text(out / "coverage.json", json_text(result, indent=1) + "\n")
+    return page
+
+
+def _judges(operators: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """What judged, in how many cases, the commonest first; a case counts for each of its operators."""
+    total: Counter[str] = Counter()
+    for told in operators:
+        total.update(told["judged"])
+    return dict(total.most_common())
+
+
+def _covered(told: Mapping[str, Any]) -> dict[str, Any]:
+    """An operator with its traits in words: value and cases, and how many of them a tier could judge."""
+    traits: dict[str, list[dict[str, Any]]] = {}
+    for trait, values in told["traits"].items():
+        rows = [
+            {"value": value, "cases": sum(judged.values()), "said": _counted(judged)}
+            for value, judged in values.items()
+        ]
+        traits[trait.removeprefix("attr.").replace("recipe.", "option ")] = sorted(rows, key=lambda row: -row["cases"])
+    never = {trait.replace("recipe.", "option "): values for trait, values in told["never"].items()}
+    return {**told, "shown": traits, "lacking": never}
+
+
 def _support_lines(result: Mapping[str, Any], operators: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     yield f"# {result['target']} {result['release']}: which operators work"
     yield from ("", "| operator | | models | where it does not work | causes |", "|---|---|---|---|---|")

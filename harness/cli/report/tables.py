@@ -15,6 +15,7 @@ Result = Mapping[str, Any]
 COLOURS = {"agrees": "green", "rejects": "yellow", "invalid": "yellow", "abstains": "yellow"}
 OUTPUTS = 5  # of a model, the worst, that are shown
 UNMATCHED = 8  # nodes that are told
+OPERATORS = 20  # of which most was never asked, that are listed
 LOUD = 1e6  # decibels: of an error of 0 they are infinite
 PLACES = 3  # that meet a cause, that are named
 NEVER_BROKEN = ("case", "cause", "status", "outcome", "runs")  # columns of what one copies
@@ -88,6 +89,32 @@ def support(console: Console, result: Result) -> None:
     say(console, f"{result['target']} {result['release']}: {what}")
     if result.get("page"):
         say(console, f"page: {result['page']}")
+
+
+def coverage(console: Console, result: Result, *, every: bool = False) -> None:
+    """For each target how much was asked, and the operators of which most was not; every: all of them."""
+    for one in result["targets"]:
+        table = _table("operator", "cases", "judged by", "never asked")
+        asked = [told for told in one["operators"] if told["cases"]]
+        gaps = sorted(asked, key=lambda told: told["forms"] - told["possible"])
+        for told in gaps if every else gaps[:OPERATORS]:
+            table.add_row(told["operator"], str(told["cases"]), _counts(told["judged"]), escape(_never(told["never"])))
+        console.print(table)
+        if len(gaps) > OPERATORS and not every:
+            say(console, f"{len(gaps) - OPERATORS} more operators of which less is left: --all lists them")
+        what = f"{len(asked)} of {counted(len(one['operators']), 'operator')} asked"
+        say(console, f"{one['target']}: {what}, {one['forms']} of their {one['possible']} types and attributes")
+        if one["never"]:
+            names = one["never"] if every else one["never"][:OPERATORS]
+            more = len(one["never"]) - len(names)
+            say(console, f"never asked: {', '.join(names)}{f' and {more} more' if more else ''}")
+    if result.get("page"):
+        say(console, f"page: {result['page']}")
+
+
+def _never(never: Mapping[str, Sequence[str]]) -> str:
+    """What was never asked of an operator but options, in words."""
+    return "; ".join(f"{name} {', '.join(values)}" for name, values in never.items() if not name.startswith("recipe."))
 
 
 def lint(console: Console, result: Result) -> None:

@@ -1,0 +1,162 @@
+"""Coverage: which forms of operators each target was asked so far, and what judged them.
+
+A form is an operator with a type, a rank, an opset, a class of an attribute (as signatures tell them apart), or an
+option of the recipe. They are counted by cases, from the journal: each graph is told once, with the index that drew it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from driftnet.campaign.events import Done, Drawn, Event, Examined
+from driftnet.causes.facts import Host, schema_of
+from driftnet.generators.building import kernels
+from driftnet.model.graph import nested
+from driftnet.model.signature import attribute_classes
+from driftnet.model.verdict import Verdict, Word
+from driftnet.util.errors import UserError
+from driftnet.util.files import json_text, replace_text
+from driftnet.util.records import read
+
+FILE = "coverage.json"
+SCHEMA = 1
+
+Cell = tuple[str, str, str, str, str]
+"""Target, operator, trait, its value, and what judged it; trait and value are "" for the operator as a whole."""
+Counts = Counter[Cell]
+"""Cell -> cases. Of two that may have seen the same, `a | b` holds what both know, of each count the larger one."""
+OPTION, ATTRIBUTE = "recipe.", "attr."
+REFUSED, UNTOLD = "refused", "untold"
+
+
+def drawn(host: Host) -> Drawn:
+    """The forms in a graph. host: what is known of it without running it."""
+    found: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    opset = host.graph.opset
+    for proto in host.model.graph.node:
+        maker = next((host.makers[name] for name in proto.output if name in host.makers), None)
+        if maker is None:  # a Constant
+            continue
+        node, facts = host.graph.nodes[maker[0]], host.of_node(maker[0])
+        slot = _slot(node.op, opset)
+        told = {"opset": opset, "type": facts.get(f"{slot}.dtype"), "rank": facts.get(f"{slot}.rank")}
+        traits = found[node.op]
+        for name, value in told.items():
+            if value is not None:
+                traits[name].add(str(value))
+        for name, kind in attribute_classes(proto).items():
+            traits[ATTRIBUTE + name].add(kind)
+        for inner in nested([node], opset):
+            found[inner.op]
+    return {op: {name: tuple(sorted(values)) for name, values in traits.items()} for op, traits in found.items()}
+
+
+@lru_cache(maxsize=4096)
+def _slot(op: str, opset: int) -> str:
+    """The operand or result that has the operator's first type parameter: its type and rank are the node's."""
+    schema, parameters = schema_of(op, opset), kernels.parameters(op, opset)
+    if schema and parameters:
+        for head, values in (("in", schema.inputs), ("out", schema.outputs)):
+            for k, value in enumerate(values):
+                if value.type_str == parameters[0]:
+                    return f"{head}.{k}"
+    return "in.0"
+
+
+@dataclass
+class Covering:
+    """A listener that counts what a run asks; what is examined counts once its index is done."""
+
+    counts: Counts = field(default_factory=Counter)
+    _under_way: dict[int, list[Examined]] = field(default_factory=lambda: defaultdict(list))
+
+    def __call__(self, event: Event) -> None:
+        """Take one event of a campaign into account."""
+        if isinstance(event, Examined):
+            self._under_way[event.index].append(event)
+        elif isinstance(event, Done):
+            for examined in self._under_way.pop(event.index, ()):
+                if examined.graph < len(event.graphs):
+                    self._add(examined, event.graphs[examined.graph])
+
+    def _add(self, examined: Examined, graph: Drawn) -> None:
+        target, judge, counts = examined.target, judged_by(examined.verdict), self.counts
+        options = [
+            (OPTION + name, str(part))
+            for name, value in examined.recipe.items()
+            for part in (value if isinstance(value, list | tuple) else [value])
+        ]
+        for op, traits in graph.items():
+            counts[target, op, "", "", judge] += 1
+            for name, values in traits.items():
+                for value in values:
+                    counts[target, op, name, value, judge] += 1
+            for name, value in options:
+                counts[target, op, name, value, judge] += 1
+
+
+def judged_by(verdict: Verdict) -> str:
+    """The tier that decided, or that none did."""
+    if verdict.word is Word.REJECTS:
+        return REFUSED
+    return UNTOLD if verdict.word in (Word.ABSTAINS, Word.INVALID) else str(verdict.tier or UNTOLD)
+
+
+def load(folder: Path) -> Counts:
+    """What stands in the state in `folder`; nothing, where it has no such file. Raises UserError (kind "state")."""
+    path = folder / FILE
+    try:
+        said = read(json.loads(path.read_text(encoding="utf-8")), dict[str, Any], "coverage")
+        if said.get("schema") != SCHEMA:
+            what = f"{path}: schema {said.get('schema')!r:.80}, this driftnet reads {SCHEMA}"
+            raise UserError(what, hint="use the driftnet release that wrote it", kind="state")
+        return Counter(dict(_cells(read(said.get("targets"), Nested, "coverage"))))
+    except FileNotFoundError:
+        return Counter()
+    except OSError as e:
+        raise UserError(f"cannot read {path}: {e.strerror}", hint="mend its permissions", kind="state") from None
+    except (ValueError, RecursionError) as e:
+        hint = f"delete it: only counts are lost; what was never asked is asked first then, as in a new state ({FILE})"
+        raise UserError(f"{path}: not a whole {FILE}: {e}", hint=hint, kind="state") from None
+
+
+def save(folder: Path, counts: Counts) -> None:
+    """Write them into the state in `folder`, atomically."""
+    replace_text(folder / FILE, json_text({"schema": SCHEMA, "targets": as_nested(counts)}) + "\n")
+
+
+Nested = dict[str, dict[str, dict[str, dict[str, dict[str, int]]]]]
+"""The same, target in operator in trait in value in judge: what JSON has."""
+
+
+def as_nested(counts: Counts) -> Nested:
+    """Counts as JSON has them, in order."""
+    found: Nested = {}
+    for (target, op, trait, value, judge), n in sorted(counts.items()):
+        found.setdefault(target, {}).setdefault(op, {}).setdefault(trait, {}).setdefault(value, {})[judge] = n
+    return found
+
+
+def _cells(nested_: Nested) -> Iterator[tuple[Cell, int]]:
+    for target, operators in nested_.items():
+        for op, traits in operators.items():
+            for trait, values in traits.items():
+                for value, judges in values.items():
+                    for judge, n in judges.items():
+                        yield (target, op, trait, value, judge), n
+
+
+@lru_cache(maxsize=1024)
+def possible(op: str, opset: int) -> Mapping[str, tuple[str, ...]]:
+    """The types that an operator may have, as far as the reference has kernels for them, and of each attribute in the
+    specification that it is stated, as ""."""
+    parameters, schema = kernels.parameters(op, opset), schema_of(op, opset)
+    types = kernels.dtypes(op, opset, parameters[0]) if parameters else ()
+    found = {"type": tuple(kernels.name_of(code) for code in types)} if types else {}
+    return found | {ATTRIBUTE + name: ("",) for name in (schema.attributes if schema else ())}

@@ -1,0 +1,89 @@
+"""Gaps: what one target was never asked yet, which is drawn first.
+
+The forms are those that can be told beforehand: an operator, a type of it, an attribute of it that is stated.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Set
+from random import Random
+from typing import NamedTuple
+
+from driftnet.campaign.coverage import ATTRIBUTE, Counts, possible
+from driftnet.campaign.events import Drawn
+from driftnet.generators.features import PREFIX, known_features
+from driftnet.generators.ops.registry import Operator
+from driftnet.generators.ops.table import OPERATORS
+
+SHARE = 2
+"""One index in so many is drawn around something that was never asked; the rest stays as the generator has it."""
+DRAWS = 3
+"""Graphs that are drawn for one index until one has what is sought."""
+TRIES = 4
+"""Indices that seek one thing before it is given up: not all that a specification allows can be drawn."""
+FAVOUR = 8.0
+"""Factor on the odds of models of the type that is sought."""
+
+
+class Form(NamedTuple):
+    """An operator, and what of it: nothing, its type, or an attribute (value "")."""
+
+    operator: str
+    trait: str = ""
+    value: str = ""
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """The weights of a generator that make it likelier."""
+        feature = f"{PREFIX}dtype-{self.value}"
+        return {feature: FAVOUR} if self.trait == "type" and feature in known_features() else {}
+
+
+class Gaps:
+    """What a target was never asked, given what it was."""
+
+    def __init__(self, target: str, counts: Counts) -> None:
+        self._open = dict.fromkeys(form for operator in OPERATORS for form in _forms(operator))
+        self._tried = Counter[Form]()
+        for asked, op, trait, value, _ in counts:
+            if asked == target:
+                self._open.pop(_form(op, trait, value), None)
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def learn(self, graph: Drawn) -> None:
+        """This graph is asked."""
+        for form in forms_in(graph):
+            self._open.pop(form, None)
+
+    def one(self, rng: Random, without: Set[str]) -> Form | None:
+        """What to draw next, of operators but `without`: whole operators before what is particular about one."""
+        left = [form for form in self._open if form.operator not in without]
+        sought = [form for form in left if not form.trait] or left
+        if not sought:
+            return None
+        form = sought[int(rng.random() * len(sought))]
+        self._tried[form] += 1
+        if self._tried[form] >= TRIES:
+            del self._open[form]
+        return form
+
+
+def forms_in(graph: Drawn) -> Iterator[Form]:
+    """The forms of a graph, as gaps are told."""
+    for op, traits in graph.items():
+        yield Form(op)
+        for trait, values in traits.items():
+            yield from (_form(op, trait, value) for value in values)
+
+
+def _form(op: str, trait: str, value: str) -> Form:
+    return Form(op, trait, "" if trait.startswith(ATTRIBUTE) else value)
+
+
+def _forms(operator: Operator) -> Iterator[Form]:
+    yield Form(operator.name)
+    for trait, values in possible(operator.name, operator.until).items():
+        yield from (Form(operator.name, trait, value) for value in values)

@@ -1,0 +1,116 @@
+"""Coverage counts what each target was asked by what judged it, and what was never asked is drawn first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import Random
+
+import pytest
+from driftnet.campaign import coverage
+from driftnet.campaign.coverage import Covering
+from driftnet.campaign.events import Done, Examined
+from driftnet.campaign.gaps import TRIES, Form, Gaps, forms_in
+from driftnet.campaign.shard import Plan, Shard
+from driftnet.causes.facts import host_of
+from driftnet.generators import bulk
+from driftnet.generators.ops.table import OPERATORS
+from driftnet.model.inspect import digest
+from driftnet.model.verdict import Tier, Verdict, Word
+from driftnet.util.errors import UserError
+from onnx import helper
+
+from tests.findings.test_known import small
+
+LEAKY = coverage.drawn(host_of(small(helper.make_node("LeakyRelu", ["x"], ["y"], alpha=0.5))))
+NEG = coverage.drawn(host_of(small(helper.make_node("Neg", ["x"], ["y"]))))
+EXACT, REFUSED = Verdict(Word.AGREES, Tier.EXACT), Verdict(Word.REJECTS, stage="convert", message="no")
+
+
+def counted(*events):
+    covering = Covering()
+    for event in events:
+        covering(event)
+    return covering.counts
+
+
+def test_an_operator_is_told_with_type_rank_opset_and_the_classes_of_its_attributes():
+    assert LEAKY["LeakyRelu"]["type"] == ("float",)
+    assert LEAKY["LeakyRelu"]["attr.alpha"] == ("n",), "a positive number is one class"
+    assert set(LEAKY["LeakyRelu"]) == {"type", "rank", "opset", "attr.alpha"}
+    assert "attr.alpha" not in NEG["Neg"], f"Neg has no such attribute: {NEG}"
+
+
+def test_each_case_counts_for_its_target_by_its_judge_and_its_options_once_its_index_is_done():
+    told = [
+        Examined(4, "mnn", "1", {"quantize": "offline", "off": ["a", "b"]}, EXACT),
+        Examined(4, "mnn", "1", {}, REFUSED, graph=1),
+        Examined(4, "other", "1", {}, EXACT),
+    ]
+    assert counted(*told) == Counter(), "nobody knows yet that the index is done"
+    counts = counted(*told, Done(4, (LEAKY, NEG)))
+    assert counts["mnn", "LeakyRelu", "", "", "exact"] == 1
+    assert counts["mnn", "LeakyRelu", "recipe.quantize", "offline", "exact"] == 1
+    assert [counts["mnn", "LeakyRelu", "recipe.off", part, "exact"] for part in "ab"] == [1, 1]
+    assert counts["mnn", "Neg", "type", "float", "refused"] == 1
+    assert counts["other", "LeakyRelu", "attr.alpha", "n", "exact"] == 1
+    assert counts["other", "Neg", "", "", "refused"] == 0, "the other target was never given that graph"
+
+
+def test_what_is_saved_is_what_is_read_and_a_damaged_file_says_what_to_do(tmp_path):
+    counts = counted(Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,)))
+    assert coverage.load(tmp_path) == Counter(), "a state that has none yet"
+    coverage.save(tmp_path, counts)
+    assert coverage.load(tmp_path) == counts
+    (tmp_path / coverage.FILE).write_text('{"schema": 1, "targets": {"mnn": 3}}')
+    with pytest.raises(UserError, match="not a whole") as raised:
+        coverage.load(tmp_path)
+    assert "delete it" in raised.value.hint
+
+
+def test_what_was_asked_is_no_gap_and_whole_operators_come_before_their_types():
+    counts = counted(Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,)))
+    new, asked, other = (Gaps(target, told) for target, told in (("mnn", {}), ("mnn", counts), ("other", counts)))
+    assert len(new) - len(asked) == len(set(forms_in(LEAKY)) & {*_all("LeakyRelu")}) == 3
+    assert len(other) == len(new), "another target was asked"
+    new.learn(LEAKY)
+    assert len(new) == len(asked)
+    first = asked.one(Random("x"), without={"Abs"})
+    assert first, "nothing is left to ask"
+    assert (first.trait, first.operator in ("LeakyRelu", "Abs")) == ("", False), f"{first} comes first"
+
+
+def _all(name):
+    (operator,) = (operator for operator in OPERATORS if operator.name == name)
+    wanted = coverage.possible(name, operator.until).items()
+    return [Form(name), *(Form(name, trait, value) for trait, values in wanted for value in values)]
+
+
+def test_what_does_not_come_though_it_is_sought_is_given_up():
+    gaps, others = Gaps("mnn", Counter()), {operator.name for operator in OPERATORS} - {"Neg"}
+    for _ in range(TRIES):
+        assert gaps.one(Random(1), others) == Form("Neg")
+    assert gaps.one(Random(1), others) != Form("Neg"), "it was sought often enough"
+    tried = 0
+    while gaps.one(Random(tried), others):
+        tried += 1
+    assert tried == (len(_all("Neg")) - 1) * TRIES - 1, f"{tried} more tries"
+
+
+def drawn(tmp_path, steer):
+    """Graphs of a shard whose state lacks GRU alone."""
+    (tmp_path / "state").mkdir(exist_ok=True)
+    asked = Counter({("mnn", *form, "exact"): 1 for op in OPERATORS if op.name != "GRU" for form in _all(op.name)})
+    coverage.save(tmp_path / "state", asked)
+    plan = Plan(
+        targets=("mnn",), corpus=tmp_path / "no", report=tmp_path, state=tmp_path / "state", seed=3, steer=steer
+    )
+    shard = Shard(plan, None, stopping=lambda: True)
+    return [shard._case(index, 0) for index in range(20)]
+
+
+def test_what_was_never_asked_comes_first_and_without_steering_all_is_as_ever(tmp_path):
+    plain, steered = drawn(tmp_path, steer=False), drawn(tmp_path, steer=True)
+    assert [digest(case) for case in plain] == [digest(bulk.case(3, index)) for index in range(20)]
+    has = [sum(Form("GRU") in forms_in(coverage.drawn(host_of(case))) for case in cases) for cases in (plain, steered)]
+    assert has[0] <= 2, "this seed was chosen for having few"
+    assert has[1] >= 6, f"{has[1]} of 20 graphs have the only operator that was never asked, {has[0]} without steering"
