@@ -38,7 +38,12 @@ from driftnet.oracle.ball_arithmetic.ball import exact as exactly
 from driftnet.oracle.ball_arithmetic.elementwise import product
 from driftnet.oracle.ball_arithmetic.linear import Sum, convolution, products
 from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, attribute, dtype_of, rule
-from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, CODE_ROUNDINGS_FLOAT16, REQUANTIZED_ROUNDINGS
+from driftnet.oracle.tolerances.table import (
+    CODE_ROUNDINGS,
+    CODE_ROUNDINGS_FLOAT16,
+    RANGE_ROUNDINGS,
+    REQUANTIZED_ROUNDINGS,
+)
 
 UINT8, INT32 = np.dtype(np.uint8), np.dtype(np.int32)
 Place = Callable[[Ball], Ball]
@@ -190,24 +195,30 @@ def dynamic_quantize_linear(x: Ball, *, context: Context) -> list[Ball]:
 def _literal_range(x: Ball) -> tuple[Ball, Ball]:
     """Scale and zero point of what is exactly known, in float32, step by step as the standard writes them.
 
-    A range from -a to a has its zero point on a tie, so to allow both would leave no code certain.
+    The scale may be off by its roundings: engines multiply by 1/255. A range from -a to a has its zero point on a tie,
+    so to allow both would leave no code certain.
     """
     low, high = np.float32(x.midpoint.min(initial=0.0)), np.float32(x.midpoint.max(initial=0.0))
     scale = (high - low) / np.float32(255) or np.float32(1)
     zero = np.clip(np.rint(-low / scale), 0, 255)
-    return exactly(np.asarray(scale, np.float32)), exactly(np.asarray(zero, np.uint8))
+    width = (float(high) - float(low)) or 255.0
+    return _scale(width, 0.0, x.dtype), exactly(np.asarray(zero, np.uint8))
 
 
 def _range(x: Ball, context: Context) -> tuple[Ball, Ball]:
     """Scale and zero point of what is known to a radius."""
     low = between(min(x.low.min(initial=0.0), 0.0), min(x.high.min(initial=0.0), 0.0), x.dtype)
     high = between(max(x.low.max(initial=0.0), 0.0), max(x.high.max(initial=0.0), 0.0), x.dtype)
-    width = high.numbers - low.numbers
-    scale = rounded(width / 255, (high.error + low.error) / 255, x.dtype, roundings=3.0)
+    scale = _scale(high.numbers - low.numbers, high.error + low.error, x.dtype)
     if not scale.low > 0:
         raise Undecided("whether there is a range to quantize depends on rounding")
     v, d = in_steps(Ball(-low.numbers, low.radius, x.dtype), scale, FLOAT)
     return scale, codes(v, d, constant(0, UINT8), UINT8, context)
+
+
+def _scale(width: Any, error: Any, dtype: np.dtype) -> Ball:
+    """That of a range so wide, known to `error`."""
+    return rounded(np.asarray(width / 255), error / 255, dtype, roundings=RANGE_ROUNDINGS)
 
 
 @rule("ConvInteger")

@@ -8,6 +8,8 @@
     int64-in-int32      integers of 64 bits are computed in 32, and wrap
     moved-dequantization   what DequantizeLinear multiplies by and subtracts is moved behind the operators that read it,
                         and joined with their constants: its result is off by some float32 roundings of 8-bit codes
+    reciprocal-range    a DynamicQuantizeLinear multiplies by 1/255 instead of dividing: where the zero point is on a
+                        tie, as of a range from -a to a, it is either
 
     approximation       results of operators that the target names are off by what it says of them
 
@@ -34,6 +36,7 @@ from driftnet.oracle.scheme.precomputed import folded
 from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 
 BIAS, ROWS, NARROW, MOVED = "bias-quantization", "int8-matmul", "int64-in-int32", "moved-dequantization"
+RECIPROCAL = "reciprocal-range"
 APPROXIMATED = "approximation"
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
@@ -87,6 +90,10 @@ def documented(
             if node.input(2) in known:
                 inputs[2] = f"{node.outputs[0]}/bias"
                 constants[inputs[2]] = _rounded(known[node.inputs[2]], np.ravel(scales[0] * scales[1]))
+        elif RECIPROCAL in exceptions and node.op == "DynamicQuantizeLinear":  # the one that makes a zero point itself
+            names.add(RECIPROCAL)
+            inputs[0] = f"{node.outputs[0]}/range"
+            nodes.append(Node(INEXACT, node.inputs[:1], (inputs[0],), {"error": 0.0}))
         nodes.append(replace(node, inputs=tuple(inputs)))
         rule, error = "", (approximations or {}).get(node.op, 0.0)
         if error:

@@ -127,6 +127,11 @@ def _zero_scale(node: Node, tensors: Values, opset: int) -> bool:
     return node.op == "QuantizeLinear" and scale is not None and not (np.asarray(scale, np.float64) > 0).all()
 
 
+def _no_range(node: Node, tensors: Values, opset: int) -> bool:
+    x = tensors.get(node.input(0))
+    return node.op == "DynamicQuantizeLinear" and x is not None and not np.asarray(x).any()
+
+
 def _surplus_activations(node: Node, tensors: Values, opset: int) -> bool:
     directions = 2 if node.attributes.get("direction") == "bidirectional" else 1
     return node.op == "RNN" and len(node.attributes.get("activations", ())) > directions
@@ -184,6 +189,12 @@ RULES = (
         "scale that is not positive",
         "QuantizeLinear divides by it; the standard says nothing of the result",
         _zero_scale,
+    ),
+    Contested(
+        "range of nothing but zeros",
+        "DynamicQuantizeLinear: its scale is 0 by the standard, which divides by it; onnxruntime gives 1, "
+        "onnx.reference 1/255",
+        _no_range,
     ),
     Contested(
         "more activations than directions need",

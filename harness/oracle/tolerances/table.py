@@ -96,6 +96,7 @@ UNDECIDED_COUNT = Tolerance(1e-5, "of a quotient", "whether it is a whole number
 UNDECIDED_LENGTH = Tolerance(1e-4, "of a quotient", "the same of a Range, whose bounds are rounded too", DERIVED)
 CODE_ROUNDINGS = Tolerance(4, "u", "engines divide by a scale, or multiply by its reciprocal", DERIVED)
 CODE_ROUNDINGS_FLOAT16 = Tolerance(2, "u", "there 4u of a large code is a quarter of a step", DERIVED)
+RANGE_ROUNDINGS = Tolerance(3, "u", "of a scale by a range: its width, 1/255 where that is multiplied by", DERIVED)
 REQUANTIZED_ROUNDINGS = Tolerance(6, "u", "a product and quotient of three scales, then as for a code", DERIVED)
 
 # Sampling

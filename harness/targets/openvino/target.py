@@ -227,6 +227,10 @@ _LOW_PRECISION = (
     _DOCS
     + "/documentation/openvino-extensibility/openvino-plugin-library/advanced-guides/low-precision-transformations.html"
 )
+_DIVISIONS = (
+    "https://github.com/openvinotoolkit/openvino/blob/master/src/common/transformations/src/transformations/"
+    "op_conversions/convert_divide.cpp"
+)
 _CPU = _DOCS + "/openvino-workflow/running-inference/inference-devices-and-modes/cpu-device.html"
 
 # Converting is done in any stage. A pattern takes the whole line: the operators that it names are left out then.
@@ -320,6 +324,7 @@ OPENVINO = Target(
     ),
     exceptions=(
         Rule("int64-in-int32", "execute", "", _CPU),
+        Rule("reciprocal-range", "execute", "", _DIVISIONS),
         Rule("moved-dequantization", "execute", "", _LOW_PRECISION, {"quantize": ("openvino", "onnx")}),
         Rule("u8s8-saturation", "execute", "", _QUANTIZING, {"overflow_fix": ("FIRST_LAYER", "DISABLE")}),
     ),

@@ -102,6 +102,16 @@ def test_the_range_of_a_dynamic_quantization_holds_zero():
     assert_holds(codes, np.array([50, 100, 255], np.uint8))
 
 
+def test_the_scale_of_a_dynamic_quantization_may_be_a_product_by_the_reciprocal():
+    x = np.float32([4.088867])
+    _, scale, _ = apply("DynamicQuantizeLinear", x, outputs=3)
+    divided, multiplied = x / np.float32(255), x * np.float32(1 / 255)
+    assert divided != multiplied, "of this range both are the same"
+    assert_holds(scale, divided.reshape(()))
+    assert_holds(scale, multiplied.reshape(()))
+    assert scale.error.max() < 1e-6 * divided.item()
+
+
 def test_a_symmetric_range_has_the_zero_point_that_the_standard_computes():
     codes, _, zero = apply("DynamicQuantizeLinear", one([-3.0, 3.0, 0.7]), outputs=3)
     assert zero.radius is None

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from driftnet.model import graph
 from driftnet.model.verdict import Word
-from driftnet.oracle.exemptions.documented import APPROXIMATED, BIAS, MOVED, NARROW, ROWS, documented
+from driftnet.oracle.exemptions.documented import APPROXIMATED, BIAS, MOVED, NARROW, RECIPROCAL, ROWS, documented
 from driftnet.oracle.judge import judge
 from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 from driftnet.targets.environments import resolve
@@ -67,6 +67,24 @@ def test_dequantized_data_may_be_off_by_roundings_where_moving_it_is_documented(
     assert (verdict.word, verdict.rule) == (Word.AGREES, MOVED)
     assert said(runner, model, shift, ROWS).word is Word.DIVERGES
     assert said(runner, model, 1000 * shift, MOVED).word is Word.DIVERGES, "a sixteenth of a step is no rounding"
+
+
+def test_a_symmetric_range_may_have_either_zero_point_where_its_scale_is_documented_to_be_a_product(runner):
+    nodes = [node("DynamicQuantizeLinear", ["x"], ["q", "s", "y"])]
+
+    def words(x, shift):
+        model = case(nodes, {"x": np.float32(x)}, outputs=[("y", TensorProto.UINT8, ())])
+        right = runner.reference.run(model).outputs[0]["y"]
+        declared = target(exceptions=(Rule(RECIPROCAL, "execute", "", "somewhere"),))
+        outputs = observed({"y": np.uint8(int(right) + shift)})
+        return [
+            judge(model, outputs, target=one, options={}, reference=runner.reference).word
+            for one in (declared, target())
+        ]
+
+    assert words([-3, 1, 3], -1) == [Word.AGREES, Word.DIVERGES], "128 by the standard, 127 one rounding away"
+    assert words([-3, 1, 3], -2) == [Word.DIVERGES, Word.DIVERGES], "126 is none of the two"
+    assert words([-3, 1, 2], -1) == [Word.DIVERGES, Word.DIVERGES], "of this range there is one"
 
 
 def test_an_approximation_is_right_within_what_the_target_says_of_it(runner):

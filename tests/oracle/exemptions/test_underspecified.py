@@ -46,6 +46,12 @@ def quantize(scale):
     return models.case([node], {"x": models.grid((4,))}, constants, outputs=[("y", TensorProto.UINT8, (4,))])
 
 
+def ranged(*x):
+    """The scale of one DynamicQuantizeLinear."""
+    node = helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "y", "z"])
+    return models.case([node], {"x": np.float32(x)}, outputs=[("y", TensorProto.FLOAT, ())])
+
+
 def rnn(*activations):
     """One forward RNN."""
     constants = {"w": np.ones((1, 1, 1), np.float32), "r": np.ones((1, 1, 1), np.float32)}
@@ -75,9 +81,10 @@ def verdict_on_wrong_values(runner, case):
         (pool(**BEHIND), pool(**BEHIND, opset=19)),
         (deformed(4), deformed(3)),
         (quantize(0.0), quantize(0.5)),
+        (ranged(0, 0), ranged(0, 1)),
         (rnn("Tanh", "Tanh"), rnn("Tanh")),
     ],
-    ids=["window", "window-auto_pad", "ceil_mode", "deformed", "scale", "activations"],
+    ids=["window", "window-auto_pad", "ceil_mode", "deformed", "scale", "range", "activations"],
 )
 def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(runner, open_case, settled):
     verdict = verdict_on_wrong_values(runner, open_case)
