@@ -83,6 +83,7 @@ class Happened(Struct, frozen=True, kw_only=True):
     """What happened to a cause in a night of a state; of one that waits, what happened to it last.
 
     since   the day on which a night found it, "" where it came with a corpus;   path   its folder
+    releases   what each release did that a night asked about it
     """
 
     cause: str
@@ -93,6 +94,7 @@ class Happened(Struct, frozen=True, kw_only=True):
     severity: Severity
     since: str
     path: str
+    releases: dict[str, str] = {}
 
 
 class Tonight(Struct, frozen=True, kw_only=True):

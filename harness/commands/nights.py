@@ -241,6 +241,7 @@ def _happened(night: InNight, id: str, change: Change) -> Happened:
         severity=cause.severity,
         since=first.begun[:10] if first else "",
         path=str(kept.cause.path or kept.cases[0].path) if kept else "",
+        releases={release: look.outcome for release, look in cause.looks.items()},
     )
 
 

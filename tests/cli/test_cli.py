@@ -487,7 +487,8 @@ def test_where_the_network_cannot_be_cut_off_a_warning_is_on_stderr(driftnet, mo
     assert (status, json.loads(out)["network_isolated"]) == (0, False)
     assert err.startswith("warning: this system grants no network namespace")
     monkeypatch.setattr(Runner, "network_isolated", True)
-    assert driftnet("check", model, "--target", "mnn", "--json")[2] == ""
+    again = driftnet("check", model, "--target", "mnn", "--json")[2]
+    assert "warning" not in again, f"nothing is to be warned of, got {again}"  # of slow machines it tells progress
 
 
 def test_targets_says_whether_the_network_is_cut_off(driftnet):

@@ -14,7 +14,7 @@ import jinja2
 from driftnet.api import Listener
 from driftnet.campaign.events import Asked, Ended, Event, Failed, Found, LeftOut, Tick, Warned
 from driftnet.campaign.summary import Summary, commonest
-from driftnet.cli.report import tables
+from driftnet.cli.report import exchange, issues, tables
 from driftnet.util.files import json_text, replace_text
 from rich.console import Console
 from rich.markup import escape
@@ -82,7 +82,8 @@ def line(summary: Summary, left: float) -> str:
 
 
 def written(folder: Path) -> Listener:
-    """A listener that writes the summary into `folder` at the end, and every ten seconds in case the run is killed."""
+    """A listener that writes the summary into `folder` at the end, and every ten seconds in case the run is killed; at
+    the end the same for other programs, too, and what to say of a night's causes."""
     due = 0.0
 
     def update(summary: Summary, event: Event) -> None:
@@ -90,6 +91,10 @@ def written(folder: Path) -> Listener:
         if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= due):
             due = event.elapsed + EVERY_SECONDS
             write(summary.as_json(), folder)
+        if isinstance(event, Ended):
+            exchange.write(summary, folder)
+            if summary.night:
+                issues.write(summary.night, summary.findings, folder / issues.FOLDER)
 
     return update
 
