@@ -276,8 +276,11 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
             inquiry = replace(inquiry, trial=replace(inquiry.trial, case=case))
         inquiry = replace(inquiry, inside=_inside(inquiry, recorded, checked))
         _survey(inquiry, recorded, whole, found.judged)
-        found.depth = along_the_depth(inquiry.case, found.judged, inquiry.inside, recorded)
+        windows = [judged.verdict for judged in found.judged]
+        found.depth = along_the_depth(inquiry.case, windows, inquiry.inside, recorded)
         _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)
+        verdicts = [*windows, *(fault.verdict for fault in found.faults)]
+        found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         _weigh(inquiry, recorded, checked, found)
     _diagnose(inquiry, whole, found)
 

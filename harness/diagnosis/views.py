@@ -4,14 +4,14 @@ distributed."""
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from driftnet.diagnosis.inside import Inside, off
 from driftnet.model.inspect import Case, computing
 from driftnet.model.submodel import Recording, reads
-from driftnet.model.windows import Judged
+from driftnet.model.verdict import Verdict
 
 MOST_POINTS, MOST_AROUND, BINS = 300, 24, 30
 
@@ -58,13 +58,15 @@ class Neighbour:
 
 
 def along_the_depth(
-    case: Case, judged: Sequence[Judged], inside: Inside | None, recorded: Recording
+    case: Case, verdicts: Iterable[Verdict], inside: Inside | None, recorded: Recording
 ) -> tuple[Point, ...]:
-    """The tensors of which anything is known, in order; of very many as many as a picture can hold, the worst kept."""
+    """The tensors of which anything is known, in order; of very many as many as a picture can hold, the worst kept.
+
+    verdicts   on the windows, and on what is at fault: that may be a part of a window that agrees
+    """
     nodes = case.proto.graph.node
     excess: dict[str, float] = {}
-    for one in judged:
-        verdict = one.verdict
+    for verdict in verdicts:
         if verdict.output and verdict.bound > 0 and math.isfinite(verdict.error):
             excess[verdict.output] = max(excess.get(verdict.output, 0.0), verdict.error / verdict.bound)
     points = []

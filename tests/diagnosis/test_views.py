@@ -4,7 +4,6 @@ import numpy as np
 from driftnet.diagnosis.views import BINS, along_the_depth, around, distribution
 from driftnet.model.submodel import Recording
 from driftnet.model.verdict import Verdict, Word
-from driftnet.model.windows import Judged
 from onnx import helper
 
 from tests.support import reduction as tools
@@ -24,12 +23,12 @@ def test_a_fault_is_shown_between_those_that_make_what_it_reads_and_read_what_it
 
 
 def test_windows_stand_at_the_depth_of_what_they_end_in_with_the_worst_of_each():
-    judged = [
-        Judged(((1,),), Verdict(Word.AGREES, output="b", error=0.5, bound=2.0)),
-        Judged(((1,),), Verdict(Word.DIVERGES, output="b", error=6.0, bound=2.0)),
-        Judged(((3,),), Verdict(Word.AGREES, output="y", error=np.inf, bound=2.0)),
+    verdicts = [
+        Verdict(Word.AGREES, output="b", error=0.5, bound=2.0),
+        Verdict(Word.DIVERGES, output="b", error=6.0, bound=2.0),
+        Verdict(Word.AGREES, output="y", error=np.inf, bound=2.0),
     ]
-    points = along_the_depth(CASE, judged, None, Recording(({},), ()))
+    points = along_the_depth(CASE, verdicts, None, Recording(({},), ()))
     assert [(p.tensor, p.at, p.error, p.excess) for p in points] == [("b", 0.25, None, 3.0)]
 
 
