@@ -24,7 +24,7 @@ or with those words, that goes away under the same options is the same one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -208,41 +208,36 @@ def explain(
     rest, failed = case, Symptom() if alone else failure(case)
     recorded = cache(partial(recording, case, record))
 
-    @cache
-    def fails_alone(issue: KnownIssue, place: Occurrence) -> bool:
-        return _fails_alone(issue, case, place, failure, recorded())
+    @cache  # of a place, whichever issues it may be of: so what they cost does not grow with their number
+    def parts(place: Occurrence) -> tuple[Callable[[], Symptom], ...]:
+        return tuple(cache(partial(failure, part)) for part in _alone(case, place, recorded()))
 
     def fails(issue: KnownIssue, place: Occurrence) -> bool:
-        return (issue.saved.status == Status.FLAKY and issue.symptom.coarse == failed.coarse) or fails_alone(
-            issue, place
-        )
+        flaky = issue.saved.status == Status.FLAKY and issue.symptom.coarse == failed.coarse
+        return flaky or any(_shows(issue, ask()) for ask in parts(tuple(sorted(place))))
 
-    # A bug of one stage is not why another fails; when it is neutralized, what is left may fail in a later one.
-    left = list(possible)
-    while failed.coarse:
-        if seen := recognize(failed, places):
-            found.append(seen.issue)
-            places.update(seen.nodes)
-            without = _without(case, places, recorded()) if seen.nodes else None
-            if without is None or not (failed := failure(without)).coarse:
-                return Explanation(tuple(found), None)
-            rest, left = without, [issue for issue in possible if issue not in found]
-            continue
-        if issue := next((m for m in left if m.symptom.stage == failed.stage), None):
-            left.remove(issue)
-            there = _places(issue, case, recorded())
-        elif issue := told.pop(failed.coarse, None):
-            there = _inseparable(case, recorded())
-        else:
-            break
-        there, here = [place for place in there if places.isdisjoint(place)], near(case, failed)
-        if any(fails(issue, place) for place in there if not here.isdisjoint(place)):
-            found.append(issue)
-            places.update(*(place for place in there if fails(issue, place)))
-            without = _without(case, places, recorded())
-            if without is None or not (failed := failure(without)).coarse:
-                return Explanation(tuple(found), None)
-            rest, left = without, [issue for issue in possible if issue not in found]
+    def asked() -> Iterator[Recognized]:
+        """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
+        of one stage is not why another fails; when it is neutralized, what is left may fail in a later one."""
+        here = near(case, failed)
+        left = [issue for issue in possible if issue not in found and issue.symptom.stage == failed.stage]
+        for issue in sorted(left, key=lambda issue: issue.symptom.sort != failed.sort):
+            yield from there(issue, _places(issue, case, recorded()), here)
+        if last := told.pop(failed.coarse, None):
+            yield from there(last, _inseparable(case, recorded()), here)
+
+    def there(issue: KnownIssue, at: Sequence[Occurrence], here: Set[int]) -> Iterator[Recognized]:
+        free = [place for place in at if places.isdisjoint(place)]
+        if any(fails(issue, place) for place in free if not here.isdisjoint(place)):
+            yield Recognized(issue, frozenset(i for place in free if fails(issue, place) for i in place))
+
+    while failed.coarse and (seen := recognize(failed, places) or next(asked(), None)):
+        found.append(seen.issue)
+        places.update(seen.nodes)
+        without = _without(case, places, recorded()) if seen.nodes else None
+        if without is None or not (failed := failure(without)).coarse:
+            return Explanation(tuple(found), None)
+        rest = without
     for issue in remedies.values():
         if issue.symptom.sort == failed.sort and cured(rest, issue.saved.remedy):
             return Explanation((*found, issue), None)
@@ -286,14 +281,15 @@ def _places(issue: KnownIssue, case: Case, recorded: Recording) -> list[Occurren
     return [group for group in _inseparable(case, recorded) if any(map(has, group))]
 
 
-def _fails_alone(issue: KnownIssue, case: Case, occurrence: Occurrence, failure: Failure, recorded: Recording) -> bool:
-    whole = len(occurrence) == len(computing(case.proto.graph))
+def _alone(case: Case, place: Occurrence, recorded: Recording) -> Iterator[Case]:
+    """The nodes of `place` as cases of their own, to be asked in turn; none where they cannot be cut out."""
+    whole = len(place) == len(computing(case.proto.graph))
     try:
-        part = case if whole else submodel(case, occurrence, recorded)
+        part = case if whole else submodel(case, place, recorded)
     except UnrecordedError:
-        return False
+        return
     # What is computed from constants alone is another case: quantizers want an input.
-    return any(_shows(issue, failure(x)) for x in (part, *_fed(part)))
+    yield from (part, *_fed(part))
 
 
 def _shows(issue: KnownIssue, found: Symptom) -> bool:

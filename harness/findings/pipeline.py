@@ -1,4 +1,4 @@
-"""The way of one case: observe, judge, confirm, known? else trace back and reduce, sign.
+"""The way of one case: observe, judge, known? else confirm, trace back and reduce, sign.
 
 Trial  ->  Examination, with a Finding where the verdict is a failure
 """
@@ -195,20 +195,21 @@ def examine(
     effort = effort or Effort()
     inquiry = Inquiry(issues, effort.calls, effort.begun(trial.runner), trusting=care is not Care.ALL)
     trial = trial.hurried(verdict, seen)
-    if not (recognized and inquiry.trusting):
-        confirmed = look(trial, fresh=True)
-        if not confirmed.failed and not confirm(trial)[1]:
-            return Examination(confirmed, unconfirmed=verdict, again=1 + CONFIRMING_RUNS)
     found = replace(_examined(trial, verdict, seen, inquiry), symptom=failed)
     return replace(found, recognized=issue.id, verified=not inquiry.trusting) if issue else found
 
 
 def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquiry) -> Examination:
-    """What comes of a failure that was confirmed, or is recognized."""
+    """What comes of a failure. What known issues explain has failed by itself, cut out; and what they leave of a case
+    is confirmed when it is reduced."""
     simpler, cause, observed = _unquantized(trial, verdict, seen)
     known = _explained(simpler, cause, observed, inquiry)
     if known.rest is None:
         return Examination(verdict, known=known.known_issues[0].id)
+    if not known.known_issues:
+        confirmed = look(trial, fresh=True)
+        if not confirmed.failed and not confirm(trial)[1]:
+            return Examination(confirmed, unconfirmed=verdict, again=1 + CONFIRMING_RUNS)
     found = pursue(replace(simpler, case=known.rest), inquiry)
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
