@@ -35,6 +35,7 @@ from driftnet.findings.pipeline import Care, Effort, Examination, Finding, exami
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
+from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Verdict, Word
@@ -123,6 +124,13 @@ class Plan:
         return len(self.targets) * RECIPES_PER_MODEL
 
 
+class New(NamedTuple):
+    """A new finding: its folder, and the models that were run to learn of it."""
+
+    path: Path
+    samples: Sequence[Sample]
+
+
 @dataclass
 class Shard:
     """The state of one process: its workers, its targets, and what is known so far."""
@@ -203,10 +211,13 @@ class Shard:
             if blamed or result.verdict.word is Word.ABSTAINS or self.examined % CANARIES == 0:
                 self.runner.check_health()  # the machine may be at fault: nobody is blamed then
             refused = self._refused_for(trial.case, j, result.verdict)
-            path = None
+            new = None
             if result.finding and not (result.known or result.unexplained):
-                path, issue = self.keep(result.finding)
-                result = replace(result, known=issue.id) if issue else result
+                kept = self.keep(result.finding)
+                if isinstance(kept, KnownIssue):
+                    result = replace(result, known=kept.id)
+                else:
+                    new = kept
             if result.known:  # what explained this one is likely to explain the next: ask it first
                 met[result.symptom] = self.known_issues[result.known]
                 self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
@@ -236,10 +247,10 @@ class Shard:
                 graphs.append(coverage.drawn(host_of(given[j])))
                 met.clear()
             unexplained = unexplained or result.unexplained
-            if path:
-                handover.write(path, trial.installed, self.runner)
-                met[result.symptom] = self.known_issues[path.name]
-                yield Found(index, str(path), trial.installed.release, self.runner.all_cpu_seconds - examined)
+            if new:
+                handover.write(new.path, trial.installed, self.runner, samples=new.samples)
+                met[result.symptom] = self.known_issues[new.path.name]
+                yield Found(index, str(new.path), trial.installed.release, self.runner.all_cpu_seconds - examined)
         if not unexplained:
             yield Done(index, tuple(graphs))
 
@@ -254,20 +265,20 @@ class Shard:
             result = examine(trial, issues, effort=more, care=care, met=met)
         return replace(result, unexplained=result.unexplained and not self.stopping())
 
-    def keep(self, finding: Finding) -> tuple[Path, None] | tuple[None, KnownIssue]:
-        """The folder of a new finding in that of its cause; the known issue instead with which it shares that.
+    def keep(self, finding: Finding) -> New | KnownIssue:
+        """What is new, in a folder in that of its cause; the known issue instead with which it shares that.
 
         It is saved first, whatever comes then, and learned of after.
         """
         with in_turn(self.plan.report / ".keeping"):
             return self._kept(finding)
 
-    def _kept(self, finding: Finding) -> tuple[Path, None] | tuple[None, KnownIssue]:
+    def _kept(self, finding: Finding) -> New | KnownIssue:
         loose = corpus.save(finding.to_save(), self.plan.found)
         self.learn(self.plan.found)
         saved = corpus.load(loose)
         if saved.cause:  # another shard has found the very same meanwhile
-            return None, self.known_issues[saved.id]
+            return self.known_issues[saved.id]
         learned = study(saved, finding, self.runner)
         others = [issue for name, issue in self.known_issues.items() if name != saved.id]
         if issue := sharing(learned, finding, others, self.runner):
@@ -275,10 +286,10 @@ class Shard:
             # What it is recognized by is another variant of that cause: the next one like it costs less.
             own = replace(arrange.loose(saved), **proposal(learned).said)
             self.known_issues[saved.id] = KnownIssue(replace(saved, cause=own, path=issue.saved.path))
-            return None, issue
+            return issue
         path = arrange.found(saved, proposal(learned), self.plan.found)
         self.learn(self.plan.found)
-        return path, None
+        return New(path, learned.samples)
 
     @property
     def steers(self) -> bool:

@@ -147,7 +147,7 @@ class Asking:
     def on(self, saved: SavedCase, installed: Installed) -> tuple[str, Verdict | None]:
         """The same of what is installed, and the verdict where it fails in whatever way."""
         if len(self._ready | {installed.python}) > MOST_TEMPLATES:
-            self._runner.renew()
+            self._runner.let_go()
             self._ready.clear()
         self._ready.add(installed.python)
         patience = HANGING_SECONDS if saved.kind == Kind.HANG else math.inf

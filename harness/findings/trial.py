@@ -198,7 +198,7 @@ def confirm(trial: Trial) -> tuple[Verdict, int]:
     """
     trials = laid_out(trial, CONFIRMING_RUNS)
     verdicts = [look(one, fresh=True) for one in islice(trials, CONFIRMING_RUNS // 2)]
-    trial.runner.renew()
+    trial.runner.turn()
     verdicts += [look(one, fresh=True) for one in trials]
     failures = [verdict for verdict in verdicts if verdict.failed]
     if not failures:

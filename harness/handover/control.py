@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 
 from driftnet.causes.facts import host_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.trial import Trial, look, watch
+from driftnet.findings.trial import Trial, laid_out, look, watch
 from driftnet.handover import measures
 from driftnet.handover.claim import Claim, claims, run_of
 from driftnet.handover.measures import Measured, Run
+from driftnet.learning.experiment import Sample
 from driftnet.learning.instances import everything
 from driftnet.learning.pairs import Change, changes
 from driftnet.model.case import Case, Feed
@@ -35,7 +36,7 @@ DAMAGE_TRIES = 20
 
 NONDETERMINISTIC_TRIES = 5
 OF_ONE_TEMPLATE = 5
-"""Runs after which those of a control get a new template: the workers of one have one layout of the heap."""
+"""Runs after which those of a control get another template."""
 
 NEAR = ("stated", "attr", "given", "outputs", "from", "initializer", "order", "values", "dim", "symbolic", "final")
 FAR = ("maker", "reader", "dtype", "rank", "opset", "op", "recipe")
@@ -93,12 +94,16 @@ class Proof:
 
 @dataclass(eq=False)
 class Search:
-    """Changes that take the failure away."""
+    """Changes that take the failure away.
+
+    useless   aspects and what was said of them, of changes that are known not to
+    """
 
     saved: SavedCase
     trial: Trial
     verdict: Verdict
     end: float
+    useless: Set[tuple[str, str]] = frozenset()
     tried: int = 0
 
     def found(self) -> Iterator[tuple[Change, Trial, Run]]:
@@ -110,7 +115,7 @@ class Search:
                 or self.trial.runner.all_cpu_seconds > self.end
             ):
                 return
-            case = change.make()
+            case = None if (change.aspect, change.said) in self.useless else change.make()
             if case is None:
                 continue
             trial = replace(self.trial, case=case, recipe=change.recipe or self.trial.recipe, patience=STAGE_SECONDS)
@@ -134,12 +139,13 @@ class Search:
         yield from (change for *_, change in sorted(order, key=lambda x: x[:3]))
 
     def agreeing(self, trial: Trial) -> Observation | None:
-        """What is observed of a case, in a fresh process, where no run of it fails; else None."""
+        """What is observed of a case, in fresh processes with heaps of every layout, where no run of it fails; else
+        None."""
         seen = None
-        for k in range(max(2, tries_of(self.saved))):
+        for k, one in enumerate(laid_out(trial, max(2, tries_of(self.saved)))):
             if k % OF_ONE_TEMPLATE == OF_ONE_TEMPLATE - 1:
-                trial.runner.renew()
-            verdict, seen = watch(trial, fresh=k > 0)
+                trial.runner.turn()
+            verdict, seen = watch(one, fresh=k > 0)
             if verdict.word is not Word.AGREES:
                 return None
         return seen
@@ -156,12 +162,22 @@ def tries_of(saved: SavedCase) -> int:
     return tries
 
 
-def search(saved: SavedCase, trial: Trial, verdict: Verdict, seconds: float = SECONDS) -> Search:
-    """A search that may take so many CPU seconds from now on."""
-    return Search(saved, trial, verdict, trial.runner.all_cpu_seconds + seconds)
+def search(
+    saved: SavedCase, trial: Trial, verdict: Verdict, seconds: float = SECONDS, samples: Sequence[Sample] = ()
+) -> Search:
+    """A search that may take so many CPU seconds from now on. samples: what was changed before, and what came of it."""
+    useless = frozenset((s.aspect, s.said) for s in samples if s.how == "pair" and not s.agrees)
+    return Search(saved, trial, verdict, trial.runner.all_cpu_seconds + seconds, useless, len(useless))
 
 
-def prove(saved: SavedCase, trial: Trial, found: Verdict, seen: Observation | None, seconds: float = SECONDS) -> Proof:
+def prove(
+    saved: SavedCase,
+    trial: Trial,
+    found: Verdict,
+    seen: Observation | None,
+    seconds: float = SECONDS,
+    samples: Sequence[Sample] = (),
+) -> Proof:
     """The most exact claim that holds of the case and not of a control; without a control the most exact one.
 
     found, seen   the verdict on one more run and what was observed; None where it is not run, for it hangs
@@ -173,7 +189,7 @@ def prove(saved: SavedCase, trial: Trial, found: Verdict, seen: Observation | No
         run = run_of(trial.case, trial.target, seen, trial.runner, alone_answers(saved, trial, verdict))
     made = list(claims(saved, verdict, run))
     made = ([claim for claim in made if run and claim.holds(run)] if again else []) or made[:1]
-    looked = search(saved, trial, verdict, seconds)
+    looked = search(saved, trial, verdict, seconds, samples)
     controls = list(looked.found())
 
     def is_loose(claim: Claim) -> bool:

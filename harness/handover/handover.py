@@ -32,6 +32,7 @@ from driftnet.handover import script as reproduction
 from driftnet.handover.control import AGREES, SECONDS, STAGE_SECONDS, Proof, ablation, prove, tries_of
 from driftnet.handover.inline import feeds_code, model_code
 from driftnet.handover.standalone import EntangledError, Script, joined
+from driftnet.learning.experiment import Sample
 from driftnet.model import svg
 from driftnet.model.inspect import Feed, all_nodes, elements, nodes
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier
@@ -58,7 +59,9 @@ INSPECTED = """Path("as_written.onnx").write_bytes({}(artifact, options)["model"
 
 NEEDED = ("onnx", "numpy", "onnxruntime")
 LOG_LINES, SHOWN_ELEMENTS, TITLE, FRAMES = 20, 64, 120, 12
-TEST_SECONDS = 120
+TEST_SECONDS, TESTS = 120, 5
+"""For the script to say of a control that it does not fail, and how often it runs that: in the sandbox it has been run
+as often as it takes to see the failure."""
 STACK_TRIES = 3
 """Runs of a crash that may take to hold it: a damaged heap crashes in some of them only."""
 MOST_PRINTED = 20_000
@@ -88,21 +91,27 @@ OPINIONS: Mapping[str, str] = {
 
 
 def write(
-    folder: Path, installed: Installed, runner: Runner, *, remedies: Sequence[str] = (), seconds: float = SECONDS
+    folder: Path,
+    installed: Installed,
+    runner: Runner,
+    *,
+    remedies: Sequence[str] = (),
+    samples: Sequence[Sample] = (),
+    seconds: float = SECONDS,
 ) -> None:
     """Write ISSUE.md and, where the text of the target's functions stands by itself, reproduce.py into the saved case
     `folder`, with a model beside them that does not fail.
 
     The target is run once more, to show what it does, unless it hangs. remedies: what makes the failure go away, in
-    words. seconds: of CPU, which the search for a negative control may take. Raises UserError when the case is not
-    whole or the folder cannot be written.
+    words. samples: changed models that were run before. seconds: of CPU, which the search for a negative control may
+    take. Raises UserError when the case is not whole or the folder cannot be written.
     """
     saved = corpus.load(folder)
     trial = Trial(saved.case, installed, saved.recipe, runner)
     verdict, seen = saved.verdict, None
     if saved.kind != Kind.HANG:
         verdict, seen = watch(trial, fresh=True)
-    proof = prove(saved, trial, verdict, seen, seconds)
+    proof = prove(saved, trial, verdict, seen, seconds, samples)
     observation = seen or Observation((StageRun(saved.stage, Outcome.HANG),))
     if observation.last.outcome is Outcome.CRASH and not observation.last.frames:
         observation = _with_stack(observation, trial)
@@ -125,7 +134,7 @@ def _tested(proof: Proof, saved: SavedCase, folder: Path, installed: Installed, 
             break
         without.mkdir()
         corpus.write_model(control.case, (), without)
-        command = [installed.python, "-I", str(folder / "reproduce.py"), str(without)]
+        command = [installed.python, "-I", str(folder / "reproduce.py"), str(without), str(min(TESTS, tries_of(saved)))]
         if not written or runner.status_of(command, TEST_SECONDS) != reproduction.REPRODUCED:
             break
     return proof

@@ -75,20 +75,20 @@ def give_up(kind: type[BaseException], error: BaseException, trace: Any) -> None
 
 
 def main() -> None:
-    """Try the case, or another model in a folder of the same layout that is named, and then the one without the
-    trigger; say what came of each."""
+    """Try the case, or another model in a folder of the same layout that is named, as often as is said; and then the
+    one without the trigger. Say what came of each."""
     if "--child" in sys.argv:
         child(*sys.argv[2:])
     with tempfile.TemporaryDirectory() as place:
         folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else here(Path(place))
-        report(folder, own=len(sys.argv) == 1)
+        report(folder, int(sys.argv[2]) if len(sys.argv) > 2 else TRIES, own=len(sys.argv) == 1)
 
 
-def report(folder: Path, *, own: bool) -> NoReturn:
+def report(folder: Path, most: int, *, own: bool) -> NoReturn:
     """Try the model in `folder`, and what stands beside it."""
     print(plain(f"{WHAT}\nclaimed: {CLAIM}"))
     print(plain(f"seen on {SEEN} - installed here: {DISTRIBUTION} {metadata.version(DISTRIBUTION)}"))
-    error, tries = tried(folder, "this model", TRIES)
+    error, tries = tried(folder, "this model", most)
     if WITHOUT and own:
         tried(folder / "without_trigger", f"the same model {WITHOUT}", TRIES if BY_CHANCE else tries)
     elif not WITHOUT:

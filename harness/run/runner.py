@@ -41,7 +41,7 @@ MOST_TOLD, MOST_TOLD_A_NODE = 500, 50
 
 MEMORY = "/dev/shm"
 MEMORY_BYTES = 2**30
-REFERENCE = "driftnet.run.reference_worker"
+REFERENCE, COMMANDS = "driftnet.run.reference_worker", "subprocess"
 CANARY = [[0.0, 0.0, 1.0, 2.0]]
 """What the simplest model gives."""
 
@@ -93,8 +93,10 @@ class Runner:
         self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes, answer)
         self._scratch = Scratch(MEMORY if small_models and _has_room() else None)
         self._folder = self._scratch.path
-        self._zygotes: list[Zygote] = []
-        self._workers: dict[tuple[str, str], Worker] = {}
+        self._zygotes: dict[tuple[str, str, int], Zygote] = {}
+        self._workers: dict[tuple[str, str, int], Worker] = {}
+        self._turn = 0
+        self._cpu_of_ended = 0.0
         try:
             self.check_health()
         except UserError:
@@ -181,16 +183,23 @@ class Runner:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
-    def renew(self) -> None:
-        """Run targets in new templates from now on: the workers of one share the layout of its memory, and with it what
-        becomes of a read or write out of bounds.
+    def turn(self) -> None:
+        """Run targets in workers of other templates from now on: those of one share the layout of its memory, and with
+        it what becomes of a read or write out of bounds. Of two for each target one works and the other stands by.
 
-        Raises UserError as `check_health` does: what was seen in the old ones counts no less.
+        Raises UserError as `check_health` does: what was seen in the ones before counts no less.
         """
         self.check_health()
-        for zygote in self._zygotes[1:]:  # the first is the reference's
+        self._turn = 1 - self._turn
+
+    def let_go(self) -> None:
+        """End the templates of all targets; what is run next makes new ones. Raises UserError as `turn` does."""
+        self.check_health()
+        for key in [key for key in self._zygotes if key[1] != REFERENCE]:
+            zygote = self._zygotes.pop(key)
             zygote.close()
-        self._workers = dict(list(self._workers.items())[:1])
+            self._cpu_of_ended += zygote.cpu_seconds
+            del self._workers[key]
 
     def status_of(self, command: Sequence[str], timeout: float) -> int | None:
         """The exit status of a command that runs where targets do; None where it has none after so many seconds."""
@@ -203,13 +212,13 @@ class Runner:
         return output if isinstance(output, str) else ""
 
     def _commanded(self, function: str, command: object, timeout: float) -> object:
-        worker = self._worker(sys.executable, "subprocess")
-        return worker.call(f"subprocess:{function}", command, timeout=timeout).value
+        worker = self._worker(sys.executable, COMMANDS)
+        return worker.call(f"{COMMANDS}:{function}", command, timeout=timeout).value
 
     @property
     def cpu_seconds(self) -> float:
         """CPU seconds used so far in the workers, this process not included."""
-        return sum(zygote.cpu_seconds for zygote in self._zygotes)
+        return self._cpu_of_ended + sum(zygote.cpu_seconds for zygote in self._zygotes.values())
 
     @property
     def all_cpu_seconds(self) -> float:
@@ -228,25 +237,28 @@ class Runner:
     @property
     def network_isolated(self) -> bool:
         """Whether every worker so far is cut off from the network; there is one, the reference's, from the start."""
-        return all(zygote.network_isolated for zygote in self._zygotes)
+        return all(zygote.network_isolated for zygote in self._zygotes.values())
 
     def check_health(self) -> None:
         """Raise UserError (kind "machine") where the machine has too little to run anything (see `health`), fresh
         workers cannot do what any system may ask for, or the reference is wrong about the simplest model."""
         health.check(self._folder)
-        for (python, _), worker in self._workers.items():
+        standing_by = 1 - self._turn
+        for (python, module, turn), worker in self._workers.items():
+            if turn == standing_by and module not in (REFERENCE, COMMANDS):
+                continue
             worker.renew()
             reply = worker.call("driftnet.run.sandbox.inside:probe")
             if reply.outcome is not Outcome.OK:
                 raise health.lacking([f"a worker of {python} does not answer: {reply.message or reply.outcome}"])
             if reply.value:
                 raise health.lacking([f"a worker of {python} cannot {', '.join(map(str, reply.value))}"])
-        if reference := self._workers.get((sys.executable, REFERENCE)):
+        if reference := self._workers.get((sys.executable, REFERENCE, 0)):
             _check_canary(reference)
 
     def close(self) -> None:
         """End every worker and remove what they left."""
-        for zygote in self._zygotes:
+        for zygote in self._zygotes.values():
             zygote.close()
         self._scratch.close()
 
@@ -257,11 +269,11 @@ class Runner:
         self.close()
 
     def _worker(self, python: str, module: str) -> Worker:
-        if (python, module) not in self._workers:
-            zygote = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
-            self._zygotes.append(zygote)
-            self._workers[python, module] = zygote.worker()
-        return self._workers[python, module]
+        key = python, module, 0 if module in (REFERENCE, COMMANDS) else self._turn
+        if key not in self._workers:
+            self._zygotes[key] = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
+            self._workers[key] = self._zygotes[key].worker()
+        return self._workers[key]
 
 
 def _check_canary(reference: Worker) -> None:

@@ -27,6 +27,7 @@ from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus, trial
 from driftnet.findings.corpus import COMMITTED
+from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Examination
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run.runner import Runner
@@ -387,13 +388,14 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
     with Runner(small_models=True, hold_crashes=True) as runner:
         of_run = Shard(plan, runner, stopping=lambda: False)
-        path, _ = of_run.keep(pool("MaxPool", 6))
+        new = of_run.keep(pool("MaxPool", 6))
         other = pool("AveragePool", 9)
-        nothing, issue = of_run.keep(other)
-    assert (nothing, issue.id) == (None, path.name)
-    assert corpus.folders([plan.found]) == [path], "the other one is not kept"
+        issue = of_run.keep(other)
+    assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
+    assert issue.id == new.path.name
+    assert corpus.folders([plan.found]) == [new.path], "the other one is not kept"
     known = of_run.known_issues[other.to_save().id]
-    assert known.saved.path == path, "what it explains counts for the cause"
+    assert known.saved.path == new.path, "what it explains counts for the cause"
     assert known.saved.cause.trigger is not None
 
 
@@ -403,9 +405,10 @@ def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):
     with Runner(small_models=True, hold_crashes=True) as runner:
         finding = found(one("MaxPool", grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner)
         first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
-        path, _ = first.keep(finding)
-        second.steering = Steering((first.known_issues[path.name],))
-        nothing, issue = second.keep(finding)
+        new = first.keep(finding)
+        second.steering = Steering((first.known_issues[new.path.name],))
+        issue = second.keep(finding)
     assert second.steering.issues == (), "drawing goes by what is known now"
-    assert (nothing, issue.saved.path) == (None, path)
-    assert corpus.folders([plan.found]) == [path], "what the first one has kept stays"
+    assert isinstance(issue, KnownIssue), f"it is taken for new: {issue}"
+    assert issue.saved.path == new.path
+    assert corpus.folders([plan.found]) == [new.path], "what the first one has kept stays"

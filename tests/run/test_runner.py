@@ -48,7 +48,17 @@ def test_templates_are_not_given_up_before_their_health_is_known(runner, monkeyp
 
     monkeypatch.setattr(runner, "check_health", fail)
     with pytest.raises(UserError, match="no space"):
-        runner.renew()
+        runner.turn()
+
+
+def test_workers_take_turns_in_two_templates_that_stand(runner):
+    started = []
+    for _ in range(4):
+        assert_goes_on(runner)
+        started.append({zygote._template.pid for zygote in runner._zygotes.values()})
+        runner.turn()
+    assert [len(pids) for pids in started] == [2, 3, 3, 3], "the reference has one template, a target two"
+    assert started[1] == started[2] == started[3], "a template that stood by was made anew"
 
 
 def test_a_reference_that_is_wrong_about_the_simplest_model_is_the_machines_fault(runner, monkeypatch):
@@ -135,7 +145,7 @@ def test_what_a_target_says_can_be_written(runner):
 
 
 def test_a_laboratory_says_whether_it_is_cut_off_from_the_network(runner):
-    assert runner.network_isolated is all(zygote.network_isolated for zygote in runner._zygotes)
+    assert runner.network_isolated is all(zygote.network_isolated for zygote in runner._zygotes.values())
     assert runner._zygotes
 
 
@@ -172,7 +182,7 @@ def test_an_allowance_is_of_cpu_time_and_ends_in_wall_time_too(monkeypatch):
 def test_a_worker_that_cannot_do_what_any_system_asks_for_is_the_machines_fault(which, value, says):
     with Runner(small_models=True) as one:
         one.check_health()
-        template = one._zygotes[0]._template.pid
+        template = next(iter(one._zygotes.values()))._template.pid
         resource.prlimit(template, which, (value, value))
         with pytest.raises(UserError, match=says) as error:
             one.check_health()
