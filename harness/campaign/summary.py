@@ -127,7 +127,8 @@ class Summary(Struct, kw_only=True):
     unexplained  indices with a failure of which nobody knows whether it is known: its effort was spent before
     recognized  failures that were known without a run, by trigger or place; of these `verified` were examined all the
                 same, and `mistaken` turned out to be something else
-    cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of everything else
+    cpu_by      CPU seconds of the cases that did not fail, of known and of new failures, of handing over what is
+                new, of everything else
     errors      of driftnet itself, and saved cases that were left out because they are not whole
     night       of a run with a state
     """
@@ -207,7 +208,7 @@ class Tally:
             case Examined():
                 self._examined(event)
             case Found():
-                self._spent("new", event.cpu)
+                self._spent("handed over", event.cpu)
                 self._met(Path(event.path), event.release)
             case Done():
                 summary.models += 1

@@ -630,7 +630,7 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
 @click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
 @_json
 def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
-    """Measure driftnet itself, in CPU time: cases (the default) or generators."""
+    """Measure driftnet itself, in CPU time: cases (the default), generators, or campaign."""
     result = api.bench(name or "cases", compare=compare, out=out)
     _print(result, as_json, tables.bench)
     return 0

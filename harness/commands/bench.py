@@ -6,17 +6,22 @@ import contextlib
 import json
 import platform
 import statistics
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from driftnet.campaign.shard import choices, variant
+from driftnet.campaign.shard import Plan, choices, variant
+from driftnet.campaign.summary import Summary
+from driftnet.commands.fuzzing import fuzz
+from driftnet.findings.corpus import COMMITTED
 from driftnet.generators import bulk
 from driftnet.generators.quality import PLANTED, minimal, operators
 from driftnet.generators.strategies import cases as drawn_cases
 from driftnet.model.inspect import Case, nodes
+from driftnet.model.verdict import Word
 from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
@@ -29,6 +34,8 @@ from hypothesis import Phase, given, settings
 from msgspec import Struct
 
 MODELS = 200
+CAMPAIGN_CASES, CAMPAIGN_SEED = 120, 60611
+"""Of one campaign on one target; with so many it takes about a minute of CPU time on MNN from an empty corpus."""
 
 
 def cases(models: int = MODELS, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, float]:
@@ -104,7 +111,48 @@ def _drawn(models: int) -> float:
     return 1000 * (time.process_time() - started) / models
 
 
+def campaign(
+    cases: int = CAMPAIGN_CASES, targets: Sequence[str] = DEFAULT_TARGETS, saved: Path = COMMITTED
+) -> dict[str, float]:
+    """What campaigns with one worker find for their CPU time, from the saved cases and from none, a target at a time.
+
+    refused   cases that the target refuses, which tell nothing of it
+    shares of the CPU time: of cases that did not fail, of known failures, of new ones (explained, confirmed, reduced,
+    learned of), of what is handed over of these, of everything else (starting, reading the corpus, drawing graphs)
+    """
+    measures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory() as place:
+        none = Path(place) / "none"
+        none.mkdir()
+        for word in targets:
+            for name, corpus in (("saved cases", saved), ("empty corpus", none)):
+                report = Path(place) / word / name
+                summary = fuzz(Plan(report=report, targets=(word,), cases=cases, seed=CAMPAIGN_SEED, corpus=corpus))
+                told = {f"{word}, {name}: {what}": value for what, value in campaign_measures(summary).items()}
+                measures |= told
+    return measures
+
+
+def campaign_measures(summary: Summary) -> dict[str, float]:
+    """The measures of one campaign."""
+    seconds, by = max(summary.cpu_seconds, 1e-9), summary.cpu_by
+    known = sum(finding.times - (finding.status == "new") for finding in summary.findings)
+    refused = summary.verdicts.get(Word.REJECTS, 0)
+    counted = {
+        "CPU s": summary.cpu_seconds,
+        "cases per CPU second": summary.cases / seconds,
+        "cases that are not refused per CPU second": (summary.cases - refused) / seconds,
+        "new causes": float(len(causes := {finding.cause for finding in summary.new})),
+        "new causes per CPU minute": 60 * len(causes) / seconds,
+        "known failures": float(known),
+        "verified of these, mistaken": float(summary.mistaken),
+    }
+    each = {"CPU ms of a known failure": 1000 * by.get("known", 0.0) / known} if known else {}
+    return counted | each | {f"share of the CPU time, {what}": spent / seconds for what, spent in sorted(by.items())}
+
+
 BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {
+    "campaign": campaign,
     "cases": cases,
     "generators": generators,
 }

@@ -170,7 +170,13 @@ def test_cpu_time_is_told_by_what_it_went_into(tmp_path):
         tally(Examined(0, "mnn", "1", {}, Verdict(Word(word)), known=known, cpu=cpu))
     tally(Found(0, str(path), "1", cpu=0.5))
     tally(Ended(10.0, 8.0))
-    assert tally.summary.as_json()["cpu_by"] == {"clean": 1.0, "known": 2.0, "new": 3.5, "other": 1.5}
+    assert tally.summary.as_json()["cpu_by"] == {
+        "clean": 1.0,
+        "known": 2.0,
+        "new": 3.0,
+        "handed over": 0.5,
+        "other": 1.5,
+    }
 
 
 @pytest.mark.parametrize(("seed", "says"), [(None, "it has no journal"), (4, "that run has seed 4, not 0")])

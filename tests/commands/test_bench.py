@@ -1,6 +1,8 @@
 """Benchmarks measure what they say they measure."""
 
 import pytest
+from driftnet.campaign.summary import Entry, Summary
+from driftnet.causes.impact import Severity
 from driftnet.commands import bench
 from driftnet.util.errors import UserError
 
@@ -23,7 +25,33 @@ def test_a_check_is_measured_with_all_of_its_processes():
     assert not measures
 
 
+def test_a_campaign_is_measured_by_what_it_finds_for_its_time():
+    def finding(name, status, times):
+        told = {"release": "1", "stage": "execute", "kind": "crash", "signature": name, "message": "", "path": ""}
+        counts = {"nodes": 1, "elements": 1, "unfinished": False, "times": times}
+        return Entry(id=name, target="mnn", status=status, cause=name[0], severity=Severity.CRASH, **told, **counts)
+
+    summary = Summary(
+        cases=120,
+        models=30,
+        seed=1,
+        cpu_seconds=40.0,
+        cpu_by={"clean": 4.0, "known": 6.0, "new": 20.0, "handed over": 5.0, "other": 5.0},
+        verdicts={"rejects": 20, "agrees": 60, "crashes": 40},
+        findings=[finding("a1", "new", 1), finding("a2", "new", 2), finding("b1", "new", 1), finding("c", "known", 29)],
+        mistaken=1,
+    )
+    measures = bench.campaign_measures(summary)
+    assert measures["new causes"] == 2, "two findings share a cause"
+    assert measures["new causes per CPU minute"] == 3
+    assert measures["cases per CPU second"] == 3
+    assert measures["cases that are not refused per CPU second"] == 2.5
+    assert measures["CPU ms of a known failure"] == 200
+    assert measures["share of the CPU time, known"] == 0.15
+    assert sum(value for name, value in measures.items() if name.startswith("share")) == 1
+
+
 def test_a_benchmark_that_there_is_not_is_named_with_those_there_are():
     with pytest.raises(UserError) as error:
         bench.run("nothing")
-    assert error.value.hint == "there is cases, generators"
+    assert error.value.hint == "there is campaign, cases, generators"
