@@ -311,8 +311,8 @@ def is_gone(before: str, after: str) -> bool:
 def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone.
 
-    Once the fewest nodes are left that fail, the known issues are asked again: what they explain then is not reduced
-    any further.
+    Of the first tensor that is wrong by itself, and once the fewest nodes are left that fail, the known issues are
+    asked again: what they explain then is not reduced any further.
     """
     first, name, record = trial, trial.target.name, trial.runner.reference.record
     verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.calls
@@ -322,11 +322,16 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
             raise ExhaustedError
         return look(replace(trial, case=part))
 
+    def check_new(case: Case, recipe: Recipe) -> None:
+        if issue := _known(replace(trial, case=case, recipe=recipe), inquiry):
+            raise KnownError(issue)
+
     try:
         if verdict.surfaces_late and (source := trace(trial.case, examined, record)):
             if coarse(name, source.verdict) != coarse(name, verdict):
                 symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
             trial, verdict = replace(trial, case=source.case), source.verdict
+            check_new(trial.case, trial.recipe)
         wanted, quantized = coarse(name, verdict), trial.quantizes
 
         def reproduces(case: Case, recipe: Recipe) -> str:
@@ -342,13 +347,9 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
                 return ""
             return found.message if found.word is Word.DIVERGES else wanted
 
-        def fewest(case: Case, recipe: Recipe) -> None:
-            if issue := _known(replace(trial, case=case, recipe=recipe), inquiry):
-                raise KnownError(issue)
-
         if verdict.word is Word.HANGS:
             calls = min(calls, HANG_CALLS)
-        reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, fewest=fewest)
+        reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, fewest=check_new)
         trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
