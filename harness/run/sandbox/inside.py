@@ -68,6 +68,7 @@ def serve(settings: dict[str, Any]) -> None:
         getattr(importlib.import_module(name), "preload", _nothing)()
     _LIBC.prctl(PR_SET_PDEATHSIG, 0)
     gc.freeze()
+    gc.enable()
     _flush()
     _say(control, network_isolated=isolated)
 
