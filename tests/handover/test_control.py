@@ -35,14 +35,14 @@ def test_a_change_that_was_seen_not_to_help_is_not_made_again(monkeypatch: pytes
 def test_a_control_is_run_in_heaps_of_every_layout_and_both_templates(monkeypatch: pytest.MonkeyPatch) -> None:
     crash = Verdict(Word.CRASHES, stage="execute", kind="SIGABRT")
     saved = SavedCase("test_relu_01234567", CASE, (), "mnn", {}, "coarse", "fine", crash)
-    turns, seen = [0], set[tuple[int, int]]()
+    turns, seen, ran = [0], set[tuple[int, int]](), Observation(())
     runner = SimpleNamespace(all_cpu_seconds=0.0, turn=lambda: turns.append(1 - turns[-1]))
 
     def watch(trial: Trial, *, fresh: bool) -> tuple[Verdict, Observation | None]:
         seen.add((turns[-1], trial.layout))
-        return Verdict(Word.AGREES), Observation(())
+        return Verdict(Word.AGREES), ran
 
     monkeypatch.setattr(control, "watch", watch)
     search = control.search(saved, Trial(CASE, None, {}, runner), crash)
-    assert search.agreeing(search.trial) == Observation(())
+    assert search.agreeing(search.trial) is ran
     assert seen == {(turn, layout) for turn in (0, 1) for layout in range(4)}, "some heap was never tried"
