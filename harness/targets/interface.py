@@ -73,6 +73,7 @@ class Scheme:
     nearest_weights   each weight gets the code nearest to it; else that is done first, and then codes and scales are
                       fitted to each other by least squares, where the largest weights are clipped
     moves_biases      biases are moved to make up for what quantizing does to the mean of a result
+    narrow            a range of activations that is no wider than this may be widened by as much at either end
     """
 
     weight_codes: tuple[int, int] | None = None
@@ -85,6 +86,7 @@ class Scheme:
     clips: bool = False
     nearest_weights: bool = True
     moves_biases: bool = False
+    narrow: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,8 @@ class Target:
     outgrown      refusals of releases older than the one installed here: what they say of an opset, IR version,
                   operator or type that came after them
     exceptions    documented numerical behaviour that the oracle must not report
-    approximations  operator -> by how much its results are off, where that is more than other systems' are
+    approximations  operator -> by how much its results are off in float32, where that is more than other systems' are:
+                  by so much, and of results beyond 1 by so much of them
     kernels       its fast kernels that no bound of single elements holds, each with its own bound and its switch
     companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
                   below "" is every release

@@ -11,7 +11,8 @@
     reciprocal-range    a DynamicQuantizeLinear multiplies by 1/255 instead of dividing: where the zero point is on a
                         tie, as of a range from -a to a, it is either
 
-    approximation       results of operators that the target names are off by what it says of them
+    approximation       results of operators that the target names are off by what it says of them, in float32: of
+                        elements beyond 1 by so much of them, and of narrower types by as many of their roundings
 
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
@@ -23,10 +24,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
 from driftnet.model.graph import Graph, Node, Values
+from driftnet.model.inspect import all_nodes
 from driftnet.model.operators import WEIGHTED, Trait, having
 from driftnet.model.verdict import Tier, Verdict
-from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, outside, widened
+from driftnet.oracle.ball_arithmetic.ball import Ball, U, format_of, is_float, outside, widened
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.ball_arithmetic.rules import rule
@@ -41,6 +44,8 @@ APPROXIMATED = "approximation"
 SMALLEST_BLOCK = 16
 INEXACT = "driftnet.Inexact"
 """A tensor up to `error`; without that attribute, up to half a step of eight bits for each row."""
+APPROXIMATE = "driftnet.Approximate"
+"""A tensor up to `error` in float32, and up to so much of elements beyond 1."""
 WRAPPED = "driftnet.Wrapped"
 """What 32 bits hold of a tensor of 64-bit integers; any other as it is."""
 
@@ -76,7 +81,10 @@ def documented(
     names: set[str] = set()
     nodes: list[Node] = []
     known, constants = folded(graph), dict(graph.constants)
-    for node in graph.nodes:
+    for outer in graph.nodes:
+        node = _within(outer, approximations or {})
+        if node is not outer:
+            names.add(APPROXIMATED)
         inputs = list(node.inputs)
         if ROWS in exceptions and _has_constant_weights(graph, known, node):
             names.add(ROWS)
@@ -104,8 +112,35 @@ def documented(
             names.add(rule)
             exact = f"{node.outputs[0]}/exact"
             nodes[-1] = replace(nodes[-1], outputs=(exact, *node.outputs[1:]))
-            nodes.append(Node(INEXACT, (exact,), node.outputs[:1], {"error": error}))
+            op = APPROXIMATE if rule == APPROXIMATED else INEXACT
+            nodes.append(Node(op, (exact,), node.outputs[:1], {"error": error}))
     return replace(graph, nodes=tuple(nodes), constants=constants), names
+
+
+def _within(node: Node, approximations: Mapping[str, float]) -> Node:
+    """`node` with its subgraphs as they are run, of which approximations alone are known."""
+    bodies = {key: value for key, value in node.attributes.items() if isinstance(value, onnx.GraphProto)}
+    if not any(inner.op_type in approximations for body in bodies.values() for inner in all_nodes(body)):
+        return node
+    run = {key: _approximated(body, approximations) for key, body in bodies.items()}
+    return replace(node, attributes={**node.attributes, **run})
+
+
+def _approximated(body: onnx.GraphProto, approximations: Mapping[str, float]) -> onnx.GraphProto:
+    """A copy of `body` with an APPROXIMATE behind each node that is approximated, at every depth."""
+    run = onnx.GraphProto()
+    run.CopyFrom(body)
+    del run.node[:]
+    for node in body.node:
+        run.node.append(node)
+        for attribute in run.node[-1].attribute:
+            if attribute.HasField("g"):
+                attribute.g.CopyFrom(_approximated(attribute.g, approximations))
+        if error := approximations.get(node.op_type):
+            exact = f"{node.output[0]}/exact"
+            run.node[-1].output[0] = exact
+            run.node.append(onnx.helper.make_node(APPROXIMATE, [exact], node.output[:1], error=error))
+    return run
 
 
 def _dequantized(graph: Graph, name: str) -> Node | None:
@@ -180,3 +215,10 @@ def inexact(x: Ball, *, error: float | None = None) -> Ball:
     """A tensor that was rounded."""
     rows = np.max(np.maximum(np.abs(x.low), np.abs(x.high)), axis=-1, keepdims=True, initial=0.0) / 254
     return widened(x.numbers, x.error + (rows if error is None else error), x.dtype)
+
+
+@rule(APPROXIMATE)
+def approximate(x: Ball, *, error: float) -> Ball:
+    """A result that was approximated."""
+    own = error * max(1.0, format_of(x.dtype).unit / U)
+    return widened(x.numbers, x.error + own * np.maximum(1.0, np.abs(x.numbers)), x.dtype)

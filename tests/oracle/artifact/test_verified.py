@@ -368,6 +368,10 @@ def test_ranges_have_to_be_those_that_calibration_saw():
     assert problems(calibration=Calibration(SEEN)) == []
     assert problems(calibration=Calibration({**SEEN, "y": (0.0, 9.0)})) == [("parameter", "ys")]
     assert problems(calibration=Calibration({**SEEN, "y": (0.0, 9.0)}, clips=True)) == [], "a part of the data's range"
+    tiny = {**SEEN, "h": (-1e-6, 1e-6), "y": (0.0, 1e-6)}
+    for narrow, wrong in ((0.0, [("parameter", "ys")]), (8e-4, [("parameter", "ys")]), (10.0, [])):
+        found = problems(calibration=Calibration(tiny, clips=True, narrow=narrow))
+        assert found == wrong, f"a range of 1e-6 that may be widened by {narrow}: {found}"
     assert problems(calibration=Calibration({**SEEN, "h": (-4.0, 3.0), "y": (0.0, 3.0)}, clips=True)) == [
         ("parameter", "ys")
     ]

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from driftnet.model import graph
 from driftnet.model.verdict import Word
-from driftnet.oracle.exemptions.documented import APPROXIMATED, BIAS, MOVED, NARROW, RECIPROCAL, ROWS, documented
+from driftnet.oracle.ball_arithmetic.ball import exact
+from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.exemptions.documented import (
+    APPROXIMATED,
+    BIAS,
+    MOVED,
+    NARROW,
+    RECIPROCAL,
+    ROWS,
+    approximate,
+    documented,
+)
 from driftnet.oracle.judge import judge
 from driftnet.oracle.tolerances.table import MOVED_DEQUANTIZATION
 from driftnet.targets.environments import resolve
@@ -101,6 +112,25 @@ def test_an_approximation_is_right_within_what_the_target_says_of_it(runner):
     assert (said(shift, Erf=5e-6).word, said(shift, Erf=5e-6).rule) == (Word.AGREES, APPROXIMATED)
     assert said(shift, Tanh=5e-6).word is Word.DIVERGES
     assert said(2 * shift, Erf=5e-6).word is Word.DIVERGES
+
+
+def test_an_approximation_holds_in_a_subgraph_too():
+    branch = helper.make_graph(
+        [node("Erf", ["x"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, (1, 2))]
+    )
+    chosen = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    model = case([chosen], {"x": X}, {"c": np.array(True)}, outputs=[("y", TensorProto.FLOAT, (1, 2))])
+    run, names = documented(graph.read(model.proto), (), {"Erf": 5e-6})
+    error = evaluate(run, model.feeds[0]).balls["y"].error.max()
+    assert (names, 5e-6 <= error < 6e-6) == ({APPROXIMATED}, True), f"in an If it is allowed to be off by {error}"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "number", "most"), [(np.float32, 1.0, 5e-6), (np.float32, 1000.0, 5e-3), (np.float16, 1.0, 5e-6 * 2**13)]
+)
+def test_an_approximation_is_as_large_as_its_result_and_as_coarse_as_its_type(dtype, number, most):
+    ball = exact(np.array([number], dtype))
+    assert approximate(ball, error=5e-6).error.item() == pytest.approx(most)
 
 
 def test_a_bias_that_is_an_input_is_not_rounded(runner):

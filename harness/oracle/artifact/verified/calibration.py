@@ -27,6 +27,7 @@ class Calibration:
     records   the float tensors, where sampled: an outlier is wrong too
     alike     these inputs are like those of calibration; of others an outlier has to be ABSURD_RANGE
     moves_biases   biases make up for the mean error that quantizing makes of these data
+    narrow    a range no wider than this may be widened by as much at either end
     """
 
     ranges: Mapping[str, Range]
@@ -36,6 +37,7 @@ class Calibration:
     records: Sequence[Values] = ()
     alike: bool = False
     moves_biases: bool = False
+    narrow: float = 0.0
 
 
 def largest_of(range: Range) -> float:
@@ -73,7 +75,11 @@ def calibration_of(question: Question) -> Calibration | None:
     known = {name: found for name, found in ranges_of(records).items() if name not in chance}
     has_halves = any(x.dtype == np.float16 for record in records for x in record.values())
     return Calibration(
-        known, scheme.clips, _errors(question, known) if has_halves else {}, moves_biases=scheme.moves_biases
+        known,
+        scheme.clips,
+        _errors(question, known) if has_halves else {},
+        moves_biases=scheme.moves_biases,
+        narrow=scheme.narrow,
     )
 
 

@@ -114,6 +114,8 @@ class _Checker:
         unit = format_of(self.c.numbers.ball(rounding.format.scale).dtype).unit  # the scale is rounded to it
         vague = max((self.calibration.errors.get(name, 0.0) for name in names), default=0.0)
         slack = COVERED * scale + vague + unit * largest_of(found)
+        if min(high - low for low, high in known) <= self.calibration.narrow:
+            slack += self.calibration.narrow
 
         def fits(candidates: Iterable[Range]) -> bool:
             return any(self.fits(candidate, found, slack) for candidate in candidates)
