@@ -93,9 +93,9 @@ class Where:
         told = {"sort": self.sort, "keys": list(self.keys), "optimizers": list(self.optimizers)}
         return {**told, "damage": list(self.damage)} if self.damage else told
 
-    def __str__(self) -> str:
+    def __str__(self) -> str:  # the words of a message tell findings apart, but no place
         heap = f"a heap damaged in {' ← '.join(self.damage)}" if self.damage else "a damaged heap"
-        named = {"crash": " ← ".join(self.keys), "heap": heap}.get(self.sort, ": ".join(self.keys))
+        named = {"crash": " ← ".join(self.keys), "heap": heap, "message": ""}.get(self.sort, ": ".join(self.keys))
         without = f"not without {', '.join(self.optimizers)}" if self.optimizers else ""
         return "; ".join(filter(None, (named, without)))
 

@@ -10,6 +10,8 @@ from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 
 GOOD = 0.8
 """Share of instances that a trigger is right about, below which it says so itself."""
+FEW = 5
+"""Instances that fail, or that it names, of which a share says anything."""
 
 MOST = 6
 """Names in one list."""
@@ -44,13 +46,13 @@ def sentence(
 ) -> str:
     """The trigger in words; then, of what was tried, that which does not matter, and that which ends the failure.
 
-    score   "right" about so many "instances": whether it is good is said where it is not
+    score   of the trigger (`driftnet.learning.trigger.Score`): what speaks against it is said
     """
     regions = "; or ".join(dict.fromkeys(region_in_words(region, trigger.shape) for region in trigger.regions))
     matters = {atom.fact for region in trigger.regions for atom in region.atoms}
     said = listed(dict.fromkeys(_does_not_matter([aspect for aspect in free if aspect not in matters])))
     opposite = listed(_opposites(trigger.regions[0], needed)) if trigger.regions else ""
-    doubt = in_doubt(int(score.get("right", 0)), int(score.get("instances", 0))) if score else ""
+    doubt = _in_doubt(score) if score else ""
     return "; ".join(filter(None, (regions, said and f"any {said}", opposite and f"not {opposite}", doubt)))
 
 
@@ -62,11 +64,21 @@ def _opposites(region: Region, needed: Sequence[str]) -> Iterator[str]:
             yield _of_role(Atom(atom.fact, "not" if atom.test == "is" else "is", atom.value))
 
 
-def in_doubt(right: int, instances: int) -> str:
-    """What is said of a trigger that was right about so many instances; nothing where it is good."""
-    if instances and right >= GOOD * instances:
-        return ""
-    return f"often, not always (as far as learned: right about {right} of {instances})" if instances else "not measured"
+def _in_doubt(score: Mapping[str, float]) -> str:
+    """What its score says against a trigger; nothing where most of what it says of instances is right, and of those few
+    that fail, too."""
+    instances, right, failing, found, named = (
+        int(score.get(name, 0)) for name in ("instances", "right", "failing", "found", "named")
+    )
+    if not instances:
+        return "not measured"
+    if right < GOOD * instances:
+        return f"often, not always (as far as learned: right about {right} of {instances})"
+    if failing >= FEW and found < GOOD * failing:
+        return f"not only then (as far as learned: of {failing} that failed it named {found})"
+    if named >= FEW and found < GOOD * named:
+        return f"not always (as far as learned: of {named} that it named {found} failed)"
+    return ""
 
 
 def region_in_words(region: Region, shape: Shape) -> str:

@@ -12,7 +12,7 @@ from driftnet.findings.known import KnownIssue, symptom_of
 from driftnet.findings.pipeline import Finding
 from driftnet.learning.experiment import computed
 from driftnet.learning.merging import causes_of, is_same
-from driftnet.learning.trigger import Learned, Score, learn_trigger
+from driftnet.learning.trigger import Learned, learn_trigger, score_of
 from driftnet.run.runner import Runner
 
 SECONDS = 2.4
@@ -51,5 +51,5 @@ def _learned(issue: KnownIssue, runner: Runner) -> Iterator[Learned]:
     for cause in issue.causes:
         named = cause.trigger.operators if cause.trigger else {}
         operators = tuple(tuple(sorted(named.get(role, op))) for role, op in enumerate(own))
-        score = Score(**{name: int(n) for name, n in cause.score.items() if name != "accuracy"})
+        score = score_of(cause.score)
         yield Learned(saved, cause.place, cause.trigger, operators=operators, score=score, tensors=tensors)

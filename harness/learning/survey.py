@@ -44,7 +44,7 @@ from driftnet.causes.words import sentence
 from driftnet.findings.corpus import SavedCase, load_all
 from driftnet.learning.experiment import Sample, computed
 from driftnet.learning.merging import Cause, causes_of, title_of
-from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_trigger
+from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_trigger, score_of
 from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
@@ -140,7 +140,7 @@ def learned_of(line: Mapping[str, Any], saved: SavedCase, runner: Runner) -> Lea
         tuple(line["free"]),
         tuple(line["needed"]),
         tuple(map(tuple, line["operators"])),
-        score=Score(**{k: v for k, v in line["score"].items() if k != "accuracy"}),
+        score=score_of(line["score"]),
         runs=line["runs"],
         seconds=line["seconds"],
         steady=line["steady"],
@@ -261,8 +261,8 @@ def _speaker(cause: CauseRecord, findings: Iterable[str]) -> str:
 
 
 def _merit(score: Mapping[str, Any]) -> tuple[float, int]:
-    """What is right more often is better; then what names more of what fails."""
-    return score["accuracy"], score["found"]
+    """What tells better what fails from what does not is better; then what names more of what fails."""
+    return score_of(score).worth, score["found"]
 
 
 def summary(causes: Sequence[Cause]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from driftnet.findings.trial import Trial, watch_cut
 from driftnet.generators import bulk
 from driftnet.learning.regions import Data, learn
 from driftnet.learning.study import proposal, sharing, study
-from driftnet.learning.trigger import Score
+from driftnet.learning.trigger import Score, score_of
 from driftnet.model.case import Case
 from driftnet.model.inspect import computing, elements
 from driftnet.model.signature import coarse
@@ -266,8 +266,8 @@ def _added(cause: CauseRecord, rows: Sequence[Row]) -> Mapping[str, float]:
     others = [own for own in cause.each.values() if own.trigger != trigger]
     asked = [row for row in rows if row.op in operators]
     asked = [row for row in asked if not row.symptom or _names(cause, row) or not any(_names(o, row) for o in others)]
-    before = {name: int(n) for name, n in cause.score.items() if name != "accuracy"}
-    sums = {name: n + before.get(name, 0) for name, n in vars(_score(trigger, asked)).items()}
+    before = vars(score_of(cause.score))
+    sums = {name: n + before[name] for name, n in vars(_score(trigger, asked)).items()}
     return Score(**sums).as_json()
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
@@ -72,9 +72,23 @@ class Score:
         """The share of instances about which it was right; 1 where there was none."""
         return self.right / self.instances if self.instances else 1.0
 
+    @property
+    def worth(self) -> float:
+        """The mean of two shares: of what fails, that which it named, and of what does not, that which it did not. A
+        trigger that names nothing is worth a half, however rare failures are; 1 where there was no instance."""
+        sound = self.instances - self.failing
+        shares = [(self.found, self.failing), (sound - (self.named - self.found), sound)]
+        told = [part / whole for part, whole in shares if whole]
+        return sum(told) / len(told) if told else 1.0
+
     def as_json(self) -> dict[str, Any]:
         """The score as a JSON value."""
         return {**vars(self), "accuracy": round(self.accuracy, 3)}
+
+
+def score_of(told: Mapping[str, float]) -> Score:
+    """The score that `Score.as_json` has told."""
+    return Score(**{name: int(n) for name, n in told.items() if name != "accuracy"})
 
 
 @dataclass(frozen=True, eq=False)

@@ -150,6 +150,11 @@ def test_a_sentence_says_what_ends_the_failure_and_whether_it_is_to_be_trusted()
     said = sentence(trigger, (), (), {"instances": 10, "right": 7})
     assert said == "MaxPool without `strides`; often, not always (as far as learned: right about 7 of 10)"
     assert sentence(trigger, (), (), {"instances": 0, "right": 0}).endswith("; not measured")
+    rare = {"instances": 200, "right": 190, "failing": 10}
+    said = sentence(trigger, (), (), {**rare, "found": 0, "named": 0})
+    assert said.endswith("; not only then (as far as learned: of 10 that failed it named 0)")
+    said = sentence(trigger, (), (), {**rare, "found": 10, "named": 20})
+    assert said.endswith("; not always (as far as learned: of 20 that it named 10 failed)")
 
 
 @pytest.mark.parametrize(

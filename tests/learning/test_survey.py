@@ -61,20 +61,21 @@ def test_a_line_holds_all_that_merging_needs(found: Learned, runner: Runner, tmp
     assert cause.trigger == found.trigger
 
 
-@pytest.mark.parametrize(("before", "after"), [(0.5, "learned"), (1.0, "had")])
-def test_a_finding_keeps_the_trigger_that_is_right_more_often(
-    found: Learned, tmp_path: Path, before: float, after: str
+@pytest.mark.parametrize(
+    ("before", "after"), [(Score(20, right=10, failing=10), "learned"), (Score(20, 20, 10, 10, 10), "had")]
+)
+def test_a_finding_keeps_the_trigger_that_tells_better_what_fails(
+    found: Learned, tmp_path: Path, before: Score, after: str
 ) -> None:
     any_pool = Trigger(Shape(), (Region((Atom("0.op", "is", "MaxPool"),)),))
     loose = corpus.load(corpus.save(found.saved, tmp_path))
     folder = arrange.found(loose, proposal(replace(found, trigger=any_pool)), tmp_path).parent
-    measured = Score(instances=20, right=19).as_json()
-    line = line_of(replace(found, score=Score(instances=20, right=18)), found.score)
-    changed = update(tmp_path, {found.saved.id: line | {"before": measured | {"accuracy": before}}})
+    line = line_of(replace(found, score=Score(20, right=18, failing=10, found=9, named=10)), found.score)
+    changed = update(tmp_path, {found.saved.id: line | {"before": before.as_json()}})
     cause = record.load(folder)
     assert cause.trigger == {"learned": found.trigger, "had": any_pool}[after]
     assert changed == (after == "learned")
-    assert cause.score["right"] == {"learned": 18, "had": 19}[after], "measured anew, whichever it is"
+    assert cause.score["right"] == {"learned": 18, "had": 20}[after], "measured anew, whichever it is"
 
 
 def test_triggers_are_compared_on_the_same_instances(found: Learned, runner: Runner) -> None:
@@ -110,3 +111,10 @@ def test_a_trigger_is_not_measured_where_its_own_case_does_not_meet_it(found: Le
     saved = replace(saved, target=NEEDS_STRIDES, cause=replace(saved.cause, trigger=never))
     ((_, _, before),) = learn_all([saved], seconds=2, fresh=4)
     assert before is None, f"{before}: a case that does not meet it says nothing of it"
+
+
+def test_a_trigger_that_names_nothing_is_worth_less_than_one_that_errs_at_times() -> None:
+    never, errs = Score(200, right=190, failing=10), Score(200, right=180, failing=10, found=9, named=28)
+    assert never.accuracy > errs.accuracy, "as failures are rare"
+    assert never.worth == 0.5 < errs.worth
+    assert (Score().worth, Score(4, right=4).worth, Score(4, right=4, failing=4, found=4, named=4).worth) == (1, 1, 1)
