@@ -12,10 +12,8 @@ from onnx import TensorShapeProto, ValueInfoProto
 
 
 def settle_shapes(model: onnx.ModelProto) -> list[str]:
-    """Put the inferred shape in the place of each declared one that contradicts it, and say which these were."""
-    declared = [value for value in (*model.graph.output, *model.graph.value_info) if _shape(value) is not None]
-    if not declared:
-        return []
+    """Put the inferred shape in the place of each declared one that contradicts it, and say which these were. An output
+    that declares none, which the checker refuses and onnxruntime does not, gets the inferred one."""
     bare = onnx.ModelProto()
     bare.CopyFrom(light(model))
     for value in (*bare.graph.output, *bare.graph.value_info):
@@ -24,11 +22,16 @@ def settle_shapes(model: onnx.ModelProto) -> list[str]:
         graph = inferred(bare, data_prop=True).graph
     except InferenceError:
         return []
+    types = {value.name: value.type for value in (*graph.value_info, *graph.output)}
     found = {value.name: shape for value in (*graph.value_info, *graph.output) if (shape := _shape(value)) is not None}
     said = []
-    for value in declared:
-        shape, right = value.type.tensor_type.shape, found.get(value.name)
-        if right is not None and _contradict(shape, right):
+    for value in (*model.graph.output, *model.graph.value_info):
+        shape, right = _shape(value), found.get(value.name)
+        if right is None:
+            continue
+        if shape is None:
+            value.type.CopyFrom(types[value.name])
+        elif _contradict(shape, right):
             said.append(f"{value.name} is declared {_text(shape)}, and is {_text(right)}")
             shape.CopyFrom(right)
     return said

@@ -55,3 +55,14 @@ def test_a_model_of_which_nothing_can_be_inferred_stays():
     before = model.SerializeToString()
     assert settle_shapes(model) == []
     assert model.SerializeToString() == before, "the model changed"
+
+
+@pytest.mark.parametrize("told", [TensorProto.FLOAT, None], ids=["type", "nothing"])
+def test_an_output_without_a_shape_gets_the_inferred_one(told):
+    model = matmul({"y": ["batch", 20000]})
+    right = model.SerializeToString()
+    model.graph.output[0].ClearField("type")
+    if told is not None:
+        model.graph.output[0].type.tensor_type.elem_type = told
+    assert settle_shapes(model) == [], "nothing is declared wrongly"
+    assert model == onnx.ModelProto.FromString(right), f"the output is {model.graph.output[0]}"

@@ -10,7 +10,8 @@ longest sum before the output: a running sum of K terms of random sign errs by s
 shows. `approximation` is four times what noise as large as the allowances of APPROXIMATIONS was seen to move the
 output. Integers and truth values have to be equal, but where a sample flips them, and then those of some sample. So
 with a float that rounding moves by more than 10 % of max|y|: as near has it to be to what some run gave, or nobody can
-tell. An output of which it moves many elements so far has no answer that could be checked.
+tell. An output of which it moves many elements so far has no answer that could be checked. Nothing inside a subgraph is
+perturbed: of what it computes only a gross error can be told from rounding.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from driftnet.oracle.tolerances.table import (
 from onnx import helper
 
 SAMPLES = (0, 6, 24)  # most outputs need none: they are within the floor. Before accusing, ask for many.
+UNMOVED = "nothing inside its subgraphs was moved"
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
@@ -57,7 +59,9 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         for place in disputed:
             feed, name = place
             runs = [sample[feed][name] for sample in samples]
-            verdicts[place] = _judge(question, place, runs, moved.get(place, np.zeros(())))
+            said = _judge(question, place, runs, moved.get(place, np.zeros(())))
+            unmoved = said.word is Word.DIVERGES and said.error <= GROSS * said.bound and _has_subgraph(question, place)
+            verdicts[place] = abstains(Tier.SAMPLING, place, UNMOVED, _operators(question, place)) if unmoved else said
         disputed = [p for p in disputed if verdicts[p].word is Word.DIVERGES]
         if not disputed or (count and all(verdicts[p].error > GROSS * verdicts[p].bound for p in disputed)):
             break
@@ -99,6 +103,11 @@ def _bound(question: Question, place: Place, size: np.ndarray, spread: np.ndarra
     return np.asarray(
         factor * spread + SAMPLING_RELATIVE * unit * size + SAMPLING_OF_LARGEST * unit * size.max(initial=0.0)
     )
+
+
+def _has_subgraph(question: Question, place: Place) -> bool:
+    """Whether `place` depends on what a subgraph computes."""
+    return any(Trait.HAS_BODY in traits_of(node.op) for node in question.graph.ancestors(place[1]))
 
 
 def _operators(question: Question, place: Place) -> list[str]:

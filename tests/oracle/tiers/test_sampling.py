@@ -187,3 +187,20 @@ def test_of_what_a_flipped_decision_may_place_elsewhere_only_what_some_run_gave_
     got = right.copy()
     got[0] = there
     assert asked(sampling.decide, runner, model, {"y": got}).word is word, f"{there} for {right[0]}"
+
+
+@pytest.mark.parametrize(("error", "word"), [(1e-5, Word.ABSTAINS), (1.0, Word.DIVERGES)], ids=["small", "gross"])
+def test_of_what_a_subgraph_computes_only_a_gross_error_is_one(runner, error, word):
+    """No noise is put inside the branch, so that rounding there moves no sample."""
+    w = normal(4, 4, 3, 3, seed=1)
+    branch = helper.make_graph(
+        [helper.make_node("Conv", ["x", "w"], ["inner"])],
+        "branch",
+        [],
+        [helper.make_tensor_value_info("inner", FLOAT, (1, 4, 6, 6))],
+    )
+    node = helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch)
+    model = case([node], {"x": X}, {"w": w, "yes": np.array(True)}, outputs=[("y", FLOAT, (1, 4, 6, 6))])
+    right = runner.reference.run(model).outputs[0]["y"]
+    said = asked(sampling.decide, runner, model, {"y": right + np.float32(error) * np.abs(right).max()})
+    assert said.word is word, f"an error of {error} of the largest: {said.message}"
