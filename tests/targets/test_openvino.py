@@ -101,6 +101,10 @@ def test_an_error_is_told_without_the_layers_that_it_went_through():
     )
 
 
+def test_an_error_without_words_is_told_by_its_name():
+    assert words("") == "RuntimeError"
+
+
 def test_an_operator_that_it_fails_to_convert_is_no_refusal():
     def refused(text):
         return {rule.name for rule in OPENVINO.refusals if rule.matches(words(text))}

@@ -216,7 +216,7 @@ def _said(call: Callable[[], T]) -> T:
         raise
     except Exception as e:  # its converter's is a class of its own
         lines = [line.strip() for line in str(e).splitlines() if line.strip() and not _FRAME.match(line)]
-        raise StageError("; ".join(lines) or str(e)) from None
+        raise StageError("; ".join(lines) or type(e).__name__) from None
 
 
 _QUANTIZED = {"quantize": ("openvino", "onnx")}

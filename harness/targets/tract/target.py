@@ -120,7 +120,7 @@ REFUSED = (
     (
         "operand that has to be constant",
         r"Non constant \w+ is not supported|Params are not const|[Ee]xpect(ed)? constant|to be determined, got|"
-        r"can not be typed|as a constant|to be a constant|is variable",
+        r"can not be typed|as a constant|to be a constant|expects a constant|[Oo]nly constant|is variable",
         _ONNX,
     ),
     (
@@ -131,7 +131,7 @@ REFUSED = (
     ),
     (
         "type not supported",
-        r"Unknown DatumType|Unsupported DatumType|does not support F64|No super type for|"
+        r"Unknown DatumType|Unsupported DatumType|does not support F64|No super type for|unsupported \S+ output type|"
         r"Impossible to unify [FIU]\d+ with [FIU]\d+",
         _ONNX,
     ),
