@@ -31,6 +31,13 @@ def lstm(*, peepholes=False, **attributes):
     return one("LSTM", feed, result, constants=constants, inputs=names, hidden_size=1, **attributes)
 
 
+def tied():
+    """Two products by the same weights, the second by their transpose, as encoders with tied weights have them."""
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["h"]), helper.make_node("Gemm", ["h", "w"], ["y"], transB=1)]
+    weights = np.arange(16, dtype=np.float32).reshape(4, 4)
+    return models.case(nodes, {"x": np.float32([[1, 2, 0, 1]])}, {"w": weights}, outputs=[("y", FLOAT, (1, 4))])
+
+
 X = np.float32([-2, -0.5, 0.5, 2])
 BELOW = np.float32([[0, 200]])
 IMAGE = np.arange(1, 9, dtype=np.float32).reshape(1, 2, 2, 2)
@@ -54,6 +61,7 @@ FOUND = {
         "RandomUniformLike wants a shape": one("RandomUniformLike", {"x": X}, (FLOAT, (4,)), seed=1.0),
     },
     "openvino": {
+        "Gemm by the transpose of what another multiplies by is not transposed": tied(),
         "LSTM ignores its peepholes": lstm(peepholes=True),
         "LSTM ignores input_forget": lstm(input_forget=1),
         "ReduceLogSum before opset 18 ignores its axes": one(
