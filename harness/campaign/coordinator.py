@@ -13,6 +13,7 @@ import multiprocessing
 import os
 import resource
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -24,8 +25,10 @@ from pathlib import Path
 from driftnet.campaign.events import Done, Ended, Event, Failed, Tick
 from driftnet.campaign.shard import Plan, begin, examine_index
 from driftnet.run import health
+from driftnet.run.runner import MEMORY
 from driftnet.run.sandbox.worker import cpu_seconds_of, family
 from driftnet.util.errors import UserError
+from driftnet.util.files import sweep_scratch
 
 Listener = Callable[[Event], None]
 
@@ -63,6 +66,8 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
                 ):
                     campaign.examine(pool)
     finally:
+        for place in (MEMORY, tempfile.gettempdir()):  # a shard that was killed while it began has left its own
+            sweep_scratch(Path(place))
         listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before))
 
 

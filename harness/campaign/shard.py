@@ -32,7 +32,7 @@ from driftnet.campaign.steering import KEPT, Steering
 from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom
-from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine
+from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.handover import handover
@@ -50,7 +50,7 @@ from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trust
 from driftnet.util.errors import UserError
 from driftnet.util.files import in_turn
-from driftnet.util.machine import die_with_parent
+from driftnet.util.machine import die_with_parent, give_back_memory
 
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
@@ -62,7 +62,7 @@ VERIFIED, RUN_AGAIN = 5, 10
 of the model is run."""
 CANARIES = 100
 """Cases after which the health of the machine is asked for, whatever became of them: what keeps everything from running
-is no failure of anybody. That takes 20 ms of CPU time."""
+is no failure of anybody. That takes 15 ms of CPU time a template."""
 NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
 
 
@@ -209,8 +209,12 @@ class Shard:
             result = self._examined(trial, care, met)
             self.examined += 1
             blamed = result.verdict.failed and not result.known
-            if blamed or result.verdict.word is Word.ABSTAINS or self.examined % CANARIES == 0:
+            if blamed or result.verdict.word is Word.ABSTAINS:
                 self.runner.check_health()  # the machine may be at fault: nobody is blamed then
+            elif self.examined % CANARIES == 0:
+                self.runner.check_health(fresh=False)
+            if self.examined % CANARIES == 0:
+                give_back_memory()
             refused = self._refused_for(trial.case, j, result.verdict)
             new = None
             if result.finding and not (result.known or result.unexplained):
@@ -275,11 +279,17 @@ class Shard:
             return self._kept(finding)
 
     def _kept(self, finding: Finding) -> New | KnownIssue:
+        before = {*self.known_issues}
         loose = corpus.save(finding.to_save(), self.plan.found)
         self.learn(self.plan.found)
         saved = corpus.load(loose)
         if saved.cause:  # another shard has found the very same meanwhile
             return self.known_issues[saved.id]
+        meanwhile = [issue for name, issue in self.known_issues.items() if name not in {*before, saved.id}]
+        if issue := known_by(finding, meanwhile, self.runner, Effort(self.plan.reduce_seconds, stop=self.stopping)):
+            corpus.remove(loose)
+            del self.known_issues[saved.id]
+            return issue
         learned = study(saved, finding, self.runner)
         others = [issue for name, issue in self.known_issues.items() if name != saved.id]
         if issue := sharing(learned, finding, others, self.runner):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,9 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
 
     Saved cases that are not whole are left out, and the run ends with an error for them. Raises UserError for an
     unknown target or focus, for seeds that cannot be used, for folders that cannot be written, when another run writes
-    there, and when there is nothing to resume.
+    there, and when there is nothing to resume. A target that is named twice runs once.
     """
+    plan = replace(plan, targets=tuple(dict.fromkeys(plan.targets)))
     for word in plan.targets:
         resolve(word, python=plan.python)
     _check_focus(plan.focus)

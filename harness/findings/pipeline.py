@@ -222,6 +222,15 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     return Examination(verdict, found, known=issue.id if issue else "", unexplained=known.cut and not issue)
 
 
+def known_by(finding: Finding, issues: Sequence[KnownIssue], runner: Runner, effort: Effort) -> KnownIssue | None:
+    """Which of `issues` explains a finding, all of it: those that nobody knew of when it was examined."""
+    asked = [issue for issue in issues if issue.saved.target == finding.installed.target.name]
+    if not asked:
+        return None
+    trial = Trial(finding.case, finding.installed, finding.recipe, runner)
+    return _known(trial, Inquiry(asked, effort.calls, effort.begun(runner)))
+
+
 def _known(trial: Trial, inquiry: Inquiry) -> KnownIssue | None:
     """The known issue that explains the failure of a reduced case, all of it."""
     verdict, seen = watch(trial)

@@ -194,10 +194,13 @@ def confirm(trial: Trial) -> tuple[Verdict, int]:
     """Run it in fresh workers of two templates, with heaps of every layout: the commonest failure among the verdicts
     (else the first one), and how many failed.
 
-    Results that differ from run to run make its kind `nondeterministic`.
+    Results that differ from run to run make its kind `nondeterministic`. Raises UserError where the machine was at
+    fault in the first template; that of the second is for the caller to ask.
     """
     trials = laid_out(trial, CONFIRMING_RUNS)
     verdicts = [look(one, fresh=True) for one in islice(trials, CONFIRMING_RUNS // 2)]
+    if any(verdict.failed for verdict in verdicts):
+        trial.runner.check_health()
     trial.runner.turn()
     verdicts += [look(one, fresh=True) for one in trials]
     failures = [verdict for verdict in verdicts if verdict.failed]

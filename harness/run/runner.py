@@ -187,13 +187,13 @@ class Runner:
         """Run targets in workers of other templates from now on: those of one share the layout of its memory, and with
         it what becomes of a read or write out of bounds. Of two for each target one works and the other stands by.
 
-        Raises UserError as `check_health` does: what was seen in the ones before counts no less.
+        Where failures seen in the ones before count, `check_health` comes first: it asks those that work.
         """
-        self.check_health()
         self._turn = 1 - self._turn
 
     def let_go(self) -> None:
-        """End the templates of all targets; what is run next makes new ones. Raises UserError as `turn` does."""
+        """End the templates of all targets; what is run next makes new ones. Raises UserError as `check_health` does:
+        what was seen in the ones before counts no less."""
         self.check_health()
         for key in [key for key in self._zygotes if key[1] != REFERENCE]:
             zygote = self._zygotes.pop(key)
@@ -239,15 +239,19 @@ class Runner:
         """Whether every worker so far is cut off from the network; there is one, the reference's, from the start."""
         return all(zygote.network_isolated for zygote in self._zygotes.values())
 
-    def check_health(self) -> None:
-        """Raise UserError (kind "machine") where the machine has too little to run anything (see `health`), fresh
-        workers cannot do what any system may ask for, or the reference is wrong about the simplest model."""
+    def check_health(self, *, fresh: bool = True) -> None:
+        """Raise UserError (kind "machine") where the machine has too little to run anything (see `health`), workers
+        cannot do what any system may ask for, or the reference is wrong about the simplest model.
+
+        fresh   of new workers, which costs more than all the rest: their first case takes longer, too
+        """
         health.check(self._folder)
         standing_by = 1 - self._turn
         for (python, module, turn), worker in self._workers.items():
             if turn == standing_by and module not in (REFERENCE, COMMANDS):
                 continue
-            worker.renew()
+            if fresh:
+                worker.renew()
             reply = worker.call("driftnet.run.sandbox.inside:probe")
             if reply.outcome is not Outcome.OK:
                 raise health.lacking([f"a worker of {python} does not answer: {reply.message or reply.outcome}"])

@@ -128,9 +128,8 @@ class Scratch:
 
     def __init__(self, parent: str | Path | None = None) -> None:
         parent = Path(parent or tempfile.gettempdir())
-        for left in parent.glob(f"{_SCRATCH}*"):
-            _sweep(left)
-        self.path = Path(tempfile.mkdtemp(prefix=_SCRATCH, dir=parent))
+        sweep_scratch(parent)
+        self.path = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=parent))
         self._handle = _locked(self.path)
 
     def close(self) -> None:
@@ -141,12 +140,15 @@ class Scratch:
             self._handle = None
 
 
-def _sweep(folder: Path) -> None:
-    """Remove a scratch folder whose process is gone."""
-    with contextlib.suppress(OSError):  # somebody else's, or just being removed
-        if time.time() - folder.stat().st_mtime > _SETTLED_SECONDS and (handle := _locked(folder)) is not None:
-            shutil.rmtree(folder, ignore_errors=True)
-            os.close(handle)
+def sweep_scratch(parent: Path) -> None:
+    """Remove the scratch folders in `parent` whose processes are gone."""
+    for folder in parent.glob(f"{_SCRATCH}*"):
+        maker = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        with contextlib.suppress(OSError):  # somebody else's, or just being removed
+            settled = time.time() - folder.stat().st_mtime > _SETTLED_SECONDS or not Path("/proc", maker).exists()
+            if settled and (handle := _locked(folder)) is not None:
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(handle)
 
 
 def _locked(folder: Path) -> int | None:

@@ -338,7 +338,7 @@ def test_the_warnings_of_all_shards_are_shown_once(tmp_path, quiet, terminal):
 
 
 def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch):
-    def fail():
+    def fail(**options):
         raise UserError("no space", kind="machine")
 
     plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=6, steer=False)
@@ -354,7 +354,7 @@ def test_the_machine_is_looked_at_now_and_then_and_where_somebody_abstains(tmp_p
     plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=6, steer=False)
     looks = []
     with Runner(small_models=True) as runner:
-        monkeypatch.setattr(runner, "check_health", lambda: looks.append(1))
+        monkeypatch.setattr(runner, "check_health", lambda **options: looks.append(1))
         one = Shard(plan, runner, stopping=lambda: False)
         monkeypatch.setattr(shard, "CANARIES", 3)
         monkeypatch.setattr(shard, "examine", lambda *args, **options: Examination(Verdict(Word.AGREES)))
@@ -403,6 +403,29 @@ def test_what_shares_its_cause_is_no_new_finding_and_known_from_then_on(tmp_path
     known = of_run.known_issues[other.to_save().id]
     assert known.saved.path == new.path, "what it explains counts for the cause"
     assert known.saved.cause.trigger is not None
+
+
+def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_examined_without_it(tmp_path, monkeypatch):
+    target = "tests.support.bugs:NEEDS_STRIDES"
+    plan = Plan(report=tmp_path, corpus=tmp_path / "none", targets=(target,))
+    with Runner(small_models=True, hold_crashes=True) as runner:
+        one_op, another = (
+            found(one(op, grid((1, 2, 6, 6)), kernel_shape=[2, 2]), target, runner) for op in ("MaxPool", "AveragePool")
+        )
+        first, second = (Shard(plan, runner, stopping=lambda: False) for _ in range(2))
+        new = first.keep(one_op)
+        monkeypatch.setattr(shard, "study", lambda *args: pytest.fail("it is studied as something new"))
+        issue = second.keep(another)
+    assert one_op.to_save().id != another.to_save().id
+    assert issue.saved.path == new.path, "it is explained by something else"
+    assert corpus.folders([plan.found]) == [new.path], "both are told as new"
+    assert another.to_save().id not in second.known_issues
+
+
+def test_a_target_that_is_named_twice_runs_once(tmp_path):
+    once, _ = fuzz(tmp_path / "once", cases=4, seed=5, targets=["onnxruntime-quant"])
+    twice, _ = fuzz(tmp_path / "twice", cases=4, seed=5, targets=["onnxruntime-quant"] * 2)
+    assert twice.models == once.models == 1
 
 
 def test_the_very_same_finding_of_another_shard_is_no_second_one(tmp_path):

@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from driftnet import api
+from driftnet.campaign import coordinator
 from driftnet.campaign.coordinator import SEMAPHORES, sweep_semaphores
 from driftnet.campaign.events import Begun, Done, Ended, Examined, Failed, Found, Tick, Warned
 from driftnet.campaign.journal import Journal, histories
@@ -82,6 +84,32 @@ def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(tmp_path
         os.utime(scratch.path, (0, 0))
     third = Scratch(tmp_path)
     assert sorted(tmp_path.iterdir()) == sorted([alive.path, third.path])
+
+
+def abandoned(place):
+    """A folder of scratch in `place`, made a moment ago by a process that was killed."""
+    make = (
+        "import os, sys; from driftnet.util.files import Scratch; print(Scratch(sys.argv[1]).path); sys.stdout.flush()"
+    )
+    command = [sys.executable, "-c", f"{make}; os.kill(os.getpid(), 9)", str(place)]
+    folder = Path(subprocess.run(command, capture_output=True, text=True).stdout.strip())
+    assert folder.is_dir(), f"nothing stands at {folder}, should be a folder of scratch"
+    return folder
+
+
+def test_the_folder_of_a_process_that_was_killed_a_moment_ago_is_removed_too(tmp_path):
+    dead = abandoned(tmp_path)
+    alive = Scratch(tmp_path)
+    assert not dead.exists(), "it is left behind"
+    assert alive.path.exists(), "the folder of who is alive is gone"
+
+
+def test_a_run_leaves_no_folder_of_a_shard_that_was_killed_while_it_began(tmp_path, monkeypatch):
+    monkeypatch.setattr("driftnet.campaign.coordinator.MEMORY", str(tmp_path))
+    events = []
+    dead = abandoned(tmp_path)
+    coordinator.run(Plan(report=tmp_path / "report", cases=0), events.append)
+    assert not dead.exists(), f"it is left behind: {events}"
 
 
 def finding(report, process):

@@ -14,6 +14,7 @@ from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
 from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
+from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 
 from tests.findings.test_corpus import saved_relu
@@ -32,6 +33,25 @@ def test_a_failure_is_confirmed_in_heaps_of_several_layouts(runner):
     installed = Installed(mutants.READS_UNWRITTEN, "tests.support.mutants:READS_UNWRITTEN", "1", sys.executable)
     verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
     assert (reproduced, verdict.kind) == (1, "nondeterministic"), "no worker had memory that is filled"
+
+
+def fail():
+    raise UserError("no space", kind="machine")
+
+
+def test_a_failure_does_not_count_before_the_health_of_the_templates_it_was_seen_in_is_known(runner, monkeypatch):
+    installed = Installed(mutants.DEPENDS_ON_LAYOUT, "tests.support.mutants:DEPENDS_ON_LAYOUT", "1", sys.executable)
+    monkeypatch.setattr(runner, "check_health", fail)
+    monkeypatch.setattr(runner, "turn", lambda: pytest.fail("other templates had their turn first"))
+    with pytest.raises(UserError, match="no space"):
+        confirm(Trial(models.relu(), installed, {}, runner))
+
+
+def test_the_health_of_templates_in_which_nothing_failed_is_not_asked_for(runner, monkeypatch):
+    installed = resolve("onnxruntime-quant")
+    monkeypatch.setattr(runner, "check_health", fail)
+    verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
+    assert (verdict.word, reproduced) == (Word.AGREES, 0)
 
 
 ANOTHER = {"cpu_features": ["of", "another", "machine"]}

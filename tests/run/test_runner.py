@@ -48,7 +48,7 @@ def test_templates_are_not_given_up_before_their_health_is_known(runner, monkeyp
 
     monkeypatch.setattr(runner, "check_health", fail)
     with pytest.raises(UserError, match="no space"):
-        runner.turn()
+        runner.let_go()
 
 
 def test_workers_take_turns_in_two_templates_that_stand(runner):

@@ -105,7 +105,7 @@ def found(folder: Path) -> set[str]:
 
 
 def main(kills: int = 100, seed: int = 0) -> int:
-    """Print what was tried and what came of it; 0 where nothing was lost and nothing left behind."""
+    """Print what came of each kill, and of all of them; 0 where nothing was lost and nothing left behind."""
     rng, counts, statuses = random.Random(seed), Counter[str](), Counter[str]()
     with tempfile.TemporaryDirectory() as folder:
         words = [
@@ -139,21 +139,27 @@ def main(kills: int = 100, seed: int = 0) -> int:
             time.sleep(rng.uniform(0.1, 1.0) * seconds)
             family = kill(process, victim, rng) if process.poll() is None else []
             process.communicate()
-            statuses[f"{victim} killed: {process.returncode}"] += 1
             ended = time.monotonic() + PATIENCE
             while alive(family) and time.monotonic() < ended:
                 time.sleep(0.05)
-            counts["processes left behind"] += len(alive(family))
-            counts["scratch folders left behind"] += len({*abandoned(Path(MEMORY))} - {*before})
+            processes, folders = alive(family), {*abandoned(Path(MEMORY))} - {*before}
+            ends = [f"{victim} killed: {process.returncode}"]
             while left := MODELS - len(done(report)):
                 go_on = [*asked, "--cases", str(4 * left), *(["--resume"] if (report / "journal").exists() else [])]
                 status = subprocess.run([sys.executable, "-m", "driftnet.cli.main", *go_on], capture_output=True)
-                statuses[f"gone on with: {status.returncode}"] += 1
-            counts["indices skipped"] += len(set(range(MODELS)) - done(report))
-            counts["findings of the undisturbed run lost"] += len(usual - found(corpus))
-            counts["cases on the disk lost to the corpus"] += len(found(report / "cases") - found(corpus))
-            counts["other findings than undisturbed"] += len(found(corpus) - usual)
-            counts["trials"] += 1
+                ends.append(f"gone on with: {status.returncode}")
+            came = {
+                "processes left behind": len(processes),
+                "scratch folders left behind": len(folders),
+                "indices skipped": len(set(range(MODELS)) - done(report)),
+                "findings of the undisturbed run lost": len(usual - found(corpus)),
+                "cases on the disk lost to the corpus": len(found(report / "cases") - found(corpus)),
+                "other findings than undisturbed": len(found(corpus) - usual),
+            }
+            counts.update(came, trials=1)
+            statuses.update(ends)
+            what = {what: count for what, count in came.items() if count}
+            print(json.dumps({"kill": trial + 1, "exit statuses": ends, **what}), flush=True)
     print(json.dumps({"findings": len(usual), **counts, "exit statuses": statuses}, indent=1))
     return int(any(counts[name] for name in counts if "lost" in name or "left" in name or "skipped" in name))
 

@@ -177,7 +177,7 @@ def _along(node: Node, x: Ball, along: Axis, where: Positions, old: bool) -> Bal
     return interpolated(x, _weights(kernel, where, n), axis, 2 * kernel.reach * scaled)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _weights(kernel: Kernel, where: Positions, n: int) -> Ball:
     return kernel.ball(where.p, where.error, n)
 

@@ -75,7 +75,7 @@ def transformed(x: Ball, n: int, bins: int, inverse: bool) -> Ball:
     return (result.times(1 / n) if inverse else result).ball(x.dtype)
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)
 def _matrix(n: int, bins: int, inverse: bool, parts: int, dtype: np.dtype) -> Ball:
     """(n parts, bins 2): what real and imaginary part of each step contribute to those of each bin."""
     angle = (2 if inverse else -2) * math.pi / n * np.outer(np.arange(n), np.arange(bins))

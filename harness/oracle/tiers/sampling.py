@@ -150,7 +150,7 @@ def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]
         for node in question.graph.nodes
         if node.op in APPROXIMATIONS
         for name in node.outputs
-        if name and question.records[0][name].dtype == np.float32
+        if name and question.records[0][name].dtype.kind == "f"
     }
     if not approximated:
         return {}
@@ -160,7 +160,7 @@ def _approximated(question: Question, count: int = 6) -> dict[Place, np.ndarray]
         for k in range(count):
             noise = {_noisy(name): _noise(rng, k, op, record[name]) for name, op in approximated.items()}
             feeds.append({**given, **noise})
-    model = _with_noise(question.case.proto, {name: question.records[0][name].ndim for name in approximated})
+    model = _with_noise(question.case.proto, {name: question.records[0][name] for name in approximated})
     runs = question.reference.run(Case(model.SerializeToString(), tuple(feeds))).outputs
     moved = {}
     for feed, name in question.places:
@@ -174,24 +174,25 @@ def _noise(rng: np.random.Generator, run: int, operator: str, value: np.ndarray)
     absolute, relative, of_largest = APPROXIMATIONS[operator]
     unit = rng.uniform(-1, 1, value.shape) if run % 2 else np.full(value.shape, (-1.0) ** (run // 2))
     size = np.where(np.isfinite(value), np.abs(value), 0)
-    return np.asarray(unit * (absolute + relative * size + of_largest * size.max(initial=0)), np.float32)
+    return np.asarray(unit * (absolute + relative * size + of_largest * size.max(initial=0)), value.dtype)
 
 
 def _noisy(name: str) -> str:
     return f"{name}~noise"
 
 
-def _with_noise(model: onnx.ModelProto, ranks: Mapping[str, int]) -> onnx.ModelProto:
-    """`model` with a graph input added to each tensor named in `ranks`."""
+def _with_noise(model: onnx.ModelProto, moved: Mapping[str, np.ndarray]) -> onnx.ModelProto:
+    """`model` with a graph input added to each of the tensors `moved`."""
     noisy = deepcopy(model)
     del noisy.graph.node[:]
     for node in model.graph.node:
         copy = noisy.graph.node.add()
         copy.CopyFrom(node)
         for k, name in enumerate(node.output):
-            if name in ranks:
+            if name in moved:
                 copy.output[k] = f"{name}~exact"
                 noisy.graph.node.append(helper.make_node("Add", [f"{name}~exact", _noisy(name)], [name]))
-                dims = [f"{_noisy(name)}{axis}" for axis in range(ranks[name])]
-                noisy.graph.input.append(helper.make_tensor_value_info(_noisy(name), onnx.TensorProto.FLOAT, dims))
+                dims = [f"{_noisy(name)}{axis}" for axis in range(moved[name].ndim)]
+                dtype = helper.np_dtype_to_tensor_dtype(moved[name].dtype)
+                noisy.graph.input.append(helper.make_tensor_value_info(_noisy(name), dtype, dims))
     return noisy

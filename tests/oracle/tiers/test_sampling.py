@@ -41,6 +41,22 @@ def test_wrong_weights_are_seen(runner, damage):
     assert said.error > 3 * said.bound
 
 
+@pytest.mark.parametrize("dtype", [TensorProto.FLOAT, TensorProto.DOUBLE])
+def test_a_window_that_is_zero_but_for_rounding_may_be_computed_in_float32(runner, dtype):
+    """0.42 - 0.5 + 0.08 is -1e-17 in float64, and 1e-8 in float32."""
+    node = helper.make_node("BlackmanWindow", ["n"], ["w"], periodic=0, output_datatype=dtype)
+    made = case(
+        [node, helper.make_node("Cast", ["w"], ["c"], to=FLOAT), helper.make_node("Add", ["c", "x"], ["y"])],
+        {"x": np.zeros(2, np.float32)},
+        {"n": np.array(2, np.int64)},
+        outputs=[("y", FLOAT, (2,))],
+    )
+    said = asked(sampling.decide, runner, made, {"y": np.full(2, 1e-8, np.float32)})
+    assert (said.word, said.tier) == (Word.AGREES, "sampling"), said.message
+    said = asked(sampling.decide, runner, made, {"y": np.full(2, 1e-2, np.float32)})
+    assert said.word is Word.DIVERGES, "any value will do"
+
+
 @pytest.mark.parametrize(("limit", "most"), [("MOST_SAMPLED", 4 * X.size), ("MOST_NODES", 0)])
 def test_what_is_too_large_is_not_run_with_noise(runner, monkeypatch, limit, most):
     monkeypatch.setattr(f"driftnet.oracle.question.question.{limit}", most)
