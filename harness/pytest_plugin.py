@@ -52,6 +52,10 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where fuzzing is asked for: what with. The same for each worker of pytest-xdist."""
     if config.getoption("driftnet_minutes") is None:
         return
+    from driftnet.util.elsewhere import refusal
+
+    if said := refusal():
+        raise pytest.UsageError(said)
     from driftnet.commands.sliced import Budget, discard
     from driftnet.util.errors import UserError
 
@@ -85,6 +89,14 @@ def pytest_collection_modifyitems(session: pytest.Session, config: pytest.Config
             items.append(FuzzItem.from_parent(session, name=name, nodeid=f"driftnet::{name}", k=k))
 
 
+def _demand_linux() -> None:
+    """Fail the test that needs driftnet where it does not run, in a sentence."""
+    from driftnet.util.elsewhere import refusal
+
+    if said := refusal():
+        pytest.fail(said, pytrace=False)
+
+
 def runner_of(config: pytest.Config) -> Runner:
     """The workers of this pytest process, made when first asked for and closed with the session."""
     from driftnet.run.runner import Runner
@@ -101,6 +113,7 @@ def driftnet(pytestconfig: pytest.Config) -> Examiner:
 
     It knows what is saved in --driftnet-corpus.
     """
+    _demand_linux()
     from driftnet.commands.testing import Examiner
 
     examiner = Examiner(runner_of(pytestconfig), found=pytestconfig.rootpath / ".driftnet")
@@ -190,6 +203,7 @@ class CaseItem(pytest.Item):
 
     def runtest(self) -> None:
         """Pass, fail or xfail as the status of the case demands."""
+        _demand_linux()
         from driftnet.commands.testing import replayed
 
         failure, excuse = replayed(self.path.parent, runner_of(self.config))

@@ -15,6 +15,7 @@ from typing import Annotated, TypeVar
 
 from driftnet.causes.impact import Severity
 from driftnet.causes.releases import BAD, GOOD, outcome_of
+from driftnet.targets.environments import numbers
 from msgspec import Meta, Struct, structs
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ RED = (What.NEW, What.BACK, What.WORSE)
 
 
 class Status(StrEnum):
-    """Whether a cause shows on the release that was asked last."""
+    """Whether a cause is there: until a release does not show it that is not older than all that did."""
 
     OPEN = "open"
     FIXED = "fixed"
@@ -77,8 +78,7 @@ class Tracked(Struct, frozen=True, omit_defaults=True):
     """What is known of one cause.
 
     severity  the worst that was seen of it
-    status    on the release asked last, in the night `settled`;   found  the first night that found it, "" where it
-              came with a corpus
+    status    as of the night `settled`;   found  the first night that found it, "" where it came with a corpus
     looks     release -> what it did;   bad  releases that it was ever seen on
     changes   what nights announced, the oldest first
     certain   False: whether it shows depends on chance, the heap or the CPU
@@ -108,17 +108,19 @@ def looked(cause: Tracked, release: str, outcome: str, night: str, severity: Sev
     """The cause after a night has asked a release about it. severity: of the failure that was seen, if any was.
 
     It comes back where it was fixed and shows on a release that it was not seen on before; and it is fixed where it
-    does not show on a release that it was never seen on, or for QUIET_NIGHTS on one that it was. It is worse where a
-    release that was never asked before fails more severely.
+    does not show on a release that it was never seen on, or for QUIET_NIGHTS on one that it was; one that is older than
+    a release that showed it tells nothing of that: there it was not yet broken. It is worse where a release that was
+    never asked before, and is not older either, fails more severely.
     """
     before = cause.looks.get(release)
     word = outcome_of(outcome)
     agrees = word == GOOD
     quiet = 0 if not agrees else 1 if before is None else before.quiet + (before.night != night)
     look = Look(outcome, night, quiet)
-    mended = agrees and (release not in cause.bad or (cause.certain and quiet >= QUIET_NIGHTS))
+    older = any(numbers(release) < numbers(bad) for bad in cause.bad)
+    mended = agrees and not older and (release not in cause.bad or (cause.certain and quiet >= QUIET_NIGHTS))
     status = Status.FIXED if mended else Status.OPEN if word == BAD else cause.status
-    fresh = before is None and release not in cause.bad and cause.certain
+    fresh = before is None and release not in cause.bad and not older and cause.certain
     worse = fresh and severity is not None and _rank(severity) < _rank(cause.severity)
     happened = []
     if status != cause.status and (mended or release not in cause.bad or (before and before.quiet >= QUIET_NIGHTS)):

@@ -31,6 +31,7 @@ from driftnet.targets.environments import Installed
 from driftnet.targets.interface import STAGES, Target
 from driftnet.targets.recipe import Recipe, effective
 from driftnet.util import apart
+from driftnet.util.elsewhere import refusal
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch
 from driftnet.util.records import read
@@ -88,6 +89,8 @@ class Runner:
         small_models: bool = False,
         hold_crashes: bool = False,
     ) -> None:
+        if said := refusal():
+            raise UserError(said, kind="platform")
         memory = int(memory_gib * 1024)
         answer = SMALL_ANSWER_MIB if small_models else memory
         self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes, answer)

@@ -11,6 +11,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from driftnet.util.elsewhere import refusal
+
 
 @cache
 def homes(file: str) -> dict[str, str]:
@@ -25,14 +27,18 @@ def homes(file: str) -> dict[str, str]:
 
 
 def found(name: str, module: str, file: str) -> Any:
-    """What the attribute `name` of `module` is, whose source is `file`. Raises AttributeError as Python does."""
+    """What the attribute `name` of `module` is, whose source is `file`. Raises AttributeError as Python does, and an
+    ImportError that says why where driftnet does not run."""
     listed = homes(file)
     if name == "__all__":
         return [*listed]
     if name not in listed:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
-    with _uncollected():
-        return getattr(import_module(listed[name]), name)
+    try:
+        with _uncollected():
+            return getattr(import_module(listed[name]), name)
+    except ModuleNotFoundError as e:  # what only Linux and its like have
+        raise (ImportError(refusal()) if refusal() else e) from None
 
 
 @contextlib.contextmanager

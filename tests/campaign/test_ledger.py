@@ -62,6 +62,14 @@ def test_it_comes_back_where_another_release_shows_it_again_and_not_on_an_old_on
     assert old.status == Status.OPEN
 
 
+def test_a_release_that_is_older_than_one_that_showed_it_mends_nothing():
+    found = announced(GIVEN, "10.0", "n1")
+    older = after(found, ("9.0", GOOD), ("9.0", BAD), ("10.0", BAD))
+    assert told(older) == told(found)
+    assert older.status == Status.OPEN
+    assert told(after(found, ("9.0", GOOD), ("11.0", GOOD)))[1:] == [("n3", What.FIXED, "11.0")]
+
+
 def test_what_a_night_finds_of_a_fixed_cause_is_back_and_not_new():
     back = announced(after(FOUND, ("2.0", GOOD)), "2.0", "n3")
     assert told(back)[1:] == [("n2", What.FIXED, "2.0"), ("n3", What.BACK, "2.0")]
