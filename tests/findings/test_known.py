@@ -74,6 +74,20 @@ def test_a_reduced_fold_explains_the_same_fold_inside_a_larger_model():
     assert explains(known, case, failure(FOLD), tools.record), "the issue does not explain its own bug elsewhere"
 
 
+def test_a_place_is_run_once_however_many_issues_it_may_be_of():
+    case = small(node("Neg", ["x"], ["a"]), node("Abs", ["a"], ["y"]))
+    neg = issue(small(node("Neg", ["x"], ["y"])))
+    others = [changed(neg, id=f"test_{k}") for k in range(3)]
+    asked = []
+
+    def fails_as_a_whole(part: Case) -> Symptom:
+        asked.append([n.op_type for n in part.proto.graph.node])
+        return Symptom(COARSE) if part is case else Symptom()
+
+    assert explain([neg, *others], case, fails_as_a_whole, tools.record).rest is case
+    assert asked == [["Neg", "Abs"], ["Neg"]], "a place was run again"
+
+
 def test_it_explains_the_case_it_comes_from():
     case = tools.cnn(3, planted=1)
     left = reduced(case, FOLD)
