@@ -106,6 +106,7 @@ def measured(specimen: Specimen, recipe: str, told: Mapping[str, Any] | None = N
         "model": specimen.name,
         "recipe": recipe,
         **told,
+        "mib": round(sum(path.stat().st_size for _, path, _ in specimen.files) / 2**20, 2),
         "own": own,
         "error": error,
         "allowed": allowed,
@@ -141,7 +142,6 @@ def checked(path: Path, target: str, options: Mapping[str, Any], feeds: Outputs,
         "problem": said.get("error"),
         "cpu_seconds": round(max(usage.ru_utime + usage.ru_stime, result.get("cpu_seconds") or 0), 1),
         "peak_mib": usage.ru_maxrss // 1024,
-        "mib": round(path.stat().st_size / 2**20, 2),
     }
 
 
@@ -162,7 +162,8 @@ def compared(specimen: Specimen, recipe: str, feeds: Outputs, samples: Outputs) 
     error = off(seen.outputs, right)
     jittered = [{k: jitter(x) for k, x in feed.items()} for feed in feeds]
     rounding = AMPLIFIED * max(off(run(model.SerializeToString(), jittered), right), 2.0**-24)
-    plain, rounding = off(before, right) if before else 0.0, max(ROUNDED, rounding)
+    unit = max((np.finfo(x.dtype).eps for x in right[0].values() if x.dtype.kind == "f"), default=0.0)
+    plain, rounding = off(before, right) if before else 0.0, max(ROUNDED, rounding, float(unit))
     if plain > rounding or (target == "mnn" and not options):
         return plain, rounding, f"unquantized, without Winograd; with it {error:.2g}"
     if options.get("quantize") == "weight-only":
