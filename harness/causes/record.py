@@ -22,7 +22,8 @@ from driftnet.causes.impact import Severity, Standing, features_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Trigger, trigger_of
 from driftnet.causes.releases import History
-from driftnet.causes.words import reported, sentence
+from driftnet.causes.upstream import reported
+from driftnet.causes.words import sentence
 from driftnet.targets.environments import NAME
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_number, json_text, replace_text

@@ -29,18 +29,6 @@ _PLAIN: Sequence[tuple[str, str]] = (
 """Aspects that were tried, by what people call them."""
 
 
-_SEARCHED = {"none found": "not reported as far as a search shows", "near": "perhaps reported:"}
-
-
-def reported(upstream: str) -> str:
-    """What was found upstream, in words; it is a link, "near" and a link to something alike, or "none found" and what
-    was looked for."""
-    for found, said in _SEARCHED.items():
-        if upstream.startswith(found):
-            return said + upstream.removeprefix(found)
-    return upstream and f"reported: {upstream}"
-
-
 def sentence(
     trigger: Trigger, free: Sequence[str] = (), needed: Sequence[str] = (), score: Mapping[str, float] | None = None
 ) -> str:

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 from driftnet.util.errors import UserError
+from driftnet.util.nearest import meant
 
 TABLES = "[tool.driftnet.COMMAND] holds defaults for the options of COMMAND, called as on the command line"
 TYPES: Mapping[str, tuple[type, ...]] = {
@@ -54,7 +55,9 @@ def _table_defaults(path: Path, command: click.Command, table: Mapping[str, Any]
     for name, value in table.items():
         where = f"{path}: {name} in [tool.driftnet.{command.name}]"
         if name not in options:
-            raise UserError(f"{where} is no option; there is {', '.join(options)}", hint=TABLES, kind="option")
+            raise UserError(
+                f"{where} is no option; there is {', '.join(options)}", hint=meant(name, options, TABLES), kind="option"
+            )
         if name == "python" or (name == "target" and _imports(value)):
             what = f"{where} would run what this file names: that has to stand on the command line"
             raise UserError(what, hint=f"driftnet {command.name} --{name} ...", kind="option")

@@ -74,15 +74,20 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON obj
 
 
 def _there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
-    """`folder`, or the cases that came with driftnet where nobody named one and there is none."""
+    """`folder`, or the cases that came with driftnet where nobody named one and there is none.
+
+    One that somebody named and that is not there is an error, or with a typo everything would be new; --save makes it.
+    """
     if folder.is_dir() or context.params.get("save"):
         return folder
     if context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT:
         from driftnet.findings import corpus
 
         return corpus.usual()
-    ERR.print(f"--corpus {folder}: there is no such folder, so every failure is a new one", markup=False)
-    return folder
+    hint = (
+        "name a folder of saved cases, an empty one if all is to be new; without --corpus those that came with driftnet"
+    )
+    raise UserError(f"--corpus {folder}: there is no such folder", hint=hint, kind="corpus")
 
 
 def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
@@ -175,6 +180,11 @@ def driftnet() -> None:
     """Differential fuzz testing for ONNX deployment toolchains: convert, quantize, execute, compare, minimize.
 
     Exit status: 0 clean, 1 a new finding, 2 bad usage or an error of driftnet, 3 only known findings.
+
+    \b
+    Examples: driftnet fuzz --minutes 3
+              driftnet check model.onnx --target mnn
+              driftnet report 19604402 --open
     """
 
 
@@ -273,6 +283,10 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
     Exit status: 0 each case behaves as its status says; 3 so, and an open one reproduced; 1 one does not.
+
+    \b
+    Examples: driftnet replay corpus
+              driftnet replay 19604402 --target mnn==3.4.1
     """
     result = api.replay(paths or (Path("corpus"),), **given)
     _warn_of_the_network(result)
@@ -423,6 +437,11 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
 
     Exit status: 0 agrees, or is accepted; 1 diverges, fails, crashes or hangs (3 when known); 2 rejects, invalid,
     abstains, or a mistake in what was given.
+
+    \b
+    Examples: driftnet check model.onnx --target mnn
+              driftnet check model.onnx --target onnxruntime-quant --quantize static --calibration samples/
+              driftnet check model.onnx --sweep --dim batch=1 --json
     """
     options = given["options"] | ({"quantize": quantize} if quantize else {})
     settings = api.CheckSettings(**given | {"options": options})
@@ -492,6 +511,9 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 
     Exit status: 0 yes; 1 no, and what is wrong; 2 less than 95 % of the float model's nodes could be compared, or a
     mistake in what was given.
+
+    \b
+    Example: driftnet audit float.onnx quantized.onnx --inputs samples/
     """
     with ERR.status(f"auditing {quantized}"):
         result = api.audit(model, quantized, **given)
@@ -509,7 +531,12 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @_timeout(SAVED_SECONDS)
 @_json
 def reduce(path: Path, as_json: bool, **given: Any) -> int:
-    """Make a failing case or model as small as its failure allows."""
+    """Make a failing case or model as small as its failure allows.
+
+    \b
+    Examples: driftnet reduce 19604402 --out smaller/
+              driftnet reduce model.onnx --target mnn --budget 300 --out reduced/
+    """
     from driftnet.cli.report import progress
 
     with progress.told(ERR, f"reducing {path}") as tell:
@@ -534,6 +561,10 @@ def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
 
     Both are named by their folder, their id, or the 8 hex digits at its end. With --remedy, failures that go away under
     the same option are from then on taken for this cause. What --merge and --split say lasts.
+
+    \b
+    Examples: driftnet triage 19604402 --status fixed --upstream https://example.org/7
+              driftnet triage 19604402 --merge 65ff9490
     """
     result = api.triage(path, root=corpus, **given)
     _print(result, as_json, tables.fields)
@@ -575,7 +606,13 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
 @click.option("--out", type=_PATH, required=True, metavar="DIR")
 @_json
 def generate(as_json: bool, **given: Any) -> int:
-    """Write just the graphs, as ONNX backend-test folders DIR/test_000000, DIR/test_000001 ..."""
+    """Write just the graphs, as ONNX backend-test folders DIR/test_000000, DIR/test_000001 ...
+
+    \b
+    Examples: driftnet generate --cases 100 --seed 7 --out graphs/
+              driftnet generate --cases 20 --focus Conv --out graphs/
+              driftnet generate --cases 20 --from model.onnx --out graphs/
+    """
     result = api.generate(**given)
     _print(result, as_json, tables.fields)
     return 0
@@ -592,6 +629,10 @@ def targets(prune: bool, word: str | None, as_json: bool) -> int:
 
     With --try a Relu goes through each stage of a target under every value of its options. Exit status 2 where a
     statement of the plug-in itself raises.
+
+    \b
+    Examples: driftnet targets
+              driftnet targets --try my_package.driftnet_target:TARGET
     """
     if word:
         _print(api.attempt(word), as_json, tables.tried)
@@ -614,6 +655,10 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
 
     Exit status: 0; 1 when less than 80 % of a kind or 97 % of all are detected, a clean target is blamed, the oracle
     raises an error, or a kind changed an output in none of the cases tried: then it was not tested.
+
+    \b
+    Examples: driftnet selfcheck --target mnn --workers auto
+              driftnet selfcheck --kind lost-bias --cases 5
     """
     result = api.selfcheck(
         **given,
@@ -630,7 +675,13 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
 @click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
 @_json
 def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
-    """Measure driftnet itself, in CPU time: cases (the default), generators, or campaign."""
+    """Measure driftnet itself, in CPU time: cases (the default), generators, or campaign.
+
+    \b
+    Examples: driftnet bench
+              driftnet bench cases --out after.json
+              driftnet bench --compare before.json after.json
+    """
     result = api.bench(name or "cases", compare=compare, out=out)
     _print(result, as_json, tables.bench)
     return 0

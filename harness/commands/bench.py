@@ -30,6 +30,7 @@ from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util import records
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
+from driftnet.util.nearest import meant
 from hypothesis import Phase, given, settings
 from msgspec import Struct
 
@@ -170,7 +171,11 @@ class Result(Struct, omit_defaults=True):
 def run(name: str) -> Result:
     """The result of benchmark `name`. Raises UserError for an unknown name."""
     if name not in BENCHMARKS:
-        raise UserError(f"no benchmark is called {name!r}", hint=f"there is {', '.join(BENCHMARKS)}", kind="option")
+        raise UserError(
+            f"no benchmark is called {name!r}",
+            hint=meant(name, BENCHMARKS, f"there is {', '.join(BENCHMARKS)}"),
+            kind="option",
+        )
     return result(name, BENCHMARKS[name]())
 
 

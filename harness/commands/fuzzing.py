@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -24,8 +23,8 @@ from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
 from driftnet.util.files import held, make_folder
+from driftnet.util.nearest import nearest
 
-NEAREST = 5
 JOURNALED_SECONDS = 5.0
 """Between two lines of the journal that say how long the run has taken so far."""
 Listener = Callable[[Summary, Event], None]
@@ -157,12 +156,6 @@ def _check_focus(focus: Iterable[str]) -> None:
         if name not in known:
             raise UserError(
                 f"no operator, family or motif is called {name!r}",
-                hint=f"the nearest: {', '.join(_nearest(name, known))}",
+                hint=f"the nearest: {', '.join(nearest(name, sorted(known), cutoff=0.0))}",
                 kind="focus",
             )
-
-
-def _nearest(name: str, known: Iterable[str]) -> list[str]:
-    """The names nearest to one that there is not, the nearest first; case does not count."""
-    lowered = {word.lower(): word for word in sorted(known)}
-    return [lowered[word] for word in difflib.get_close_matches(name.lower(), lowered, NEAREST, cutoff=0.0)]

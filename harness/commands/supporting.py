@@ -24,6 +24,7 @@ from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
 from driftnet.util.errors import UserError
+from driftnet.util.nearest import meant
 
 OUTCOMES = ("works", "diverges", "crashes", "errors", "refused", "untold")
 """What a target does with a model; untold where no tier can tell, or where the reference refuses it."""
@@ -64,9 +65,14 @@ def support(
     Raises UserError for an unknown operator, target or option.
     """
     if unknown := [name for name in operators if name not in REGISTRY]:
-        raise UserError(f"{unknown[0]} is not generated", hint="docs/operators.md lists what is", kind="option")
+        raise UserError(
+            f"{unknown[0]} is not generated",
+            hint=meant(unknown[0], REGISTRY, "docs/operators.md lists what is"),
+            kind="option",
+        )
     ours, theirs = resolve(target), resolve(against) if against else None
-    chosen = {name: recipe.parsed(ours.target, name, text) for name, text in (options or {}).items()}
+    given = {name: recipe.parsed(ours.target, name, text) for name, text in (options or {}).items()}
+    chosen = recipe.validated(ours.target, given) if given else None
     names = operators or sorted(REGISTRY)
     seen: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
     with Runner(timeout=STAGE_SECONDS, small_models=True) as runner:
@@ -83,7 +89,7 @@ def support(
         "target": ours.target.name,
         "release": ours.release,
         "against": f"{theirs.target.name}=={theirs.release}" if theirs else "",
-        "options": chosen or dict(ours.target.features.get("float", {})),
+        "options": dict(ours.target.features.get("float", {})) if chosen is None else chosen,
         "models": sum(map(len, seen.values())),
         "cpu_seconds": round(cpu, 1),
         "operators": [_told(name, models, causes.get(name, [])) for name, models in seen.items()],
@@ -97,10 +103,12 @@ def _drawn(seed: int, index: int, name: str, runner: Runner) -> Case | None:
         return None
 
 
-def _run(case: Case, name: str, on: Sequence[Installed], chosen: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
+def _run(
+    case: Case, name: str, on: Sequence[Installed], chosen: Mapping[str, Any] | None, runner: Runner
+) -> dict[str, Any]:
     found: list[Verdict] = []
     for one in on:
-        mine = chosen or one.target.features.get("float", {})
+        mine = one.target.features.get("float", {}) if chosen is None else chosen
         found.append(look(Trial(case, one, mine, runner)))
     outcomes = [_OF_WORD.get(verdict.word, "untold") for verdict in found]
     graph = case.proto.graph

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -11,11 +10,11 @@ from driftnet.findings import corpus
 from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
 from driftnet.util.files import RUNS
+from driftnet.util.nearest import meant
 
 DEFAULT_ROOTS = (Path("corpus"), corpus.COMMITTED)
 TESTS = Path(".driftnet")
 """The folder of what tests have found."""
-NEAREST = 3
 
 
 def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
@@ -40,8 +39,7 @@ def located(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
         if merged := [id for id in gone if word in (id, id[-8:])]:
             what = f"{merged[0]} was merged into {folder.name}, and is not kept"
             raise UserError(what, hint=f"name that cause: {folder.name[-8:]}", kind="case")
-    nearest = difflib.get_close_matches(word, known, NEAREST, cutoff=0.6)
-    hint = f"did you mean {', '.join(nearest)}?" if nearest else "name a folder, an id, or the 8 hex digits at its end"
+    hint = meant(word, known, "name a folder, an id, or the 8 hex digits at its end")
     raise UserError(f"there is no cause and no case {word!r}, nor such a path", hint=hint, kind="case")
 
 

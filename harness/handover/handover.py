@@ -23,7 +23,7 @@ import numpy as np
 from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.place import place_of
 from driftnet.causes.record import Status
-from driftnet.causes.words import reported
+from driftnet.causes.upstream import reported
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.trial import Trial, watch

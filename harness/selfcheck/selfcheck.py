@@ -38,6 +38,7 @@ from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trust
 from driftnet.util.errors import UserError
+from driftnet.util.nearest import meant
 
 CONSTRUCTED_SHARE = 0.5
 LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
@@ -191,7 +192,7 @@ def run(
     """
     there = _fitting(targets)
     if unknown := [name for name in kinds if name not in there]:
-        hint = f"into {' and '.join(targets)} fit {', '.join(there)}"
+        hint = meant(unknown[0], there, f"into {' and '.join(targets)} fit {', '.join(there)}")
         raise UserError(f"no bug is called {unknown[0]!r}", hint=hint, kind="option")
     names = [name for name in there if name in kinds or not kinds]
     counts: dict[str, Count] = {}

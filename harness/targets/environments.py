@@ -29,6 +29,7 @@ from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
 from driftnet.util.files import Scratch, in_turn, replace_text
 from driftnet.util.machine import die_with_parent
+from driftnet.util.nearest import meant
 
 NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 """What a target may be called: its name is a folder of the corpus too. No "module:attribute" and no path fits it."""
@@ -208,7 +209,7 @@ def _load(name: str, spec: str) -> Target:
         except LoadingError as e:
             raise UserError(f"target {name} cannot be loaded: {e}", hint=_hint(), kind="target") from None
     if not isinstance(found, Target):
-        raise UserError(f"there is no target {name!r}", hint=_hint(), kind="target")
+        raise UserError(f"there is no target {name!r}", hint=meant(name, registered(), _hint()), kind="target")
     if not NAME.fullmatch(found.name):
         raise UserError(
             f"target {name} calls itself {found.name!r}",

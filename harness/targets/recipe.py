@@ -11,6 +11,7 @@ from typing import Any
 
 from driftnet.targets.interface import Option, Target
 from driftnet.util.errors import UserError
+from driftnet.util.nearest import meant
 
 Recipe = Mapping[str, Any]
 
@@ -86,18 +87,18 @@ def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
         if name not in options:
             raise UserError(
                 f"target {target.name} has no option {name!r}; it has {there}",
-                hint="driftnet targets lists every option with its values",
+                hint=meant(name, [*options, *target.switches], "driftnet targets lists every option with its values"),
                 kind="option",
             )
         if value not in options[name].values:
             raise UserError(
                 f"option {name} of target {target.name} cannot be {value!r}; "
                 f"it is one of {', '.join(map(repr, options[name].values))}",
-                hint="driftnet targets lists every option with its values",
+                hint=meant(str(value), options[name].values, "driftnet targets lists every option with its values"),
                 kind="option",
             )
-    meant = effective(target, recipe)
-    if idle := [name for name in recipe if name not in meant]:
+    in_effect = effective(target, recipe)
+    if idle := [name for name in recipe if name not in in_effect]:
         name = idle[0]
         when = " and ".join(f"{k} = {' or '.join(map(str, values))}" for k, values in options[name].when.items())
         raise UserError(

@@ -39,6 +39,7 @@ from rich.console import Console
 
 from tests.findings.test_corpus import saved_relu
 from tests.support.models import grid
+from tests.support.paths import no_cases
 from tests.support.triggers import found, one
 
 EMPTY = Summary(cases=0, models=0, seed=0, next_index=0)
@@ -105,7 +106,7 @@ def started(*words):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_in_order_with_everything_saved(tmp_path, number):
     report = tmp_path / "report"
-    words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", tmp_path / "none", "--json"]
+    words = ["fuzz", "--minutes", "5", "--workers", "2", "--report", report, "--corpus", no_cases(tmp_path), "--json"]
     process = started(*words)
     deadline = time.monotonic() + 60
     while not case_folders(report / "cases") and time.monotonic() < deadline:

@@ -23,6 +23,7 @@ from driftnet.util.files import Scratch, held
 
 from tests.campaign.test_campaign import shards_of, started
 from tests.findings.test_corpus import saved_relu
+from tests.support.paths import no_cases
 from tests.support.torture import alive, descendants
 
 WRONG = Verdict(Word.DIVERGES, Tier.EXACT, "execute", Kind.WRONG_VALUES, "off", "y", 0, float("inf"), 1.0)
@@ -151,7 +152,7 @@ def test_whoever_is_killed_nothing_found_is_lost_and_nobody_stays_behind(tmp_pat
 def test_an_end_by_hangup_is_one_in_order(tmp_path):
     report = tmp_path / "report"
     words = ["fuzz", "--target", "onnxruntime-quant", "--workers", "1", "--seed", "6", "--minutes", "5", "--no-steer"]
-    process = started(*words, "--report", report, "--corpus", tmp_path / "none", "--json")
+    process = started(*words, "--report", report, "--corpus", no_cases(tmp_path), "--json")
     finding(report, process)
     process.send_signal(signal.SIGHUP)
     out, err = process.communicate(timeout=30)
@@ -161,7 +162,7 @@ def test_an_end_by_hangup_is_one_in_order(tmp_path):
 
 def test_semaphores_of_a_group_that_was_killed_are_removed_by_the_next_run(tmp_path):
     words = ["fuzz", "--target", "onnxruntime-quant", "--workers", "1", "--seed", "6", "--no-steer", "--cases", "400"]
-    process = started(*words, "--report", tmp_path / "report", "--corpus", tmp_path / "none", "--json")
+    process = started(*words, "--report", tmp_path / "report", "--corpus", no_cases(tmp_path), "--json")
     ours = f"sem.driftnet-{process.pid}-*"
     deadline = time.monotonic() + 60
     while not list(SEMAPHORES.glob(ours)) and process.poll() is None and time.monotonic() < deadline:

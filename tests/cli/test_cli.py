@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -179,9 +181,49 @@ def test_cases_of_another_target_and_recipes_that_there_are_not_are_no_cases_to_
     assert_one_clear_message(driftnet("replay", folder), says="target mnn has no option 'metod'")
 
 
-def test_a_corpus_that_there_is_not_is_said(driftnet, model):
-    _, _, err = driftnet("check", model, "--target", "mnn", "--corpus", "nowhere")
-    assert "--corpus nowhere: there is no such folder" in err, "with a typo everything would be new"
+@pytest.mark.parametrize("words", [["fuzz"], ["check", "m.onnx"], ["lint", "m.onnx"], ["support"], ["selfcheck"]])
+def test_with_a_corpus_that_there_is_not_nothing_is_run(driftnet, words):
+    result = driftnet(*words, "--target", "mnn", "--corpus", "nowhere")
+    assert_one_clear_message(result, says="--corpus nowhere: there is no such folder")  # or a typo made everything new
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["fuz"], "fuzz"),
+        (["fuzz", "--minuts", "1"], "--minutes"),
+        (["fuzz", "--target", "nmn"], "mnn"),
+        (["fuzz", "--focus", "convtranspos"], "ConvTranspose"),
+        (["support", "--target", "mnn", "--operator", "conv"], "Conv"),
+        (["support", "--target", "mnn", "--option", "quantise=offline"], "quantize"),
+        (["support", "--target", "mnn", "--option", "quantize=ofline"], "offline"),
+        (["replay", "1960440"], "19604402"),
+        (["triage", "19604402", "--status", "fixd"], "fixed"),
+        (["selfcheck", "--target", "mnn", "--kind", "lost-bia"], "lost-bias"),
+        (["bench", "case"], "cases"),
+    ],
+)
+def test_for_a_word_that_there_is_not_the_nearest_is_told(driftnet, words, meant):
+    result = driftnet(*words)
+    assert_one_clear_message(result, says=meant)
+    assert re.search(rf"(?i)(did you mean|the nearest).*{re.escape(meant)}\b", result[2]), result[2]
+
+
+@pytest.mark.parametrize("name", ["", *cli.driftnet.commands])
+def test_every_help_ends_its_text_with_examples_that_the_command_line_takes(driftnet, name):
+    status, out, _ = driftnet(*filter(None, [name]), "--help")
+    assert status == 0
+    examples = re.findall(r"^ *(?:Examples?:)? +(driftnet [^\n]*?)(?:  .*)?$", out, re.MULTILINE)
+    assert examples, f"no example in the help of driftnet {name}"
+    for example in examples:
+        command, *words = shlex.split(example)[1:]
+        cli.driftnet.commands[command].make_context(command, words, resilient_parsing=True)
+        unknown = {w.partition("=")[0] for w in words if w.startswith("--")} - _options(cli.driftnet.commands[command])
+        assert not unknown, f"{example}: there is no {unknown}"
+
+
+def _options(command):
+    return {word for option in command.params for word in option.opts}
 
 
 def test_nothing_to_reduce_is_said(driftnet, model, tmp_path):

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from tests.support import field_models, models
 from tests.support.html import assert_whole
-from tests.support.paths import CORPUS
+from tests.support.paths import CORPUS, no_cases
 
 
 def planted():
@@ -38,7 +38,7 @@ def test_the_page_of_a_check_shows_the_fault_its_picture_and_how_to_see_it_again
         "--out",
         str(tmp_path),
         "--corpus",
-        "none",
+        str(no_cases(tmp_path)),
     ]
     words += ["--inputs", str(tmp_path / "fed.npz")]
     with pytest.raises(SystemExit) as end:

@@ -18,6 +18,7 @@ from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
 
 from tests.support import models
+from tests.support.paths import no_cases
 
 SECRETS = (b"customer", b"Acme", b"secret")
 
@@ -119,7 +120,7 @@ def test_check_writes_nothing_of_the_original(tmp_path, capsys):
         "--inputs",
         tmp_path / "inputs.npz",
         "--corpus",
-        tmp_path / "none",
+        no_cases(tmp_path),
     ]
     with pytest.raises(SystemExit) as end:
         cli.main(

@@ -25,7 +25,7 @@ from driftnet.targets.recipe import effective
 from driftnet.targets.registry import DEFAULT_TARGETS
 
 from tests.support import production
-from tests.support.paths import ROOT
+from tests.support.paths import ROOT, no_cases
 
 PATIENCE = ("--budget", "86400", "--timeout", "600")
 """CPU time is measured: how busy the machine is may not change what is done."""
@@ -62,7 +62,7 @@ def _written(case: Case, folder: Path) -> list[str]:
     calibration.mkdir()
     corpus.write_model(replace(case, calibration=()), (), folder)
     corpus.write_model(replace(case, feeds=case.calibration or case.feeds, calibration=()), (), calibration)
-    given = {"--inputs": folder / "test_data_set_0", "--calibration": calibration, "--corpus": folder / "corpus"}
+    given = {"--inputs": folder / "test_data_set_0", "--calibration": calibration, "--corpus": no_cases(folder)}
     return [str(folder / "model.onnx"), *(str(word) for pair in given.items() for word in pair)]
 
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.paths import no_cases
 from tests.support.torture import descendants
 
 CASES = 24
@@ -31,7 +32,7 @@ class Run:
         self.place = folder / "place"
         self.place.mkdir()
         words = ["fuzz", "--target", "onnxruntime-quant", "--seed", "6", "--no-steer", "--workers", "1", "--json"]
-        words += ["--cases", str(CASES), "--report", str(self.place / "report"), "--corpus", str(folder / "none")]
+        words += ["--cases", str(CASES), "--report", str(self.place / "report"), "--corpus", str(no_cases(folder))]
         command = " ".join([sys.executable, "-m", "driftnet.cli.main", *words])
         script = f"mount -t tmpfs -o {shm} none /dev/shm; mount -t tmpfs -o {disk} none {self.place}; cd {self.place}; "
         script += f"{before}\n{command}; status=$?; cp report/summary.json {folder} 2>/dev/null; exit $status"

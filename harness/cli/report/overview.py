@@ -11,7 +11,7 @@ from typing import Any
 
 from driftnet.api import Answer
 from driftnet.causes.impact import HARM, WEIGHT, Severity
-from driftnet.causes.words import reported
+from driftnet.causes.upstream import reported
 from driftnet.cli.report.comparison import compared
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.cli.report.tables import impact

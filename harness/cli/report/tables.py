@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from driftnet.causes.words import reported
+from driftnet.causes.upstream import reported
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table

@@ -1,0 +1,22 @@
+"""Names that somebody may have meant: what is nearest to a word that there is not."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+MOST = 5
+ALIKE = 0.6
+"""How alike two words have to be for the one to be meant by the other: difflib's own number."""
+
+
+def nearest(word: str, known: Iterable[object], *, cutoff: float = ALIKE) -> list[str]:
+    """Of the names in `known` those that are like `word`, the nearest first; case does not count."""
+    lowered = {str(name).lower(): str(name) for name in known}
+    return [lowered[name] for name in difflib.get_close_matches(word.lower(), lowered, MOST, cutoff=cutoff)]
+
+
+def meant(word: str, known: Iterable[object], otherwise: str) -> str:
+    """A question that names what may be meant by `word`; where nothing is like it, what to say otherwise."""
+    found = nearest(word, known)
+    return f"did you mean {' or '.join(found)}?" if found else otherwise
