@@ -205,7 +205,7 @@ def test_what_the_reference_cannot_be_asked_is_left_open(runner):
 
         run = staticmethod(runner.reference.run)
 
-        def record(self, case):
+        def record(self, case, **limits):
             raise ReferenceError("ended by SIGSEGV")
 
         def sample(self, case, count):
@@ -225,7 +225,7 @@ def test_where_the_reference_cannot_record_a_stage_that_failed_has_failed(runner
 
         run = staticmethod(runner.reference.run)
 
-        def record(self, case):
+        def record(self, case, **limits):
             raise ReferenceError("over its memory limit")
 
     failed = Observation((StageRun("convert", Outcome.ERROR, message="cannot convert Relu"),))
