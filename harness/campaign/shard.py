@@ -62,7 +62,7 @@ VERIFIED, RUN_AGAIN = 5, 10
 of the model is run."""
 CANARIES = 100
 """Cases after which the health of the machine is asked for, whatever became of them: what keeps everything from running
-is no failure of anybody. That takes 15 ms of CPU time a template."""
+is no failure of anybody. That takes 20 ms of CPU time a template."""
 NO_NETWORK_NAMESPACE = "this system grants no network namespace; what is under test can reach the network"
 
 
