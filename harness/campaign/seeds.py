@@ -72,6 +72,6 @@ def _read(paths: Sequence[Path]) -> Iterator[tuple[Path, Case]]:
 def _loaded(folder: Path) -> Case:
     if (folder / "case.json").is_file():
         return corpus.load(folder).case
-    model = corpus.read_onnx(folder / "model.onnx")
+    model = corpus.read_given(folder / "model.onnx")
     feeds = feeds_beside(folder / "model.onnx", model, "inputs") or (made_up(model, {}),)
     return Case(model.SerializeToString(), feeds, origin={"file": folder.name})

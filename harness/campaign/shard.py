@@ -9,6 +9,7 @@ import gc
 import math
 import random
 import signal
+import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
@@ -453,10 +454,11 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
         _shard = UserError(f"{type(e).__name__}: {e}", hint=hint, kind="internal")
 
 
-def examine_index(index: int, most: int, trusted: bool = True) -> list[Event]:
+def examine_index(index: int, most: int, trusted: bool = True, ends: float = math.inf) -> list[Event]:
     """The events of one index, each written into the journal as it happens.
 
     trusted   whether it may be judged in this process: no shard has died with it in hand
+    ends      when (time.monotonic) the run is over: nothing is begun any more
 
     An exception of ours is an event too: it must not end the campaign.
     """
@@ -465,6 +467,8 @@ def examine_index(index: int, most: int, trusted: bool = True) -> list[Event]:
     try:
         if isinstance(_shard, UserError):
             raise _shard
+        if time.monotonic() >= ends:
+            return []
         for event in _events(_shard, index, most):
             _shard.journal.write(event)
             events.append(event)

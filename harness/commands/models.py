@@ -9,7 +9,6 @@ from typing import Any
 
 import onnx
 from driftnet.causes.facts import host_of, recipe_facts
-from driftnet.causes.record import CauseRecord
 from driftnet.diagnosis import audit as audits
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.end_to_end import within
@@ -349,7 +348,7 @@ def reduce(
             raise _nothing_to_reduce(f"{word} {verdict.word} on {path}", verdict, path)
         found = finding.to_save()
         folder = corpus.save(_with_what_is_known(before, found) if before else found, out)
-        if before and before.cause and _is_explained(before.cause.of_case(before.id), finding, runner):
+        if before and before.cause and _is_the_same(before, finding, runner):
             loose = corpus.load(folder)
             folder = folder if loose.cause else arrange.found(loose, arrange.of_the_same(before.cause, before.id), out)
         handover.write(folder, installed, runner)
@@ -379,11 +378,14 @@ def _nothing_to_reduce(what: str, verdict: Verdict, path: Path) -> UserError:
     return UserError(message, hint=hint, kind="case")
 
 
-def _is_explained(cause: CauseRecord, finding: Finding, runner: Runner) -> bool:
-    """Whether what was reduced anew still meets the condition that was learned of the case it was made of."""
+def _is_the_same(before: corpus.SavedCase, finding: Finding, runner: Runner) -> bool:
+    """Whether what was reduced anew fails alike, and still meets the condition that was learned of the case it was made
+    of."""
+    trigger = before.cause and before.cause.of_case(before.id).trigger
+    if not trigger or before.coarse != finding.signature.coarse:  # the target is part of that
+        return False
     host = host_of(finding.case, computed(finding.case, runner.reference))
-    options = recipe_facts(finding.installed.target, finding.recipe)
-    return bool(cause.trigger and cause.trigger.matches(host, options))
+    return bool(trigger.matches(host, recipe_facts(finding.installed.target, finding.recipe)))
 
 
 def _with_what_is_known(before: corpus.SavedCase, found: corpus.SavedCase) -> corpus.SavedCase:

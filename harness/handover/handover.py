@@ -249,6 +249,7 @@ def issue(
             "proof": proof,
             "remedies": remedies,
             "ablation": ablation,
+            "helps": any(told == AGREES for _, _, told in ablation),
             "cures": [(option, value) for option, value, told in ablation if told == AGREES and option != "quantize"],
         },
     )

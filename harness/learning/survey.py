@@ -15,7 +15,8 @@ or the new one. A line holds
     free, needed           aspects whose changes never lost the failure, and those that did
     operators              role -> the operators with which it fails
     score                  on fresh instances;   believed   on the last ones while it was learned
-    before                 on the same fresh instances, of the trigger that stands in cause.json, or null
+    before                 on the same fresh instances, of the trigger that stands in cause.json; {} where there is none
+                           that the case meets itself; null where nothing was measured
     steady, seconds, runs  whether it fails always, CPU seconds, runs of the target
     nearest                the nearest model that is right, or null: {"aspect", "said", "recipe", "case"}, where case is
                            {"model", "feeds", "calibration"} in base64, tensors as TensorProto (`case_of` reads it)
@@ -68,7 +69,8 @@ def survey(
     """
     with lines.open("a", encoding="utf-8") as file:
         for learned, believed, before in learn_all(cases, seconds=seconds, seed=seed, fresh=fresh):
-            file.write(json_text({**line_of(learned, believed), "before": before and before.as_json()}) + "\n")
+            told = (before.as_json() if before else {}) if fresh else None
+            file.write(json_text({**line_of(learned, believed), "before": told}) + "\n")
             file.flush()
 
 
@@ -231,6 +233,8 @@ def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecor
     """The cause with the better one of two triggers for the case `id`, which both were measured on the same; with the
     new one where they speak of places of two shapes."""
     own, before, known = cause.of_case(id), line.get("before"), _findings(cause)
+    if before is None and own.trigger:
+        return cause
     trigger, score = trigger_of(line["trigger"]), line["score"]
     better = own.trigger is None or not before or _merit(before) < _merit(score)
     if own.trigger and before and not better:

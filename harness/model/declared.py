@@ -11,13 +11,19 @@ from driftnet.model.inference import InferenceError, inferred, light
 from onnx import TensorShapeProto, ValueInfoProto
 
 
+def undeclare(graph: onnx.GraphProto) -> None:
+    """Take away the shapes that are declared of what nodes make."""
+    for value in (*graph.output, *graph.value_info):
+        if value.type.HasField("tensor_type"):  # to touch it would make a tensor of a sequence
+            value.type.tensor_type.ClearField("shape")
+
+
 def settle_shapes(model: onnx.ModelProto) -> list[str]:
     """Put the inferred shape in the place of each declared one that contradicts it, and say which these were. An output
     that declares none, which the checker refuses and onnxruntime does not, gets the inferred one."""
     bare = onnx.ModelProto()
     bare.CopyFrom(light(model))
-    for value in (*bare.graph.output, *bare.graph.value_info):
-        value.type.tensor_type.ClearField("shape")
+    undeclare(bare.graph)
     try:
         graph = inferred(bare, data_prop=True).graph
     except InferenceError:

@@ -13,6 +13,7 @@ import numpy as np
 import onnx
 from driftnet.model import graph
 from driftnet.model.case import Case
+from driftnet.model.declared import undeclare
 from driftnet.model.graph import Node
 from driftnet.model.inference import inferred
 from driftnet.model.operators import WEIGHTED
@@ -56,8 +57,7 @@ def _shapes(case: Case) -> dict[str, tuple[int, ...]]:
             dims = np.shape(case.feeds[0][value.name])
             value.CopyFrom(helper.make_tensor_value_info(value.name, value.type.tensor_type.elem_type, dims))
     del proto.graph.value_info[:]
-    for value in proto.graph.output:
-        value.type.tensor_type.ClearField("shape")
+    undeclare(proto.graph)
     whole = inferred(proto, data_prop=True).graph
     tensors = [(v.name, v.type.tensor_type) for v in (*whole.input, *whole.value_info, *whole.output)]
     return {

@@ -278,8 +278,12 @@ class Runner:
     def _worker(self, python: str, module: str) -> Worker:
         key = python, module, 0 if module in (REFERENCE, COMMANDS) else self._turn
         if key not in self._workers:
-            self._zygotes[key] = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
-            self._workers[key] = self._zygotes[key].worker()
+            zygote = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
+            with contextlib.ExitStack() as unless_it_starts:
+                unless_it_starts.callback(zygote.close)
+                self._workers[key] = zygote.worker()
+                unless_it_starts.pop_all()
+            self._zygotes[key] = zygote
         return self._workers[key]
 
 

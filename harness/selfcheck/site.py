@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 from driftnet.model.constants import stored_tensors
+from driftnet.model.declared import undeclare
 from driftnet.model.inspect import all_nodes, opset, refill
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
 
@@ -178,8 +179,7 @@ def each(op_types: Sequence[str], damage: Damage) -> Callable[[ModelProto], None
 def mend_shapes(model: ModelProto) -> None:
     """Correct the declared shapes that no longer follow from the nodes. The others stay: quantizers look at them."""
     bare = deepcopy(model)
-    for value in (*bare.graph.value_info, *bare.graph.output):
-        value.type.tensor_type.ClearField("shape")
+    undeclare(bare.graph)
     inferred = _inferred(bare)
     types = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
     for value in (*model.graph.value_info, *model.graph.output):

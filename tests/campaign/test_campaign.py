@@ -212,6 +212,11 @@ def commands(word):
     return [text for text in found if word in text and text.startswith(sys.executable)]
 
 
+def test_nothing_is_begun_when_the_run_is_over(monkeypatch):
+    monkeypatch.setattr(shard, "_shard", None, raising=False)
+    assert shard.examine_index(0, 12, ends=time.monotonic()) == []
+
+
 def test_a_run_ends_within_ten_seconds_of_its_limit_whatever_a_target_does(tmp_path):
     target = "tests.support.endless_target:ENDLESS"
     _, events = fuzz(tmp_path, minutes=0.1, seed=3, targets=[target], steer=False, workers=2)

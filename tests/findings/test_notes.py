@@ -37,7 +37,7 @@ def test_a_case_meets_the_trigger_that_is_stated_of_it(saved, runner):
 
 def test_a_note_speaks_of_its_case(saved):
     told = {one.id: list(_untrue(one)) for one in saved if one.note}
-    assert len(told) > 400, f"{len(told)} cases have a note, should be most"
+    assert len(told) > len(saved) / 2, f"{len(told)} of {len(saved)} cases have a note, should be most"
     wrong = [f"{id}: {', '.join(said)}" for id, said in told.items() if said]
     assert not wrong, "notes that say what their case has not:\n" + "\n".join(wrong)
 
@@ -54,7 +54,8 @@ def _untrue(one: SavedCase):
         if op in there and not {int(digit), int(digit) + SPATIAL} & ranks:
             yield f"{digit}-D {op}, the case has ranks {sorted(ranks)}"
     for name in WITHOUT.findall(one.note):
-        have = [node for node in nodes if name in onnx.defs.get_schema(node.op_type, node.domain).attributes]
+        known = [node for node in nodes if onnx.defs.has(node.op_type, node.domain)]
+        have = [node for node in known if name in onnx.defs.get_schema(node.op_type, node.domain).attributes]
         if have and all(any(a.name == name for a in node.attribute) for node in have):
             yield f"without {name}, which all nodes of the case state"
 

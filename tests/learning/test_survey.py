@@ -94,7 +94,7 @@ def test_what_was_learned_of_a_variant_stands_beside_what_holds_of_the_whole(fou
     corpus.save(variant, folder)
     any_pool = Trigger(Shape(), (Region((Atom("0.op", "is", "MaxPool"),)),))
     line = line_of(replace(found, saved=variant, trigger=any_pool, score=Score(instances=20, right=18)), found.score)
-    assert update(tmp_path, {variant.id: line | {"before": None}}) == 1
+    assert update(tmp_path, {variant.id: line | {"before": {}}}) == 1
     cause = record.load(folder)
     assert cause.trigger == found.trigger, "the whole keeps its own"
     assert {id: own.trigger for id, own in cause.each.items()} == {

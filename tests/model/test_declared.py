@@ -3,7 +3,7 @@
 import numpy as np
 import onnx
 import pytest
-from driftnet.model.declared import settle_shapes
+from driftnet.model.declared import settle_shapes, undeclare
 from onnx import TensorProto, helper, numpy_helper
 
 
@@ -66,3 +66,10 @@ def test_an_output_without_a_shape_gets_the_inferred_one(told):
         model.graph.output[0].type.tensor_type.elem_type = told
     assert settle_shapes(model) == [], "nothing is declared wrongly"
     assert model == onnx.ModelProto.FromString(right), f"the output is {model.graph.output[0]}"
+
+
+def test_a_sequence_stays_one_whose_shape_is_taken_away():
+    value = helper.make_tensor_sequence_value_info("s", TensorProto.FLOAT, [2])
+    graph = helper.make_graph([helper.make_node("SequenceEmpty", [], ["s"])], "test", [], [value])
+    undeclare(graph)
+    assert graph.output[0].type.HasField("sequence_type"), f"it is declared {graph.output[0].type}"

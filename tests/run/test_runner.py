@@ -51,12 +51,13 @@ def test_templates_are_not_given_up_before_their_health_is_known(runner, monkeyp
         runner.let_go()
 
 
-def test_workers_take_turns_in_two_templates_that_stand(runner):
+def test_workers_take_turns_in_two_templates_that_stand():
     started = []
-    for _ in range(4):
-        assert_goes_on(runner)
-        started.append({zygote._template.pid for zygote in runner._zygotes.values()})
-        runner.turn()
+    with Runner(small_models=True) as runner:
+        for _ in range(4):
+            assert_goes_on(runner)
+            started.append({zygote._template.pid for zygote in runner._zygotes.values()})
+            runner.turn()
     assert [len(pids) for pids in started] == [2, 3, 3, 3], "the reference has one template, a target two"
     assert started[1] == started[2] == started[3], "a template that stood by was made anew"
 

@@ -29,6 +29,9 @@ from driftnet.model.inspect import Case, dtype_name
 from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Options, Target
 
+SECONDS = 120
+"""Wall seconds that one run of a target may take: a lock that a fork has inherited would hold it for ever."""
+
 SETTINGS = ("graph_optimization_level", "intra_op_num_threads", "inter_op_num_threads", "log_severity_level")
 SETTINGS += ("execution_mode",)
 ENTRIES = ("session.disable_prepacking", "session.save_model_format")
@@ -85,7 +88,8 @@ def account(folder: Path, log: Path, run: Callable[[], Any]) -> dict[str, Any]:
         target=lambda: told.write_text(json.dumps(account_here(folder, log, run)))
     )
     fork.start()
-    fork.join()
+    fork.join(SECONDS)
+    fork.kill()
     assert told.exists(), f"{run} ended with status {fork.exitcode}, should be 0"
     return json.loads(told.read_text(encoding="utf-8"))
 
@@ -128,7 +132,7 @@ def main(root: Path) -> None:
     asked = [json.loads((place / "asked.json").read_text(encoding="utf-8")) for place in places]
     installed = resolve(asked[0]["target"])
     target = installed.target
-    importlib.import_module(installed.spec.partition(":")[0]).preload()
+    getattr(importlib.import_module(installed.spec.partition(":")[0]), "preload", lambda: None)()
     for dotted in target.natives:
         name, _, function = dotted.rpartition(".")
         holder = pkgutil.resolve_name(name)

@@ -74,8 +74,8 @@ def random_tensors(graph: Graph) -> frozenset[str]:
     found = set[str]()
     for node in graph.nodes:
         if is_random(node, graph) or not found.isdisjoint((*node.inputs, *captured(node))):
-            found.update(node.outputs)
-    return frozenset(found - {""})
+            found.update(filter(None, node.outputs))
+    return frozenset(found)
 
 
 @rule("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Bernoulli")

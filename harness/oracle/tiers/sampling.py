@@ -59,12 +59,13 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
         for place in disputed:
             feed, name = place
             runs = [sample[feed][name] for sample in samples]
-            said = _judge(question, place, runs, moved.get(place, np.zeros(())))
-            unmoved = said.word is Word.DIVERGES and said.error <= GROSS * said.bound and _has_subgraph(question, place)
-            verdicts[place] = abstains(Tier.SAMPLING, place, UNMOVED, _operators(question, place)) if unmoved else said
+            verdicts[place] = _judge(question, place, runs, moved.get(place, np.zeros(())))
         disputed = [p for p in disputed if verdicts[p].word is Word.DIVERGES]
         if not disputed or (count and all(verdicts[p].error > GROSS * verdicts[p].bound for p in disputed)):
             break
+    for place, said in verdicts.items():
+        if said.word is Word.DIVERGES and said.error <= GROSS * said.bound and _has_subgraph(question, place):
+            verdicts[place] = abstains(Tier.SAMPLING, place, UNMOVED, _operators(question, place))
     return verdicts
 
 

@@ -2,7 +2,9 @@
 
 import numpy as np
 import pytest
+from driftnet.model.graph import read
 from driftnet.model.verdict import Word
+from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.oracle.tiers import running_error
 from driftnet.targets.interface import Scheme
 from onnx import TensorProto, helper
@@ -46,3 +48,16 @@ def test_a_trained_dropout_and_what_follows_it_are_judged_by_shape(runner):
     assert verdict(runner, model, {"y": other}).rule == running_error.RANDOM
     assert verdict(runner, model, {"y": other}, scheme=Scheme((-127, 127), (0, 255))).word is Word.AGREES
     assert verdict(runner, model, {"y": other[1:]}).word is Word.DIVERGES, "a wrong shape is wrong all the same"
+
+
+def test_what_is_behind_chance_is_random_and_what_leaves_an_operand_out_is_not():
+    nodes = [
+        helper.make_node("RandomUniformLike", ["x"], ["r"]),
+        helper.make_node("TopK", ["r", "k"], ["", "i"]),
+        helper.make_node("Clip", ["x", "", "x0"], ["c"]),
+        helper.make_node("Neg", ["r"], ["n"]),
+    ]
+    constants = {"k": np.array([1]), "x0": np.float32(1)}
+    shapes = [("i", TensorProto.INT64, (3, 1)), ("c", FLOAT, (3, 4)), ("n", FLOAT, (3, 4))]
+    graph = read(case(nodes, X, constants, outputs=shapes).proto)
+    assert random_tensors(graph) == {"r", "i", "n"}

@@ -220,3 +220,16 @@ def test_of_what_a_subgraph_computes_only_a_gross_error_is_one(runner, error, wo
     right = runner.reference.run(model).outputs[0]["y"]
     said = asked(sampling.decide, runner, model, {"y": right + np.float32(error) * np.abs(right).max()})
     assert said.word is word, f"an error of {error} of the largest: {said.message}"
+
+
+def test_what_noise_before_a_subgraph_explains_is_no_error_of_it(runner):
+    w = normal(4, 4, 3, 3, seed=1)
+    shape = helper.make_tensor_value_info("inner", FLOAT, (1, 4, 6, 6))
+    branch = helper.make_graph([helper.make_node("Identity", ["t"], ["inner"])], "branch", [], [shape])
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["t"]),
+        helper.make_node("If", ["yes"], ["y"], then_branch=branch, else_branch=branch),
+    ]
+    model = case(nodes, {"x": X}, {"w": w, "yes": np.array(True)}, outputs=[("y", FLOAT, (1, 4, 6, 6))])
+    said = asked(sampling.decide, runner, model, {"y": in_float64(X, w)})
+    assert said.word is Word.AGREES, f"another order of summation: {said.word}, {said.message}"
