@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import msgspec
 from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, LeftOut, Tick
 from driftnet.campaign.journal import histories
-from driftnet.campaign.ledger import RED, What
+from driftnet.campaign.ledger import RED, Status, What
 from driftnet.causes.impact import Severity, Standing, features_of, ranked, severity_of
 from driftnet.findings import arrange, corpus
 from driftnet.model.inspect import elements, nodes
@@ -82,6 +82,7 @@ class Once(Struct, frozen=True):
 class Happened(Struct, frozen=True, kw_only=True):
     """What happened to a cause in a night of a state; of one that waits, what happened to it last.
 
+    status   whether the cause is there after this night, whatever of it happened last
     since   the day on which a night found it, "" where it came with a corpus;   path   its folder
     releases   what each release did that a night asked about it
     """
@@ -89,6 +90,7 @@ class Happened(Struct, frozen=True, kw_only=True):
     cause: str
     target: str
     what: What
+    status: Status
     release: str
     title: str
     severity: Severity

@@ -236,6 +236,7 @@ def _happened(night: InNight, id: str, change: Change) -> Happened:
         cause=id,
         target=cause.target,
         what=change.what,
+        status=cause.status,
         release=change.release,
         title=cause.title,
         severity=cause.severity,

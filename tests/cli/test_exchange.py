@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 from driftnet.campaign.events import Failed
-from driftnet.campaign.ledger import What
+from driftnet.campaign.ledger import RED, Status, What
 from driftnet.campaign.summary import Happened, Summary, Tonight, described
 from driftnet.causes.impact import Severity
 from driftnet.cli.report import exchange, issues
@@ -23,13 +23,16 @@ GH = """#!/bin/sh
 printf '%s\\n' "$*" >> "$SENT"
 case "$1 $2" in
   "issue list") cat "$KNOWN" ;;
-  "issue view") cat "$SAID" ;;
+  "issue view") cat "$SAID" "$SAID.$3" 2> /dev/null; [ "$3" != "$BROKEN" ] ;;
+  "issue create") number=$(($(wc -l < "$KNOWN") + 100)); echo "$number OPEN $6" >> "$KNOWN"; cp "$8" "$SAID.$number" ;;
+  "issue comment") cat "$5" >> "$SAID.$3" ;;
 esac
 """
 
 
-def happened(what, cause, title="Relu: wrong values", path=""):
+def happened(what, cause, title="Relu: wrong values", path="", status=None):
     return Happened(
+        status=status or (Status.OPEN if what in RED else Status.FIXED),
         cause=cause,
         target="mnn",
         what=what,
@@ -101,6 +104,7 @@ def test_an_annotation_is_one_line_whatever_a_system_says(run):
     assert [line.partition("=")[0] for line in errors] == ["::error title"] * 3
     assert all(len(line.splitlines()) == 1 for line in errors), f"a line of its own is a command: {errors}"
     assert "50%25" in errors[0], f"a percent sign is escaped, got {errors[0]}"
+    assert "%0A" not in errors[0], f"a message is one line, got {errors[0]}"
     assert notice == "::notice title=driftnet::2 known, 1 fixed, 7 cases"
 
 
@@ -112,6 +116,49 @@ def test_more_annotations_than_are_shown_are_counted(run):
     assert (len(errors), notice.partition("::notice title=driftnet::")[2][:11]) == (10, "20 more red")
 
 
+def test_what_makes_a_run_red_without_being_a_finding_is_told_in_every_format(run):
+    run.errors.append(Failed(-1, "", "restore it", "case"))
+    run.night, run.findings, run.unexplained = None, [], [3, 8]
+    assert [line.partition("::error title=driftnet::")[2][:14] for line in exchange.annotated(run)][:2] == [
+        "an error witho",
+        "2 failed of wh",
+    ]
+    notes = exchange.sarif(run)["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+    assert "for want of effort: cases 3, 8" in notes[1]["message"]["text"]
+    suite = ElementTree.fromstring(exchange.junit(run)).find("testsuite")
+    assert (suite.get("errors"), suite.find("testcase/error").get("message")) == ("1", "an error without a message")
+
+
+def test_a_cause_was_met_as_often_as_its_findings_together(run):
+    one = structs.replace(run.findings[0], times=2)
+    run.findings = [one, structs.replace(one, id="another", times=3)]
+    assert [told.times for told in exchange.told(run) if told.cause == one.cause] == [5]
+
+
+def test_a_cause_is_fixed_in_every_text_only_where_it_is_not_open(run, tmp_path):
+    cause, reopened = "mnn_relu_dddddddd", "mnn_relu_ffffffff"
+    night = [happened(what, cause, status=Status.OPEN) for what in (What.BACK, What.FIXED)]
+    waiting = [happened(What.FIXED, reopened, status=Status.OPEN)]
+    for changes in (night, night[::-1]):
+        run.night = structs.replace(run.night, changes=changes, waiting=waiting)
+        told = {one.cause: one.what for one in exchange.told(run)}
+        assert (told[cause], told[reopened]) == ("back", "known")
+        script = issues.write(run.night, run.findings, tmp_path / "issues").read_text()
+        assert "tell dddddddd open '[driftnet dddddddd]" in script
+        assert "tell ffffffff open '[driftnet ffffffff]" in script
+        assert "It is open now." in (tmp_path / "issues" / "dddddddd-update.md").read_text()
+
+
+def test_a_folder_of_somebody_keeps_what_no_night_has_written(run, tmp_path):
+    folder = tmp_path / "issues"
+    folder.mkdir()
+    for name in ("notes.md", "01234567.md", "01234567-update.md", "01234567.txt"):
+        (folder / name).write_text("text")
+    issues.write(run.night, run.findings, folder)
+    assert {path.name for path in folder.iterdir() if path.read_text() == "text"} == {"notes.md", "01234567.txt"}
+    assert list(folder.glob("01234567*.md")) == [], "what another night has written stayed"
+
+
 @pytest.fixture
 def send(run, tmp_path):
     """What the script of the night sends, where these issues are known and this was said in them."""
@@ -119,14 +166,15 @@ def send(run, tmp_path):
     (tmp_path / "gh").write_text(GH)
     (tmp_path / "gh").chmod(0o755)
 
-    def sent(*words, known="", said=""):
+    def sent(*words, known="", said="", broken="", status=0):
         files = {name: tmp_path / name for name in ("SENT", "KNOWN", "SAID")}
         for path, text in zip(files.values(), ("", known, said)):
-            path.write_text(text)
-        told = os.environ | {name: str(path) for name, path in files.items()}
+            if text is not None:
+                path.write_text(text)
+        told = os.environ | {name: str(path) for name, path in files.items()} | {"BROKEN": broken}
         told["PATH"] = f"{tmp_path}{os.pathsep}{told['PATH']}"
         done = subprocess.run(["sh", script, *words], env=told, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, f"{script} ended with {done.returncode}: {done.stderr}"
+        assert done.returncode == status, f"{script} ended with {done.returncode}: {done.stderr}"
         return [line for line in files["SENT"].read_text().splitlines() if "label create" not in line]
 
     return sent
@@ -151,6 +199,17 @@ def test_an_issue_that_there_is_is_told_once_closed_when_fixed_and_opened_again_
     assert len(of(sent, "create")) == 1, "only bbbbbbbb has none"
     assert {line.split()[2] for line in of(sent, "comment")} == {"7", "8", "9"}
     assert not of(send(known=known, said="<sub>night 20261123T021700-abcdef</sub>\n"), "comment"), "said twice"
+
+
+def test_a_night_that_is_sent_twice_says_nothing_twice(send):
+    assert len(of(send("all"), "create")) == 4
+    again = send("all", known=None)
+    assert not [*of(again, "create"), *of(again, "comment")], f"what opened them is said again: {again}"
+
+
+def test_an_issue_that_cannot_be_read_ends_the_script_and_is_told_nothing(send):
+    sent = send(known="9 OPEN [driftnet aaaaaaaa] mnn: it\n", broken="9", status=1)
+    assert of(sent, "comment") == [], "whether it was told this night is not known"
 
 
 def test_the_texts_hold_what_is_known_and_nothing_of_a_model_is_a_command(send, tmp_path):

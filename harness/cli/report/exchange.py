@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from xml.etree import ElementTree
 
-from driftnet.campaign.ledger import RED, What
+from driftnet.campaign.ledger import RED, Status, What
 from driftnet.campaign.summary import Entry, Happened, Summary
 from driftnet.causes.impact import HARM, Severity
 from driftnet.handover.markdown import plain
@@ -23,7 +23,7 @@ from driftnet.util.files import json_text, replace_text
 
 SARIF, JUNIT, ANNOTATIONS = "findings.sarif", "junit.xml", "annotations.txt"
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
-LONGEST = 1_000  # characters of a message
+LONGEST, LINE = 1_000, 250  # characters of a message, and of it in one line
 MOST_ANNOTATIONS = 10
 """GitHub shows so many of a step."""
 _ESCAPES = {ord("%"): "%25", ord("\r"): "%0D", ord("\n"): "%0A"}
@@ -54,9 +54,9 @@ class Told:
 
     @property
     def sentence(self) -> str:
-        """The cause, what happened to it, and what it does, as a text that nothing obeys."""
+        """The cause, what happened to it, and what it does, in a line that nothing obeys."""
         head = f"{self.what}: {HARM[self.severity]} on {self.target} {self.release}"
-        return shortened(plain(f"{head}: {self.message}"), LONGEST)
+        return shortened(" ".join(plain(f"{head}: {self.message}").split()), LINE)
 
 
 def write(summary: Summary, folder: Path) -> None:
@@ -67,17 +67,22 @@ def write(summary: Summary, folder: Path) -> None:
 
 
 def told(summary: Summary) -> list[Told]:
-    """The causes that a run met, each once, what happened to others in its night, and what waits; red ones first."""
-    changes = {one.cause: one for one in reversed(summary.night.changes)} if summary.night else {}
+    """The causes that a run met, each once, what happened to others in its night, and what waits; red ones first.
+
+    Of what happened to a cause in one night what is red counts, as in the exit status; one that is open is not fixed.
+    """
+    happened = sorted(summary.night.changes, key=lambda one: one.what in RED) if summary.night else []
+    changes = {one.cause: one for one in happened if one.what in RED or one.status == Status.FIXED}
     found: dict[str, Told] = {}
     for entry in summary.findings:
         id = entry.cause or entry.id
         there = found.get(id)
         what = changes[id].what if id in changes else "new" if entry.status == "new" else "known"
-        if there is None or (what == What.NEW and not there.red):
-            found[id] = _of_entry(id, what, entry)
-    waiting = [(one, "known") for one in summary.night.waiting] if summary.night else []
-    for one, what in (*((one, one.what) for one in changes.values()), *waiting):
+        times = entry.times + (there.times if there else 0)
+        first = there if there and (there.red or what != What.NEW) else _of_entry(id, what, entry)
+        found[id] = replace(first, times=times)
+    others = [*happened, *summary.night.waiting] if summary.night else []
+    for one, what in (*((one, one.what) for one in changes.values()), *((one, "known") for one in others)):
         found.setdefault(one.cause, _of_change(one, what))
     return sorted(found.values(), key=lambda one: not one.red)
 
@@ -86,7 +91,7 @@ def sarif(summary: Summary) -> dict[str, Any]:
     """A SARIF log of one run; what is fixed is no result."""
     rows = [one for one in told(summary) if one.what != What.FIXED]
     driver = {"name": "driftnet", "version": metadata.version("driftnet"), "rules": [_rule(one) for one in rows]}
-    notes = [{"level": "error", "message": {"text": plain(error.message)}} for error in summary.errors]
+    notes = [{"level": "error", "message": {"text": text}} for text in _trouble(summary)]
     invocation = {
         "executionSuccessful": not summary.errors,
         "exitCode": summary.exit_status,
@@ -104,15 +109,15 @@ def junit(summary: Summary) -> str:
     """A test a cause: red ones have failed, known ones are skipped, fixed ones pass; a run without any has one test."""
     rows = told(summary)
     failures, skipped = sum(one.red for one in rows), sum(not one.red and one.what != What.FIXED for one in rows)
-    counts = {"tests": len(rows) + 1, "failures": failures, "errors": int(bool(summary.errors)), "skipped": skipped}
+    trouble = "\n".join(_trouble(summary))
+    counts = {"tests": len(rows) + 1, "failures": failures, "errors": int(bool(trouble)), "skipped": skipped}
     seconds = f"{summary.wall_seconds:.1f}"
     root = ElementTree.Element("testsuites")
     suite = ElementTree.SubElement(root, "testsuite", {name: str(count) for name, count in counts.items()})
     suite.attrib |= {"name": "driftnet fuzz", "time": seconds}
     run = ElementTree.SubElement(suite, "testcase", classname="driftnet", name="the run itself", time=seconds)
-    if summary.errors:
-        text = "\n".join(plain(error.message) for error in summary.errors)
-        ElementTree.SubElement(run, "error", message=text.splitlines()[0]).text = text
+    if trouble:
+        ElementTree.SubElement(run, "error", message=trouble.partition("\n")[0]).text = trouble
     for one in rows:
         case = ElementTree.SubElement(suite, "testcase", classname=f"driftnet.{one.target}", name=one.cause, time="0")
         if one.red:
@@ -125,16 +130,34 @@ def junit(summary: Summary) -> str:
 
 
 def annotated(summary: Summary) -> Iterator[str]:
-    """Commands of GitHub's workflows: an error for each red cause, what matters most first; a notice of the rest."""
+    """Commands of GitHub's workflows: an error for each of driftnet itself and each red cause, what matters most first;
+    a notice of the rest."""
     rows = told(summary)
-    red = [one for one in rows if one.red]
-    for one in red[:MOST_ANNOTATIONS]:
-        title = f"driftnet {one.cause[-8:]}: {one.what} on {one.target} {one.release}"
-        yield f"::error title={title.translate(_IN_PROPERTIES)}::{one.sentence.translate(_ESCAPES)}"
-    fixed = sum(one.what == What.FIXED for one in rows)
+    red = [(_titled(one), one.sentence) for one in rows if one.red]
+    known, fixed = (
+        sum(not one.red and one.what != What.FIXED for one in rows),
+        sum(one.what == What.FIXED for one in rows),
+    )
+    red = [*(("driftnet", shortened(text, LONGEST)) for text in _trouble(summary)), *red]
+    for title, text in red[:MOST_ANNOTATIONS]:
+        yield f"::error title={title.translate(_IN_PROPERTIES)}::{text.translate(_ESCAPES)}"
     more = f"{len(red) - MOST_ANNOTATIONS} more red, " if len(red) > MOST_ANNOTATIONS else ""
-    known = len(rows) - len(red) - fixed
     yield f"::notice title=driftnet::{more}{known} known, {fixed} fixed, {summary.cases} cases"
+
+
+def _titled(one: Told) -> str:
+    return f"driftnet {one.cause[-8:]}: {one.what} on {one.target} {one.release}"
+
+
+def _trouble(summary: Summary) -> list[str]:
+    """What else makes the run red: errors, and, but with a state, failures of which nobody knows whether they are
+    known."""
+    said = [plain(error.message) or "an error without a message" for error in summary.errors]
+    if summary.unexplained and not summary.night:
+        indices = ", ".join(map(str, summary.unexplained[:10]))
+        count = len(summary.unexplained)
+        said.append(f"{count} failed of which nobody knows whether they are known, for want of effort: cases {indices}")
+    return said
 
 
 def _of_entry(id: str, what: str, entry: Entry) -> Told:

@@ -9,14 +9,14 @@ An issue is found by the 8 hex digits in its title. What happened in this night 
 
 from __future__ import annotations
 
+import re
 import shlex
-import shutil
 from collections.abc import Iterator, Sequence
 from importlib import resources
 from pathlib import Path
 
 import onnx
-from driftnet.campaign.ledger import RED, Status, What
+from driftnet.campaign.ledger import What
 from driftnet.campaign.summary import Entry, Happened, Tonight
 from driftnet.causes.impact import HARM
 from driftnet.cli.report.rendering import MOST_PRINTED
@@ -25,27 +25,29 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.handover.markdown import cut, fenced, inline, page, plain
 from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
-from driftnet.util.files import make_folder, replace_text
+from driftnet.util.files import disk_error, make_folder, replace_text
 
 FOLDER, SCRIPT, ISSUE = "issues", "send.sh", "ISSUE.md"
 TITLE = 200  # characters; GitHub takes 256
+_WRITTEN = re.compile(r"send\.sh|[0-9a-f]{8}(-update)?\.md")
 
 TOLD = {
     What.NEW: "It was found",
-    What.BACK: "It is back",
+    What.BACK: "It came back",
     What.WORSE: "It got worse",
-    What.FIXED: "It is fixed",
+    What.FIXED: "It was fixed",
 }
 
 
 def write(night: Tonight, found: Sequence[Entry], folder: Path) -> Path:
-    """Write into `folder` what is to be said of the causes of a night, anew; found: the findings of its run, of which
-    the new ones have a text for maintainers. The script that sends it. Raises UserError (kind "disk")."""
-    shutil.rmtree(folder, ignore_errors=True)
+    """Write into `folder` what is to be said of the causes of a night, in place of what is there of another; found: the
+    findings of its run, of which the new ones have a text for maintainers. The script that sends it. Raises UserError
+    (kind "disk")."""
     make_folder(folder)
+    _cleared(folder)
     texts = {entry.cause: Path(entry.path) / ISSUE for entry in found if entry.status == "new"}
     for one in (*night.changes, *night.waiting):
-        replace_text(folder / f"{digits(one)}.md", page(_opened(one, texts.get(one.cause))))
+        replace_text(folder / f"{digits(one)}.md", page(_opened(one, night, texts.get(one.cause))))
     changed: dict[str, list[Happened]] = {}
     for one in night.changes:
         changed.setdefault(one.cause, []).append(one)
@@ -65,8 +67,18 @@ def title(one: Happened) -> str:
     return cut(" ".join(plain(f"[driftnet {digits(one)}] {one.target}: {one.title}").split()), TITLE)
 
 
-def _opened(one: Happened, text: Path | None) -> str:
-    lines = [*_status(one), ""]
+def _cleared(folder: Path) -> None:
+    """Remove what another night has written, and nothing else: it may be somebody's own folder."""
+    for path in folder.iterdir():
+        if _WRITTEN.fullmatch(path.name):
+            try:
+                path.unlink()
+            except OSError as e:
+                raise disk_error(path, e) from e
+
+
+def _opened(one: Happened, night: Tonight, text: Path | None) -> str:
+    lines = [*_status(one), "", _signed(night), ""]
     if text and text.is_file():
         return "\n".join([*lines, text.read_text(encoding="utf-8")])
     if saved := _smallest(Path(one.path)):
@@ -78,7 +90,8 @@ def _status(one: Happened) -> Iterator[str]:
     """What is known of a cause by now."""
     yield f"**{HARM[one.severity].capitalize()}** on {one.target}: {inline(one.title)}"
     yield ""
-    yield f"* {TOLD[one.what]}, on {inline(one.release)}." + (f" First found on {one.since}." if one.since else "")
+    first = f" First found on {one.since}." if one.since else ""
+    yield f"* {TOLD[one.what]}, on {inline(one.release)}; it is {one.status} now.{first}"
     for release, outcome in one.releases.items():
         yield f"* {inline(release)}: {inline(outcome)}"
 
@@ -99,11 +112,17 @@ def _model(saved: SavedCase) -> Iterator[str]:
 def _updated(changes: Sequence[Happened], night: Tonight) -> Iterator[str]:
     for one in changes:
         yield f"{TOLD[one.what]}, on {one.target} {inline(one.release)}."
+    yield f"It is {changes[-1].status} now."
     yield ""
     yield from (f"* {inline(release)}: {inline(outcome)}" for release, outcome in changes[-1].releases.items())
     yield ""
-    yield f"<sub>night {night.id}</sub>"
+    yield _signed(night)
     yield ""
+
+
+def _signed(night: Tonight) -> str:
+    """By which the script knows in an issue that this night has spoken there."""
+    return f"<sub>night {night.id}</sub>"
 
 
 def _smallest(folder: Path) -> SavedCase | None:
@@ -125,5 +144,4 @@ def _script(night: Tonight, changed: Sequence[Happened]) -> str:
 
 
 def _line(one: Happened) -> str:
-    status = Status.OPEN if one.what in RED else Status.FIXED
-    return shlex.join(["tell", digits(one), status, title(one)])
+    return shlex.join(["tell", digits(one), one.status, title(one)])

@@ -14,8 +14,12 @@ tell() {
     [ "$2" = fixed ] || gh issue create --label driftnet --title "$3" --body-file "$1.md"
     return 0
   fi
-  if [ -f "$1-update.md" ] && ! gh issue view "$number" --json comments --jq '.comments[].body' | grep -q "night NIGHT"; then
-    gh issue comment "$number" --body-file "$1-update.md"
+  if [ -f "$1-update.md" ]; then
+    said=$(gh issue view "$number" --json body,comments --jq '.body, .comments[].body')  # if that fails, all ends here
+    case $said in
+      *"night NIGHT"*) ;;
+      *) gh issue comment "$number" --body-file "$1-update.md" ;;
+    esac
   fi
   case "$2 $issue" in
     "fixed $number OPEN "*) gh issue close "$number" ;;
