@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from driftnet.campaign.events import Done, Drawn, Event, Examined
+from driftnet.campaign.events import Done, Drawn, Examined
+from driftnet.campaign.journal import FOLDER, histories, settled
 from driftnet.causes.facts import Host, schema_of
 from driftnet.generators.building import kernels
 from driftnet.model.graph import nested
@@ -69,36 +69,32 @@ def _slot(op: str, opset: int) -> str:
     return "in.0"
 
 
-@dataclass
-class Covering:
-    """A listener that counts what a run asks; what is examined counts once its index is done."""
-
-    counts: Counts = field(default_factory=Counter)
-    _under_way: dict[int, list[Examined]] = field(default_factory=lambda: defaultdict(list))
-
-    def __call__(self, event: Event) -> None:
-        """Take one event of a campaign into account."""
+def asked(report: Path) -> Counts:
+    """What the run in `report` has asked so far; what is examined counts once its index is done."""
+    counts: Counts = Counter()
+    examined: list[Examined] = []
+    for event in settled(histories(report)):
         if isinstance(event, Examined):
-            self._under_way[event.index].append(event)
+            examined.append(event)
         elif isinstance(event, Done):
-            for examined in self._under_way.pop(event.index, ()):
-                if examined.graph < len(event.graphs):
-                    self._add(examined, event.graphs[examined.graph])
+            for case in examined:
+                if case.graph < len(event.graphs):
+                    counts.update(_cells_of(case, event.graphs[case.graph]))
+            examined = []
+    return counts
 
-    def _add(self, examined: Examined, graph: Drawn) -> None:
-        target, judge, counts = examined.target, judged_by(examined.verdict), self.counts
-        options = [
-            (OPTION + name, str(part))
-            for name, value in examined.recipe.items()
-            for part in (value if isinstance(value, list | tuple) else [value])
-        ]
-        for op, traits in graph.items():
-            counts[target, op, "", "", judge] += 1
-            for name, values in traits.items():
-                for value in values:
-                    counts[target, op, name, value, judge] += 1
-            for name, value in options:
-                counts[target, op, name, value, judge] += 1
+
+def _cells_of(examined: Examined, graph: Drawn) -> Iterator[Cell]:
+    target, judge = examined.target, judged_by(examined.verdict)
+    options = [
+        (OPTION + name, str(part))
+        for name, value in examined.recipe.items()
+        for part in (value if isinstance(value, list | tuple) else [value])
+    ]
+    for op, traits in graph.items():
+        yield target, op, "", "", judge
+        told = [(name, value) for name, values in traits.items() for value in values]
+        yield from ((target, op, name, value, judge) for name, value in [*told, *options])
 
 
 def judged_by(verdict: Verdict) -> str:
@@ -124,6 +120,15 @@ def load(folder: Path) -> Counts:
     except (ValueError, RecursionError) as e:
         hint = f"delete it: only counts are lost; what was never asked is asked first then, as in a new state ({FILE})"
         raise UserError(f"{path}: not a whole {FILE}: {e}", hint=hint, kind="state") from None
+
+
+def take(state: Path, report: Path) -> None:
+    """Bring what the run in `report` has asked so far into `state`, once however often this is done: what the state
+    held before the run is kept beside the run's journal."""
+    before = report / FOLDER
+    if not (before / FILE).exists():
+        save(before, load(state))
+    save(state, load(state) | load(before) + asked(report))
 
 
 def save(folder: Path, counts: Counts) -> None:

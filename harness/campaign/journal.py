@@ -12,11 +12,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
-from driftnet.campaign.events import Event
+from driftnet.campaign.events import Done, Event, Examined
 from driftnet.util.errors import UserError
 from driftnet.util.files import disk_error, json_number, json_text
 from driftnet.util.records import read
@@ -51,9 +51,28 @@ def histories(report: Path) -> list[list[Event]]:
     return [list(_events(path)) for path in sorted((report / FOLDER).glob("*.jsonl"))]
 
 
+def settled(histories_: Iterable[Iterable[Event]]) -> Iterator[Event]:
+    """The events of all processes, each index once: without the cases of one that its process did not finish, for they
+    are examined again, and without those of one that was examined again because its process died in telling of it."""
+    done: set[int] = set()
+    for history in histories_:
+        examined: list[Examined] = []
+        for event in history:
+            if isinstance(event, Examined):
+                examined.append(event)
+            elif not isinstance(event, Done):
+                yield event
+            else:
+                if event.index not in done:
+                    yield from (case for case in examined if case.index == event.index)
+                    yield event
+                done.add(event.index)
+                examined = []
+
+
 def discard(report: Path) -> None:
     """Forget what an earlier run in the same folder wrote."""
-    for path in (report / FOLDER).glob("*.jsonl"):
+    for path in (report / FOLDER).glob("*.json*"):
         path.unlink()
 
 

@@ -6,14 +6,14 @@ folder of cases.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from driftnet.campaign.events import Begun, Done, Ended, Event, Examined, Failed, Found, LeftOut, Tick
-from driftnet.campaign.journal import histories
+from driftnet.campaign.journal import histories, settled
 from driftnet.campaign.ledger import RED, Status, What
 from driftnet.causes.impact import Severity, Standing, features_of, ranked, severity_of
 from driftnet.findings import arrange, corpus
@@ -281,15 +281,15 @@ def derived(report: Path, run_cases: Path) -> tuple[Summary, frozenset[int]]:
     What was examined of an index that is not done does not count, because it will be examined again; what was found
     there does.
     """
-    tally, done, unexplained = Tally(run_cases, Summary(cases=0, models=0, seed=0)), set[int](), set[int]()
-    for history in histories(report):
-        unexplained |= {event.index for event in history if isinstance(event, Examined) and event.unexplained}
-        for event in _settled(history):
-            if isinstance(event, Begun):
-                tally.summary.seed = event.seed
-            elif isinstance(event, Done):
-                done.add(event.index)
-            tally(event)
+    tally, done, told = Tally(run_cases, Summary(cases=0, models=0, seed=0)), set[int](), histories(report)
+    for event in settled(told):
+        if isinstance(event, Begun):
+            tally.summary.seed = event.seed
+        elif isinstance(event, Done):
+            done.add(event.index)
+        tally(event)
+    every = (event for history in told for event in history)
+    unexplained = {event.index for event in every if isinstance(event, Examined) and event.unexplained}
     tally.summary.unexplained = sorted(unexplained - done)
     counted = {finding.id for finding in tally.summary.findings}
     for folder in corpus.folders([run_cases]) if run_cases.is_dir() else []:
@@ -297,19 +297,6 @@ def derived(report: Path, run_cases: Path) -> tuple[Summary, frozenset[int]]:
             tally(Found(-1, str(folder), ""))
     tally.settle()
     return tally.summary, frozenset(done)
-
-
-def _settled(history: Iterable[Event]) -> Iterator[Event]:
-    """The events of one process without the cases of an index that it did not finish."""
-    examined: list[Event] = []
-    for event in history:
-        if isinstance(event, Examined):
-            examined.append(event)
-            continue
-        if isinstance(event, Done):
-            yield from examined
-            examined = []
-        yield event
 
 
 def described(saved: corpus.SavedCase, release: str, status: str) -> Entry:

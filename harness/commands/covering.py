@@ -10,7 +10,7 @@ from typing import Any
 from driftnet.campaign import coverage as covered
 from driftnet.campaign import state as states
 from driftnet.campaign.coverage import ATTRIBUTE, OPTION, Counts, possible
-from driftnet.campaign.journal import FOLDER, histories
+from driftnet.campaign.journal import FOLDER
 from driftnet.generators.ops.table import OPERATORS
 from driftnet.targets import environments
 from driftnet.util.errors import UserError
@@ -53,11 +53,7 @@ def coverage(paths: Sequence[Path], *, targets: Sequence[str] = (), operators: S
 
 def _asked(path: Path) -> Counts:
     if (path / FOLDER).is_dir():
-        covering = covered.Covering()
-        for history in histories(path):
-            for event in history:
-                covering(event)
-        return covering.counts
+        return covered.asked(path)
     if any((path / name).exists() for name in (states.FILE, covered.FILE)):
         return covered.load(path)
     hint = "name the folder of a run (reports/...) or of a state (driftnet fuzz --state DIR)"

@@ -62,7 +62,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
     journal.write(begun)
     tally(begun)
     _save(plan, case_folders(plan.found))
-    written, night, covering = 0.0, None, coverage.Covering()
+    written, night = 0.0, None
     if plan.state:
 
         def tell(event: Asked) -> None:
@@ -70,11 +70,11 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
                 listener(tally.summary, event)
 
         plan, night = nights.begin(plan, plan.state, tell)
+        coverage.take(night.state, plan.report)  # what was asked before it was killed
 
     def hear(event: Event) -> None:
         nonlocal written
         tally(event)
-        covering(event)
         if isinstance(event, Ended) or (isinstance(event, Tick) and event.elapsed >= written + JOURNALED_SECONDS):
             written = event.elapsed
             journal.write(event)
@@ -85,7 +85,7 @@ def _run(plan: Plan, listeners: Sequence[Listener]) -> Summary:
             _save(plan, case_folders(plan.found))
             if night:
                 tally.summary.night = nights.end(night, tally.summary)
-                coverage.save(night.state, coverage.load(night.state) + covering.counts)
+                coverage.take(night.state, plan.report)
         for listener in listeners:
             listener(tally.summary, event)
 

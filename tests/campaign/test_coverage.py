@@ -7,16 +7,18 @@ from random import Random
 
 import pytest
 from driftnet.campaign import coverage
-from driftnet.campaign.coverage import Covering
 from driftnet.campaign.events import Done, Examined
 from driftnet.campaign.gaps import TRIES, Form, Gaps, forms_in
+from driftnet.campaign.journal import Journal
 from driftnet.campaign.shard import Plan, Shard
+from driftnet.campaign.summary import derived
 from driftnet.causes.facts import host_of
 from driftnet.generators import bulk
 from driftnet.generators.ops.table import OPERATORS
 from driftnet.model.inspect import digest
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.util.errors import UserError
+from msgspec.structs import replace
 from onnx import helper
 
 from tests.findings.test_known import small
@@ -26,11 +28,13 @@ NEG = coverage.drawn(host_of(small(helper.make_node("Neg", ["x"], ["y"]))))
 EXACT, REFUSED = Verdict(Word.AGREES, Tier.EXACT), Verdict(Word.REJECTS, stage="convert", message="no")
 
 
-def counted(*events):
-    covering = Covering()
-    for event in events:
-        covering(event)
-    return covering.counts
+def counted(report, *histories):
+    """What a run has asked whose processes wrote this."""
+    for events in histories:
+        journal = Journal(report)
+        for event in events:
+            journal.write(event)
+    return coverage.asked(report)
 
 
 def test_an_operator_is_told_with_type_rank_opset_and_the_classes_of_its_attributes():
@@ -40,14 +44,14 @@ def test_an_operator_is_told_with_type_rank_opset_and_the_classes_of_its_attribu
     assert "attr.alpha" not in NEG["Neg"], f"Neg has no such attribute: {NEG}"
 
 
-def test_each_case_counts_for_its_target_by_its_judge_and_its_options_once_its_index_is_done():
+def test_each_case_counts_for_its_target_by_its_judge_and_its_options_once_its_index_is_done(tmp_path):
     told = [
         Examined(4, "mnn", "1", {"quantize": "offline", "off": ["a", "b"]}, EXACT),
         Examined(4, "mnn", "1", {}, REFUSED, graph=1),
         Examined(4, "other", "1", {}, EXACT),
     ]
-    assert counted(*told) == Counter(), "nobody knows yet that the index is done"
-    counts = counted(*told, Done(4, (LEAKY, NEG)))
+    assert counted(tmp_path / "not yet", told) == Counter(), "nobody knows yet that the index is done"
+    counts = counted(tmp_path / "done", [*told, Done(4, (LEAKY, NEG))])
     assert counts["mnn", "LeakyRelu", "", "", "exact"] == 1
     assert counts["mnn", "LeakyRelu", "recipe.quantize", "offline", "exact"] == 1
     assert [counts["mnn", "LeakyRelu", "recipe.off", part, "exact"] for part in "ab"] == [1, 1]
@@ -56,8 +60,20 @@ def test_each_case_counts_for_its_target_by_its_judge_and_its_options_once_its_i
     assert counts["other", "Neg", "", "", "refused"] == 0, "the other target was never given that graph"
 
 
+def test_an_index_that_was_examined_again_counts_once_with_the_graphs_of_the_attempt_that_was_done(tmp_path):
+    case = Examined(4, "mnn", "1", {}, EXACT)
+    other = replace(case, index=5)
+    killed, unexplained, again = [case], [case, other, Done(5, (NEG,))], [case, Done(4, (LEAKY,))]
+    for first in (killed, unexplained, again):
+        counts = counted(tmp_path / str(len(first)), first, again)
+        assert counts["mnn", "LeakyRelu", "", "", "exact"] == 1, f"{first}, then examined again"
+        assert counts["mnn", "Neg", "", "", "exact"] == first.count(other), "it is told of another graph"
+    summary, done = derived(tmp_path / str(len(unexplained)), tmp_path / "cases")
+    assert (summary.cases, done) == (2, {4, 5}), "a summary counts otherwise"
+
+
 def test_what_is_saved_is_what_is_read_and_a_damaged_file_says_what_to_do(tmp_path):
-    counts = counted(Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,)))
+    counts = counted(tmp_path / "run", [Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,))])
     assert coverage.load(tmp_path) == Counter(), "a state that has none yet"
     coverage.save(tmp_path, counts)
     assert coverage.load(tmp_path) == counts
@@ -67,8 +83,8 @@ def test_what_is_saved_is_what_is_read_and_a_damaged_file_says_what_to_do(tmp_pa
     assert "delete it" in raised.value.hint
 
 
-def test_what_was_asked_is_no_gap_and_whole_operators_come_before_their_types():
-    counts = counted(Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,)))
+def test_what_was_asked_is_no_gap_and_whole_operators_come_before_their_types(tmp_path):
+    counts = counted(tmp_path, [Examined(4, "mnn", "1", {}, EXACT), Done(4, (LEAKY,))])
     new, asked, other = (Gaps(target, told) for target, told in (("mnn", {}), ("mnn", counts), ("other", counts)))
     assert len(new) - len(asked) == len(set(forms_in(LEAKY)) & {*_all("LeakyRelu")}) == 3
     assert len(other) == len(new), "another target was asked"

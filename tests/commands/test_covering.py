@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,21 @@ def test_a_state_holds_what_its_nights_asked_and_grows(nights):
     assert sum(one.values()) > 8, "a case counts for each of its operators"
     assert state == {name: one[name] + two[name] for name in state}
     assert cases(nights / "before") == one
+
+
+def test_a_night_that_was_killed_and_goes_on_adds_all_it_asked_once(nights, tmp_path):
+    shutil.copytree(nights, tmp_path, dirs_exist_ok=True)
+    state, run = tmp_path / "state", tmp_path / "two"
+    shutil.copy(tmp_path / "before" / coverage.FILE, state)  # as a SIGKILL leaves it
+    plan = Plan(report=run, corpus=tmp_path, state=state, targets=[QUANT], cases=4, seed=1, resume=True)
+    api.fuzz(plan)
+    assert sum(cases(run).values()) > sum(cases(nights / "two").values()), "it did not go on"
+    whole = coverage.load(tmp_path / "before") + coverage.asked(run)
+    assert coverage.load(state) == whole
+    coverage.take(state, run)
+    assert coverage.load(state) == whole, "what was added is added again"
+    api.fuzz(plan)
+    assert coverage.load(state) == coverage.load(tmp_path / "before") + coverage.asked(run) > whole
 
 
 def test_merging_takes_the_larger_count_however_often(nights):
