@@ -276,10 +276,17 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
 @click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
 @click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
+@click.option(
+    "--budget",
+    type=_Amount(min=0, max=MONTH),
+    default=None,
+    metavar="SECONDS",
+    help="Time after which no other case is begun.  [default: none]",
+)
 @_python
 @_timeout(SAVED_SECONDS)
 @_json
-def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
+def replay(paths: Sequence[Path], budget: float | None, as_json: bool, **given: Any) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
     Exit status: 0 each case behaves as its status says; 3 so, and an open one reproduced; 1 one does not.
@@ -288,7 +295,8 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     Examples: driftnet replay corpus
               driftnet replay 19604402 --target mnn==3.4.1
     """
-    result = api.replay(paths or (Path("corpus"),), **given)
+    limit = math.inf if budget is None else budget
+    result = api.replay(paths or (Path("corpus"),), budget=limit, **given)
     _warn_of_the_network(result)
     _print(result, as_json, tables.replay)
     return api.replay_status(result)

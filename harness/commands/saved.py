@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -29,11 +30,13 @@ def replay(
     runs: int = 5,
     python: str | None = None,
     timeout: float = SAVED_SECONDS,
+    budget: float = math.inf,
 ) -> dict[str, Any]:
     """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
 
     target  examine this release; only the cases of its target are run
     python  the interpreter that holds the targets; None: this one, or one made for the release
+    budget  seconds after which no other case is begun
 
     Raises UserError, before anything is run, for a case that is not whole, for a recipe or a target that there is not,
     and where no case is of `target`.
@@ -53,9 +56,14 @@ def replay(
             )
     for saved in loaded:
         recipe.validated(resolve(target or saved.target, python=python).target, saved.recipe)
+    finish = time.monotonic() + budget
+    cases: list[dict[str, Any]] = []
     with Runner(timeout=timeout) as runner:
-        cases = [replay_one(saved, target, runs, runner, python=python) for saved in loaded]
-        return {"cases": cases, "network_isolated": runner.network_isolated}
+        for saved in loaded:
+            if cases and time.monotonic() > finish:
+                break
+            cases.append(replay_one(saved, target, runs, runner, python=python))
+        return {"cases": cases, "left": len(loaded) - len(cases), "network_isolated": runner.network_isolated}
 
 
 def replay_status(result: Mapping[str, Any]) -> int:

@@ -100,6 +100,13 @@ def test_it_is_worse_where_a_new_release_fails_more_severely_and_that_is_told_on
     assert worse.severity == Severity.CRASH
 
 
+def test_a_release_that_is_older_than_one_that_showed_it_makes_nothing_worse():
+    cause = announced(Tracked("toy", "a title", Severity.ERROR), "10.0", "n1")
+    older, newer = (looked(cause, r, f"{DIFFERS}: execute/SIGSEGV", "n2", Severity.CRASH) for r in ("9.0", "11.0"))
+    assert (told(older), older.severity) == (told(cause), Severity.ERROR)
+    assert told(newer)[1:] == [("n2", What.WORSE, "11.0")]
+
+
 def test_a_release_that_cannot_be_asked_changes_nothing():
     for cause in (FOUND, after(FOUND, ("2.0", GOOD))):
         asked = looked(cause, "3.0", f"{UNTESTABLE}: too old", "n9")

@@ -81,7 +81,7 @@ def test_names_that_one_copies_are_short_and_never_broken():
         for k in range(9)
     ]
     said = io.StringIO()
-    tables.replay(Console(file=said, width=80), {"cases": rows})
+    tables.replay(Console(file=said, width=80), {"cases": rows, "left": 0})
     assert [line.split()[0] for line in said.getvalue().splitlines() if line.startswith("0")] == [
         f"{k:08x}" for k in range(9)
     ]

@@ -35,6 +35,13 @@ def test_a_failure_is_confirmed_in_heaps_of_several_layouts(runner):
     assert (reproduced, verdict.kind) == (1, "nondeterministic"), "no worker had memory that is filled"
 
 
+def test_after_its_budget_a_replay_begins_no_other_case_and_says_how_many_are_left(tmp_path):
+    for id in ("test_relu_aaaaaaaa", "test_relu_bbbbbbbb"):
+        corpus.save(saved_relu(id=id), tmp_path)
+    result = api.replay([tmp_path], runs=1, budget=0)
+    assert (len(result["cases"]), result["left"]) == (1, 1)
+
+
 def fail():
     raise UserError("no space", kind="machine")
 

@@ -48,7 +48,8 @@ def replay(console: Console, result: Result) -> None:
         table.add_row(digits, what, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
     console.print(table)
     on = ", ".join(dict.fromkeys(f"{c['target']}=={c['release']}" for c in result["cases"]))
-    say(console, f"{counted(len(result['cases']), 'case')} on {on}, {len(wrong)} unexpected")
+    left = f"; {result['left']} not begun, for want of time" if result["left"] else ""
+    say(console, f"{counted(len(result['cases']), 'case')} on {on}, {len(wrong)} unexpected{left}")
     for c in wrong:
         said = f": {c['message']}"
         if c["status"] == "open" and c["outcome"] == "agrees":
