@@ -130,7 +130,7 @@ def test_a_saved_case_that_explains_a_failure_keeps_the_test_green(red, saved, r
         (
             lambda examiner: examiner.check(models.relu(), "mnn", {"threds": 1}),
             "has no option 'threds'",
-            "driftnet targets",
+            "did you mean threads?",
         ),
     ],
     ids=["knowing", "target", "option"],
