@@ -108,6 +108,14 @@ def test_an_annotation_is_one_line_whatever_a_system_says(run):
     assert notice == "::notice title=driftnet::2 known, 1 fixed, 7 cases"
 
 
+def test_a_trigger_is_told_beside_the_line_and_not_in_it(run):
+    run.findings = [structs.replace(run.findings[0], trigger="Relu, rank one of 1, 2 and 3")]
+    one = next(told for told in exchange.told(run) if told.cause == run.findings[0].cause)
+    assert "rank one of" not in one.sentence
+    rules = {rule["id"]: rule for rule in exchange.sarif(run)["runs"][0]["tool"]["driver"]["rules"]}
+    assert "(when: Relu, rank one of 1, 2 and 3)" in rules[one.cause]["fullDescription"]["text"]
+
+
 def test_more_annotations_than_are_shown_are_counted(run):
     changes = [happened(What.WORSE, f"mnn_relu_{n:08x}") for n in range(30)]
     run.night = structs.replace(run.night, changes=changes)

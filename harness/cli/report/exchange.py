@@ -35,6 +35,7 @@ class Told:
     """A cause as a run tells it.
 
     what   happened to it in the night of a state, else "new" or "known";   times   the run met it
+    when   its trigger, where one is known
     path   of its case, or of its folder where the run has not met it
     """
 
@@ -45,6 +46,7 @@ class Told:
     severity: Severity
     message: str
     path: Path
+    when: str = ""
     times: int = 0
 
     @property
@@ -57,6 +59,11 @@ class Told:
         """The cause, what happened to it, and what it does, in a line that nothing obeys."""
         head = f"{self.what}: {HARM[self.severity]} on {self.target} {self.release}"
         return shortened(" ".join(plain(f"{head}: {self.message}").split()), LINE)
+
+    @property
+    def whole(self) -> str:
+        """What it does, and when."""
+        return shortened(plain(f"{self.message} (when: {self.when})" if self.when else self.message), LONGEST)
 
 
 def write(summary: Summary, folder: Path) -> None:
@@ -122,7 +129,7 @@ def junit(summary: Summary) -> str:
         case = ElementTree.SubElement(suite, "testcase", classname=f"driftnet.{one.target}", name=one.cause, time="0")
         if one.red:
             failure = ElementTree.SubElement(case, "failure", type=one.what, message=one.sentence)
-            failure.text = f"{one.sentence}\n\ndriftnet replay {one.path}"
+            failure.text = f"{one.whole}\n\ndriftnet replay {one.path}"
         elif one.what != What.FIXED:
             ElementTree.SubElement(case, "skipped", message=one.sentence)
     ElementTree.indent(root)
@@ -162,8 +169,7 @@ def _trouble(summary: Summary) -> list[str]:
 
 def _of_entry(id: str, what: str, entry: Entry) -> Told:
     path = Path(entry.path)
-    message = f"{entry.message} (when: {entry.trigger})" if entry.trigger else entry.message
-    return Told(id, what, entry.target, entry.release, entry.severity, message, path, entry.times)
+    return Told(id, what, entry.target, entry.release, entry.severity, entry.message, path, entry.trigger, entry.times)
 
 
 def _of_change(one: Happened, what: str) -> Told:
@@ -174,7 +180,7 @@ def _rule(one: Told) -> dict[str, Any]:
     return {
         "id": one.cause,
         "shortDescription": {"text": f"{HARM[one.severity]} on {one.target}"},
-        "fullDescription": {"text": shortened(plain(one.message), LONGEST)},
+        "fullDescription": {"text": one.whole},
         "defaultConfiguration": {"level": "error" if one.severity in (Severity.WRONG, Severity.CRASH) else "warning"},
     }
 
