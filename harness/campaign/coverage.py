@@ -33,6 +33,8 @@ Counts = Counter[Cell]
 """Cell -> cases. Of two that may have seen the same, `a | b` holds what both know, of each count the larger one."""
 OPTION, ATTRIBUTE = "recipe.", "attr."
 REFUSED, UNTOLD = "refused", "untold"
+SOUGHT = "sought"
+"""In the place of a judge: indices that were drawn for a form, whether or not they have it."""
 
 
 def drawn(host: Host) -> Drawn:
@@ -81,6 +83,8 @@ def asked(report: Path) -> Counts:
                 if case.graph < len(event.graphs):
                     counts.update(_cells_of(case, event.graphs[case.graph]))
             examined = []
+            if event.sought:
+                counts[(*event.sought, SOUGHT)] += 1
     return counts
 
 

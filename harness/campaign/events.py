@@ -100,10 +100,15 @@ class Failed(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="er
 
 
 class Done(Struct, frozen=True, omit_defaults=True, tag_field="event", tag="done"):
-    """All cases of an index are examined. graphs: what was in the graphs that these have."""
+    """All cases of an index are examined.
+
+    graphs   what was in the graphs that these have
+    sought   what the first was drawn for, if anything: target, operator, trait, value (`driftnet.campaign.gaps`)
+    """
 
     index: int
     graphs: tuple[Drawn, ...] = ()
+    sought: tuple[str, str, str, str] | None = None
 
 
 class Tick(Struct, frozen=True, tag_field="event", tag="tick"):

@@ -10,18 +10,20 @@ from collections.abc import Iterator, Set
 from random import Random
 from typing import NamedTuple
 
-from driftnet.campaign.coverage import ATTRIBUTE, Counts, possible
+from driftnet.campaign.coverage import ATTRIBUTE, SOUGHT, Counts, possible
 from driftnet.campaign.events import Drawn
+from driftnet.generators.building.values import NUMPY, codes
 from driftnet.generators.features import PREFIX, known_features
 from driftnet.generators.ops.registry import Operator
 from driftnet.generators.ops.table import OPERATORS
 
-SHARE = 2
-"""One index in so many is drawn around something that was never asked; the rest stays as the generator has it."""
+SHARE = 0.5
+"""Of the indices, the most that are drawn around something that was never asked; the rest stays as the generator has
+it."""
 DRAWS = 3
 """Graphs that are drawn for one index until one has what is sought."""
 TRIES = 4
-"""Indices that seek one thing before it is given up: not all that a specification allows can be drawn."""
+"""Indices that seek one thing, of all nights, before it is given up: not all that has kernels can be drawn."""
 FAVOUR = 8.0
 """Factor on the odds of models of the type that is sought."""
 
@@ -45,10 +47,14 @@ class Gaps:
 
     def __init__(self, target: str, counts: Counts) -> None:
         self._open = dict.fromkeys(form for operator in OPERATORS for form in _forms(operator))
+        self._all = len(self._open)
         self._tried = Counter[Form]()
-        for asked, op, trait, value, _ in counts:
-            if asked == target:
-                self._open.pop(_form(op, trait, value), None)
+        for (asked, op, trait, value, judge), n in counts.items():
+            form = _form(op, trait, value)
+            if asked == target and judge == SOUGHT:
+                self._tried[form] = n
+            if asked == target and (judge != SOUGHT or n >= TRIES):
+                self._open.pop(form, None)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -58,9 +64,17 @@ class Gaps:
         for form in forms_in(graph):
             self._open.pop(form, None)
 
+    def share(self, without: Set[str]) -> float:
+        """Of the indices, how many are for seeking: the fewer, the less is left, but all where operators are."""
+        left = self._left(without)
+        return SHARE if any(not form.trait for form in left) else SHARE * len(left) / self._all
+
+    def _left(self, without: Set[str]) -> list[Form]:
+        return [form for form in self._open if form.operator not in without]
+
     def one(self, rng: Random, without: Set[str]) -> Form | None:
         """What to draw next, of operators but `without`: whole operators before what is particular about one."""
-        left = [form for form in self._open if form.operator not in without]
+        left = self._left(without)
         sought = [form for form in left if not form.trait] or left
         if not sought:
             return None
@@ -86,4 +100,6 @@ def _form(op: str, trait: str, value: str) -> Form:
 def _forms(operator: Operator) -> Iterator[Form]:
     yield Form(operator.name)
     for trait, values in possible(operator.name, operator.until).items():
-        yield from (Form(operator.name, trait, value) for value in values)
+        for value in values:
+            if trait != "type" or codes(value)[0] in NUMPY:  # others are made by casts at most, whatever is sought
+                yield Form(operator.name, trait, value)

@@ -24,13 +24,13 @@ from driftnet.campaign import coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import of_its_time
 from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
-from driftnet.campaign.gaps import DRAWS, SHARE, Form, Gaps, forms_in
+from driftnet.campaign.gaps import DRAWS, Form, Gaps, forms_in
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
-from driftnet.campaign.refused import TRIED, Refusals, forms_of
+from driftnet.campaign.refused import TRIED, Forms, Refusals, forms_of
 from driftnet.campaign.state import CASES
 from driftnet.campaign.steering import KEPT, Steering
-from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.facts import Host, host_of, recipe_facts
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by
@@ -146,6 +146,7 @@ class Shard:
     steering: Steering = field(default_factory=lambda: Steering(()))
     refusals: list[Refusals] = field(default_factory=list)
     gaps: list[Gaps] = field(default_factory=list)
+    forms: dict[bytes, Forms] = field(default_factory=dict)
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
     ages: list[Mapping[str, float]] = field(default_factory=list)
@@ -192,7 +193,9 @@ class Shard:
             self.warned.add(warning)
             yield warning
         favoured = index % len(self.installed)
-        case = self._case(index, favoured)
+        self.forms.clear()
+        sought = self._sought(index, favoured)
+        case = self._case(index, favoured, sought=sought)
         drafts = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)]
         given = [case] * len(self.installed)
         graphs, graph = [coverage.drawn(host_of(case))], [0] * len(self.installed)
@@ -258,7 +261,7 @@ class Shard:
                 met[result.symptom] = self.known_issues[new.path.name]
                 yield Found(index, str(new.path), trial.installed.release, self.runner.all_cpu_seconds - examined)
         if not unexplained:
-            yield Done(index, tuple(graphs))
+            yield Done(index, tuple(graphs), (self.installed[favoured].target.name, *sought) if sought else None)
 
     def _examined(self, trial: Trial, care: Care, met: Mapping[Symptom, KnownIssue]) -> Examination:
         """What comes of a trial; what was not explained is tried once more, with more effort. Where the run is ending
@@ -308,8 +311,9 @@ class Shard:
         """Whether drawing goes by what is known and by what was refused."""
         return self.plan.steer and not self.seeds
 
-    def _case(self, index: int, favoured: int, leave_out: Set[str] = frozenset()) -> Case:
-        """The graph of `index` without the operators `leave_out`, by what is known of the target at `favoured`."""
+    def _case(self, index: int, favoured: int, leave_out: Set[str] = frozenset(), sought: Form | None = None) -> Case:
+        """The graph of `index` without the operators `leave_out`, by what is known of the target at `favoured`, around
+        what is `sought`."""
         plan = self.plan
         if self.seeds:
             return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
@@ -323,13 +327,13 @@ class Shard:
             for one in self.installed
             for choice in choices(one, plan.seed, index)
         ]
-        free, tried = (plan.focus or self._chance(index, *of) for of in (("free", KEPT), ("refused", TRIED)))
-        refused = frozenset() if tried else refusals.operators()
+        free, tried = plan.focus or self._chance(index, "free", KEPT), self._tries(index)
+        refused = self._refused(index, favoured)
 
         def unwanted(case: Case) -> Set[str]:
             host = host_of(case)
             known = frozenset() if free else steering.unwanted(host, recipes)
-            return known if tried else known | refusals.unwanted(forms_of(case, host))
+            return known if tried else known | refusals.unwanted(self._forms(case, host))
 
         def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float]) -> Case:
             return bulk.case(
@@ -346,15 +350,29 @@ class Shard:
                 leave_out=leave_out | refused,
             )
 
-        sought = None if leave_out else self._sought(index, favoured, refused)
         return _with(sought, plan.seed, drawn) if sought else drawn(plan.seed, tuple(plan.focus), {})
 
-    def _sought(self, index: int, favoured: int, refused: Set[str]) -> Form | None:
+    def _sought(self, index: int, favoured: int) -> Form | None:
         """What the target at `favoured` was never asked and is to be now, if this index is for that."""
-        if self.plan.focus or not self._chance(index, "gap", SHARE):
+        if self.plan.focus or not self.steers:
             return None
-        age = {name for name, factor in self.ages[favoured].items() if not factor}
-        return self.gaps[favoured].one(random.Random(f"{self.plan.seed} {index} gap"), age | refused)
+        gaps, rng = self.gaps[favoured], random.Random(f"{self.plan.seed} {index} gap")
+        without = {name for name, factor in self.ages[favoured].items() if not factor} | self._refused(index, favoured)
+        return gaps.one(rng, without) if rng.random() < gaps.share(without) else None
+
+    def _refused(self, index: int, favoured: int) -> Set[str]:
+        """The operators that the target at `favoured` refuses, if this index goes by that."""
+        return frozenset() if self._tries(index) else self.refusals[favoured].operators()
+
+    def _tries(self, index: int) -> bool:
+        """Whether this index is drawn as if nothing was refused."""
+        return bool(self.plan.focus) or self._chance(index, "refused", TRIED)
+
+    def _forms(self, case: Case, host: Host | None = None) -> Forms:
+        """The forms in a case. They are its graph's, whatever it is fed, and most cases of an index have one graph."""
+        if case.model not in self.forms:
+            self.forms[case.model] = forms_of(case, host or host_of(case))
+        return self.forms[case.model]
 
     def _chance(self, index: int, name: str, among: int) -> bool:
         return zlib.crc32(f"{self.plan.seed}/{index}/{name}".encode()) % among == 0
@@ -363,7 +381,7 @@ class Shard:
         """What target `j` did with `case` is learned; the operators that the rest of its cases do without."""
         if not self.steers or self.plan.focus:
             return frozenset()
-        return self.refusals[j].learn(forms_of(case, host_of(case)), verdict)
+        return self.refusals[j].learn(self._forms(case), verdict)
 
     def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from driftnet.campaign import coverage as covered
 from driftnet.campaign import state as states
-from driftnet.campaign.coverage import ATTRIBUTE, OPTION, Counts, possible
+from driftnet.campaign.coverage import ATTRIBUTE, OPTION, SOUGHT, Counts, possible
 from driftnet.campaign.journal import FOLDER
 from driftnet.generators.ops.table import OPERATORS
 from driftnet.targets import environments
@@ -39,7 +39,7 @@ def coverage(paths: Sequence[Path], *, targets: Sequence[str] = (), operators: S
     counts: Counts = Counter()
     for path in paths:
         counts |= _asked(path)
-    nested = covered.as_nested(counts)
+    nested = covered.as_nested(Counter({cell: n for cell, n in counts.items() if cell[-1] != SOUGHT}))
     if missing := [name for name in targets if name not in nested]:
         there = ", ".join(nested) or "none"
         hint = meant(missing[0], nested, f"what was asked: {there}")

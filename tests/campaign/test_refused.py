@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 from driftnet.campaign.refused import TIMES, Refusals, forms_of
 from driftnet.campaign.shard import Plan, Shard
 from driftnet.causes.facts import host_of
@@ -96,6 +97,26 @@ def test_without_steering_what_was_refused_changes_no_case(tmp_path):
     assert [digest(case) for case in cases] == [digest(bulk.case(3, index)) for index in range(40)]
     held = sum("Neg" in _ops(steered._case(index, 0)) for index in range(100))
     assert held <= sum("Neg" in _ops(bulk.case(3, index)) for index in range(100)) // 4
+
+
+def test_forms_are_those_of_the_bytes_of_a_graph_whatever_it_is_fed():
+    """So that a shard tells them once for all cases of an index that have the same bytes."""
+    for case in (bulk.case(3, index) for index in range(60)):
+        other = case.fed([{name: np.zeros_like(x) for name, x in feed.items()} for feed in reversed(case.runs)])
+        told, again = (forms_of(one, host_of(one)) for one in (case, other))
+        assert told == again, f"{case}: {set(told) ^ set(again)}"
+
+
+def test_the_forms_of_one_graph_are_told_once_for_all_cases_of_an_index(tmp_path, monkeypatch):
+    told = list[bytes]()
+    monkeypatch.setattr("driftnet.campaign.shard.forms_of", lambda case, host: told.append(case.model) or {})
+    monkeypatch.setattr("driftnet.campaign.shard.examine", lambda *given, **more: Examination(RAN))
+    monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
+    monkeypatch.setattr("driftnet.campaign.shard.variant", lambda case, one, choice: case)
+    shard = Shard(Plan(targets=("mnn",), corpus=tmp_path, report=tmp_path), _Idle(), stopping=lambda: False)
+    events = list(shard.run(0, 4))
+    assert len(events) == 5, f"{events}: should be 4 cases and that they are done"
+    assert len(told) == len(set(told)) > 0, f"{len(told)} times for {len(set(told))} graphs"
 
 
 def _ops(case):

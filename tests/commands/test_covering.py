@@ -41,6 +41,8 @@ def test_a_state_holds_what_its_nights_asked_and_grows(nights):
     assert sum(one.values()) > 8, "a case counts for each of its operators"
     assert state == {name: one[name] + two[name] for name in state}
     assert cases(nights / "before") == one
+    sought = [cell for cell in coverage.load(nights / "state") if cell[-1] == coverage.SOUGHT]
+    assert sought, "nothing of what these nights drew was drawn because it was never asked"
 
 
 def test_a_night_that_was_killed_and_goes_on_adds_all_it_asked_once(nights, tmp_path):
