@@ -110,6 +110,11 @@ class CauseRecord:
         return dataclasses.replace(self, trigger=trigger, place=own.place, score=own.score, needed=())
 
     @property
+    def learned(self) -> Mapping[str, Mapping[str, Any]]:
+        """What was learned of each case, as `findings`; of the one that it is named after, where it has but that."""
+        return self.findings or {f"test_{self.id}": finding(self.trigger, self.place, self.score)}
+
+    @property
     def each(self) -> dict[str, CauseRecord]:
         """The record as each of its findings shows it, by their ids; by its own where it has but one."""
         return {id: self.of_case(id) for id in self.findings or (self.id,)}

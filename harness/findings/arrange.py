@@ -170,7 +170,7 @@ def _absorbing(first: CauseRecord, others: Sequence[CauseRecord]) -> CauseRecord
         note=_joined("; ", (cause.note for cause in all_)),
         remedy=next((cause.remedy for cause in all_ if cause.remedy), {}),
         merged={id: note for cause in all_ for id, note in cause.merged.items()},
-        findings={id: learned for cause in all_ for id, learned in cause.findings.items()},
+        findings={id: told for cause in all_ for id, told in cause.learned.items()} if others else first.findings,
         together=tuple(dict.fromkeys(id for cause in all_ for id in cause.together)),
         apart=tuple(dict.fromkeys(id for cause in all_ for id in cause.apart)),
     )

@@ -232,7 +232,7 @@ def update(root: Path, lines: Mapping[str, Mapping[str, Any]]) -> int:
 def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecord:
     """The cause with the better one of two triggers for the case `id`, which both were measured on the same; with the
     new one where they speak of places of two shapes."""
-    own, before, known = cause.of_case(id), line.get("before"), _findings(cause)
+    own, before, known = cause.of_case(id), line.get("before"), cause.learned
     if before is None and own.trigger:
         return cause
     trigger, score = trigger_of(line["trigger"]), line["score"]
@@ -250,11 +250,6 @@ def _updated(cause: CauseRecord, id: str, line: Mapping[str, Any]) -> CauseRecor
     if not better:
         return cause
     return dataclasses.replace(cause, tried=tuple(line["free"]), needed=tuple(line["needed"]))
-
-
-def _findings(cause: CauseRecord) -> Mapping[str, Mapping[str, Any]]:
-    """What was learned of each case; of the one that the cause is named after, where it has but that."""
-    return cause.findings or {f"test_{cause.id}": record.finding(cause.trigger, cause.place, cause.score)}
 
 
 def _speaker(cause: CauseRecord, findings: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from driftnet import api
 from driftnet.causes import record
+from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings import arrange, corpus
 from driftnet.util.errors import UserError
 
@@ -157,6 +158,17 @@ def test_what_a_person_merged_a_later_survey_keeps_together(two):
     assert (causes(two), lying_loose(two)) == (expected, [])
     arranged(two, proposed("cccccccc", 1, 2), proposed("dddddddd", 3), proposed("eeeeeeee", 4))
     assert causes(two) == expected
+
+
+def test_causes_that_are_merged_keep_what_was_learned_of_each(two):
+    learned = {}
+    for digits, op in (("aaaaaaaa", "Relu"), ("bbbbbbbb", "Neg")):
+        trigger = Trigger(Shape(), (Region((Atom("0.op", "is", op),)),))
+        record.update(record.load(two / "mnn" / f"mnn_relu_{digits}"), trigger=trigger)
+        learned[f"test_mnn_relu_{digits}"] = trigger
+    triage(two, "aaaaaaaa", merge="bbbbbbbb")
+    both = record.load(two / "mnn" / "mnn_relu_aaaaaaaa")
+    assert {id: own.trigger for id, own in both.each.items()} == learned
 
 
 def test_what_a_person_split_off_a_later_survey_keeps_apart(two):
