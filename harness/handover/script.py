@@ -153,6 +153,7 @@ def run_apart(folder: Path, place: Path, attempt: int, only: str) -> tuple[str, 
     raised = (place / "raised.txt").read_text(encoding="utf-8") if (place / "raised.txt").exists() else ""
     known = {RAISED: "error", OUT_OF_MEMORY: "memory", -signal.SIGALRM: "hang"}
     ended = known.get(status) or (signal.Signals(-status).name if status < 0 else f"exit-{status}")
+    own, raised = (text.replace(f"{place.resolve()}/", "") for text in (own, raised))  # as they were told when judged
     return stage, ended, said(own, raised, COMPLAINT) if status == RAISED else ""
 
 

@@ -87,6 +87,7 @@ def test_the_script_reproduces_a_saved_case_by_itself(runner, tmp_path, name, sa
             "the quantized model, as it is written, makes",
         ),
         ("test_mnn_execute_sigfpe_maxpool_fff8ffab", "execute ends with SIGFPE"),
+        ("test_onnxruntime-quant_execute_error_matmul_1665271d", "execute ends with error"),  # it names its folder
     ],
 )
 def test_a_script_claims_what_was_judged_and_does_not_see_it_without_the_trigger(runner, tmp_path, name, claimed):
