@@ -1,5 +1,6 @@
 """The documentation says what is there: generated pages, links, files, modules and commands that it names."""
 
+import difflib
 import importlib
 import importlib.util
 import re
@@ -34,10 +35,11 @@ def spans(path: Path) -> Iterator[str]:
 
 
 def test_generated_pages_are_up_to_date():
-    stale = [
-        f"docs/{name}" for name, page in PAGES.items() if (ROOT / "docs" / name).read_text(encoding="utf-8") != page()
-    ]
-    assert stale == [], f"{', '.join(stale)} is not what the code says now: make docs"
+    stale = []
+    for name, page in PAGES.items():
+        written, made = (ROOT / "docs" / name).read_text(encoding="utf-8").splitlines(), page().splitlines()
+        stale += list(difflib.unified_diff(written, made, f"docs/{name}", "what the code says now", lineterm="", n=0))
+    assert stale == [], "a page is stale: make docs\n" + "\n".join(stale[:20])
 
 
 def test_links_lead_somewhere():
