@@ -220,8 +220,6 @@ def test_every_help_ends_its_text_with_examples_that_the_command_line_takes(drif
         command, *words = shlex.split(example)[1:]
         # With the settings of the whole: click keeps the help option that it makes.
         whole = click.Context(cli.driftnet, **cli.driftnet.context_settings)
-            cli.driftnet, **cli.driftnet.context_settings
-        )  # click keeps the help option that it makes
         cli.driftnet.commands[command].make_context(command, words, whole, resilient_parsing=True)
         unknown = {w.partition("=")[0] for w in words if w.startswith("--")} - _options(cli.driftnet.commands[command])
         assert not unknown, f"{example}: there is no {unknown}"
