@@ -6,23 +6,21 @@ option of the recipe. They are counted by cases, from the journal: each graph is
 
 from __future__ import annotations
 
-import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from driftnet.campaign.events import Done, Drawn, Examined
 from driftnet.campaign.journal import FOLDER, histories, settled
+from driftnet.campaign.state import part
 from driftnet.causes.facts import Host, schema_of
 from driftnet.generators.building import kernels
 from driftnet.model.graph import nested
 from driftnet.model.signature import attribute_classes
 from driftnet.model.verdict import Verdict, Word
-from driftnet.util.errors import UserError
 from driftnet.util.files import json_text, replace_text
-from driftnet.util.records import read
+from msgspec import Struct
 
 FILE = "coverage.json"
 SCHEMA = 1
@@ -35,6 +33,17 @@ OPTION, ATTRIBUTE = "recipe.", "attr."
 REFUSED, UNTOLD = "refused", "untold"
 SOUGHT = "sought"
 """In the place of a judge: indices that were drawn for a form, whether or not they have it."""
+
+
+Nested = dict[str, dict[str, dict[str, dict[str, dict[str, int]]]]]
+"""Counts as JSON has them: target in operator in trait in value in judge."""
+
+
+class _Kept(Struct):
+    """The file."""
+
+    schema: int
+    targets: Nested
 
 
 def drawn(host: Host) -> Drawn:
@@ -110,20 +119,9 @@ def judged_by(verdict: Verdict) -> str:
 
 def load(folder: Path) -> Counts:
     """What stands in the state in `folder`; nothing, where it has no such file. Raises UserError (kind "state")."""
-    path = folder / FILE
-    try:
-        said = read(json.loads(path.read_text(encoding="utf-8")), dict[str, Any], "coverage")
-        if said.get("schema") != SCHEMA:
-            what = f"{path}: schema {said.get('schema')!r:.80}, this driftnet reads {SCHEMA}"
-            raise UserError(what, hint="use the driftnet release that wrote it", kind="state")
-        return Counter(dict(_cells(read(said.get("targets"), Nested, "coverage"))))
-    except FileNotFoundError:
-        return Counter()
-    except OSError as e:
-        raise UserError(f"cannot read {path}: {e.strerror}", hint="mend its permissions", kind="state") from None
-    except (ValueError, RecursionError) as e:
-        hint = f"delete it: only counts are lost; what was never asked is asked first then, as in a new state ({FILE})"
-        raise UserError(f"{path}: not a whole {FILE}: {e}", hint=hint, kind="state") from None
+    lost = f"delete it: only counts are lost; what was never asked is asked first then, as in a new state ({FILE})"
+    told = part(folder / FILE, _Kept, SCHEMA, lost)
+    return Counter(dict(_cells(told.targets))) if told else Counter()
 
 
 def take(state: Path, report: Path) -> None:
@@ -138,10 +136,6 @@ def take(state: Path, report: Path) -> None:
 def save(folder: Path, counts: Counts) -> None:
     """Write them into the state in `folder`, atomically."""
     replace_text(folder / FILE, json_text({"schema": SCHEMA, "targets": as_nested(counts)}) + "\n")
-
-
-Nested = dict[str, dict[str, dict[str, dict[str, dict[str, int]]]]]
-"""The same, target in operator in trait in value in judge: what JSON has."""
 
 
 def as_nested(counts: Counts) -> Nested:

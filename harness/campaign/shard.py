@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from driftnet.campaign import coverage
 from driftnet.campaign import seeds as neighbours
 from driftnet.campaign.age import of_its_time
-from driftnet.campaign.events import Done, Event, Examined, Failed, Found, LeftOut, Warned
+from driftnet.campaign.events import Done, Drawn, Event, Examined, Failed, Found, LeftOut, Warned
 from driftnet.campaign.gaps import DRAWS, Form, Gaps, forms_in
 from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
@@ -133,6 +133,22 @@ class New(NamedTuple):
     samples: Sequence[Sample]
 
 
+@dataclass(frozen=True, eq=False)
+class _Read:
+    """What there is to know of a graph, whatever it is fed: each once, when it is asked for."""
+
+    case: Case
+    host: Host
+
+    @cached_property
+    def forms(self) -> Forms:
+        return forms_of(self.case, self.host)
+
+    @cached_property
+    def drawn(self) -> Drawn:
+        return coverage.drawn(self.host)
+
+
 @dataclass
 class Shard:
     """The state of one process: its workers, its targets, and what is known so far."""
@@ -146,7 +162,7 @@ class Shard:
     steering: Steering = field(default_factory=lambda: Steering(()))
     refusals: list[Refusals] = field(default_factory=list)
     gaps: list[Gaps] = field(default_factory=list)
-    forms: dict[bytes, Forms] = field(default_factory=dict)
+    graphs: dict[bytes, _Read] = field(default_factory=dict)
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
     ages: list[Mapping[str, float]] = field(default_factory=list)
@@ -193,12 +209,12 @@ class Shard:
             self.warned.add(warning)
             yield warning
         favoured = index % len(self.installed)
-        self.forms.clear()
+        self.graphs.clear()
         sought = self._sought(index, favoured)
         case = self._case(index, favoured, sought=sought)
         drafts = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)]
         given = [case] * len(self.installed)
-        graphs, graph = [coverage.drawn(host_of(case))], [0] * len(self.installed)
+        graphs, graph = [self._read(case).drawn], [0] * len(self.installed)
         left_out: list[Set[str]] = [frozenset() for _ in self.installed]
         met: dict[Symptom, KnownIssue] = {}
         unexplained = False
@@ -253,7 +269,7 @@ class Shard:
                 left_out[j] |= refused
                 given[j] = self._case(index, favoured, left_out[j])
                 graph[j] = len(graphs)
-                graphs.append(coverage.drawn(host_of(given[j])))
+                graphs.append(self._read(given[j]).drawn)
                 met.clear()
             unexplained = unexplained or result.unexplained
             if new:
@@ -331,9 +347,8 @@ class Shard:
         refused = self._refused(index, favoured)
 
         def unwanted(case: Case) -> Set[str]:
-            host = host_of(case)
-            known = frozenset() if free else steering.unwanted(host, recipes)
-            return known if tried else known | refusals.unwanted(self._forms(case, host))
+            known = frozenset() if free else steering.unwanted(self._read(case).host, recipes)
+            return known if tried else known | refusals.unwanted(self._read(case).forms)
 
         def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float]) -> Case:
             return bulk.case(
@@ -350,7 +365,13 @@ class Shard:
                 leave_out=leave_out | refused,
             )
 
-        return _with(sought, plan.seed, drawn) if sought else drawn(plan.seed, tuple(plan.focus), {})
+        if not sought:
+            return drawn(plan.seed, tuple(plan.focus), {})
+        for attempt in range(DRAWS):
+            case = drawn(zlib.crc32(f"{plan.seed} {attempt}".encode()), (sought.operator,), sought.weights)
+            if sought in forms_in(self._read(case).drawn):
+                break
+        return case
 
     def _sought(self, index: int, favoured: int) -> Form | None:
         """What the target at `favoured` was never asked and is to be now, if this index is for that."""
@@ -368,11 +389,11 @@ class Shard:
         """Whether this index is drawn as if nothing was refused."""
         return bool(self.plan.focus) or self._chance(index, "refused", TRIED)
 
-    def _forms(self, case: Case, host: Host | None = None) -> Forms:
-        """The forms in a case. They are its graph's, whatever it is fed, and most cases of an index have one graph."""
-        if case.model not in self.forms:
-            self.forms[case.model] = forms_of(case, host or host_of(case))
-        return self.forms[case.model]
+    def _read(self, case: Case) -> _Read:
+        """Its graph, read once: most cases of an index have one. The host has the numbers of the first of them."""
+        if case.model not in self.graphs:
+            self.graphs[case.model] = _Read(case, host_of(case))
+        return self.graphs[case.model]
 
     def _chance(self, index: int, name: str, among: int) -> bool:
         return zlib.crc32(f"{self.plan.seed}/{index}/{name}".encode()) % among == 0
@@ -381,7 +402,7 @@ class Shard:
         """What target `j` did with `case` is learned; the operators that the rest of its cases do without."""
         if not self.steers or self.plan.focus:
             return frozenset()
-        return self.refusals[j].learn(self._forms(case), verdict)
+        return self.refusals[j].learn(self._read(case).forms, verdict)
 
     def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""
@@ -389,19 +410,6 @@ class Shard:
             return trial, False
         other = revived(trial.case, self.runner.reference, self.plan.seed)
         return replace(trial, case=other or trial.case), other is None
-
-
-def _with(form: Form, seed: int, drawn: Callable[[int, Sequence[str], Mapping[str, float]], Case]) -> Case:
-    """A case around the operator of `form`, that has the form if one of a few has; drawn with other seeds."""
-    cases = (
-        drawn(zlib.crc32(f"{seed} {attempt}".encode()), (form.operator,), form.weights) for attempt in range(DRAWS)
-    )
-    case = next(cases)
-    while form not in forms_in(coverage.drawn(host_of(case))):
-        if (other := next(cases, None)) is None:
-            break
-        case = other
-    return case
 
 
 def case_folders(root: Path) -> list[Path]:

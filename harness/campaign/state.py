@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from driftnet.campaign.ledger import SCHEMA, Ledger, Status, Tracked
@@ -21,10 +21,11 @@ from driftnet.causes.impact import severity_of
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
 from driftnet.util.files import json_text, replace_text
 from driftnet.util.records import read
+
+T = TypeVar("T")
 
 FILE, CASES, LOCK = "state.json", "cases", "lock"
 
@@ -54,20 +55,25 @@ class Kept:
 
 def load(folder: Path) -> Ledger:
     """The ledger of the state in `folder`, empty where there is none yet. Raises UserError (kind "state")."""
-    path = folder / FILE
+    lost = "restore it from the night before; without it every cause is announced again, and none is lost"
+    return part(folder / FILE, Ledger, SCHEMA, lost) or Ledger()
+
+
+def part(path: Path, form: type[T], schema: int, lost: str) -> T | None:
+    """What a file of a state holds, None where it is not there; lost: what to do where it is not whole. Raises
+    UserError (kind "state")."""
     try:
-        said = read(json.loads(path.read_text(encoding="utf-8")), dict[str, Any], "state")
-        if said.get("schema") != SCHEMA:
-            what = f"{path}: schema {said.get('schema')!r:.80}, this driftnet reads {SCHEMA}"
+        said = read(json.loads(path.read_text(encoding="utf-8")), dict[str, Any], path.stem)
+        if said.get("schema") != schema:
+            what = f"{path}: schema {said.get('schema')!r:.80}, this driftnet reads {schema}"
             raise UserError(what, hint="use the driftnet release that wrote it", kind="state")
-        return read(said, Ledger, "state")
+        return read(said, form, path.stem)
     except FileNotFoundError:
-        return Ledger()
+        return None
     except OSError as e:
         raise UserError(f"cannot read {path}: {e.strerror}", hint="mend its permissions", kind="state") from None
     except (ValueError, RecursionError) as e:
-        hint = "restore it from the night before; without it every cause is announced again, and none is lost"
-        raise UserError(f"{path}: not a whole {FILE}: {e}", hint=hint, kind="state") from None
+        raise UserError(f"{path}: not a whole {path.name}: {e}", hint=lost, kind="state") from None
 
 
 def save(folder: Path, ledger: Ledger) -> None:
@@ -89,7 +95,7 @@ def causes(*roots: Path) -> Mapping[str, Kept]:
 
 
 def _kept(cases: list[SavedCase]) -> Kept:
-    ordered = sorted(cases, key=lambda saved: (nodes(saved.case), elements(saved.case), saved.id))
+    ordered = sorted(cases, key=lambda saved: saved.size)
     return Kept(ordered[0].cause or arrange.loose(ordered[0]), tuple(ordered))
 
 

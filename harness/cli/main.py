@@ -281,7 +281,7 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
     type=_Amount(min=0, max=MONTH),
     default=None,
     metavar="SECONDS",
-    help="Time after which no other case is begun.  [default: none]",
+    help="Wall time after which no other case is begun.  [default: none]",
 )
 @_python
 @_timeout(SAVED_SECONDS)

@@ -12,7 +12,6 @@ from driftnet.causes.impact import Severity, ranked
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.model.inspect import elements, nodes
 
 SEVERITIES = {
     Severity.WRONG: "wrong values",
@@ -28,7 +27,7 @@ LONGEST = 300
 def page(root: Path = corpus.COMMITTED) -> str:
     """The causes below `root` as Markdown."""
     causes: dict[str, list[SavedCase]] = {}
-    for saved in sorted(corpus.load_all(root), key=lambda s: (nodes(s.case), elements(s.case), s.id)):
+    for saved in sorted(corpus.load_all(root), key=lambda saved: saved.size):
         causes.setdefault(saved.cause.id if saved.cause else saved.id, []).append(saved)
     names = sorted({cases[0].target for cases in causes.values()})
     return "\n".join(

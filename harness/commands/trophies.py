@@ -12,7 +12,6 @@ from driftnet.causes.impact import ranked
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.model.inspect import elements, nodes
 
 BEST = 20
 """Causes of a target that are told."""
@@ -36,7 +35,7 @@ causes stand in [findings.md](findings.md). The digits in the last column are wh
 def page(root: Path = corpus.COMMITTED) -> str:
     """The causes below `root` that matter most, as Markdown."""
     told: dict[str, tuple[CauseRecord, list[SavedCase]]] = {}
-    for saved in sorted(corpus.load_all(root), key=lambda s: (nodes(s.case), elements(s.case), s.id)):
+    for saved in sorted(corpus.load_all(root), key=lambda saved: saved.size):
         cause = saved.cause or arrange.loose(saved)
         told.setdefault(cause.id, (cause, []))[1].append(saved)
     possible = [

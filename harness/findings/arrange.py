@@ -27,7 +27,6 @@ from driftnet.causes.impact import Severity, severity_of
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.model.inspect import elements, nodes
 from driftnet.model.signature import hash8
 from driftnet.targets.environments import numbers
 from driftnet.util.errors import UserError
@@ -144,7 +143,7 @@ def _groups(found: Sequence[Sequence[SavedCase]], proposed: Sequence[Proposal]) 
     taken = set(records)
     for k, members in enumerate(found):
         here = [records[id] for id in sorted(own, key=lambda id: -len(own[id])) if goes[id] == k]
-        before = _absorbing(here[0], here[1:]) if here else loose(min(members, key=_size))
+        before = _absorbing(here[0], here[1:]) if here else loose(min(members, key=lambda saved: saved.size))
         if not here:
             digits = said[k].id if k in said else before.id[-8:]
             if f"{before.id[:-8]}{digits}" in taken:
@@ -333,23 +332,19 @@ def _settled(group: _Group) -> tuple[list[SavedCase], CauseRecord]:
 def variants(cases: Sequence[SavedCase]) -> list[SavedCase]:
     """The cases that stand for a cause, the smallest first: that, those that people marked, and up to VARIANTS each
     time the one that differs most from those taken."""
-    first, *rest = sorted(cases, key=_size)
+    first, *rest = sorted(cases, key=lambda saved: saved.size)
     taken = [first, *(saved for saved in rest if saved.status != Status.OPEN or saved.remedy or saved.upstream)]
     rest = [saved for saved in rest if saved not in taken]
     while rest and len(taken) < VARIANTS:
         far = max(rest, key=lambda saved: min(_difference(saved, other) for other in taken))
         taken.append(far)
         rest.remove(far)
-    return sorted(taken, key=_size)
+    return sorted(taken, key=lambda saved: saved.size)
 
 
 def _difference(a: SavedCase, b: SavedCase) -> int:
     """In how many words of their fine signatures two cases differ."""
     return len(set(a.fine.split()) ^ set(b.fine.split()))
-
-
-def _size(saved: SavedCase) -> tuple[int, int, str]:
-    return nodes(saved.case), elements(saved.case), saved.id
 
 
 def _path(saved: SavedCase) -> Path:

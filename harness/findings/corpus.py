@@ -34,7 +34,7 @@ from driftnet.causes import record
 from driftnet.causes.record import CauseRecord, Options, Status
 from driftnet.model import external_data
 from driftnet.model.declared import settle_shapes
-from driftnet.model.inspect import Case, Feed, all_nodes, graph_inputs, no_text, validate_feed
+from driftnet.model.inspect import Case, Feed, all_nodes, elements, graph_inputs, no_text, nodes, validate_feed
 from driftnet.model.verdict import Verdict
 from driftnet.targets.environments import NAME
 from driftnet.util.errors import UserError
@@ -95,6 +95,11 @@ class SavedCase:
     depends: Literal["", "cpu", "heap"] = ""
     cause: CauseRecord | None = None
     path: Path | None = None
+
+    @property
+    def size(self) -> tuple[int, int, str]:
+        """By which cases are ordered, the smallest first: nodes, elements, id."""
+        return nodes(self.case), elements(self.case), self.id
 
     @property
     def stage(self) -> str:

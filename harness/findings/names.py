@@ -7,7 +7,6 @@ from pathlib import Path
 
 from driftnet.causes import record
 from driftnet.findings import corpus
-from driftnet.model.inspect import elements, nodes
 from driftnet.util.errors import UserError
 from driftnet.util.files import RUNS
 from driftnet.util.nearest import meant
@@ -51,7 +50,7 @@ def located_case(name: Path, roots: Sequence[Path] = DEFAULT_ROOTS) -> Path:
     variants = [corpus.load(folder) for folder in corpus.folders([found])]
     if not variants:
         raise UserError(f"{found} has no case", hint="restore the folder from version control", kind="case")
-    smallest = min(variants, key=lambda saved: (nodes(saved.case), elements(saved.case), saved.id))
+    smallest = min(variants, key=lambda saved: saved.size)
     return found / smallest.id
 
 

@@ -269,7 +269,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=SECONDS)
     asked = parser.parse_args()
     smallest: dict[str, tuple[SavedCase, CauseRecord]] = {}
-    for saved in sorted(corpus.load_all(asked.corpus), key=lambda s: (nodes(s.case), elements(s.case), s.id)):
+    for saved in sorted(corpus.load_all(asked.corpus), key=lambda saved: saved.size):
         if saved.cause:
             smallest.setdefault(saved.cause.id, (saved, saved.cause))
     causes = ranked(smallest.values(), lambda pair: pair[1].standing)

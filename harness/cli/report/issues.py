@@ -131,7 +131,7 @@ def _smallest(folder: Path) -> SavedCase | None:
         there = [corpus.load(path) for path in corpus.folders([folder])] if folder.is_dir() else []
     except UserError:
         return None
-    return min(there, key=lambda saved: (nodes(saved.case), elements(saved.case), saved.id), default=None)
+    return min(there, key=lambda saved: saved.size, default=None)
 
 
 def _script(night: Tonight, changed: Sequence[Happened]) -> str:
