@@ -24,7 +24,7 @@ from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
 from driftnet.run.names import plainly_named
 from driftnet.run.reference import Reference
-from driftnet.run.sandbox.worker import make_empty
+from driftnet.run.sandbox.worker import KILLED, make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.run.share import MEMORY_GIB, SAVED_SECONDS
 from driftnet.targets.environments import Installed
@@ -250,18 +250,29 @@ class Runner:
         """
         health.check(self._folder)
         standing_by = 1 - self._turn
-        for (python, module, turn), worker in self._workers.items():
+        for key, worker in self._workers.items():
+            python, module, turn = key
             if turn == standing_by and module not in (REFERENCE, COMMANDS):
                 continue
             if fresh:
                 worker.renew()
-            reply = worker.call("driftnet.run.sandbox.inside:probe")
+            reply = self._answered(key, "driftnet.run.sandbox.inside:probe")
             if reply.outcome is not Outcome.OK:
                 raise health.lacking([f"a worker of {python} does not answer: {reply.message or reply.outcome}"])
             if reply.value:
                 raise health.lacking([f"a worker of {python} cannot {', '.join(map(str, reply.value))}"])
-        if reference := self._workers.get((sys.executable, REFERENCE, 0)):
-            _check_canary(reference)
+        case, key = simplest(), (sys.executable, REFERENCE, 0)
+        if key in self._workers:
+            reply = self._answered(key, f"{REFERENCE}:run", case.model, list(case.feeds))
+            said = reply.value[0]["y"].tolist() if reply.outcome is Outcome.OK else reply.message or reply.outcome
+            if said != CANARY:
+                raise health.lacking([f"the reference says of the simplest model {said}, should be {CANARY}"])
+
+    def _answered(self, key: tuple[str, str, int], function: str, *args: Any) -> Reply:
+        """What a worker answers; where somebody kills it, or its template, what another one does."""
+        reply = self._workers[key].call(function, *args)
+        again = reply.message == KILLED and not self._zygotes[key].has_died
+        return self._workers[key].call(function, *args) if again else reply
 
     def close(self) -> None:
         """End every worker and remove what they left."""
@@ -285,15 +296,6 @@ class Runner:
                 unless_it_starts.pop_all()
             self._zygotes[key] = zygote
         return self._workers[key]
-
-
-def _check_canary(reference: Worker) -> None:
-    """Raise UserError (kind "machine") where the reference does not say what the simplest model gives."""
-    case = simplest()
-    reply = reference.call(f"{REFERENCE}:run", case.model, list(case.feeds))
-    said = reply.value[0]["y"].tolist() if reply.outcome is Outcome.OK else reply.message or reply.outcome
-    if said != CANARY:
-        raise health.lacking([f"the reference says of the simplest model {said}, should be {CANARY}"])
 
 
 def _placed(case: Case, folder: Path) -> Path:

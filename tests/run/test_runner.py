@@ -1,9 +1,12 @@
 """The runner takes whatever a target does for an observation, and leaves nothing behind."""
 
+import os
 import re
 import resource
+import signal
 import sys
 import tempfile
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +17,7 @@ from driftnet.model.verdict import Outcome, Word
 from driftnet.oracle.judge import judge
 from driftnet.run import runner
 from driftnet.run.runner import Runner
+from driftnet.run.sandbox.worker import Worker
 from driftnet.targets.environments import Installed
 from driftnet.util.errors import UserError
 
@@ -68,6 +72,25 @@ def test_a_reference_that_is_wrong_about_the_simplest_model_is_the_machines_faul
     with pytest.raises(UserError, match="says of the simplest model") as error:
         runner.check_health()
     assert error.value.kind == "machine"
+
+
+@pytest.mark.parametrize("function", ["probe", "run"])
+def test_a_template_killed_while_it_is_asked_for_its_health_is_not_the_machines_fault(runner, monkeypatch, function):
+    call, killed = Worker.call, []
+
+    def killed_first(worker, name, *args, **kwargs):
+        if name.endswith(f":{function}") and not killed:
+            killed.append(name)
+            call(worker, "time:time")
+            os.kill(worker._process.pid, signal.SIGSTOP)  # it is asked, and does not answer before it dies
+            zygote = next(zygote for zygote in runner._zygotes.values() if worker in zygote._workers)
+            threading.Timer(0.1, zygote._template.kill).start()
+        return call(worker, name, *args, **kwargs)
+
+    monkeypatch.setattr(Worker, "call", killed_first)
+    runner.check_health()
+    assert killed
+    assert_goes_on(runner)
 
 
 @pytest.mark.parametrize("deed", ["nothing", "file", "pipe", "link", "file in the way"])

@@ -499,6 +499,33 @@ def test_a_killed_template_is_replaced(zygote: Zygote, worker: Worker) -> None:
     assert_works(other)
 
 
+def test_a_template_that_is_killed_while_it_begins_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    killed = tmp_path / "killed"
+    once = f"if not os.path.exists({str(killed)!r}):\n    os.mkdir({str(killed)!r})\n    os.kill(os.getpid(), 9)\n"
+    (tmp_path / "killed_once.py").write_text(f"import os\n{once}", encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Zygote(preload=("killed_once", FAULTS)) as zygote:
+        assert_works(zygote.worker())
+    assert killed.exists(), "it was not killed"
+
+
+def test_a_template_that_is_killed_as_it_makes_a_worker_is_replaced(
+    zygote: Zygote, worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_pidfd, killed = os.pidfd_open, []
+
+    def killed_first(pid: int) -> int:
+        if not killed:
+            zygote._template.kill()
+            killed.append(pid)
+            raise ProcessLookupError  # so it is once that is gone, too
+        return open_pidfd(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", killed_first)
+    assert_works(worker)
+    assert wait_until_gone(*killed) == [], "it outlives its template"
+
+
 @pytest.mark.timing
 def test_the_cpu_time_of_workers_is_counted_while_they_run_and_afterwards() -> None:
     def reaped() -> float:

@@ -104,6 +104,14 @@ def found(folder: Path) -> set[str]:
     return {path.parent.name for path in folder.rglob("test_*/case.json")}
 
 
+def told_errors(output: bytes) -> list[object]:
+    """The errors of driftnet and of the machine that a run with --json tells."""
+    with contextlib.suppress(ValueError):
+        told = json.loads(output)
+        return [*told.get("errors", []), *([told["error"]] if told.get("error") else [])]
+    return []
+
+
 def main(kills: int = 100, seed: int = 0) -> int:
     """Print what came of each kill, and of all of them; 0 where nothing was lost and nothing left behind."""
     rng, counts, statuses = random.Random(seed), Counter[str](), Counter[str]()
@@ -138,7 +146,7 @@ def main(kills: int = 100, seed: int = 0) -> int:
             process = started([*asked, "--cases", str(CASES)])
             time.sleep(rng.uniform(0.1, 1.0) * seconds)
             family = kill(process, victim, rng) if process.poll() is None else []
-            process.communicate()
+            said = [process.communicate()[0]]
             ended = time.monotonic() + PATIENCE
             while alive(family) and time.monotonic() < ended:
                 time.sleep(0.05)
@@ -148,6 +156,7 @@ def main(kills: int = 100, seed: int = 0) -> int:
                 go_on = [*asked, "--cases", str(4 * left), *(["--resume"] if (report / "journal").exists() else [])]
                 status = subprocess.run([sys.executable, "-m", "driftnet.cli.main", *go_on], capture_output=True)
                 ends.append(f"gone on with: {status.returncode}")
+                said.append(status.stdout)
             came = {
                 "processes left behind": len(processes),
                 "scratch folders left behind": len(folders),
@@ -158,7 +167,9 @@ def main(kills: int = 100, seed: int = 0) -> int:
             }
             counts.update(came, trials=1)
             statuses.update(ends)
-            what = {what: count for what, count in came.items() if count}
+            what: dict[str, object] = {what: count for what, count in came.items() if count}
+            if errors := [error for output in said for error in told_errors(output)]:
+                what["errors"] = errors
             print(json.dumps({"kill": trial + 1, "exit statuses": ends, **what}), flush=True)
     print(json.dumps({"findings": len(usual), **counts, "exit statuses": statuses}, indent=1))
     return int(any(counts[name] for name in counts if "lost" in name or "left" in name or "skipped" in name))

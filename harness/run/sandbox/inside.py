@@ -94,12 +94,12 @@ def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, 
         workers.remove(request["reap"])
         _say(control, **_reap(request["reap"], workers))
         return True
-    pid = os.fork()
+    template, pid = os.getpid(), os.fork()
     if pid == 0:
         control.close()
         pipe, log = descriptors
         _lay_out(request.get("layout", 0))
-        _work(pipe, log, request["fork"], limits)
+        _work(pipe, log, request["fork"], limits, template)
     workers.add(pid)
     for descriptor in descriptors:
         os.close(descriptor)
@@ -290,11 +290,13 @@ def _adopt_orphans() -> None:
     _LIBC.prctl(PR_SET_CHILD_SUBREAPER, 1)
 
 
-def _work(pipe: int, log: int, folder: str, limits: dict[str, int]) -> NoReturn:
+def _work(pipe: int, log: int, folder: str, limits: dict[str, int], template: int) -> NoReturn:
     """Be a worker: never return into the template."""
     code = 1
     try:
         _confine(log, folder, limits)
+        if os.getppid() != template:  # it died before this one asked to go along
+            os._exit(1)
         # A number of its own, so that a target closing or writing to small descriptors does not hit it.
         most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2
         high = fcntl.fcntl(pipe, fcntl.F_DUPFD_CLOEXEC, min(256 + int.from_bytes(os.urandom(1), "little"), most))

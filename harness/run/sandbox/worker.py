@@ -36,6 +36,7 @@ CRUMBS, CRUMB = 5000, 512
 """Pieces that any answer may come in, and bytes of each further one, in the mean: each costs this process some time."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
+KILLED = "killed from outside, as the kernel does when memory runs out"
 BUSY, STARVED = 0.1, 8.0
 """Of the wall time of a call, the share of CPU time that tells work from sleep; and how many times its limit a call may
 take where others have the cores."""
@@ -384,7 +385,7 @@ def _cause(status: int, broken: str, log: str) -> tuple[Outcome, str, str]:
     number = os.WTERMSIG(status)
     name = signal.Signals(number).name if number in set(signal.Signals) else f"SIG{number}"
     if number == signal.SIGKILL:
-        return Outcome.MEMORY, "killed from outside, as the kernel does when memory runs out", ""
+        return Outcome.MEMORY, KILLED, ""
     if number == signal.SIGABRT and "bad_alloc" in log:
         return Outcome.MEMORY, "std::bad_alloc", ""
     if number == signal.SIGXCPU:

@@ -77,6 +77,11 @@ class Zygote:
         with self._lock:
             return self._cpu_of_template + self._cpu_of_ended + sum(process.cpu for process in self._processes)
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the template has ended, and nobody killed it."""
+        return self._template.poll() not in (None, -signal.SIGKILL)
+
     def worker(self) -> Worker:
         """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it."""
         with self._lock:
@@ -106,6 +111,15 @@ class Zygote:
             raise RuntimeError("this zygote has been closed")
 
     def _start(self) -> None:
+        """Begin; where somebody kills the template meanwhile, once more."""
+        complaint = self._begin()
+        if complaint and self._template.returncode == -signal.SIGKILL:
+            complaint = self._begin()
+        if complaint:
+            raise UserError(complaint, hint=_HINT, kind="environment")
+
+    def _begin(self) -> str:
+        """Start a template; why none has started, "" where one has. Raises UserError where there is no interpreter."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(ANSWER_SECONDS)
         settings = {
@@ -137,10 +151,9 @@ class Zygote:
             if greeting is None:
                 self._stop()
                 log.seek(0)
-                raise UserError(
-                    _complaint(self.python, self._template.returncode, log.read()), hint=_HINT, kind="environment"
-                )
+                return _complaint(self.python, self._template.returncode, log.read())
         self.network_isolated = bool(greeting["network_isolated"])
+        return ""
 
     def _stop(self) -> None:
         """End the template, which takes its workers along, and wait for it."""
@@ -158,10 +171,20 @@ class Zygote:
         self._start()
 
     def _fork(self, folder: Path, layout: int) -> Process:
-        with self._lock, contextlib.ExitStack() as undo:
+        with self._lock:
             self._check_open()
-            if self._template.poll() is not None:
+            process = self._forked(folder, layout) if self._template.poll() is None else None
+            if process is None:  # somebody killed it: another one may do better
                 self._restart()
+                process = self._forked(folder, layout)
+            if process is None:
+                raise UserError(f"{self.python} died while making a worker", hint=_HINT, kind="environment")
+            self._processes.add(process)
+            return process
+
+    def _forked(self, folder: Path, layout: int) -> Process | None:
+        """A worker's process; None when the template has died, and the process with it."""
+        with contextlib.ExitStack() as undo:
             ours, theirs = socket.socketpair()
             undo.callback(ours.close)
             log = os.memfd_create("log")
@@ -169,22 +192,23 @@ class Zygote:
             fcntl.fcntl(log, fcntl.F_SETFL, os.O_APPEND)
             with theirs:
                 answer = self._ask({"fork": str(folder), "layout": layout}, [theirs.fileno(), log])
-                if answer is None:  # somebody killed it: another one may do better
-                    self._restart()
-                    answer = self._ask({"fork": str(folder), "layout": layout}, [theirs.fileno(), log])
             if answer is None:
-                raise UserError(f"{self.python} died while making a worker", hint=_HINT, kind="environment")
+                return None
             self._cpu_of_template = answer["cpu"]
-            process = Process(answer["pid"], ours, os.pidfd_open(answer["pid"]), log)
-            self._processes.add(process)
+            try:
+                pidfd = os.pidfd_open(answer["pid"])
+            except ProcessLookupError:  # a template that lives keeps what has ended until it is asked for
+                return None
             undo.pop_all()
-            return process
+            return Process(answer["pid"], ours, pidfd, log)
 
     def _reap(self, process: Process) -> Exit:
         """End `process`. If its template has died it went along, and nothing more is known than that."""
         with self._lock:
             answer = self._ask({"reap": process.pid}) if process in self._processes else None
             if answer is None:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._template.wait(1.0)
                 return Exit(signal.SIGKILL)
             self._processes.remove(process)
             self._cpu_of_ended += answer["cpu"]
