@@ -48,7 +48,7 @@ from driftnet.run.share import GENERATED_SECONDS, MEMORY_GIB
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.registry import DEFAULT_TARGETS
-from driftnet.util.apart import trust
+from driftnet.util.apart import trusting
 from driftnet.util.errors import UserError
 from driftnet.util.files import in_turn
 from driftnet.util.machine import die_with_parent, give_back_memory
@@ -489,15 +489,15 @@ def examine_index(index: int, most: int, trusted: bool = True, ends: float = mat
     An exception of ours is an event too: it must not end the campaign.
     """
     events: list[Event] = []
-    trust(trusted)
     try:
         if isinstance(_shard, UserError):
             raise _shard
         if time.monotonic() >= ends:
             return []
-        for event in _events(_shard, index, most):
-            _shard.journal.write(event)
-            events.append(event)
+        with trusting(trusted):
+            for event in _events(_shard, index, most):
+                _shard.journal.write(event)
+                events.append(event)
     except UserError as e:  # a full disk, an unwritable folder: nothing the next case would mend
         events.append(Failed(index, e.message, e.hint, e.kind))
     return events

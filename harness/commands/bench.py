@@ -13,9 +13,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 from driftnet.campaign.shard import Plan, choices, variant
 from driftnet.campaign.summary import Summary
 from driftnet.commands.fuzzing import fuzz
+from driftnet.commands.linting import lint
 from driftnet.findings.corpus import COMMITTED
 from driftnet.generators import bulk
 from driftnet.generators.quality import PLANTED, minimal, operators
@@ -33,6 +36,7 @@ from driftnet.util.machine import description
 from driftnet.util.nearest import meant
 from hypothesis import Phase, given, settings
 from msgspec import Struct
+from onnx import TensorProto, helper, numpy_helper
 
 MODELS = 200
 CAMPAIGN_CASES, CAMPAIGN_SEED = 120, 60611
@@ -152,10 +156,30 @@ def campaign_measures(summary: Summary) -> dict[str, float]:
     return counted | each | {f"share of the CPU time, {what}": spent / seconds for what, spent in sorted(by.items())}
 
 
+def linting(nodes: int = 500, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, float]:
+    """CPU seconds of holding a chain of Conv, BatchNormalization and Relu, `nodes` in all, against what is known."""
+    rng = np.random.default_rng(0)
+    built, x = [], "x"
+    constants: dict[str, np.ndarray] = {}
+    for k in range(nodes):
+        op, sizes = (("Conv", [(8, 8, 1, 1)]), ("BatchNormalization", [(8,)] * 4), ("Relu", []))[k % 3]
+        names = [f"{op}{k}_{i}" for i in range(len(sizes))]
+        constants |= {name: np.abs(rng.standard_normal(size, dtype=np.float32)) for name, size in zip(names, sizes)}
+        built.append(helper.make_node(op, [x, *names], [x := f"t{k}"]))
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, (1, 8, None, None)) for name in ("x", x)]
+    weights = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(built, "chain", ends[:1], ends[1:], weights)
+    with tempfile.TemporaryDirectory() as place:
+        path = Path(place) / "model.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10), path)
+        return {f"{word}, CPU s": lint(path, target=word, corpus=COMMITTED)["seconds"] for word in targets}
+
+
 BENCHMARKS: Mapping[str, Callable[[], dict[str, float]]] = {
     "campaign": campaign,
     "cases": cases,
     "generators": generators,
+    "lint": linting,
 }
 
 

@@ -37,7 +37,7 @@ from driftnet.model.verdict import Kind
 from driftnet.reduce.dims import resizable
 from driftnet.reduce.size_constraints import Size
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.environments import Installed, where_seen
 from onnx import helper
 
 SECONDS = 20.0
@@ -276,7 +276,7 @@ def main() -> None:
     wanted = [pair for pair in causes if pair[1].id[-8:] in asked.only] if asked.only else causes[: asked.causes]
     for saved, _ in wanted:
         with Runner(small_models=True, hold_crashes=True) as runner:
-            grown = grow(saved, resolve(saved.target), runner, asked.seconds)
+            grown = grow(saved, where_seen(saved.target, saved.seen), runner, asked.seconds)
             if grown:
                 write(grown, saved, runner)
         print(saved.id, grown.as_json() if grown else "nothing could be added", flush=True)

@@ -49,8 +49,8 @@ from driftnet.learning.trigger import SECONDS, Learned, Score, compare, learn_tr
 from driftnet.model.case import Case, Feed
 from driftnet.model.verdict import Tier
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed, resolve
-from driftnet.util.apart import trust
+from driftnet.targets.environments import Installed, declared, where_seen
+from driftnet.util.apart import trusting
 from driftnet.util.files import json_text, replace_text
 from onnx import TensorProto, numpy_helper
 
@@ -80,7 +80,7 @@ def learn_all(
     """What can be learned of each case, measured; the score that it had while it was learned; that of the trigger in
     its cause. Some cases are `flaky`: what they need may not come back."""
     for saved in cases:
-        target = resolve(saved.target)
+        target = where_seen(saved.target, saved.seen)
         # A runner of its own: what one target's crashes left in a template is not the next one's.
         with Runner(small_models=True, hold_crashes=True) as runner:
             learned = learn_trigger(saved, target, runner, seconds=seconds, seed=seed)
@@ -132,9 +132,7 @@ def learned_of(line: Mapping[str, Any], saved: SavedCase, runner: Runner) -> Lea
     near, place = line["nearest"], line["place"]
     where = Where(place["sort"], *(tuple(place.get(name, ())) for name in ("keys", "optimizers", "damage")))
     if saved.verdict.tier == Tier.ARTIFACT:  # told by the verdict alone
-        where = dataclasses.replace(
-            place_of(resolve(saved.target).target, saved.verdict, None), optimizers=where.optimizers
-        )
+        where = dataclasses.replace(place_of(declared(saved.target), saved.verdict, None), optimizers=where.optimizers)
     return Learned(
         saved,
         where,
@@ -201,7 +199,7 @@ def merge(
             else Learned(saved, Where(), None, tensors=computed(saved.case, runner.reference))
             for saved in cases
         ]
-    targets = {name: resolve(name).target for name in {m.saved.target for m in learned}}
+    targets = {name: declared(name) for name in {m.saved.target for m in learned}}
     return causes_of(learned, targets, together=together, apart=apart)
 
 
@@ -314,8 +312,8 @@ def main() -> None:
     done, only = read_lines([asked.lines]), asked.only.read_text(encoding="utf-8").split() if asked.only else []
     wanted = sorted((c for c in cases if c.id in only), key=lambda c: only.index(c.id)) if asked.only else cases
     wanted = [saved for saved in wanted[k::n] if saved.id not in done]
-    trust()  # the models are those of saved cases, and made of them
-    survey(wanted, asked.lines, seconds=asked.seconds, seed=asked.seed, fresh=asked.fresh)
+    with trusting():  # the models are those of saved cases, and made of them
+        survey(wanted, asked.lines, seconds=asked.seconds, seed=asked.seed, fresh=asked.fresh)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,7 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.recipe import Recipe
-from driftnet.util.apart import trust
+from driftnet.util.apart import trusting
 
 WITNESSES = 3
 """Failures, in as many models, that a trigger is learned from at least."""
@@ -288,8 +288,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--models", type=int, default=300)
     asked = parser.parse_args()
-    trust()  # the models are generated
-    with Runner(small_models=True, hold_crashes=True) as runner:
+    with trusting(), Runner(small_models=True, hold_crashes=True) as runner:  # the models are generated
         sweep = Sweep(asked.corpus, resolve(asked.target), runner)
         sweep.load()
         cases = (bulk.case(asked.seed, k, focus=tuple(asked.focus)) for k in range(asked.models))

@@ -2,7 +2,7 @@
 
 Its native code trusts a model that nobody vouches for: a Split that has more results than its `num_outputs` says reads
 out of bounds, and ends the process. A fork is lost instead; it costs some milliseconds (inferring every edit so made
-fuzzing a quarter dearer), so a process that can be lost itself (`driftnet.util.apart.trust`) only does it for models
+fuzzing a quarter dearer), so a process that can be lost itself (`driftnet.util.apart.trusting`) only does it for models
 that are likely to be wrong.
 """
 

@@ -36,7 +36,7 @@ from driftnet.targets import recipe
 from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
-from driftnet.util.apart import trust
+from driftnet.util.apart import trusting
 from driftnet.util.errors import UserError
 from driftnet.util.nearest import meant
 
@@ -265,14 +265,14 @@ def _begin(corpus_folder: Path) -> None:
     """Set this process up (a process pool's initializer)."""
     global _lab, _masks
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
-    trust()  # a pool makes another one
     _lab = Runner(timeout=TIMEOUT, small_models=True)
     util.Finalize(None, _lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
     _masks = issues(corpus_folder)
 
 
 def _check_kind(name: str, seed: int, cases: int, targets: Sequence[str]) -> Count:
-    return check(_fitting(targets)[name], seed, cases, _lab, _masks, targets)
+    with trusting():  # a pool makes another process
+        return check(_fitting(targets)[name], seed, cases, _lab, _masks, targets)
 
 
 def _fitting(targets: Sequence[str]) -> dict[str, Mutant]:

@@ -115,6 +115,17 @@ def declared(name: str) -> Target:
     return _load(name, registered().get(name, name))
 
 
+def is_installed(name: str) -> bool:
+    """Whether a release of this target is installed here. Raises UserError (kind "target") where there is no such
+    target."""
+    return release_here(declared(name).distribution) is not None
+
+
+def where_seen(name: str, releases: Sequence[str]) -> Installed:
+    """A target as it is installed here; where it is not, the newest of `releases`, which a case of it was seen in."""
+    return resolve(name if is_installed(name) or not releases else f"{name}=={max(releases, key=numbers)}")
+
+
 def environment(distribution: str, release: str, companions: Sequence[tuple[str, str]] = ()) -> Environment:
     """The cached environment that holds `release` of `distribution`; made now where there is none: of this interpreter,
     or, where the index has no wheel for it, of another one that is installed or that uv brings.

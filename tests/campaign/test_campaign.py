@@ -31,7 +31,7 @@ from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Examination
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run.runner import Runner
-from driftnet.util import apart, limits
+from driftnet.util import limits
 from driftnet.util.errors import UserError
 from driftnet.util.records import read
 from msgspec import structs
@@ -310,7 +310,6 @@ def test_what_keeps_a_shard_from_starting_is_told_with_the_first_index(monkeypat
     monkeypatch.setattr(signal, "signal", lambda number, handler: None)
     monkeypatch.setattr(shard, "_shard", None, raising=False)
     shard.begin(Plan(targets=("mnn",), report=Path("report")), multiprocessing.Event())
-    monkeypatch.setattr(apart, "_trusting", False)  # put back after: this process is no shard
     (error,) = shard.examine_index(3, 1)
     assert (error.kind, error.message) == (kind, says)
     assert error.hint == "" if kind == "disk" else "error of driftnet itself" in error.hint

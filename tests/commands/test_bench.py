@@ -54,4 +54,4 @@ def test_a_campaign_is_measured_by_what_it_finds_for_its_time():
 def test_a_benchmark_that_there_is_not_is_named_with_those_there_are():
     with pytest.raises(UserError) as error:
         bench.run("nothing")
-    assert error.value.hint == "there is campaign, cases, generators"
+    assert error.value.hint == "there is campaign, cases, generators, lint"

@@ -66,15 +66,17 @@ def test_it_has_limits_of_its_own_inside_bounded_work():
 
 
 @pytest.mark.parametrize("trusting", [True, False])
-def test_what_is_tried_in_place_is_small_and_of_a_process_that_trusts_it(monkeypatch, trusting):
-    monkeypatch.setattr(room, "_trusting", trusting)
-    assert tried(lambda: "here", lambda: "there") == ("here" if trusting else "there")
-    assert tried(lambda: np.ones(2**25), lambda: "there") == "there"
+def test_what_is_tried_in_place_is_small_and_of_a_process_that_trusts_it(trusting):
+    with room.trusting(trusting):
+        assert tried(lambda: "here", lambda: "there") == ("here" if trusting else "there")
+        assert tried(lambda: np.ones(2**25), lambda: "there") == "there"
+    assert not room.trusts(), "trust outlives what it was for"
 
 
 def test_an_endless_loop_in_c_that_is_tried_in_place_ends_the_process():
-    code = "import collections, itertools\nfrom driftnet.util import apart\napart.trust()\napart.HOPELESS_SECONDS = 1\n"
-    code += "apart.tried(lambda: collections.deque(itertools.repeat(0), maxlen=0), lambda: print('there'))"
+    code = "import collections, itertools\nfrom driftnet.util import apart\napart.HOPELESS_SECONDS = 1\n"
+    code += "with apart.trusting():\n"
+    code += "    apart.tried(lambda: collections.deque(itertools.repeat(0), maxlen=0), lambda: print('there'))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -signal.SIGXCPU
 
 
