@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
 import onnx
 from driftnet.diagnosis import kernels
 from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, under, with_options
@@ -33,6 +34,8 @@ from driftnet.model.submodel import Recording, UnrecordedError, recording_within
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
+from driftnet.oracle.judge import of_wrong_weights
+from driftnet.oracle.tolerances.table import LEAST_CHANGE
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.reduce.subgraphs import entered
@@ -225,8 +228,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
         if not (whole.failed or found.faults):
             raise
         found.interrupted = True
-    diagnoses = found.diagnoses
-    serious = _serious(inquiry, found)
+    diagnoses, serious, harmless = found.diagnoses, _serious(found), _harmless(checked, found)
     examined = len(diagnoses) >= len(_sorts(case, serious)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.known_issues, diagnoses) if examined else ""
     wrong = {node for fault in serious for node in fault.nodes}
@@ -241,6 +243,9 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     live, graph = live_nodes(case), case.proto.graph
     doubtful = Counter(graph.node[i].op_type for i in live if i not in affirmed)
     vouched = 1 - doubtful.total() / max(1, len(live))
+    if harmless:
+        message = f"but for what does nothing to the outputs: {harmless.verdict.message}"
+        whole = Verdict(Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS, Tier.WINDOWS, message=message)
     return replace(
         checked,
         verdict=_overall(whole, diagnoses, found.unconfirmed, rule, vouched),
@@ -282,7 +287,8 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         verdicts = [*windows, *(fault.verdict for fault in found.faults)]
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         _weigh(inquiry, recorded, checked, found)
-    _diagnose(inquiry, whole, found)
+    if not _harmless(checked, found):
+        _diagnose(inquiry, whole, found)
 
 
 def _inside(inquiry: Inquiry, recorded: Recording, checked: Checked) -> Inside | None:
@@ -372,7 +378,7 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
             if alone or made_by_cutting(fault, seen.outputs, inside, recorded):
                 found.faults.remove(fault)
             else:
-                found.impacts[fault.nodes] = impact(inquiry.case, fault, seen.outputs, outputs, reference)
+                found.impacts[fault.nodes] = _impact(inquiry, fault, seen, outputs, reference)
                 wrong = fault.verdict.output
                 found.distributions[fault.nodes] = distribution(wrong, seen.outputs, recorded.feeds)
 
@@ -383,11 +389,38 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
     found.faults.sort(key=share, reverse=True)
 
 
-def _serious(inquiry: Inquiry, found: Found) -> list[Fault]:
+def _impact(
+    inquiry: Inquiry,
+    fault: Fault,
+    seen: Observation,
+    outputs: Sequence[Mapping[str, np.ndarray]],
+    reference: References,
+) -> Impact | None:
+    """What a fault does to the outputs; where weights are wrong what these do, without the noise of the others."""
+    trial, recorded = inquiry.trial, inquiry.trial.runner.reference
+    if fault.verdict.stage == "quantize":
+        pair = of_wrong_weights(fault.case, seen, target=trial.target, options=trial.options, reference=recorded)
+        if pair:
+            return impact(inquiry.case, fault, pair[0], outputs, reference, innocent=pair[1])
+    return impact(inquiry.case, fault, seen.outputs, outputs, reference, noisy=trial.quantizes)
+
+
+def _serious(found: Found) -> list[Fault]:
     """The faults that do something to the outputs, as far as anybody can tell."""
-    quantized = inquiry.trial.quantizes
     weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults]
-    return [fault for fault, said in weighed if said is None or not said.negligible(quantized)]
+    return [fault for fault, said in weighed if said is None or not said.negligible]
+
+
+def _harmless(checked: Checked, found: Found) -> Fault | None:
+    """The fault by which the model as a whole fails, where that and all others do nothing to the outputs: it accuses
+    the very weights, or the outputs are as good as right."""
+    whole, table = checked.verdict, checked.end_to_end
+    if not (whole.failed and whole.in_values and found.faults) or _serious(found):
+        return None
+    if all(row.relative_l2 < LEAST_CHANGE for row in table):
+        return found.faults[0]
+    accused = whole.stage == "quantize" and whole.culprits
+    return next((fault for fault in found.faults if accused and fault.verdict.culprits == accused), None)
 
 
 def _culprits(
@@ -404,7 +437,7 @@ def _culprits(
 
 def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     """Examine one fault of each sort; where the model fails and no part of it does, the model."""
-    faults = _sorts(inquiry.case, _serious(inquiry, found))[:DIAGNOSED]
+    faults = _sorts(inquiry.case, _serious(found))[:DIAGNOSED]
     whole_model: tuple[Any, ...] = ((), inquiry.given or inquiry.case, ())
     for nodes, case, indices in (*((_named(inquiry.case, f), f.case, f.nodes) for f in faults), whole_model):
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):

@@ -57,15 +57,17 @@ class Impact:
     share    in [0, 1], of the error of the outputs: 1 - |e - f|^2 / |e|^2, where e is that error, and f what the fault
              alone brings. One that is there for being cut out only, and not in the whole, explains nothing
     change   |f| by the norm of the output, of the one that it moves most
+    noisy    in f is the noise of quantizing, too
     """
 
     share: float
     change: float
+    noisy: bool = False
 
-    def negligible(self, quantized: bool) -> bool:
-        """Whether it is a note. The error of a quantized model is noise for the most part, of which any fault may be a
-        small share."""
-        return self.change < LEAST_CHANGE or (not quantized and self.share < LEAST_SHARE)
+    @property
+    def negligible(self) -> bool:
+        """Whether it is a note. With noise it is told by no share: of all that noise, any layer has a small one."""
+        return self.change < LEAST_CHANGE or (not self.noisy and self.share < LEAST_SHARE)
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,34 +116,52 @@ def within(
 
 
 def impact(
-    case: Case, fault: Fault, made: Sequence[Tensors], outputs: Sequence[Tensors], reference: References
+    case: Case,
+    fault: Fault,
+    made: Sequence[Tensors],
+    outputs: Sequence[Tensors],
+    reference: References,
+    innocent: Sequence[Tensors] | None = None,
+    *,
+    noisy: bool = False,
 ) -> Impact | None:
     """What `fault` does to the outputs, once what the target made of the nodes at fault is put into the reference. None
     where the rest of the model does not run on that.
 
     made   what the target makes of `fault.case`;   outputs   what it makes of the whole `case`
+    innocent   what it would make of it without the fault, which is not what the reference makes where it quantizes
     """
     names = [v.name for v in case.proto.graph.output]
-    runs = tuple({**run, **got} for run, got in zip(reference.recorded, made))
-    kept = [i for i in live_nodes(case) if i not in fault.nodes]
-    left = [name for i in kept for name in case.proto.graph.node[i].output if name in names]
-    carried: Sequence[Tensors] = [{} for _ in runs]
-    if left:
-        try:
-            carried = reference.record(submodel(replace(case, calibration=()), kept, Recording(runs, ()), left))
-        except (UnrecordedError, ReferenceError, ValueError):
-            return None
+    carried = _carried(case, fault, made, reference)
+    without = reference.recorded if innocent is None else _carried(case, fault, innocent, reference)
+    if carried is None or without is None:
+        return None
     explained = total = change = 0.0
-    for run, after, got, right in zip(runs, carried, outputs, reference.recorded):
+    for after, before, got, right in zip(carried, without, outputs, reference.recorded):
         for name in names:
             if name in right and right[name].dtype.kind in "biuf":
                 size = float(np.linalg.norm(_plain(right[name]))) or 1.0
                 e = _error(got.get(name), right[name]) / size
-                f = _error(after.get(name, run.get(name)), right[name]) / size
+                f = (_error(after.get(name), right[name]) - _error(before.get(name), right[name])) / size
                 change = max(change, float(np.linalg.norm(f)))
                 total += float(e @ e)
                 explained += float(e @ e - (e - f) @ (e - f))
-    return Impact(min(1.0, max(0.0, explained / total)) if total else 0.0, change)
+    return Impact(min(1.0, max(0.0, explained / total)) if total else 0.0, change, noisy)
+
+
+def _carried(case: Case, fault: Fault, made: Sequence[Tensors], reference: References) -> Sequence[Tensors] | None:
+    """The outputs of the whole once the nodes of `fault` give what is `made`."""
+    names = [v.name for v in case.proto.graph.output]
+    runs = tuple({**run, **got} for run, got in zip(reference.recorded, made))
+    kept = [i for i in live_nodes(case) if i not in fault.nodes]
+    left = [name for i in kept for name in case.proto.graph.node[i].output if name in names]
+    if not left:
+        return runs
+    try:
+        after = reference.record(submodel(replace(case, calibration=()), kept, Recording(runs, ()), left))
+    except (UnrecordedError, ReferenceError, ValueError):
+        return None
+    return [{**run, **found} for run, found in zip(runs, after)]
 
 
 def _loss(name: str, pairs: Sequence[tuple[np.ndarray | None, np.ndarray]]) -> Loss:

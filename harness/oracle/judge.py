@@ -30,12 +30,12 @@ import numpy as np
 from driftnet.model.arrays import distance, identical
 from driftnet.model.artifact import UNTOLD
 from driftnet.model.case import Case
-from driftnet.model.graph import Graph, Node
+from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.operators import Trait, parameters, traits_of
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
 from driftnet.oracle.artifact.simulated import tier as simulation
-from driftnet.oracle.artifact.simulated.weights import dequantized, misquantized
+from driftnet.oracle.artifact.simulated.weights import dequantized, misquantized, with_and_without_wrong
 from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.ball_arithmetic import ball
 from driftnet.oracle.ball_arithmetic.quantized import along
@@ -96,6 +96,18 @@ def who_is_wrong(
     if _wrong_before(question, observation):
         question = dataclasses.replace(question, observed=observation.plain)
     return blame(question, (verdict.feed, verdict.output))
+
+
+def of_wrong_weights(
+    case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference
+) -> tuple[Sequence[Values], Sequence[Values]] | None:
+    """What `case` gives in the reference with the weights that the artifact has where it should have others, and with
+    what it should have; None where no weight is wrong. What else quantizing does is in neither."""
+    pair = with_and_without_wrong(_question(case, observation, target, options, reference))
+    if pair is None:
+        return None
+    held, right = (reference.run(dataclasses.replace(case, model=model, calibration=())).outputs for model in pair)
+    return (held, right) if held and right else None
 
 
 def _question(case: Case, observation: Observation, target: Target, options: Options, reference: Reference) -> Question:

@@ -158,6 +158,46 @@ def test_a_finding_says_when_its_reduction_was_cut_short(runner, tmp_path, effor
     assert described(loaded, "1", "new").unfinished == unfinished
 
 
+def trained_with_a_dead_channel(runner, kept_alive):
+    """Convolution, Relu, a factor a channel, mean, and a readout that is fitted to a target by ridge regression. What
+    decay has made of one channel is 1e-5 of the others; `kept_alive` its factor makes up for that."""
+    rng = np.random.default_rng(7)
+    weights, factors = rng.normal(0, 0.3, (8, 4, 3, 3)).astype(np.float32), np.ones((8, 1, 1), np.float32)
+    weights[5] *= 1e-5
+    factors[5] = 1e5 if kept_alive else 1
+    body = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="conv"),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Mul", ["r", "k"], ["m"]),
+        helper.make_node("GlobalAveragePool", ["m"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+    ]
+    x = rng.normal(size=(40, 4, 8, 8)).astype(np.float32)
+    constants = {"w": weights, "k": factors}
+    seen = models.case(body, {"x": x}, constants, outputs=[("f", TensorProto.FLOAT, (40, 8))])
+    features = runner.reference.run(seen).outputs[0]["f"].astype(np.float64)
+    target = np.stack([features.sum(1), x[:, 0].mean((1, 2)), features[:, 2]], 1)
+    readout = np.linalg.solve(features.T @ features + 1e-3 * np.eye(8), features.T @ target)
+    nodes = [*body, helper.make_node("MatMul", ["f", "v"], ["y"], name="readout")]
+    return models.case(
+        nodes,
+        {"x": x[:2]},
+        {**constants, "v": readout.astype(np.float32)},
+        outputs=[("y", TensorProto.FLOAT, (2, 3))],
+    )
+
+
+@pytest.mark.parametrize(("kept_alive", "word"), [(False, Word.AGREES), (True, Word.DIVERGES)])
+def test_a_wrong_weight_is_a_failure_where_the_outputs_feel_it_and_else_a_note(runner, kept_alive, word):
+    """MNN makes all weights of a channel the smallest, where a step between them would be below 1e-6."""
+    case = trained_with_a_dead_channel(runner, kept_alive)
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "weight-only"}, runner), ())
+    named = [culprit.node for culprit in (checked.culprits if kept_alive else checked.notes)]
+    assert (checked.verdict.word, named) == (word, ["conv"]), checked.verdict.message
+    assert "of channel 5 of Conv 'c' is dequantized to" in checked.verdict.message, checked.verdict.message
+    assert kept_alive or not checked.culprits, f"{checked.culprits} should be notes"
+
+
 def test_what_is_documented_is_no_failure(runner):
     target = resolve("tests.support.localization:ERF_IS_APPROXIMATED.onnxruntime_quant")
     case = one_node("Erf", np.linspace(-2, 2, 8, dtype=np.float32))

@@ -81,7 +81,7 @@ def test_a_fault_that_is_there_for_being_cut_out_explains_nothing(runner):
     slightly_off = [{"y": run["y"] * np.float32(1 + 1e-6)}]
     found = impact(case, fault, [{"p": -run["p"]}], slightly_off, References([run], runner.reference.record))
     assert found.share == 0.0
-    assert found.negligible(quantized=False), f"{found} should be negligible"
+    assert found.negligible, f"{found} should be negligible"
 
 
 def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(runner, monkeypatch):

@@ -75,6 +75,32 @@ def misquantized(question: Question) -> Verdict | None:
     return None
 
 
+def with_and_without_wrong(question: Question) -> tuple[bytes, bytes] | None:
+    """The float model with the weights of each layer that is accused: as the artifact holds them, and as near to these
+    as they may be; None where no weight is wrong."""
+    scheme, model = question.scheme, question.graph
+    if scheme is None:
+        return None
+    held: dict[str, np.ndarray] = {}
+    right: dict[str, np.ndarray] = {}
+    for layer in layers_of(question):
+        own = [w for w in weights_of(model) if _belongs_to(layer, w, model) and w.factors.all()]
+        problems = [problem(layer, w, scheme) for w in own]
+        if not problems or not all(problems):
+            continue
+        nearest = min(own, key=lambda w: distance_of(layer, w).max(initial=0.0))
+        bound, name = _allowed(layer, nearest, scheme), nearest.node.inputs[1]
+        moved = np.clip(layer.weights, nearest.wanted - bound, nearest.wanted + bound)
+        if (moved == layer.weights).all():  # its scale is wrong, and with that everything
+            return None
+        for values, matrix in ((held, layer.weights), (right, moved)):
+            values[name] = in_place(nearest.node, matrix / nearest.factors, model.constants[name].shape)
+    if not held:
+        return None
+    proto = question.case.proto
+    return graph.with_values(proto, held).SerializeToString(), graph.with_values(proto, right).SerializeToString()
+
+
 def dequantized(question: Question) -> Question | None:
     """The same question of the float model with the weights of the artifact; None unless they say it all.
 
@@ -166,16 +192,39 @@ def problem(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
     """What is wrong with a layer that holds these weights: one is too far off, or the scale is not by the formula."""
     if not np.isfinite(weights.wanted).all():
         return None
-    highest = scheme.weight_codes[1] if scheme.weight_codes else 0
-    return _nearest(layer, weights, scheme, highest) if scheme.nearest_weights else _fitted(layer, weights, highest)
-
-
-def _nearest(layer: Layer, weights: Weights, scheme: Scheme, highest: int) -> Verdict | None:
-    """The scale is that of the largest, and each weight has the code nearest to it."""
-    node, wanted = weights.node, weights.wanted
-    off, bound = distance_of(layer, weights), _bound(layer)
+    off, bound = distance_of(layer, weights), _allowed(layer, weights, scheme)
     if (off > bound).any():
-        return _too_far(layer, weights, off, bound, "half a step")
+        half = "half a step" if scheme.nearest_weights else "half a step and half one of the first scale"
+        return _too_far(layer, weights, off, bound, half)
+    return _nearest(layer, weights, scheme) if scheme.nearest_weights else _fitted(layer, weights, _highest(scheme))
+
+
+def _highest(scheme: Scheme) -> int:
+    return scheme.weight_codes[1] if scheme.weight_codes else 0
+
+
+def _allowed(layer: Layer, weights: Weights, scheme: Scheme) -> np.ndarray:
+    """How far each weight may be from what it should be.
+
+    One that is fitted was rounded as the nearest is before that, so it moves twice: by half a step and half a step of
+    the first scale. One that is clipped may be anywhere beyond.
+    """
+    if scheme.nearest_weights:
+        return _bound(layer)
+    highest, wanted = _highest(scheme), weights.wanted
+    bound = _bound(layer) + PARAMETER_HALF_STEP * _first_step(weights, highest) + FITTED_EPSILON * highest
+    held = np.abs(layer.weights)
+    clipped = (held >= (highest - 0.5) * layer.steps) & (held <= np.abs(wanted)) & (layer.weights * wanted >= 0)
+    return np.where(clipped, np.inf, bound)
+
+
+def _first_step(weights: Weights, highest: int) -> np.ndarray:
+    return np.asarray(np.abs(weights.wanted).max(axis=1, initial=0.0, keepdims=True) / (highest or 1))
+
+
+def _nearest(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
+    """The scale is that of the largest; each weight has the code nearest to it."""
+    node, wanted, highest = weights.node, weights.wanted, _highest(scheme)
     largest, scales = np.abs(wanted).max(axis=1, initial=0.0), layer.scales[:, 0]
     error = np.abs(scales * highest - largest)
     negligible = LAYER_FLOAT_ERROR * largest.max(initial=0.0)
@@ -191,21 +240,11 @@ def _nearest(layer: Layer, weights: Weights, scheme: Scheme, highest: int) -> Ve
 
 def _fitted(layer: Layer, weights: Weights, highest: int) -> Verdict | None:
     """The scale is fitted to the codes, and the codes to the scale, until neither changes; what is too large for them
-    is clipped. Before that, each weight was rounded as `_nearest` has it, so that it moves twice.
-
-    So a weight that is not clipped is off by half a step and half a step of the first scale, and the scale is that of
-    least squares, sum(w q) / sum(q q), of the codes q and the weights w as they were rounded first.
+    is clipped. So it is that of least squares, sum(w q) / sum(q q), of the codes q and the weights w as they were
+    rounded first, as `_nearest` has it.
     """
     node, wanted, steps = weights.node, weights.wanted, layer.steps.astype(np.float64)
-    first = np.abs(wanted).max(axis=1, initial=0.0, keepdims=True) / (highest or 1)
-    off = distance_of(layer, weights)
-    bound = _bound(layer) + PARAMETER_HALF_STEP * first + FITTED_EPSILON * highest
-    held = np.abs(layer.weights)
-    clipped = (held >= (highest - 0.5) * steps) & (held <= np.abs(wanted)) & (layer.weights * wanted >= 0)
-    if (off > np.where(clipped, np.inf, bound)).any():
-        return _too_far(
-            layer, weights, np.where(clipped, 0.0, off), bound, "half a step and half one of the first scale"
-        )
+    first = _first_step(weights, highest)
     if layer.scales.shape[1] != 1:
         return None
     unit = np.where(first > 0, first, 1.0)
