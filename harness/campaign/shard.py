@@ -347,7 +347,9 @@ class Shard:
         refused = self._refused(index, favoured)
 
         def unwanted(case: Case) -> Set[str]:
-            known = frozenset() if free else steering.unwanted(self._read(case).host, recipes)
+            known = frozenset[str]()
+            if not free:
+                known = steering.unwanted(self._read(case).host, recipes, lambda: self.runner.reference.computed(case))
             return known if tried else known | refusals.unwanted(self._read(case).forms)
 
         def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float]) -> Case:

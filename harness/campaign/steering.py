@@ -4,11 +4,11 @@ known, from the operators of saved cases."""
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from functools import cached_property
 
-from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, facts_of
+from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, Tensors, facts_of
 from driftnet.causes.predicate import Region, Trigger
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.recognition import is_trusted
@@ -39,15 +39,28 @@ class Steering:
         """Operator -> factor on how often it is drawn: those of issues of `target` that no trigger tells."""
         return self._weights[target]
 
-    def unwanted(self, host: Host, options: Iterable[tuple[str, Facts]]) -> frozenset[str]:
-        """The operators of the places in a model that meet a trigger under some of the options, by what is known
-        without running anything. options: (target, those of a recipe)"""
-        facts = dict[Place, PlaceFacts]()
-        there = {node.op for node in host.graph.nodes}
+    def unwanted(
+        self, host: Host, options: Iterable[tuple[str, Facts]], computed: Callable[[], Tensors] = dict
+    ) -> frozenset[str]:
+        """The operators of the places in a model that meet a trigger under some of the options.
+
+        options   (target, those of a recipe)
+        computed  the tensors that the model makes: asked for once, where no trigger is met by what is known without
+            running anything, and some hang on that. Half of the known failures of MNN that a run drew were of these.
+        """
         recipes = defaultdict[str, list[Facts]](list)
         for target, chosen in options:
             recipes[target].append({"opset": host.graph.opset, **chosen})
-        found = set[str]()
+        found, unsure = self._met(host, recipes)
+        if not found and unsure and (tensors := computed()):
+            found, _ = self._met(replace(host, tensors={**host.tensors, **tensors}), recipes)
+        return found
+
+    def _met(self, host: Host, recipes: Mapping[str, Sequence[Facts]]) -> tuple[frozenset[str], bool]:
+        """The operators of the places that meet a trigger, and whether others may."""
+        facts = dict[Place, PlaceFacts]()
+        there = {node.op for node in host.graph.nodes}
+        found, unsure = set[str](), False
         for target, under in recipes.items():
             for known in self._triggers[target]:
                 if any(map(there.isdisjoint, known.operators)):
@@ -56,9 +69,11 @@ class Steering:
                 for place in known.trigger.shape.places(host, known.trigger.operators) if regions else ():
                     if place not in facts:  # many triggers ask of one node
                         facts[place] = facts_of(host, place, {})
-                    if any(region.holds(facts[place]) for region in regions):
+                    holds = {region.holds(facts[place]) for region in regions}
+                    unsure = unsure or None in holds
+                    if True in holds:
                         found.update(host.graph.nodes[i].op for i in place)
-        return frozenset(found)
+        return frozenset(found), unsure
 
     @cached_property
     def _weights(self) -> Mapping[str, Mapping[str, float]]:

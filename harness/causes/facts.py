@@ -103,6 +103,12 @@ class Host:
                 pass
         return {v.name: v.type for v in values}
 
+    @cached_property
+    def stated(self) -> Mapping[str, str]:
+        """What a Constant node makes -> the attribute that states it: value, value_int, ..."""
+        made = (node for node in self.model.graph.node if node.op_type == "Constant" and node.attribute)
+        return {node.output[0]: node.attribute[0].name for node in made}
+
     def is_no_tensor(self, name: str) -> bool:
         """Whether it is a sequence, a map or an optional, which nothing can be fed."""
         declared = self.declared.get(name)
@@ -307,8 +313,13 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
         case ["broadcast"]:
             if len(node.inputs) > 1 and all(node.inputs[:2]) and Trait.BROADCASTS in traits_of(node.op):
                 yield "broadcast", _broadcast(*(_shape(host, name) for name in node.inputs[:2]))
+            if len(names := [name for name in node.inputs if name]) > 1 and Trait.BROADCASTS in traits_of(node.op):
+                yield "broadcast.alike", _all(_equal(_shape(host, names[0]), _shape(host, name)) for name in names[1:])
         case ["say"]:
             yield from _of_parameters(host, node)
+            shape = _shape(host, node.inputs[0]) if "group" in node.attributes and node.inputs else None
+            if shape is not None and len(shape) > 1 and shape[1] is not None:
+                yield "say.depthwise", node.attributes["group"] == shape[1] > 1
         case ["axis"]:
             shape = _shape(host, node.inputs[0]) if node.inputs else None
             if isinstance(axis := _axis(node, host.graph.opset), int) and shape is not None:
@@ -369,6 +380,11 @@ def _broadcastable(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
     return all(1 in (n, m) or n == m for n, m in zip(a[::-1], b[::-1]))
 
 
+def _all(told: Iterable[bool | None]) -> bool | None:
+    found = set(told)
+    return False if False in found else None if None in found else True
+
+
 def _equal(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | None) -> bool | None:
     if a is None or b is None:
         return None
@@ -415,6 +431,8 @@ def of_list(name: str, x: np.ndarray) -> Iterable[tuple[str, Value]]:
     """The facts of a list that says how."""
     if x.dtype.kind in "iuf":
         yield f"say.{name}.count", int(x.size)
+        if name == "pads" and x.size and x.size % 2 == 0:
+            yield "say.pads.even", bool((x[: x.size // 2] == x[x.size // 2 :]).all())
         if x.size:
             yield f"say.{name}.least", _rounded(float(x.min()))
             yield f"say.{name}.most", _rounded(float(x.max()))
@@ -433,11 +451,15 @@ def _of_operand(host: Host, node: Node, k: int, numbers: bool) -> Iterable[tuple
     yield f"{key}.maker", host.graph.nodes[maker[0]].op if maker else ""
     if name in host.graph.constants:
         yield f"{key}.initializer", name in host.graph.initializers
+        if by := host.stated.get(name):
+            yield f"{key}.by", by
     yield from _of_type(host, key, name)
     if k == 0:
         yield f"{key}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
     elif node.inputs[0]:
         yield f"{key}.like.0", _equal(_shape(host, name), _shape(host, node.inputs[0]))
+    if Trait.BROADCASTS in traits_of(node.op) and node.outputs:
+        yield f"{key}.like.out", _equal(_shape(host, name), _shape(host, node.outputs[0]))
     if name in node.inputs[:k]:
         yield f"{key}.repeated", True
 
@@ -514,7 +536,7 @@ def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
 
 
 _OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")
-_NUMBERS = (*_OF_RESULTS, "zero", "whole", "same", "distinct", "smallest")
+_NUMBERS = (*_OF_RESULTS, "zero", "whole", "halves", "same", "distinct", "smallest")
 
 
 def _of_values(host: Host, key: str, name: str, wanted: Sequence[str] = _NUMBERS) -> Iterable[tuple[str, Value]]:
@@ -533,6 +555,7 @@ def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
     yield "zero", bool((v == 0).any())
     yield "zeros", not sizes.any() and sizes.size == v.size
     yield "whole", bool((sizes == np.rint(sizes)).all())
+    yield "halves", bool((np.modf(sizes)[0] == 0.5).any())
     yield "finite", sizes.size == v.size
     yield "nan", bool(np.isnan(v).any())
     yield "same", bool((v == v[0]).all())

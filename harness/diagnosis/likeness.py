@@ -17,7 +17,7 @@ from driftnet.findings.known import KnownIssue, symptom_of
 from driftnet.findings.pipeline import explanation
 from driftnet.findings.trial import Trial
 from driftnet.model.signature import coarse, fine
-from driftnet.model.verdict import Kind, Observation, Verdict
+from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Verdict
 
 
 @dataclass(frozen=True)
@@ -58,13 +58,13 @@ def unlike(own: Trial, known: str, issues: Sequence[KnownIssue], cures: Sequence
         return ""  # it was reduced to the very same
     if explanation(own, verdict, same, seen).rest is not None:
         return "the reduced case does not show it"
-    if any(other.saved.status == Status.FLAKY or other.saved.depends for other in same) or verdict.kind in _RESTLESS:
+    if (
+        any(other.saved.status == Status.FLAKY or other.saved.depends for other in same)
+        or verdict.kind in DEPENDS_ON_RUN
+    ):
         return ""
     reasons = [_unlike(own, verdict, seen, other, cures, watch) for other in same]
     return "" if "" in reasons else reasons[same.index(issue)]
-
-
-_RESTLESS = (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
 
 
 def _unlike(

@@ -40,7 +40,7 @@ from driftnet.model.constants import with_constants
 from driftnet.model.inspect import Case, computing, graph_inputs
 from driftnet.model.signature import operand_class
 from driftnet.model.submodel import Record, Recording, UnrecordedError, reads, recording, submodel
-from driftnet.model.verdict import Kind
+from driftnet.model.verdict import DEPENDS_ON_RUN, Kind
 from driftnet.util.groups import groups
 from onnx import helper, numpy_helper
 
@@ -63,14 +63,14 @@ class Symptom:
     output: str = ""
     where: Where = NOWHERE
 
-    @property
+    @cached_property
     def stage(self) -> str:
         """The stage that failed."""
         return (*self.coarse.split("/"), "")[1]
 
-    @property
+    @cached_property
     def sort(self) -> str:
-        """The coarse signature, in which how far a wrong value is off does not count."""
+        """The coarse signature, in which how far a wrong value is off does not count, nor how often."""
         place, _, kind = self.coarse.rpartition("/")
         return f"{place}/{Kind.WRONG_VALUES}" if kind in VALUES else self.coarse
 
@@ -79,8 +79,8 @@ Failure = Callable[[Case], Symptom]
 Cured = Callable[[Case, Mapping[str, Any]], bool]
 """Whether a case does not fail when these options are changed too."""
 
-VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN})
-"""Kinds that only tell how far a wrong value is off."""
+VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN, *DEPENDS_ON_RUN})
+"""Kinds that only tell how far a wrong value is off, or how often."""
 
 
 def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "", where: Where = NOWHERE) -> Symptom:
@@ -158,10 +158,14 @@ def issues(folder: Path) -> list[KnownIssue]:
 @dataclass(frozen=True, eq=False)
 class Recognized:
     """What a failure is known by without a run: a known issue, and the nodes that meet its trigger, by their indices;
-    none where its place in the system alone says so."""
+    none where its place in the system alone says so.
+
+    sure   whether it shows as the saved case does; else the rest has to be right without these nodes
+    """
 
     issue: KnownIssue
     nodes: frozenset[int] = frozenset()
+    sure: bool = True
 
 
 Recognize = Callable[[Symptom, Set[int]], Recognized | None]
@@ -189,6 +193,7 @@ def explain(
     record: Record,
     cured: Cured = lambda case, remedy: False,
     recognize: Recognize = lambda failed, gone: None,
+    trusting: bool = True,
 ) -> Explanation:
     """How far known bugs account for the failure of `case`: a graph of ten nodes may well have two of them, or one and
     a new one, which is then all that is left in the rest.
@@ -196,6 +201,7 @@ def explain(
     known_issues     of the target that failed
     failure   how a case fails
     recognize   what is known without a run, by trigger and place; it is asked first
+    trusting    whether that is taken for known; else its nodes have to fail by themselves as the saved case does
     Raises what `record` raises for `case` itself.
     """
     remedies = {f"{issue.symptom.sort} {issue.saved.remedy}": issue for issue in known_issues if issue.saved.remedy}
@@ -231,7 +237,15 @@ def explain(
         if any(fails(issue, place) for place in free if not here.isdisjoint(place)):
             yield Recognized(issue, frozenset(i for place in free if fails(issue, place) for i in place))
 
-    while failed.coarse and (seen := recognize(failed, places) or next(asked(), None)):
+    def recognized() -> Recognized | None:
+        seen = recognize(failed, places)
+        if seen is None or trusting:
+            return seen
+        return (
+            seen if seen.nodes and any(_shows(seen.issue, ask()) for ask in parts(tuple(sorted(seen.nodes)))) else None
+        )
+
+    while failed.coarse and (seen := recognized() or next(asked(), None)):
         found.append(seen.issue)
         places.update(seen.nodes)
         without = _without(case, places, recorded()) if seen.nodes else None
@@ -293,8 +307,7 @@ def _alone(case: Case, place: Occurrence, recorded: Recording) -> Iterator[Case]
 
 
 def _shows(issue: KnownIssue, found: Symptom) -> bool:
-    # These kinds take several runs to tell; one run shows them as something else.
-    if issue.saved.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
+    if issue.saved.kind in DEPENDS_ON_RUN:
         return found.coarse != ""
     alike = family(found.culprit) == family(issue.symptom.culprit)
     return found.coarse == issue.symptom.coarse and (alike or not issue.pattern.is_loose)

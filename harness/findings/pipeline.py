@@ -5,21 +5,22 @@ Trial  ->  Examination, with a Finding where the verdict is a failure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
+from functools import partial
 from types import MappingProxyType
 
-from driftnet.causes.facts import Tensors, recipe_facts
+from driftnet.causes.facts import recipe_facts
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import NOWHERE, Explanation, KnownIssue, Recognized, Symptom, explain, symptom_of
+from driftnet.findings.known import NOWHERE, Explanation, KnownIssue, Symptom, explain, symptom_of
 from driftnet.findings.recognition import Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed
 from driftnet.model.signature import Signature, coarse, fine, folder_name
-from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
+from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
@@ -190,13 +191,14 @@ def examine(
     recognizer, failed = _recognizer(trial), _symptom(trial, verdict, seen)
     recognized = recognizer.recognized(issues, failed)
     issue = recognized.issue if recognized else met.get(failed)
-    if issue and (care is Care.NONE or (care is Care.REST and not recognized)):
+    sure = recognized is None or recognized.sure
+    if issue and sure and (care is Care.NONE or (care is Care.REST and not recognized)):
         return Examination(verdict, known=issue.id, recognized=issue.id, symptom=failed)
     effort = effort or Effort()
     inquiry = Inquiry(issues, effort.calls, effort.begun(trial.runner), trusting=care is not Care.ALL)
     trial = trial.hurried(verdict, seen)
     found = replace(_examined(trial, verdict, seen, inquiry), symptom=failed)
-    return replace(found, recognized=issue.id, verified=not inquiry.trusting) if issue else found
+    return replace(found, recognized=issue.id, verified=not inquiry.trusting) if issue and sure else found
 
 
 def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquiry) -> Examination:
@@ -250,12 +252,7 @@ def _symptom(trial: Trial, verdict: Verdict, seen: Observation | None) -> Sympto
 
 
 def _recognizer(trial: Trial) -> Recognizer:
-    def tensors() -> Tensors:
-        try:
-            return trial.runner.reference.record(trial.case)[0]
-        except ReferenceError:
-            return {}
-
+    tensors = partial(trial.runner.reference.computed, trial.case)
     return Recognizer(trial.case, recipe_facts(trial.target, trial.recipe), tensors)
 
 
@@ -294,9 +291,6 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
             raise ExhaustedError
         return _symptom(trial, *watch(replace(trial, case=part)))
 
-    def recognize(failed: Symptom, gone: Set[int]) -> Recognized | None:
-        return recognizer.recognized(issues, failed, gone) if inquiry.trusting else None
-
     def cured(part: Case, remedy: Recipe) -> bool:
         found = look(replace(trial, case=part, recipe=remedied(trial.target, trial.recipe, remedy)))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
@@ -304,7 +298,8 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
     first = {id(issue) for issue in recognizer.matching(issues, failed)}
     issues = sorted(issues, key=lambda issue: id(issue) not in first)
     try:
-        return explain(issues, trial.case, failure, trial.runner.reference.record, cured, recognize)
+        record, recognize = trial.runner.reference.record, partial(recognizer.recognized, issues)
+        return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting)
     except ReferenceError:
         return Explanation((), trial.case)
     except ExhaustedError:
@@ -406,6 +401,6 @@ def _rank(verdict: Verdict) -> int:
 
 def reproduces(saved: SavedCase, verdict: Verdict) -> bool:
     """Whether `verdict` is the failure that `saved` was saved for."""
-    if saved.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE):
+    if saved.kind in DEPENDS_ON_RUN:
         return verdict.word is Word.DIVERGES
     return verdict.failed and coarse(saved.target, verdict) == saved.coarse

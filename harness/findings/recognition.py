@@ -7,6 +7,10 @@ A cause is what one fix would mend, and findings are merged into one by place an
 
 A place decides by itself. A trigger was learned, and errs: only one that was right about almost all fresh instances may
 stand for an experiment. What the others match is asked first when known issues are run (`known.explain`).
+
+What writes out of bounds is a crash, a wrong value, or nothing at all, as the heap has it. So where a heap was damaged,
+or is by what is known, a trigger that is met tells what may be behind a failure of the other sort, too; it counts if
+the rest of the model is right.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
 from driftnet.causes.predicate import Trigger
@@ -46,9 +51,14 @@ class Recognizer:
     ) -> Recognized | None:
         """The issue that `failed` is known by. gone: indices of nodes that are not there any more."""
         alike = _alike(issues, failed)
-        trusted = [(issue, cause) for issue, cause in alike if is_trusted(cause)]
+        trusted = [(issue, cause) for issue, cause in alike if is_trusted(cause) or _comes_and_goes(cause)]
         there = (Recognized(issue) for issue, cause in alike if is_same_place(cause, failed))
-        return next(self._matching(trusted, failed, gone), None) or next(there, None)
+        unsure = None
+        for found in chain(self._matching(trusted, failed, gone), there):
+            if found.sure:
+                return found
+            unsure = unsure or found
+        return unsure
 
     def matching(self, issues: Sequence[KnownIssue], failed: Symptom) -> list[KnownIssue]:
         """The issues whose triggers are met, trusted or not."""
@@ -58,16 +68,18 @@ class Recognizer:
     def _matching(
         self, issues: Sequence[tuple[KnownIssue, CauseRecord]], failed: Symptom, gone: Set[int] = frozenset()
     ) -> Iterator[Recognized]:
-        """Each issue whose trigger is met where the failure may come from. A trigger is asked once, whoever has it."""
+        """Each issue whose trigger is met where the failure may come from, those first that show in the same way. A
+        trigger is asked once, whoever has it."""
         asked: dict[Trigger, frozenset[int]] = {}
         wanted = near(self.case, failed) if issues else frozenset()
-        for issue, cause in issues:
+        for issue, cause in sorted(issues, key=lambda known: known[0].symptom.sort != failed.sort):
             if cause.trigger is None:
                 continue
             if cause.trigger not in asked:
                 asked[cause.trigger] = self._place(cause.trigger, wanted, gone)
             if asked[cause.trigger]:
-                yield Recognized(issue, asked[cause.trigger])
+                sure = issue.symptom.sort == failed.sort and (is_trusted(cause) or not _comes_and_goes(cause))
+                yield Recognized(issue, asked[cause.trigger], sure)
 
     def _place(self, trigger: Trigger, wanted: Set[int], gone: Set[int]) -> frozenset[int]:
         """The nodes of the places that meet `trigger`, have any of the nodes `wanted`, and none that is gone."""
@@ -108,20 +120,32 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
     return right >= wanted and cause.score.get("found", 0) >= wanted * named
 
 
+def _comes_and_goes(cause: CauseRecord) -> bool:
+    """Whether what meets its trigger fails as the heap has it, so that few instances of it did."""
+    return cause.place.sort == "heap"
+
+
 def _alike(issues: Sequence[KnownIssue], failed: Symptom) -> list[tuple[KnownIssue, CauseRecord]]:
     return [(issue, cause) for issue in issues for cause in issue.causes if is_alike(issue, cause, failed)]
 
 
 def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
-    """Whether `failed` shows as the saved case does: stage, kind, words, and the function where that is known."""
-    place = issue.symptom.sort.rpartition("/")[0]
-    depends = issue.saved.kind in (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
-    if failed.sort != (f"{place}/{Kind.WRONG_VALUES}" if depends else issue.symptom.sort):
-        return False
+    """Whether `failed` shows as the saved case does (stage, kind, words, and the function where that is known), or as
+    what may come of the same damage."""
+    if failed.sort != issue.symptom.sort:
+        return is_of_one_damage(issue, cause, failed)
     if cause.place.sort == "heap":  # a damaged heap crashes anywhere
         return failed.where.sort in ("heap", "crash", "")
     alike = (cause.place.sort, cause.place.keys[:1]) == (failed.where.sort, failed.where.keys[:1])
     return alike or is_same_place(cause, failed)
+
+
+def is_of_one_damage(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
+    """Whether one of the two is a damaged heap, and the other wrong values: what is written out of bounds, be it while
+    converting, ends in the one or in the other, as the heap has it."""
+    if "heap" not in (cause.place.sort, failed.where.sort):
+        return False
+    return (failed.sort if cause.place.sort == "heap" else issue.symptom.sort).endswith(Kind.WRONG_VALUES)
 
 
 def is_same_place(cause: CauseRecord, failed: Symptom) -> bool:

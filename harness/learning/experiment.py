@@ -19,16 +19,13 @@ from driftnet.learning.instances import whole
 from driftnet.model.case import Case
 from driftnet.model.inspect import digest
 from driftnet.model.signature import coarse
-from driftnet.model.verdict import Kind, Verdict, Word
+from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Verdict, Word
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.reduce.problem import shrink
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe, remedied
-
-DEPENDS_ON_RUN = (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
-"""Kinds that take several runs to tell; one run shows them as something else."""
 
 STAGE_SECONDS = 1.0
 """Wall seconds of one stage of one run."""

@@ -178,7 +178,7 @@ def _at_like_places(a: Learned, b: Learned) -> bool:
     if _sort(a) != _sort(b):
         return False
     return bool(a.where.optimizers) or (
-        (a.where.sort, a.where.keys, a.saved.kind) == (b.where.sort, b.where.keys, b.saved.kind)
+        (a.where.sort, a.where.keys) == (b.where.sort, b.where.keys)
         if a.where.sort != "heap"
         else a.where.sort == b.where.sort
     )

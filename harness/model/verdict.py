@@ -128,6 +128,10 @@ class Kind(StrEnum):
     STALE_STATE = "stale-state"
 
 
+DEPENDS_ON_RUN = (Kind.NONDETERMINISTIC, Kind.STALE_STATE)
+"""Kinds that take several runs to tell; one run shows them as something else."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What the oracle says of one observation.

@@ -75,6 +75,13 @@ class Reference:
         limit = ((_beside(case) or ("",))[0], most) if most and len(case.feeds) > 1 else _beside(case)
         return tuple(self._value("record", case, *limit))
 
+    def computed(self, case: Case) -> Outputs:
+        """Every tensor of the main graph under the first feed; none where the case does not run."""
+        try:
+            return self.record(case)[0]
+        except ReferenceError:
+            return {}
+
     def sample(self, case: Case, count: int = 6) -> tuple[tuple[Outputs, ...], ...]:
         """[sample][feed][output]: `count` runs with every float tensor perturbed, x (1 + u U(-2, 2)).
 

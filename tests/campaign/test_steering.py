@@ -15,6 +15,7 @@ from onnx import helper
 
 from tests.findings.test_known import small
 from tests.findings.test_recognition import CASE, RELIABLE, triggered
+from tests.support import reduction as tools
 
 HOST = host_of(CASE)
 RELU = Atom("0.op", "is", "Relu")
@@ -54,3 +55,15 @@ def test_without_steering_and_for_one_index_in_ten_cases_are_drawn_as_ever(tmp_p
     assert drawn(False) == plain
     free = sum(a == b for a, b in zip(drawn(True), plain))
     assert 1 <= free <= 40 * 3 // KEPT, f"{free} of 40 cases have what a trigger says of every node"
+
+
+def test_what_hangs_on_numbers_is_computed_once_where_nothing_else_is_unwanted():
+    asked = []
+
+    def unwanted(op, negative):
+        steering = Steering([of_mnn(triggered(Atom("0.op", "is", op), Atom("0.in.0.negative", "is", negative)))])
+        return steering.unwanted(HOST, [("mnn", {})], lambda: asked.append(op) or tools.record(CASE)[0])
+
+    assert (unwanted("Relu", True), asked) == ({"Relu"}, []), "what is fed is known already"
+    assert (unwanted("Neg", True), asked) == (set(), ["Neg"]), "what a Relu makes is not negative"
+    assert (unwanted("Neg", False), asked) == ({"Neg"}, ["Neg", "Neg"])

@@ -54,6 +54,38 @@ def test_an_operand_is_told_by_where_it_comes_from_and_what_it_holds() -> None:
     assert found["0.out.0.negative"] is None, "what is computed is unknown without a run"
 
 
+def test_operands_are_held_against_each_other_and_against_the_result() -> None:
+    shapes = [np.zeros(shape, np.float32) for shape in ((1, 3), (3,))]
+    found = facts(one("Max", grid((1, 3)), constants=shapes))
+    assert (found["0.broadcast"], found["0.broadcast.alike"]) == ("nothing", False), (
+        "of three operands the last is shorter"
+    )
+    assert [found[f"0.in.{k}.like.out"] for k in range(3)] == [True, True, False]
+    assert facts(one("Max", grid((1, 3)), constants=shapes[:1]))["0.broadcast.alike"] is True
+    assert "0.broadcast.alike" not in facts(one("MatMul", grid((1, 3)), constants=[np.zeros((3, 1), np.float32)]))
+
+
+def test_depthwise_uneven_pads_and_halves_are_told() -> None:
+    weights = np.ones((2, 1, 2, 2), np.float32)
+    found = facts(one("Conv", grid((1, 2, 6, 6)), constants=[weights], group=2, pads=[0, 1, 0, 1]))
+    assert (found["0.say.depthwise"], found["0.say.pads.even"]) == (True, True)
+    uneven = facts(one("Conv", grid((1, 2, 6, 6)), constants=[weights[:1].repeat(2, 1)], pads=[0, 0, 0, 1]))
+    assert uneven["0.say.pads.even"] is False
+    assert "0.say.depthwise" not in uneven
+    halves = [facts(one("Round", np.float32([number])))["0.in.0.halves"] for number in (2.5, 2.25, 2)]
+    assert halves == [True, False, False]
+    said = Trigger(Shape(), (Region((Atom("0.say.pads.even", "is", False), Atom("0.broadcast.alike", "is", False))),))
+    assert "with other pads on one side than on the other, its operands of different shapes" in sentence(said)
+
+
+def test_a_constant_is_told_by_the_attribute_that_states_it() -> None:
+    nodes = [helper.make_node("Constant", [], ["w"], value_float=2.0), helper.make_node("Sub", ["x", "w"], ["y"])]
+    found = facts(some(nodes, {"x": grid((2, 3))}, {}, outputs=["y"]))
+    assert (found["0.in.1.from"], found["0.in.1.initializer"], found["0.in.1.by"]) == ("constant", False, "value_float")
+    said = sentence(Trigger(Shape(), (Region((Atom("0.in.1.by", "in", ("value_int", "value_float")),)),)))
+    assert said == "any operator attribute that states operand 1 one of value_int, value_float"
+
+
 def test_axes_are_told_alike_as_attribute_and_as_operand() -> None:
     old = facts(one("ReduceSum", grid((2, 3)), axes=[0, 1], opset=11))
     new = facts(one("ReduceSum", grid((2, 3)), constants=[np.array([0, 1])], opset=13))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -161,6 +162,26 @@ def test_what_is_recognized_is_cut_out_and_the_rest_is_run():
         assert (explained.rest is not None) is still, "another bug in the rest is left over"
 
 
+def test_what_is_recognized_is_verified_by_its_own_nodes_first():
+    known = triggered(is_op("Relu"))
+    recognize = partial(Recognizer(CASE, {}, dict).recognized, [known])
+    ran: list[list[str]] = []
+
+    def failing(*guilty: str) -> Any:
+        def failure(case: Case) -> Symptom:
+            operators = [n.op_type for n in case.proto.graph.node]
+            ran.append(operators)
+            return Symptom(COARSE, output="y") if {*guilty} & {*operators} else Symptom()
+
+        return failure
+
+    explained = explain([known], CASE, failing("Relu"), tools.record, recognize=recognize, trusting=False)
+    assert (ran, explained.rest) == ([["Relu", "Neg"], ["Relu"], ["Neg"]], None)
+    explained = explain([known], CASE, failing("Neg"), tools.record, recognize=recognize, trusting=False)
+    assert explained.known_issues == (), "the Relu does not fail by itself: it was recognized by mistake"
+    assert explain([known], CASE, failing("Neg"), tools.record, recognize=recognize).known_issues == (known,)
+
+
 def test_the_known_issues_are_asked_once_the_fewest_nodes_are_left():
     asked: list[int] = []
     bug = tools.on_valid(tools.folds_scale_by_group)
@@ -193,3 +214,29 @@ def test_a_damaged_heap_is_known_by_its_trigger_wherever_it_crashes():
         failed = Symptom("planted/execute/crash", where=where)
         assert recognized([known], TWO, failed) == ("test_x", [0]), f"it showed at {where}"
     assert recognized([triggered(is_op("Gelu"), where=known.saved.cause.place, **damage)], TWO, failed) is None
+
+
+def test_what_is_written_out_of_bounds_is_a_crash_or_a_wrong_value_and_known_if_the_rest_is_right():
+    damaged = Symptom("planted/execute/crash", where=Where("heap", ("planted Abs::run",)))
+    known = triggered(is_op("Relu"))
+    heap = triggered(is_op("Relu"), where=Where("heap"), coarse="planted/execute/crash", kind="SIGABRT")
+    for issue_, failed in ((known, damaged), (heap, Symptom(COARSE, output="y"))):
+        found = Recognizer(CASE, {}, dict).recognized([issue_], failed)
+        assert found, failed
+        assert (found.nodes, found.sure) == ({0}, False)
+    assert Recognizer(CASE, {}, dict).recognized([known, heap], damaged).issue is heap, "what shows alike comes first"
+    crash = Symptom("planted/execute/crash", where=CRASH)
+    shape = Symptom("planted/execute/wrong-shape", output="y")
+    for issue_, failed in ((known, crash), (heap, shape)):
+        assert Recognizer(CASE, {}, dict).recognized([issue_], failed) is None, failed
+
+
+def test_a_trigger_of_a_damaged_heap_is_believed_if_the_rest_is_right_however_few_instances_crashed():
+    rarely = RELIABLE | {"right": 30, "failing": 1, "found": 1, "named": 10, "accuracy": 0.75}
+    known = triggered(is_op("Relu"), score=rarely, where=Where("heap"), coarse="planted/execute/crash", kind="SIGABRT")
+    failed = Symptom("planted/execute/crash", where=Where("heap"))
+    found = Recognizer(CASE, {}, dict).recognized([known], failed)
+    assert found
+    assert (found.nodes, found.sure) == ({0}, False)
+    elsewhere = triggered(is_op("Relu"), score=rarely, coarse="planted/execute/crash", kind="SIGABRT")
+    assert Recognizer(CASE, {}, dict).recognized([elsewhere], Symptom("planted/execute/crash")) is None
