@@ -11,15 +11,16 @@ MUTANTS ?= 500
 BIN   := $(VENV)/bin
 PIP   := --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
+SITE  := build/site
 
-.PHONY: fuzz test proofs zoo zoo-table exposure lint bench clean setup coverage docs
+.PHONY: fuzz test proofs zoo zoo-table exposure lint bench clean setup coverage docs site
 
 # Finding bugs is what fuzzing is for: status 1 (new findings) and 3 (only known ones) are successes too. The run itself
 # says its status, and ends with the best of what is new.
 fuzz: $(READY)
 	@$(BIN)/driftnet fuzz --minutes $(MINUTES) --seed $(SEED) --workers $(WORKERS) $(ARGS); status=$$?; \
 	case $$status in \
-	  0|1|3) ;; \
+	  0|1|3) command -v driftnet > /dev/null || echo "  (. $(BIN)/activate puts driftnet on the PATH)" ;; \
 	  *) echo "driftnet fuzz: exit status $$status, the run failed"; exit $$status ;; \
 	esac
 
@@ -66,6 +67,18 @@ lint: $(READY)
 # The pages that are made from the code; tests/test_docs.py says when one is stale.
 docs: $(READY)
 	$(BIN)/python -m tests.support.pages
+
+# The documentation as a site, build/site/html: the same Markdown, each link checked, nothing fetched when a page opens.
+site: $(SITE)/.ready
+	rm -rf $(SITE)/pages $(SITE)/html && mkdir -p $(SITE)/pages
+	cp --parents *.md docs/*.md docs/*.yml reports/README.md $(SITE)/pages
+	$(SITE)/bin/sphinx-build --quiet --fail-on-warning --keep-going -c docs $(SITE)/pages $(SITE)/html
+	cp $(SITE)/html/README.html $(SITE)/html/index.html
+
+$(SITE)/.ready: docs/constraints.txt
+	$(PYTHON) -m venv $(SITE)
+	$(SITE)/bin/python -m pip install $(PIP) --require-hashes --only-binary=:all: --requirement docs/constraints.txt
+	@touch $@
 
 bench: $(READY)
 	$(BIN)/driftnet bench $(ARGS)

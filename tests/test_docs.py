@@ -1,5 +1,6 @@
 """The documentation says what is there: generated pages, links, files, modules and commands that it names."""
 
+import ast
 import difflib
 import importlib
 import importlib.util
@@ -44,11 +45,46 @@ def test_generated_pages_are_up_to_date():
 
 def test_links_lead_somewhere():
     def rule(path: Path) -> None:
-        targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
-        dead = [to for to in targets if "://" not in to and not (path.parent / to).exists()]
+        targets = re.findall(r"\]\(([^)\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
+        dead = [to for to in targets if "://" not in to and not leads_somewhere(path, to)]
         assert dead == [], f"links to {dead}, which is not there"
 
     assert_each(PAPERS, rule, named)
+
+
+def leads_somewhere(path: Path, link: str) -> bool:
+    """Whether there is what `path` links to: the file, and in it the heading."""
+    file, _, heading = link.partition("#")
+    there = path.parent / file if file else path
+    return there.exists() and (not heading or heading in slugs(there.read_text(encoding="utf-8")))
+
+
+def slugs(text: str) -> set[str]:
+    """What the headings of a page are called in links, on GitHub and on the site."""
+    headings = re.findall(r"^#+ (.+)$", text, re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("link", ["python.md", "python.md#cases-for-your-own-tests", "#an-issue-a-cause"])
+def test_a_link_leads_to_a_heading(link):
+    page = ROOT / "docs" / "ci.md"
+    assert leads_somewhere(page, link), f"{link} is taken for dead"
+    dead = f"{link.partition('#')[0]}#no-such-heading"
+    assert not leads_somewhere(page, dead), f"{dead} is taken for a link that leads somewhere"
+
+
+def test_every_page_stands_in_the_menu_of_the_site_once():
+    conf = ast.parse((ROOT / "docs" / "conf.py").read_text(encoding="utf-8")).body
+    parts = next(line.value for line in conf if isinstance(line, ast.Assign) and line.targets[0].id == "PARTS")
+    menu = sorted(page for _, pages in ast.literal_eval(parts) for page in pages)
+    assert menu == sorted(
+        named(path).removesuffix(".md") for path in PAPERS if path.name != "README.md" or path.parent != ROOT
+    )
+
+
+def test_examples_of_python_are_code_on_the_page():
+    quoted = {named(path): re.findall(r"^>>>.*", path.read_text(encoding="utf-8"), re.M) for path in PAPERS}
+    assert {name: lines for name, lines in quoted.items() if lines} == {}, "a line that begins so is a quotation"
 
 
 def test_files_that_are_named_are_there():

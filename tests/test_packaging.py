@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.paths import CORPUS, ROOT
-from tests.support.pins import FILE, pinned, text_of
+from tests.support.pins import FILE, SITE, pinned, text_of
 
 SOURCES = ("corpus", "generators", "harness", "LICENSE", "README.md", "pyproject.toml")
 SEED_WITH_KNOWN_ISSUES = 4
@@ -109,21 +109,21 @@ def test_the_source_distribution_is_the_repository(tmp_path):
     assert not lacking, f"lacks {lacking[:5]}, {len(lacking)} in all, and cannot pass its own tests: see MANIFEST.in"
 
 
-def test_every_release_is_pinned_by_the_hashes_of_its_files():
-    text = FILE.read_text(encoding="utf-8")
+@pytest.mark.parametrize(("file", "extra"), [(FILE, "dev"), (SITE, "docs")], ids=["setup", "site"])
+def test_every_release_is_pinned_by_the_hashes_of_its_files(file, extra):
+    text = file.read_text(encoding="utf-8")
     pins = pinned(text)
-    assert text_of({requirement: set(digests) for requirement, digests in pins.items()}) == text, (
-        "it was edited by hand"
-    )
+    made = text_of({requirement: set(digests) for requirement, digests in pins.items()}, file)
+    assert made == text, "it was edited by hand"
+    assert all(pins.values()), f"no hash for {[name for name, hashes in pins.items() if not hashes]}"
     names = {requirement.partition("==")[0].lower().replace("_", "-") for requirement in pins}
     pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     project = pyproject["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"]]
+    wanted = [*(project["dependencies"] if file == FILE else ()), *project["optional-dependencies"][extra]]
     unpinned = {re.match(r"[\w-]+", line)[0].lower() for line in wanted} - names
-    assert not unpinned, f"constraints.txt lacks {unpinned}"
-    assert set(pyproject["build-system"]["requires"]) <= set(pins), (
-        "what builds it is pinned otherwise than in constraints.txt"
-    )
+    assert not unpinned, f"{file} lacks {unpinned}"
+    built = set(pyproject["build-system"]["requires"]) if file == FILE else set()
+    assert built <= set(pins), "what builds it is pinned otherwise than in constraints.txt"
 
 
 def test_what_ci_runs_of_others_is_pinned_by_commit():

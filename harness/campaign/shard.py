@@ -312,7 +312,7 @@ class Shard:
             return issue
         learned = study(saved, finding, self.runner)
         others = [issue for name, issue in self.known_issues.items() if name != saved.id]
-        if issue := sharing(learned, finding, others, self.runner):
+        if issue := sharing(learned, finding.installed, others, self.runner):
             corpus.remove(loose)
             # What it is recognized by is another variant of that cause: the next one like it costs less.
             own = replace(arrange.loose(saved), **proposal(learned).said)

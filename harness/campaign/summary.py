@@ -175,9 +175,8 @@ class Summary(Struct, kw_only=True):
 
     @property
     def status_of_new(self) -> int:
-        """The same where nothing but what is new counts."""
-        status = self.exit_status
-        return status if status == 2 else 1 if self.new or (self.night and status == 1) else 0
+        """The same where known ones do not count."""
+        return 0 if self.exit_status == 3 else self.exit_status
 
     def as_json(self) -> dict[str, Any]:
         """The JSON object of `driftnet fuzz --json`."""

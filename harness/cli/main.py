@@ -565,7 +565,8 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
 @_corpus(None)
 @_json
 def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
-    """Set the status of a cause with all its cases, or of one case; what stands in a report is brought into the corpus.
+    """Set the status of a cause with all its cases, or of one case; what stands in a report is brought into the corpus,
+    where it gets a cause if it had none.
 
     Both are named by their folder, their id, or the 8 hex digits at its end. With --remedy, failures that go away under
     the same option are from then on taken for this cause. What --merge and --split say lasts.
@@ -665,7 +666,7 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
     raises an error, or a kind changed an output in none of the cases tried: then it was not tested.
 
     \b
-    Examples: driftnet selfcheck --target mnn --workers auto
+    Examples: driftnet selfcheck --target mnn==3.4.1 --workers auto
               driftnet selfcheck --kind lost-bias --cases 5
     """
     result = api.selfcheck(

@@ -141,9 +141,10 @@ class Examiner:
         saved = self._kept(finding)
         if saved is None:
             return result.verdict.word
-        _, seen = watch(replace(trial, case=saved.case, recipe=saved.recipe))
+        again, seen = watch(replace(trial, case=saved.case, recipe=saved.recipe), fresh=True)
+        outputs = seen.outputs if seen and again.failed else ()
         failure = divergence(saved.coarse)
-        outputs, taken = seen.outputs if seen else (), len(f"{failure.__module__}.{failure.__name__}: ")
+        taken = len(f"{failure.__module__}.{failure.__name__}: ")
         return failure(redtest.told(saved, trial.installed.release, trial.case, outputs, taken))
 
     def _kept(self, finding: Finding) -> SavedCase | None:
@@ -153,7 +154,7 @@ class Examiner:
             saved = corpus.load(folder)
             if saved.cause is None:
                 learned = study(saved, finding, self.runner)
-                if sharing(learned, finding, self.known_issues, self.runner):
+                if sharing(learned, finding.installed, self.known_issues, self.runner):
                     corpus.remove(folder)
                     return None
                 saved = corpus.load(arrange.found(saved, proposal(learned), self.found))

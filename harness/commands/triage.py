@@ -14,6 +14,7 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.findings.names import located
 from driftnet.findings.pipeline import is_gone
 from driftnet.findings.trial import Trial, look
+from driftnet.learning.study import settled
 from driftnet.model.signature import coarse
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe
@@ -33,7 +34,8 @@ def triage(
     split: Path | None = None,
     root: Path = Path("corpus"),
 ) -> dict[str, Any]:
-    """Say something of a cause or of a saved case; one outside `root` is brought into it.
+    """Say something of a cause or of a saved case; one outside `root` is brought into it, and a case without a cause,
+    as `check` writes it, gets one there.
 
     path    its folder, its id, or the 8 hex digits at its end
     status  of a case, or of all variants of a cause: open, fixed, flaky or expected; of an open cause those stay flaky
@@ -59,7 +61,7 @@ def triage(
     roots = (root, corpus.COMMITTED)
     folder = located(path, roots)
     chosen = _remedy(_cases(folder), remedy) if remedy else None
-    folder = arrange.brought(folder, root)
+    folder = _brought(folder, root, learns=not merge and status not in (Status.FIXED, Status.EXPECTED))
     if merge:
         folder = arrange.merge(folder, arrange.brought(located(merge, roots), root), root)
     if split:
@@ -67,6 +69,22 @@ def triage(
     said = {"upstream": upstream, "note": note, "remedy": chosen}
     _say(folder, Status(status) if status else None, {name: value for name, value in said.items() if value})
     return _told(folder)
+
+
+def _brought(folder: Path, root: Path, *, learns: bool) -> Path:
+    """As `arrange.brought`. A case that has no cause and that nobody knew there is studied, if it is to explain others,
+    and has one then; not where its target is not installed, or does not fail here."""
+    is_cause = (folder / record.FILE).exists()
+    known = is_cause or (saved := corpus.load(folder)).cause or corpus.standing(saved, root)
+    there = arrange.brought(folder, root)
+    if known or not learns:
+        return there
+    try:
+        installed = resolve(saved.target)
+    except UserError:
+        return there
+    with Runner(hold_crashes=True) as runner:
+        return settled(there, installed, runner, root)
 
 
 def _cases(folder: Path) -> list[SavedCase]:

@@ -249,13 +249,19 @@ def joined(saved: SavedCase, proposed: Proposal, cause: CauseRecord, root: Path)
 
 def brought(folder: Path, root: Path) -> Path:
     """The folder of a cause or of a case, or its copy in `root` where it stands elsewhere; a case that has a cause
-    becomes a variant of it there too. What stands there already, loose or as a variant, is left alone."""
+    becomes a variant of it there too. What stands there already, loose or as a variant, is left alone; what was written
+    beside a case for a maintainer stays where it is."""
     if folder.resolve().is_relative_to(root.resolve()):
         return folder
     if (folder / record.FILE).exists():
         cause = record.load(folder)
         with corpus.whole(root / cause.target / cause.id) as draft:
-            shutil.copytree(folder, draft, dirs_exist_ok=True)
+            record.save(cause, draft)
+            for variant in corpus.folders([folder]):
+                (draft / variant.name).mkdir()
+                corpus.write(corpus.load(variant), draft / variant.name)
+            if (folder / GROWN).is_dir():
+                shutil.copytree(folder / GROWN, draft / GROWN)
         return root / cause.target / cause.id
     saved = corpus.load(folder)
     if there := corpus.standing(saved, root):

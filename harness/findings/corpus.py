@@ -140,9 +140,14 @@ def save(saved: SavedCase, root: Path) -> Path:
         return there
     if not folder.exists():
         with whole(folder) as draft:
-            write_model(saved.case, saved.expected, draft)
-            (draft / "case.json").write_text(_as_json(saved), encoding="utf-8")
+            write(saved, draft)
     return folder
+
+
+def write(saved: SavedCase, folder: Path) -> None:
+    """Write what `load` reads into `folder`, which is a draft."""
+    write_model(saved.case, saved.expected, folder)
+    (folder / "case.json").write_text(_as_json(saved), encoding="utf-8")
 
 
 def standing(saved: SavedCase, root: Path) -> Path | None:

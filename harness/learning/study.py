@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.findings import arrange, corpus
 from driftnet.findings.arrange import Proposal, proposal_of
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import KnownIssue, symptom_of
+from driftnet.findings.known import KnownIssue, issues, symptom_of
 from driftnet.findings.pipeline import Finding
 from driftnet.learning.experiment import computed
 from driftnet.learning.merging import causes_of, is_same
 from driftnet.learning.trigger import Learned, learn_trigger, score_of
 from driftnet.run.runner import Runner
+from driftnet.targets.environments import Installed
 
 SECONDS = 2.4
 """CPU seconds of all processes for one finding: half of what a survey takes, which may be made at leisure."""
@@ -25,20 +28,34 @@ def study(saved: SavedCase, finding: Finding, runner: Runner, seconds: float = S
     return learned if learned.where.sort else dataclasses.replace(learned, where=finding.where)
 
 
+def settled(folder: Path, installed: Installed, runner: Runner, root: Path) -> Path:
+    """Give a case that lies loose below `root` the cause there that it shares, else one of its own; its new folder.
+
+    Where it does not fail, nothing is learned, and it stays as it lies.
+    """
+    learned = learn_trigger(corpus.load(folder), installed, runner, seconds=SECONDS)
+    if learned.trigger is None:
+        return folder
+    known = sharing(learned, installed, [issue for issue in issues(root) if issue.saved.cause], runner)
+    if known and (cause := known.saved.cause):
+        return arrange.joined(learned.saved, proposal(learned), cause, root)
+    return arrange.found(learned.saved, proposal(learned), root)
+
+
 def proposal(learned: Learned) -> Proposal:
     """What was learned of one finding as a cause of its own."""
     (cause,) = causes_of([learned], {})
     return proposal_of(cause.as_json())
 
 
-def sharing(learned: Learned, finding: Finding, issues: Sequence[KnownIssue], runner: Runner) -> KnownIssue | None:
-    """The first of `issues` that has its cause in common with a finding, by place and by trigger."""
-    target = finding.installed.target
+def sharing(learned: Learned, installed: Installed, known: Sequence[KnownIssue], runner: Runner) -> KnownIssue | None:
+    """The first of the known issues that has its cause in common with a finding, by place and by trigger."""
+    target = installed.target
     options = recipe_facts(target, learned.saved.recipe)
-    for issue in issues:
+    for issue in known:
         if issue.saved.target == target.name and issue.symptom.sort == symptom_of(learned.saved.coarse, ()).sort:
-            known = recipe_facts(target, issue.saved.recipe)
-            if any(is_same(learned, other, options, known) for other in _learned(issue, runner)):
+            theirs = recipe_facts(target, issue.saved.recipe)
+            if any(is_same(learned, other, options, theirs) for other in _learned(issue, runner)):
                 return issue
     return None
 

@@ -159,7 +159,7 @@ class Sweep:
         if saved.cause:
             return saved.cause.id
         learned = study(saved, result.finding, self.runner)
-        shared = sharing(learned, result.finding, self.known, self.runner)
+        shared = sharing(learned, self.installed, self.known, self.runner)
         if shared and (cause := shared.saved.cause):
             arrange.joined(saved, proposal(learned), cause, self.root)
         else:

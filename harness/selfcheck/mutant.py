@@ -48,8 +48,9 @@ class Mutant:
         return {name: value for need in self.needs for name, value in target.features[need].items()}
 
     def put_into(self, target: Target) -> Target:
-        """`target` with the bug."""
-        return replace(self.wrapper(target, self.damage), name=self.name)
+        """`target` with the bug. Damage is done by means of onnx, which an environment of another release may lack."""
+        damaged = self.wrapper(target, self.damage)
+        return replace(damaged, name=self.name, companions=(*target.companions, ("", "onnx")))
 
 
 MUTANTS: dict[str, Mutant] = {}

@@ -1,6 +1,6 @@
-"""Mutated targets: "driftnet.selfcheck.mutated:MUTANT@TARGET" is a target word like "mnn", for every mutant that fits.
-
-A dot in TARGET is written as a slash: lost-bias@my_package/target:TARGET.
+"""Mutated targets: "driftnet.selfcheck.mutated:MUTANT@MODULE:ATTRIBUTE" is a target word, for every mutant that
+fits into the target there, whose dots are slashes: lost-bias@my_package/target:TARGET. It holds no name, for a worker
+in an environment that was made for another release knows of none.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from collections.abc import Mapping
 
 from driftnet.selfcheck import converter, quantizer, rewrites, runtime
 from driftnet.selfcheck.mutant import MUTANTS, Mutant, own
-from driftnet.targets.environments import resolve
 from driftnet.targets.interface import Target
+from driftnet.targets.loading import attribute
 from driftnet.targets.registry import registered
 
 SHARED = (converter, rewrites, quantizer, runtime)
@@ -26,8 +26,10 @@ def mutants(target: Target) -> Mapping[str, Mutant]:
 
 
 def word(mutant: str, target: str) -> str:
-    """The target word of the target `target` with that bug."""
-    return f"{__name__}:{mutant}@{target.replace('.', '/')}"
+    """The target word of the target `target`, NAME or NAME==RELEASE, with that bug."""
+    name, equals, release = target.partition("==")
+    spec = registered().get(name, name)
+    return f"{__name__}:{mutant}@{spec.replace('.', '/')}{equals}{release}"
 
 
 def preload() -> None:
@@ -41,7 +43,10 @@ def __getattr__(name: str) -> Target:
     called, _, target = name.partition("@")
     if not target:
         raise AttributeError(name)
-    real = resolve(target.replace("/", ".")).target
+    module, _, path = target.replace("/", ".").partition(":")
+    real = attribute(module, path)
+    if not isinstance(real, Target):
+        raise AttributeError(name)
     if called not in mutants(real):
         raise AttributeError(f"{called} is no bug that fits into {real.name}")
     return mutants(real)[called].put_into(real)

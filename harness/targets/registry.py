@@ -5,9 +5,17 @@ from __future__ import annotations
 from importlib import metadata
 
 GROUP = "driftnet.targets"
-DEFAULT_TARGETS = tuple(
-    e.name for e in metadata.distribution("driftnet").entry_points if e.group == GROUP and not e.extras
-)
+
+
+def _own() -> tuple[str, ...]:
+    try:
+        declared = metadata.distribution("driftnet").entry_points
+    except metadata.PackageNotFoundError:  # in a worker of an environment that was made for another release
+        return ()
+    return tuple(e.name for e in declared if e.group == GROUP and not e.extras)
+
+
+DEFAULT_TARGETS = _own()
 """those that driftnet itself registers, and needs for more than an extra"""
 
 

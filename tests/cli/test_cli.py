@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import click
 import numpy as np
@@ -289,6 +291,15 @@ def test_triage_sets_status_link_and_note_and_brings_a_new_case_in(driftnet, tmp
     moved = corpus.load(root / "mnn" / folder.name)
     assert (moved.status, moved.upstream, moved.note) == ("fixed", "https://example.org/7", "mended")
     assert corpus.load(folder).status == "open", "the report was changed"
+
+
+def test_a_case_of_a_check_gets_a_cause_with_a_trigger_in_the_corpus(driftnet, tmp_path):
+    loose = replace(corpus.load(saved_case("1f9d8948")), cause=None)
+    folder = corpus.save(loose, tmp_path / "checked")
+    status, out, _ = driftnet("triage", folder, "--status", "open", "--corpus", tmp_path / "corpus", "--json")
+    brought = corpus.load(Path(json.loads(out)["path"]))
+    assert (status, brought.id, brought.cause and brought.cause.status) == (0, loose.id, "open")
+    assert brought.cause.trigger is not None, "nobody learned when it fails"
 
 
 def test_a_case_that_replay_would_not_find_is_not_brought_into_the_corpus(driftnet, tmp_path):

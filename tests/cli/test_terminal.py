@@ -42,7 +42,14 @@ def test_known_findings_are_one_line_a_target():
         "mnn: 40 known, seen 820 times; --all lists them, as the report does",
         "onnxruntime-quant: 1 known, seen 1 time; --all lists them, as the report does",
     ]
-    assert not [line for line in lines if "00000001" in line], "what is known is counted only"
+    assert not [line for line in lines if "00000002" in line], "what is known is counted only"
+
+
+def test_where_nothing_is_new_the_run_ends_with_the_best_that_is_known():
+    lines = shown(*(finding(f"{k:08x}", status="known", trigger=LONG) for k in range(1, 4)))
+    (start,) = [k for k, line in enumerate(lines) if line.startswith("00000001")]
+    assert lines[start] == "00000001  mnn, execute: silently wrong values (wrong-values), known"
+    assert (lines[-1], len(lines) - start) == ("  its page: driftnet report 00000001 --open", 5), lines[start:]
 
 
 def test_with_all_each_known_finding_has_a_line():

@@ -113,10 +113,12 @@ def test_a_state_that_there_is_not_is_a_users_mistake(tmp_path):
     assert not (tmp_path / "some").exists(), "nothing should be made where nothing can be merged"
 
 
-@pytest.mark.parametrize(("status", "statuses"), [("known", (3, 0)), ("new", (1, 1))])
-def test_only_new_is_clean_where_only_known_ones_were_met(tmp_path, monkeypatch, status, statuses):
+@pytest.mark.parametrize(
+    ("status", "unexplained", "statuses"), [("known", [], (3, 0)), ("new", [], (1, 1)), ("known", [3], (1, 1))]
+)
+def test_only_new_is_clean_where_only_known_ones_were_met(tmp_path, monkeypatch, status, unexplained, statuses):
     finding = described(saved_relu(), "1", status)
-    summary = Summary(seed=0, cases=1, models=1, findings=[finding], unexplained=[] if status == "known" else [3])
+    summary = Summary(seed=0, cases=1, models=1, findings=[finding], unexplained=unexplained)
     monkeypatch.setattr(api, "fuzz", lambda plan, listeners: summary, raising=False)
     words = ["fuzz", "--report", str(tmp_path), "--json"]
     plain, only = (

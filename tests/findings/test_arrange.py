@@ -251,6 +251,21 @@ def test_a_cause_outside_the_corpus_is_brought_into_it(two):
     assert record.load(two / "mnn" / "mnn_relu_aaaaaaaa").note == "", "the other corpus was changed"
 
 
+def test_what_a_run_wrote_for_maintainers_is_not_brought_into_a_corpus(two):
+    cause = two / "mnn" / "mnn_relu_aaaaaaaa"
+    for folder in corpus.folders([cause]):
+        (folder / "ISSUE.md").write_text("a report")
+        (folder / "without_trigger").mkdir()
+    other = two.parent / "mine"
+    arrange.brought(cause, other)
+    arrange.brought(corpus.folders([two / "mnn" / "mnn_relu_bbbbbbbb"])[0], other)
+    names = {path.name for folder in corpus.folders([other]) for path in folder.iterdir()}
+    assert names == {"case.json", "model.onnx", "test_data_set_0"}
+    assert [saved.answer for saved in corpus.load_all(cause)] == [
+        s.answer for s in corpus.load_all(other / "mnn" / cause.name)
+    ]
+
+
 def test_a_cause_that_is_written_anew_keeps_the_model_that_it_was_grown_to(two):
     first, other = (two / "mnn" / f"mnn_relu_{letter * 8}" for letter in "ab")
     for folder in (first, other):

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue
-from driftnet.learning.study import proposal, sharing, study
+from driftnet.learning.study import proposal, settled, sharing, study
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
+from driftnet.targets.environments import resolve
 
 from tests.support.models import grid
 from tests.support.triggers import found, one
@@ -39,7 +40,7 @@ def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
 
     other = found(pool("AveragePool", size=9), NEEDS_STRIDES, runner)
     learned = study(other.to_save(), other, runner, seconds=1.0)
-    assert sharing(learned, other, [known], runner) is known, f"{learned.trigger}, should be of one cause"
+    assert sharing(learned, other.installed, [known], runner) is known, f"{learned.trigger}, should be of one cause"
 
 
 def test_two_bugs_of_one_target_share_no_cause(runner: Runner, tmp_path: Path) -> None:
@@ -48,7 +49,28 @@ def test_two_bugs_of_one_target_share_no_cause(runner: Runner, tmp_path: Path) -
     known = KnownIssue(corpus.load(arrange.found(saved, proposal(study(saved, finding, runner)), tmp_path)))
     other = found(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
     learned = study(other.to_save(), other, runner, seconds=1.0)
-    assert sharing(learned, other, [known], runner) is None
+    assert sharing(learned, other.installed, [known], runner) is None
+
+
+def test_a_case_that_lies_loose_gets_a_cause_and_the_next_one_like_it_joins_that(
+    runner: Runner, tmp_path: Path
+) -> None:
+    places = []
+    for case in (pool(), pool("AveragePool", size=9)):
+        finding = found(case, NEEDS_STRIDES, runner)
+        places.append(settled(corpus.save(finding.to_save(), tmp_path), finding.installed, runner, tmp_path))
+    first, second = (corpus.load(place).cause for place in places)
+    assert first is not None
+    assert second is not None
+    assert first.id == second.id, (first.title, second.title)
+    assert "without `strides`" in first.sentence
+
+
+def test_a_case_that_does_not_fail_here_stays_as_it_lies(runner: Runner, tmp_path: Path) -> None:
+    finding = found(pool(), NEEDS_STRIDES, runner)
+    folder = corpus.save(finding.to_save(), tmp_path)
+    assert settled(folder, resolve("mnn"), runner, tmp_path) == folder
+    assert corpus.load(folder).cause is None
 
 
 def test_what_is_brought_elsewhere_stays_with_its_cause(runner: Runner, tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 import ast
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from operator import attrgetter
 
@@ -75,6 +77,18 @@ def changed(damage, *given):
     model.CopyFrom(given[0])
     damage(model, *given[1:])
     return model != given[0]
+
+
+def test_a_mutant_of_another_release_is_found_where_nothing_is_registered():
+    word, _, release = mutated.word("lost-bias", "mnn==3.0.0").partition("==")
+    nobody = (
+        "from importlib import metadata as m\ndef no(name): raise m.PackageNotFoundError(name)\nm.distribution = no\n"
+    )
+    load = f"from driftnet.targets.loading import attribute\nprint(attribute(*{word!r}.split(':', 1)).name)"
+    code = f"{nobody}m.entry_points = lambda **given: ()\n{load}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.stdout, release) == ("lost-bias\n", "3.0.0"), done.stderr
+    assert ("", "onnx") in declared(word).companions, "what damages a model needs onnx"
 
 
 def test_there_are_at_least_a_hundred_kinds_of_bugs_each_described_once():

@@ -49,4 +49,12 @@ def assert_whole(path):
     assert [svg for svg in page.all("svg") if not {"aria-label", "aria-hidden"} & svg.keys()] == [], (
         "pictures without words"
     )
+    scrolls = [
+        attributes
+        for tag, attributes in page.elements
+        if tag == "pre" or {"scroll", "heat", "short"} & {*attributes.get("class", "").split()}
+    ]
+    assert [one for one in scrolls if "tabindex" not in one or "aria-label" not in one] == [], (
+        "what may scroll is out of a keyboard's reach, or without a name"
+    )
     return page

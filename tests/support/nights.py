@@ -2,7 +2,8 @@
 
     python -m tests.support.nights DIR mnn==3.0.0:7 mnn:7 --minutes 5
 
-runs seven nights with one release, then seven with another, and says what it saw. `promises` is what must hold.
+runs seven nights with one release, then seven with another, and says what it saw. `promises` is what must hold. What a
+night said stands beside its report; one that is there already is not run again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ RED = {"new", "back", "worse"}
 
 def night(state: Path, report: Path, *words: str, path: Sequence[Path] = ()) -> dict[str, Any]:
     """What a run with this state says, with its exit status; path: where Python finds more modules."""
+    if (said := report.with_suffix(".json")).exists():
+        return dict(json.loads(said.read_text()))
     command = [
         sys.executable,
         "-m",
@@ -44,7 +47,10 @@ def night(state: Path, report: Path, *words: str, path: Sequence[Path] = ()) -> 
         text=True,
         check=False,
     )
-    return {**json.loads(done.stdout), "status": done.returncode, "report": str(report)}
+    told = {**json.loads(done.stdout), "status": done.returncode, "report": str(report)}
+    report.with_suffix(".json").write_text(json.dumps(told, indent=1))
+    report.with_suffix(".log").write_text(done.stderr)
+    return told
 
 
 def promises(nights: Sequence[Mapping[str, Any]], state: Path) -> Iterator[str]:
@@ -83,6 +89,14 @@ def _environment(path: Sequence[Path]) -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (*path, ROOT)))}
 
 
+def _said(told: Mapping[str, Any]) -> str:
+    if "error" in told:
+        return str(told["error"])
+    happened = Counter(change["what"] for change in told["night"]["changes"])
+    tonight = {name: told["night"][name] for name in ("open", "fixed", "asked", "unasked")}
+    return f"{told['cases']} cases, {dict(happened)}, {tonight}"
+
+
 def main() -> None:
     """What the command line asks for: see the module."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -99,10 +113,7 @@ def main() -> None:
             words = ("--target", target, "--minutes", asked.minutes, "--corpus", str(asked.corpus))
             told = night(state, asked.folder / f"night-{len(nights) + 1:02d}", *words, "--workers", asked.workers)
             nights.append(told)
-            happened = Counter(change["what"] for change in told["night"]["changes"]) if "night" in told else told
-            tonight = {name: told["night"][name] for name in ("open", "fixed", "asked", "unasked")}
-            print(f"night {len(nights)}, {target}: status {told['status']}, {told['cases']} cases, {dict(happened)}, "
-                  f"{tonight}", flush=True)  # fmt: skip
+            print(f"night {len(nights)}, {target}: status {told['status']}, {_said(told)}", flush=True)
     broken = list(promises(nights, state))
     print("\n".join(broken or ["every promise holds"]))
     sys.exit(bool(broken))

@@ -1,5 +1,8 @@
 """Write constraints.txt anew: the releases it names, or those given as NAME==RELEASE, with the hashes of their wheels.
 
+    python -m tests.support.pins [NAME==RELEASE]...
+    python -m tests.support.pins docs/constraints.txt [NAME==RELEASE]...
+
 The index is asked by pip, once for each Python and machine that the project promises.
 """
 
@@ -20,9 +23,12 @@ FILE = ROOT / "constraints.txt"
 PYTHONS = ("3.11", "3.12", "3.13", "3.14")
 MACHINES = ("x86_64", "aarch64")
 GLIBCS = ("manylinux_2_28", "manylinux_2_27", "manylinux_2_26", "manylinux_2_17", "manylinux2014", "manylinux_2_5")
+SITE = ROOT / "docs" / "constraints.txt"
+WHO = {FILE: "make setup` and CI install", SITE: "make site` installs"}
 SAID = """\
-# What `make setup` and CI install: every release pinned, with the hashes of its wheels for Linux on x86_64 and aarch64,
-# for Python 3.11 to 3.14. A file with another hash is refused. `python -m tests.support.pins` writes it anew.
+# What `{}: every release pinned, with the hashes of its wheels for Linux on x86_64 and aarch64,
+# for Python 3.11 to 3.14. A file with another hash is refused. What writes it anew:
+# python -m tests.support.pins{}
 """
 
 
@@ -54,19 +60,22 @@ def wheels(requirements: Sequence[str], python: str, machine: str) -> dict[str, 
     }
 
 
-def text_of(pins: Mapping[str, Set[str]]) -> str:
-    """The file that says so."""
+def text_of(pins: Mapping[str, Set[str]], file: Path = FILE) -> str:
+    """What `file` says then."""
     entries = [
         " \\\n".join([requirement, *(f"    --hash=sha256:{digest}" for digest in sorted(digests))])
         for requirement, digests in pins.items()
     ]
-    return SAID + "\n".join(entries) + "\n"
+    which = "" if file == FILE else f" {file.relative_to(ROOT)}"
+    return SAID.format(WHO[file], which) + "\n".join(entries) + "\n"
 
 
 def main(words: Sequence[str]) -> None:
     """Write the file."""
+    file = SITE if words and words[0] == str(SITE.relative_to(ROOT)) else FILE
+    words = words[1:] if file == SITE else words
     new = {word.partition("==")[0].lower(): word for word in words}
-    asked = [new.pop(old.partition("==")[0].lower(), old) for old in pinned(FILE.read_text(encoding="utf-8"))]
+    asked = [new.pop(old.partition("==")[0].lower(), old) for old in pinned(file.read_text(encoding="utf-8"))]
     asked = sorted([*asked, *new.values()], key=str.lower)
     pins: dict[str, set[str]] = defaultdict(set)
     for python in PYTHONS:
@@ -74,7 +83,7 @@ def main(words: Sequence[str]) -> None:
             found = wheels(asked, python, machine)
             for requirement in asked:
                 pins[requirement].add(found[requirement.lower()])
-    FILE.write_text(text_of(pins), encoding="utf-8")
+    file.write_text(text_of(pins, file), encoding="utf-8")
 
 
 if __name__ == "__main__":

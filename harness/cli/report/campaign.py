@@ -57,11 +57,11 @@ def ended(console: Console, result: Result, folder: Path, *, status: int, every:
         f"report: {folder / 'summary.md'}",
         f"exit status {status}: {STATUS[status]}",
     )
-    if new:
-        name = called(Path(new[0]["path"]))
+    for best in (new or known)[:1]:
+        name = called(Path(best["path"]))
         page = name if len(Path(name).parts) == 1 else str(folder)  # of a report elsewhere: its index, new ones first
         shown = f"  its page: driftnet report {shlex.quote(page)} --open"
-        _told(console, [_head(new[0]), *_briefly(new[0], width), shown])
+        _told(console, [_head(best) + ("" if new else ", known"), *_briefly(best, width), shown])
 
 
 def _told(console: Console, lines: Sequence[str]) -> None:
