@@ -8,6 +8,7 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     0.in.0.negative               True                           0.out.0.final             True
     0.any.integer                 False
     1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
+    1.in.1.equals                 "0.in.1"
     recipe.quantize               "offline"                      opset                     13
 
 A value that only a run could tell (the sign of what a graph input is fed) is None: unknown. What has no meaning at a
@@ -232,6 +233,7 @@ def facts_of(host: Host, place: Place, options: Facts) -> PlaceFacts:
     """The facts of `place`. options: those of the recipe (`recipe_facts`)."""
     own: dict[str, Value] = {"opset": host.graph.opset, **options}
     first: dict[str, str] = {}
+    constants: list[tuple[str, np.ndarray]] = []
     for role, index in enumerate(place):
         for k, name in enumerate(host.graph.nodes[index].inputs[:SLOTS]):
             if not name:
@@ -242,7 +244,16 @@ def facts_of(host: Host, place: Place, options: Facts) -> PlaceFacts:
             here = f"{role}.in.{k}"
             if first.setdefault(name, here) != here:
                 own[f"{here}.shared"] = first[name]
+            if (x := host.graph.constants.get(name)) is not None and x.size > 1:  # many a scale is 1
+                if equal := next((other for other, y in constants if _are_equal(x, y)), None):
+                    own[f"{here}.equals"] = equal
+                constants.append((here, x))
     return PlaceFacts([host.of_node(index) for index in place], own)
+
+
+def _are_equal(x: np.ndarray, y: np.ndarray) -> bool:
+    """Whether two constants are one to a system that keeps of equal ones one, as of tied weights."""
+    return x is y or (x.dtype == y.dtype and x.shape == y.shape and np.array_equal(x, y))
 
 
 def recipe_facts(target: Target, recipe: Recipe) -> dict[str, Value]:

@@ -197,7 +197,6 @@ _OTHER: Sequence[tuple[str, str]] = (
     (r"in\.(\d+)\.maker", "maker of {o}"),
     (r"in\.(\d+)\.by", "attribute that states {o}"),
     (r"in\.(\d+)\.made", "{o}"),
-    (r"in\.(\d+)\.shared", "{o}"),
     (r"out\.(\d+)\.(dtype|rank|elements|readers|reader|magnitude)", "{1} of the result"),
     (r"out\.(\d+)\.dim\.(-?\d+)", "dim {1} of the result"),
     (r"out\.(\d+)\.ratio\.(-?\d+)", "growth of dim {1}"),
@@ -227,12 +226,26 @@ def _of_role(atom: Atom) -> str:
         if (found := re.fullmatch(pattern, fact)) and isinstance(atom.value, bool) and atom.test in ("is", "not"):
             said = true if atom.value == (atom.test == "is") else false
             return said.format(*found.groups(), o=_operand(found[1]))
+    if found := re.fullmatch(r"in\.(\d+)\.(shared|equals)", fact):
+        same = "the same tensor as" if found[2] == "shared" else "equal to"
+        others = atom.value if isinstance(atom.value, tuple) else (atom.value,)
+        said = " or ".join(_other(str(value), atom.role) for value in others)
+        return f"{_operand(found[1])} {'not ' if atom.test == 'not' else ''}{same} {said}"
     if fact == "broadcast" and (atom.test, atom.value) in _BROADCAST:
         return _BROADCAST[atom.test, atom.value]
     for pattern, what in _OTHER:
         if found := re.fullmatch(pattern, fact):
             return _tested(what.format(*found.groups(), o=_operand(found[1])), atom)
     return _tested(fact, atom)
+
+
+def _other(value: str, role: int) -> str:
+    """An operand of any node, as the facts of the node `role` call it."""
+    whose, _, slot = value.split(".")
+    return _operand(slot) if int(whose) == role else f"{_operand(slot)} of the {_ORDINALS[int(whose)]}"
+
+
+_ORDINALS = ("first", "second", "third", *(f"{k}th" for k in range(4, 20)))
 
 
 def _operand(slot: str) -> str:

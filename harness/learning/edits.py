@@ -232,14 +232,24 @@ def followed(case: Case, name: str, layer: Layer) -> Case | None:
     return _finished(draft, case)
 
 
-def given_instead(case: Case, outputs: Sequence[str], slot: int, host: Host, *, fixed: bool = False) -> Case | None:
-    """What one operand was made of is given instead; its maker stays for whoever else reads it."""
+def given_instead(
+    case: Case,
+    outputs: Sequence[str],
+    slot: int,
+    host: Host,
+    *,
+    fixed: bool = False,
+    change: Callable[[np.ndarray], np.ndarray] = lambda x: x,
+) -> Case | None:
+    """What one operand was made of, or what `change` makes of it, is given instead; its maker stays for whoever else
+    reads it."""
     draft = _draft(case)
     node = _node(draft, outputs)
     x, name = host.array(node.input[slot]), draft.new("given")
     if x is None or len(case.feeds) > 1 or case.calibration:
         return None
     node.input[slot] = name
+    x = change(x)
     if fixed:
         draft.graph.initializer.append(numpy_helper.from_array(x, name))
     else:

@@ -177,7 +177,8 @@ def _of_presence(case: Case, host: Host, place: Place) -> Iterator[Change]:
 
 
 def _of_sources(case: Case, host: Host, place: Place) -> Iterator[Change]:
-    """A constant becomes an input or the result of a Constant node, an input becomes a constant."""
+    """A constant becomes an input or the result of a Constant node, an input becomes a constant; what is read twice is
+    there twice."""
     fed = [v.name for v in graph_inputs(case.proto)]
     for aspect, name in _leaves(host, place):
         x = host.array(name)
@@ -193,6 +194,23 @@ def _of_sources(case: Case, host: Host, place: Place) -> Iterator[Change]:
             yield Change(f"{aspect}.from", "input", partial(edits.as_input, case, name))
             other = "Constant" if name in host.graph.initializers else "initializer"
             yield Change(f"{aspect}.initializer", other, partial(edits.as_other_constant, case, name))
+    read = set[str]()
+    for role, index in enumerate(place):
+        node = host.graph.nodes[index]
+        for k, name in enumerate(node.inputs):
+            if name in read and name not in host.makers:
+                fixed = name not in fed
+                copy = partial(edits.given_instead, case, node.outputs, k, host, fixed=fixed)
+                yield Change(f"{role}.in.{k}.shared", "a copy", copy)
+                if fixed and _is_float(host, name):
+                    yield Change(f"{role}.in.{k}.equals", "of other numbers", partial(copy, change=_turned))
+            read.add(name)
+
+
+def _turned(x: np.ndarray) -> np.ndarray:
+    """Other numbers of the same sort."""
+    other = np.roll(x, 1)
+    return x + x.dtype.type(1) if np.array_equal(other, x) else other
 
 
 def _leaves(host: Host, place: Place) -> Iterator[tuple[str, str]]:

@@ -29,7 +29,7 @@ COSTS: Sequence[tuple[str, float]] = (
     (r"^recipe\.", 0.1),
     (r"\.(dtype|given|from)$", 0.1),
     (r"\.rank$|\.lost$|\.broadcast$|\.broadcast\.alike$|\.axis\.\w+$", 0.1),
-    (r"\.shared$|\.repeated$", 0.15),
+    (r"\.shared$|\.equals$|\.repeated$", 0.15),
     (r"\.attr\.\w+$", 0.15),
     (r"\.any\.", 0.15),
     (r"\.trait\.", 0.2),

@@ -100,6 +100,16 @@ def test_a_tensor_that_two_operands_are_is_seen() -> None:
     assert found["1.in.1.shared"] == "1.in.0"
 
 
+def test_constants_of_equal_numbers_are_seen_but_for_single_ones() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "b"], ["u"])]
+    nodes += [helper.make_node("Mul", ["u", "one"], ["v"]), helper.make_node("Add", ["v", "uno"], ["y"])]
+    single = {name: np.ones(1, np.float32) for name in ("one", "uno")}
+    found = facts(some(nodes, {"x": grid((2, 3))}, {"a": grid((3, 3)), "b": grid((3, 3)), **single}, outputs=["y"]))
+    assert {name: value for name, value in found.items() if name.endswith((".equals", ".shared"))} == {
+        "1.in.1.equals": "0.in.1"
+    }
+
+
 @pytest.mark.parametrize(
     ("atom", "holds"),
     [
@@ -168,6 +178,12 @@ def test_a_trigger_is_a_sentence() -> None:
     said = sentence(trigger, ("0.in.0.dtype", "opset", "recipe.threads"))
     assert said == "MaxPool, AveragePool without `strides`; any dtype, opset and `threads`"
     assert sentence(HIDDEN) == "Transpose → MatMul, Gemm: Transpose result no graph output"
+    atoms = (Atom("0.op", "is", "LSTM"), Atom("1.op", "is", "GRU"), Atom("1.in.2.shared", "in", ("1.in.1", "0.in.1")))
+    atoms += (Atom("1.in.4.equals", "not", "1.in.2"),)
+    said = sentence(Trigger(Shape(2, frozenset({(1, 0)})), (Region(atoms),)))
+    assert said == "LSTM → GRU: GRU operand 2 the same tensor as operand 1 or operand 1 of the first, " + (
+        "operand 4 not equal to operand 2"
+    )
 
 
 def test_what_a_trigger_speaks_of_is_not_said_to_be_free() -> None:

@@ -33,6 +33,12 @@ def transposed(*, exposed: bool) -> Case:
     return some(nodes, {"x": grid((2, 3))}, {"w": grid((2, 4))}, outputs=["y", "t"] if exposed else ["y"])
 
 
+def products(weights: dict[str, np.ndarray]) -> Case:
+    first, *_, last = [*weights, *weights]
+    nodes = [helper.make_node("MatMul", ["x", first], ["t"]), helper.make_node("MatMul", ["t", last], ["y"])]
+    return some(nodes, {"x": grid((2, 3))}, weights, outputs=["y"])
+
+
 def test_an_attribute_that_is_not_stated(runner: Runner) -> None:
     found = learned(pool("MaxPool"), "tests.support.bugs:NEEDS_STRIDES", runner)
     assert said(found, pool("MaxPool")), f"the trigger is {found.trigger}"
@@ -74,6 +80,12 @@ def test_how_nodes_hang_together(runner: Runner) -> None:
     assert said(found, transposed(exposed=False)), f"the trigger is {found.trigger}"
     assert said(found, transposed(exposed=True)) is False
     assert said(found, one("MatMul", grid((2, 3)), constants=[grid((3, 4))])) is False, "a MatMul by itself"
+
+
+def test_that_weights_of_two_nodes_are_equal_is_told_from_that_they_are_one(runner: Runner) -> None:
+    found = learned(products({"w": grid((3, 3))}), "tests.support.bugs:REFUSES_TIED_WEIGHTS", runner, seconds=4)
+    assert "1.in.1.shared" in found.free, "one tensor or two of the same numbers does not matter"
+    assert "1.in.1.equals" in found.needed, "other numbers do"
 
 
 def test_a_finding_that_does_not_come_back_teaches_nothing(runner: Runner) -> None:

@@ -52,6 +52,16 @@ def refuse_hidden_transposes(model: onnx.ModelProto) -> None:
                 raise ValueError("a Transpose was fused")
 
 
+def refuse_tied_weights(model: onnx.ModelProto) -> None:
+    """A MatMul of what another one makes, by the same numbers."""
+    weights = {t.name: onnx.numpy_helper.to_array(t).tobytes() for t in model.graph.initializer}
+    for node in found(model, "MatMul"):
+        for maker in found(model, "MatMul"):
+            tied = weights.get(node.input[1], b"") == weights.get(maker.input[1])
+            if tied and maker.output[0] == node.input[0]:
+                raise ValueError("weights are used twice")
+
+
 def having(name: str, bug: Bug) -> Target:
     def convert(model: str, folder: str, options: Options) -> str:
         proto, damaged = onnx.load(model), os.path.join(folder, "damaged.onnx")
@@ -66,3 +76,4 @@ NEEDS_STRIDES = having("needs-strides", refuse_pools_without_strides)
 NEGATES_LONG_MAXIMA = having("negates-long-maxima", negate_long_maxima)
 CRASHES_AT_CONSTANTS = having("crashes-at-constants", crash_at_constants)
 FUSES_TRANSPOSES = having("fuses-transposes", refuse_hidden_transposes)
+REFUSES_TIED_WEIGHTS = having("refuses-tied-weights", refuse_tied_weights)
