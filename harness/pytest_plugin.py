@@ -202,15 +202,17 @@ class CaseItem(pytest.Item):
     """The replay of one saved case."""
 
     def runtest(self) -> None:
-        """Pass, fail or xfail as the status of the case demands."""
+        """Pass, fail or xfail as the status of the case demands; skip where its target is not installed."""
         _demand_linux()
         from driftnet.commands.testing import replayed
 
-        failure, excuse = replayed(self.path.parent, runner_of(self.config))
-        if failure:
-            pytest.fail(failure, pytrace=False)  # a traceback would show only driftnet's own lines
-        if excuse:
-            pytest.xfail(excuse)
+        said = replayed(self.path.parent, runner_of(self.config))
+        if said.absent:
+            pytest.skip(said.absent)
+        if said.failure:
+            pytest.fail(said.failure, pytrace=False)  # a traceback would show only driftnet's own lines
+        if said.excuse:
+            pytest.xfail(said.excuse)
 
     def reportinfo(self) -> tuple[Path, None, str]:
         """Where the test stands, and its name."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from driftnet.model.verdict import Kind, Word
 from driftnet.run.runner import Runner
 from driftnet.run.share import SAVED_SECONDS
 from driftnet.targets import recipe
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import is_installed, resolve
 from driftnet.util.errors import UserError
 from driftnet.util.machine import cpu_features
 
@@ -38,6 +39,7 @@ def replay(
     python  the interpreter that holds the targets; None: this one, or one made for the release
     budget  seconds after which no other case is begun
 
+    What is of targets that are not installed here is left out, and counted in "absent", where there is anything else.
     Raises UserError, before anything is run, for a case that is not whole, for a recipe or a target that there is not,
     and where no case is of `target`.
     """
@@ -54,6 +56,10 @@ def replay(
             raise UserError(
                 f"no saved case is for target {name}", hint=f"they are for {', '.join(sorted(there))}", kind="case"
             )
+    counts = Counter(saved.target for saved in loaded)
+    absent = {name: counts[name] for name in sorted(counts) if not (target or python or is_installed(name))}
+    if len(absent) < len(counts):
+        loaded = [saved for saved in loaded if saved.target not in absent]
     for saved in loaded:
         recipe.validated(resolve(target or saved.target, python=python).target, saved.recipe)
     finish = time.monotonic() + budget
@@ -63,7 +69,12 @@ def replay(
             if cases and time.monotonic() > finish:
                 break
             cases.append(replay_one(saved, target, runs, runner, python=python))
-        return {"cases": cases, "left": len(loaded) - len(cases), "network_isolated": runner.network_isolated}
+        return {
+            "cases": cases,
+            "left": len(loaded) - len(cases),
+            "absent": absent,
+            "network_isolated": runner.network_isolated,
+        }
 
 
 def replay_status(result: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 from driftnet.commands import redtest
 from driftnet.commands.saved import replay_one
@@ -23,7 +24,7 @@ from driftnet.model.inspect import Case
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe as recipes
-from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.environments import Installed, is_installed, resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.util.errors import UserError
 from driftnet.util.files import in_turn
@@ -181,18 +182,32 @@ def _is_drawn_by_hypothesis() -> bool:
     return hypothesis is not None and hypothesis.currently_in_test_context()
 
 
-def replayed(folder: Path, runner: Runner) -> tuple[str, str]:
-    """Replay the case saved in `folder`: why it is not as its status says, and why it may fail; "" where nothing is."""
+class Replayed(NamedTuple):
+    """What a replay says to pytest; "" where nothing is.
+
+    failure  why the case is not as its status says;   excuse  why it may fail;   absent  why it could not be asked
+    """
+
+    failure: str = ""
+    excuse: str = ""
+    absent: str = ""
+
+
+def replayed(folder: Path, runner: Runner) -> Replayed:
+    """Replay the case saved in `folder`."""
     try:
         saved = corpus.load(folder)
+        if not is_installed(saved.target):
+            elsewhere = f"driftnet replay {folder} --target {saved.target}==RELEASE"
+            return Replayed(absent=f"{saved.target} is not installed here; {elsewhere} asks a release")
         result = replay_one(saved, "", REPLAY_RUNS, runner)
     except UserError as e:
-        return str(e), ""
+        return Replayed(failure=str(e))
     if not result["as_expected"]:
         where = f"on {result['target']}=={result['release']} it {result['outcome']}"
         again = f"replay it: driftnet replay {folder}"
-        return f"{saved.id} is {saved.status}, but {where}. {result['message']}\n{again}", ""
+        return Replayed(failure=f"{saved.id} is {saved.status}, but {where}. {result['message']}\n{again}")
     if saved.status != "fixed" and (result["outcome"] == "reproduces" or saved.status == "open"):
         where = "" if result["outcome"] == "reproduces" else f" ({result['outcome']} here)"
-        return "", f"{saved.status}{where}: {saved.note or saved.verdict.message}"
-    return "", ""
+        return Replayed(excuse=f"{saved.status}{where}: {saved.note or saved.verdict.message}")
+    return Replayed()

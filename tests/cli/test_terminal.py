@@ -88,11 +88,12 @@ def test_names_that_one_copies_are_short_and_never_broken():
         for k in range(9)
     ]
     said = io.StringIO()
-    tables.replay(Console(file=said, width=80), {"cases": rows, "left": 0})
+    tables.replay(Console(file=said, width=80), {"cases": rows, "left": 0, "absent": {"tract": 2}})
     assert [line.split()[0] for line in said.getvalue().splitlines() if line.startswith("0")] == [
         f"{k:08x}" for k in range(9)
     ]
     assert "test_mnn" not in said.getvalue()
+    assert "2 cases of tract left out: it is not installed here; --target tract==RELEASE" in said.getvalue()
 
 
 def test_what_is_found_meanwhile_is_called_by_its_digits():

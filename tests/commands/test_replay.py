@@ -8,12 +8,14 @@ import pytest
 from driftnet import api
 from driftnet.commands import saved as saved_cases
 from driftnet.commands.saved import is_elsewhere
-from driftnet.commands.testing import replayed
+from driftnet.commands.testing import Replayed, replayed
 from driftnet.findings import corpus, trial
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
 from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner
+from driftnet.targets import environments
 from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.registry import registered
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
 
@@ -61,6 +63,7 @@ def test_the_health_of_templates_in_which_nothing_failed_is_not_asked_for(runner
     assert (verdict.word, reproduced) == (Word.AGREES, 0)
 
 
+ABSENT = "released"
 ANOTHER = {"cpu_features": ["of", "another", "machine"]}
 
 
@@ -120,12 +123,28 @@ def test_with_a_judge_that_always_agrees_an_open_case_is_unexpected(failing, tmp
 
 
 def test_pytest_is_red_where_a_target_was_mended_and_green_where_it_was_not(folder, runner, monkeypatch):
-    failure, excuse = replayed(folder, runner)
-    assert (failure, excuse[:5]) == ("", "open:")
+    said = replayed(folder, runner)
+    assert (said.failure, said.excuse[:5]) == ("", "open:")
     monkeypatch.setattr(saved_cases, "resolve", lambda word, python: resolve("tests.support.plain:MENDED"))
-    failure, _ = replayed(folder, runner)
+    failure = replayed(folder, runner).failure
     assert "is open, but on mnn==" in failure
     assert "it agrees" in failure
+
+
+def test_a_case_of_a_system_that_is_not_installed_is_skipped_by_pytest_and_left_out_beside_others(
+    tmp_path, runner, monkeypatch
+):
+    monkeypatch.setattr(
+        environments, "registered", lambda: registered() | {ABSENT: "tests.support.toy_target:RELEASED"}
+    )
+    there = corpus.save(saved_relu(id="test_relu_aaaaaaaa", recipe={}), tmp_path)
+    absent = corpus.save(saved_relu(id="test_relu_bbbbbbbb", recipe={}, target=ABSENT), tmp_path)
+    assert replayed(absent, runner)._replace(absent="") == Replayed()
+    assert f"--target {ABSENT}==RELEASE asks a release" in replayed(absent, runner).absent
+    result = api.replay([tmp_path], runs=1)
+    assert ([case["id"] for case in result["cases"]], result["absent"]) == ([there.name], {ABSENT: 1})
+    with pytest.raises(UserError, match="needs the package driftnet-toy"):
+        api.replay([absent], runs=1)
 
 
 def test_pytest_fails_for_an_open_case_that_the_target_gets_right(tmp_path):

@@ -10,7 +10,7 @@ from driftnet.findings import corpus
 from driftnet.findings.corpus import SavedCase
 from driftnet.learning.experiment import computed
 from driftnet.model.inspect import all_nodes
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import declared
 
 from tests.support.paths import CORPUS
 
@@ -30,7 +30,7 @@ def test_a_case_meets_the_trigger_that_is_stated_of_it(saved, runner):
         trigger = one.cause and one.cause.of_case(one.id).trigger
         if trigger:
             host = host_of(one.case, computed(one.case, runner.reference))
-            if not trigger.matches(host, recipe_facts(resolve(one.target).target, one.recipe)):
+            if not trigger.matches(host, recipe_facts(declared(one.target), one.recipe)):
                 missed.append(f"{one.id}: {one.cause.of_case(one.id).sentence}")
     assert not missed, "these say when they fail, and do not meet it themselves:\n" + "\n".join(missed)
 

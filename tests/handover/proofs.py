@@ -25,7 +25,7 @@ from driftnet.findings import corpus
 from driftnet.findings.trial import Trial
 from driftnet.handover import control, handover
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import Installed, environment, resolve
+from driftnet.targets.environments import Installed, environment, is_installed, resolve
 
 from tests.support.paths import CORPUS
 
@@ -46,8 +46,9 @@ class Ran:
 
 
 def drawn(count: int, seed: int) -> list[Path]:
-    """Cases of the corpus, of every target, tier and kind as often as they are there."""
-    folders = [folder for folder in corpus.folders([CORPUS]) if corpus.load(folder).status != "expected"]
+    """Cases of the corpus, of every target that is installed, tier and kind as often as they are there."""
+    cases = [saved for saved in corpus.load_all(CORPUS) if saved.status != "expected" and is_installed(saved.target)]
+    folders = [saved.path for saved in cases if saved.path]
     return sorted(random.Random(seed).sample(folders, min(count, len(folders))))
 
 

@@ -50,6 +50,8 @@ def replay(console: Console, result: Result) -> None:
     on = ", ".join(dict.fromkeys(f"{c['target']}=={c['release']}" for c in result["cases"]))
     left = f"; {result['left']} not begun, for want of time" if result["left"] else ""
     say(console, f"{counted(len(result['cases']), 'case')} on {on}, {len(wrong)} unexpected{left}")
+    for name, count in result["absent"].items():
+        say(console, f"{counted(count, 'case')} of {name} left out: it is not installed here; --target {name}==RELEASE")
     for c in wrong:
         said = f": {c['message']}"
         if c["status"] == "open" and c["outcome"] == "agrees":
