@@ -64,7 +64,7 @@ class CheckSettings:
               written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
-    budget    CPU seconds for each target and recipe after which nothing new is begun, and what was found so far is told
+    budget    CPU seconds for each target and recipe after which nothing is run, and what was found so far is told
     atol, rtol, accept   outputs within these of the reference's, element by element, are accepted whatever the verdict,
               and `accept` says why
     anonymize   write no name, text or number of the model below `out` but what a failure needs; `remained` says which

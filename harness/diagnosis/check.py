@@ -40,7 +40,7 @@ from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.reduce.subgraphs import entered
 from driftnet.run.reference import ReferenceError
-from driftnet.run.runner import Allowance
+from driftnet.run.sandbox.allowance import Allowance
 
 ENOUGH = 0.95
 """Share of nodes that have to be vouched for where no tier can judge a model end to end."""
@@ -59,6 +59,16 @@ RESERVED = 60
 MOST_INSIDE = 20.0
 """Seconds that looking inside the converted model may take, which costs a run for each tensor."""
 
+BUDGET = "budget"
+"""The rule by which a check abstains that was spent before the model was judged, or before a failure was confirmed."""
+
+CONFIRMING, SPARED = 3, 0.1
+"""What windows and the search for faults leave for confirming what they find: so many times the CPU time of the model's
+first run, but of one that does not fail at most this share."""
+
+REDUCED = 0.8
+"""The share of the CPU time left that a reduction may take: what it comes to is confirmed in the rest."""
+
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
 
@@ -67,7 +77,7 @@ DIAGNOSED = 3
 class Inquiry:
     """The trial of one model, and what its examination may cost.
 
-    allowance  of CPU time, after which nothing new is begun
+    allowance  of CPU time, after which nothing is run;   spared   seconds of it that are left for confirming
     started, limit   runs of the target when it began, and how many it may take
     tell      hears what is being done, for people
     inside    the tensors of the intact artifact, where these are known and tell right from wrong
@@ -78,6 +88,7 @@ class Inquiry:
     trial: Trial
     known_issues: Sequence[KnownIssue]
     allowance: Allowance
+    spared: float
     tell: Callable[[str], None]
     started: int
     limit: int
@@ -126,7 +137,7 @@ class Inquiry:
     @property
     def in_time(self) -> bool:
         """Whether something new may be begun."""
-        return not self.allowance.spent
+        return self.allowance.left > self.spared
 
 
 @dataclass(eq=False)
@@ -136,6 +147,7 @@ class Found:
     distributions   of a fault, by its nodes, of what it gets wrong;   depth   as of a Checked
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
+    cut           what was ended because the time was spent, before any failure had been confirmed
     """
 
     judged: list[Judged] = field(default_factory=list)
@@ -146,6 +158,7 @@ class Found:
     depth: tuple[Point, ...] = ()
     unconfirmed: Verdict | None = None
     interrupted: bool = False
+    cut: str = ""
 
 
 def check(
@@ -157,16 +170,34 @@ def check(
 ) -> Checked:
     """Check one model. Raises nothing on account of the target or of the reference.
 
-    seconds   CPU time after which nothing new is begun;   tell   hears what is being done, for people
+    seconds   CPU time after which nothing new is begun, and what runs is ended;   tell   hears what is being done, for
+              people
     """
+    allowance = trial.runner.allow(seconds)
+    with trial.runner.within(allowance):
+        return _checked(trial, known_issues, allowance, tell)
+
+
+def _checked(
+    trial: Trial, known_issues: Sequence[KnownIssue], allowance: Allowance, tell: Callable[[str], None]
+) -> Checked:
     if not trial.quantizes:  # or every tensor would be recorded for every sample
         trial = replace(trial, case=replace(trial.case, calibration=()))
     case, started = trial.case, trial.runner.target_runs
     nodes = [case.proto.graph.node[i] for i in computing(case.proto.graph)]
     counted = sum(not has_any(node, Trait.QUANTIZES | Trait.DEQUANTIZES) for node in nodes)
-    limit, allowance = max(RUNS, int(RUNS_A_NODE * counted)), trial.runner.allow(seconds)
+    limit, before = max(RUNS, int(RUNS_A_NODE * counted)), trial.runner.all_cpu_seconds
     tell("the whole model")
-    trial, verdict, observation = kernels.uncovered(trial, *watch(trial))
+    try:
+        verdict, observation = watch(trial)
+    except ExhaustedError as e:
+        message = f"the budget was spent before the model was judged: {e}"
+        return Checked(Verdict(Word.ABSTAINS, message=message, rule=BUDGET))
+    spared = CONFIRMING * (trial.runner.all_cpu_seconds - before)
+    if not verdict.failed:
+        spared = min(spared, SPARED * allowance.left)
+    with contextlib.suppress(ExhaustedError):
+        trial, verdict, observation = kernels.uncovered(trial, verdict, observation)
     if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
@@ -178,7 +209,7 @@ def check(
     if verdict.word is Word.REJECTS:
         return checked
     hurried = trial.hurried(verdict, observation) if observation else trial
-    inquiry = Inquiry(hurried, known_issues, allowance, tell, started, limit)
+    inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit)
     with contextlib.suppress(ExhaustedError):
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
     return _with_costs(inquiry, _localized(inquiry, checked))
@@ -248,7 +279,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
         whole = Verdict(Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS, Tier.WINDOWS, message=message)
     return replace(
         checked,
-        verdict=_overall(whole, diagnoses, found.unconfirmed, rule, vouched),
+        verdict=_overall(whole, found, serious, rule, vouched),
         judged=tuple(found.judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
@@ -442,9 +473,13 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     for nodes, case, indices in (*((_named(inquiry.case, f), f.case, f.nodes) for f in faults), whole_model):
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
-        effort = Effort(inquiry.allowance.left, max(0, inquiry.left - RESERVED), inquiry.reducing)
+        effort = Effort(REDUCED * inquiry.allowance.left, max(0, inquiry.left - RESERVED), inquiry.reducing)
         trial = replace(inquiry.trial, case=case)
-        examined = examine(trial, inquiry.known_issues, effort=effort)
+        try:
+            examined = examine(trial, inquiry.known_issues, effort=effort)
+        except ExhaustedError as e:
+            found.cut = str(e)
+            break
         found.unconfirmed = examined.unconfirmed or found.unconfirmed
         if examined.unconfirmed or not (examined.verdict.failed or not nodes):
             continue
@@ -453,9 +488,10 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
         # It is kept when somebody ends what follows.
         found.diagnoses.append(Diagnosis(nodes, examined, impact=share, around=place, distribution=values))
         if examined.known and not examined.finding and not _rule_of(inquiry.known_issues, examined):
-            own = examine(trial, effort=replace(effort, seconds=inquiry.allowance.left)).finding
-            examined = replace(examined, finding=own)
-            found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
+            with contextlib.suppress(ExhaustedError):
+                own = examine(trial, effort=replace(effort, seconds=REDUCED * inquiry.allowance.left)).finding
+                examined = replace(examined, finding=own)
+                found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
         if examined.finding and examined.finding.ended == INTERRUPTED:
             raise KeyboardInterrupt
         found.diagnoses[-1] = _likened(inquiry, _attributed(inquiry, found.diagnoses[-1], trial), trial)
@@ -516,12 +552,11 @@ def _vouches(verdict: Verdict) -> bool:
     return verdict.word is Word.AGREES and verdict.tier != Tier.STRUCTURE
 
 
-def _overall(
-    whole: Verdict, diagnoses: Sequence[Diagnosis], unconfirmed: Verdict | None, rule: str, vouched: float
-) -> Verdict:
+def _overall(whole: Verdict, found: Found, serious: Sequence[Fault], rule: str, vouched: float) -> Verdict:
     """The verdict on the model: any failure; agreement where the windows agree, or `rule` excuses every fault."""
-    if diagnoses:
-        first = diagnoses[0].examination.verdict
+    unconfirmed = found.unconfirmed
+    if found.diagnoses:
+        first = found.diagnoses[0].examination.verdict
         if rule:
             return Verdict(
                 Word.AGREES, Tier.WINDOWS, rule=rule, message=f"but for what is documented or known: {first.message}"
@@ -530,6 +565,11 @@ def _overall(
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
         return replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
+    failed = [verdict for verdict in (whole, *(fault.verdict for fault in serious)) if verdict.failed]
+    if found.cut and failed:
+        message = f"failed, and the budget was spent before fresh processes could show it again ({found.cut})"
+        message = f"{message}: {failed[0].word} in {failed[0].stage}: {failed[0].message}"
+        return replace(failed[0], word=Word.ABSTAINS, message=message, rule=BUDGET)
     if whole.word is Word.AGREES and not _vouches(whole) and vouched < ENOUGH:
         return replace(whole, word=Word.ABSTAINS, message="no output has elements that could be compared")
     if whole.word is Word.ABSTAINS and vouched >= ENOUGH:

@@ -17,7 +17,7 @@ from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import NOWHERE, Explanation, KnownIssue, Symptom, explain, symptom_of
 from driftnet.findings.recognition import Recognizer
-from driftnet.findings.trial import CONFIRMING_RUNS, Trial, blamed, confirm, is_stale_state, look, watch
+from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed
 from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Tier, Verdict, Word
@@ -178,7 +178,8 @@ def examine(
     care: Care = Care.REST,
     met: Mapping[Symptom, KnownIssue] = MappingProxyType({}),
 ) -> Examination:
-    """Run one case the whole way. Raises nothing on account of the target or of the reference.
+    """Run one case the whole way. Raises nothing on account of the target or of the reference; ExhaustedError where the
+    allowance of the runner, if there is one, is spent before a failure has been seen twice.
 
     known_issues   of the saved cases that count as known
     met   what was behind other failures of the same graph, with other numbers or another recipe, by how they showed
@@ -210,9 +211,12 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
         return Examination(verdict, known=known.known_issues[0].id)
     if not known.known_issues:
         confirmed = look(trial, fresh=True)
-        if not confirmed.failed and not confirm(trial)[1]:
+        if not confirmed.failed and not confirm(trial).failed:
             return Examination(confirmed, unconfirmed=verdict, again=1 + CONFIRMING_RUNS)
-    found = pursue(replace(simpler, case=known.rest), inquiry)
+    try:
+        found = pursue(replace(simpler, case=known.rest), inquiry)
+    except ExhaustedError:
+        return Examination(verdict, unexplained=True)
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     if isinstance(found, KnownIssue):
@@ -220,7 +224,10 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
     if same := [issue.id for issue in inquiry.issues if issue.id == folder_name(found.signature)]:
         return Examination(verdict, found, known=same[0])
-    issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)
+    try:
+        issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)
+    except ExhaustedError:
+        return Examination(verdict, found, unexplained=True)
     return Examination(verdict, found, known=issue.id if issue else "", unexplained=known.cut and not issue)
 
 
@@ -361,20 +368,20 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
         ended = BUDGET
     except KnownError as e:
         return e.issue
-    verdict, reproduced = confirm(trial)
-    if not reproduced:  # its failure needed what a worker had done before
+    confirmed = confirm(trial)
+    if not confirmed.failed:  # its failure needed what a worker had done before
         trial = first
-        verdict, reproduced = confirm(trial)
-    if not reproduced:
+        confirmed = confirm(trial)
+    if not confirmed.failed:
         return None
-    if is_stale_state(trial, verdict):
-        verdict = replace(verdict, kind=Kind.STALE_STATE)
-    return replace(signed(trial, verdict, reproduced), symptom=symptom, ended=ended)
+    if is_stale_state(trial, confirmed.verdict):
+        confirmed = confirmed._replace(verdict=replace(confirmed.verdict, kind=Kind.STALE_STATE))
+    return replace(signed(trial, confirmed), symptom=symptom, ended=ended)
 
 
-def signed(trial: Trial, verdict: Verdict, reproduced: int) -> Finding:
+def signed(trial: Trial, confirmed: Confirmed) -> Finding:
     """A confirmed failure as a finding: who is wrong, what the target answers, its signature."""
-    verdict, answer, where = blamed(trial, verdict)
+    verdict, answer, where = blamed(trial, confirmed.verdict)
     sign = coarse(trial.target.name, verdict)
     return Finding(
         trial.case,
@@ -383,8 +390,8 @@ def signed(trial: Trial, verdict: Verdict, reproduced: int) -> Finding:
         trial.recipe,
         verdict,
         Signature(sign, fine(sign, trial.case)),
-        CONFIRMING_RUNS,
-        reproduced,
+        confirmed.runs,
+        confirmed.failed,
         answer,
         where=where,
     )

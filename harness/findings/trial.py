@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -16,9 +15,10 @@ from driftnet.causes.place import Where, place_of
 from driftnet.model import external_data
 from driftnet.model.framed import framed
 from driftnet.model.inspect import Case, custom_operators, validate_feed
-from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Outcome, Verdict, Word
 from driftnet.oracle.judge import judge, who_is_wrong
 from driftnet.oracle.second_opinion import Blame
+from driftnet.reduce.problem import ExhaustedError
 from driftnet.run.reference import Reference
 from driftnet.run.refusals import explained
 from driftnet.run.runner import Runner
@@ -32,9 +32,10 @@ from driftnet.util.limits import ExceededError, bounded
 
 CONFIRMING_RUNS = 5
 
-JUDGING_SECONDS, JUDGING_MIB = 5.0, 1024
+JUDGING_SECONDS, JUDGING_MIB, LEAST_SECONDS = 5.0, 1024, 0.2
 """What the oracle may take for one run, of CPU time and memory: so much, and so much more for each MiB of model and
-feeds; but no more memory than a worker. Of 934 runs of generated cases none was judged in more than 0.13 s."""
+feeds; but no more memory than a worker, and no more time than a budget leaves, though always so little. Of 934 runs of
+generated cases none was judged in more than 0.13 s."""
 
 TOO_MUCH = "too-much"
 """The rule by which it abstains where that is exceeded."""
@@ -83,23 +84,38 @@ class Trial:
 
 
 def look(trial: Trial, *, fresh: bool = False) -> Verdict:
-    """The verdict on one run, without confirmation; in a new process when `fresh`."""
+    """The verdict on one run, without confirmation; in a new process when `fresh`. Raises ExhaustedError as `watch`."""
     return watch(trial, fresh=fresh)[0]
 
 
 def watch(trial: Trial, *, fresh: bool = False) -> tuple[Verdict, Observation | None]:
     """What `look` says, and what was observed; None where there was no need to ask the target, or what it said, or the
-    model, takes too much to be judged."""
-    most = _most(trial)
+    model, takes too much to be judged.
+
+    Raises ExhaustedError where the allowance of the runner, if there is one, is spent before that is known.
+    """
+    allowance, most = trial.runner.allowance, _most(trial)
     try:
-        seen = bounded(lambda: _seen(trial, fresh), seconds=most.seconds, mib=most.mib)
-        if isinstance(seen, Verdict):
-            return seen, None
-        reference = trial.runner.reference
-        ask = partial(judge, target=trial.target, options=trial.options, reference=reference)
-        return _judged(most, reference, lambda: ask(trial.case, seen), Verdict), seen
+        verdict, seen = _watched(trial, most, fresh)
     except ExceededError as e:
-        return Verdict(Word.ABSTAINS, message=f"judging this takes {e}", rule=TOO_MUCH), None
+        message = f"judging this takes {e}"
+        if most.hurried:
+            raise ExhaustedError(message) from None
+        verdict, seen = Verdict(Word.ABSTAINS, message=message, rule=TOO_MUCH), None
+    if allowance and allowance.cut:
+        raise ExhaustedError(allowance.cut)
+    return verdict, seen
+
+
+def _watched(trial: Trial, most: _Most, fresh: bool) -> tuple[Verdict, Observation | None]:
+    seen = bounded(lambda: _seen(trial, fresh), seconds=most.seconds, mib=most.mib)
+    if isinstance(seen, Verdict):
+        return seen, None
+    if seen.last.outcome is Outcome.CUT:
+        raise ExhaustedError(seen.last.message)
+    reference = trial.runner.reference
+    ask = partial(judge, target=trial.target, options=trial.options, reference=reference)
+    return _judged(most, reference, lambda: ask(trial.case, seen), Verdict), seen
 
 
 def watch_cut(trial: Trial, whole: Case) -> tuple[Verdict, Observation | None]:
@@ -115,10 +131,11 @@ def watch_cut(trial: Trial, whole: Case) -> tuple[Verdict, Observation | None]:
 
 @dataclass(frozen=True)
 class _Most:
-    """CPU seconds and MiB of memory that work on one run may take."""
+    """CPU seconds and MiB of memory that work on one run may take. hurried: the time is what a budget leaves."""
 
     seconds: float
     mib: float
+    hurried: bool
 
 
 def _most(trial: Trial) -> _Most:
@@ -128,7 +145,9 @@ def _most(trial: Trial) -> _Most:
     if case.file:
         mib += external_data.outside(case.proto) / 2**20
     memory = max(JUDGING_MIB, min(JUDGING_MIB * (1 + mib), trial.runner.memory_mib))
-    return _Most(JUDGING_SECONDS * (1 + mib), memory)
+    left = max(LEAST_SECONDS, trial.runner.allowance.left) if trial.runner.allowance else math.inf
+    usual = JUDGING_SECONDS * (1 + mib)
+    return _Most(min(usual, left), memory, left < usual)
 
 
 def _judged(most: _Most, reference: Reference, work: Callable[[], T], form: type[T]) -> T:
@@ -190,33 +209,50 @@ def laid_out(trial: Trial, runs: int) -> Iterator[Trial]:
     return (replace(trial, layout=k % LAYOUTS) for k in range(runs))
 
 
-def confirm(trial: Trial) -> tuple[Verdict, int]:
+class Confirmed(NamedTuple):
+    """What so many runs came to, of which so many failed."""
+
+    verdict: Verdict
+    failed: int
+    runs: int
+
+
+def confirm(trial: Trial) -> Confirmed:
     """Run it in fresh workers of two templates, with heaps of every layout: the commonest failure among the verdicts
     (else the first one), and how many failed.
 
     Results that differ from run to run make its kind `nondeterministic`. Raises UserError where the machine was at
-    fault in the first template; that of the second is for the caller to ask.
+    fault in the first template; that of the second is for the caller to ask. Raises ExhaustedError as `watch` where
+    none has failed until then.
     """
-    trials = laid_out(trial, CONFIRMING_RUNS)
-    verdicts = [look(one, fresh=True) for one in islice(trials, CONFIRMING_RUNS // 2)]
-    if any(verdict.failed for verdict in verdicts):
-        trial.runner.check_health()
-    trial.runner.turn()
-    verdicts += [look(one, fresh=True) for one in trials]
+    verdicts: list[Verdict] = []
+    try:
+        for k, one in enumerate(laid_out(trial, CONFIRMING_RUNS)):
+            if k == CONFIRMING_RUNS // 2:
+                if any(verdict.failed for verdict in verdicts):
+                    trial.runner.check_health()
+                trial.runner.turn()
+            verdicts.append(look(one, fresh=True))
+    except ExhaustedError:
+        if not any(verdict.failed for verdict in verdicts):
+            raise
     failures = [verdict for verdict in verdicts if verdict.failed]
     if not failures:
-        return verdicts[0], 0
+        return Confirmed(verdicts[0], 0, len(verdicts))
     verdict = Counter(failures).most_common(1)[0][0]
     if verdict.word is Word.DIVERGES and len({(v.word, v.kind, v.error) for v in verdicts}) > 1:
         message = f"{len(failures)} of {len(verdicts)} runs failed, with results that differ; {verdict.message}"
         verdict = replace(verdict, kind=Kind.NONDETERMINISTIC, message=message)
-    return verdict, len(failures)
+    return Confirmed(verdict, len(failures), len(verdicts))
 
 
 def blamed(trial: Trial, verdict: Verdict) -> tuple[Verdict, str, Where]:
     """A confirmed failure, with who is wrong, the target or the reference, the digest of the target's answer, and where
-    in the target it fails."""
-    found, seen = watch(trial, fresh=True)
+    in the target it fails; without these where no time is left to ask."""
+    try:
+        found, seen = watch(trial, fresh=True)
+    except ExhaustedError:
+        return verdict, "", Where()
     if seen is None or not found.failed:
         return verdict, "", Where()
     try:
@@ -233,9 +269,12 @@ def _who_is_wrong(trial: Trial, verdict: Verdict, seen: Observation) -> Blame:
 
 
 def is_stale_state(trial: Trial, verdict: Verdict) -> bool:
-    """Whether the feed that fails would be right in a session of its own."""
+    """Whether the feed that fails would be right in a session of its own; no where no time is left to ask."""
     case = trial.case
     if len(case.feeds) < 2 or verdict.word is not Word.DIVERGES:
         return False
     alone = replace(case, feeds=(case.feeds[verdict.feed],), calibration=case.calibration or case.feeds)
-    return look(replace(trial, case=alone), fresh=True).word is Word.AGREES
+    try:
+        return look(replace(trial, case=alone), fresh=True).word is Word.AGREES
+    except ExhaustedError:
+        return False

@@ -76,7 +76,7 @@ def anonymized(finding: Finding, runner: Runner) -> tuple[Finding | None, tuple[
 
     found = anonymize(finding.case, fails)
     trial = replace(trial, case=found.case)
-    verdict, reproduced = confirm(trial)
+    verdict, reproduced, tried = confirm(trial)
     if not reproduced:
         return None, found.remained
     verdict, answer, _ = blamed(trial, verdict)
@@ -87,6 +87,7 @@ def anonymized(finding: Finding, runner: Runner) -> tuple[Finding | None, tuple[
         verdict=verdict,
         answer=answer,
         signature=Signature(wanted, fine(wanted, found.case)),
+        runs=tried,
         reproduced=reproduced,
         symptom="",
     )

@@ -21,6 +21,7 @@ class Outcome(StrEnum):
     CRASH = "crash"  # ended by a signal
     MEMORY = "memory"  # over its memory limit
     HANG = "hang"  # over its time limit
+    CUT = "cut"  # ended because the budget of somebody was spent
     GARBAGE = "garbage"  # the worker answered with something that is no message
 
 

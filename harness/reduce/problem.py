@@ -30,7 +30,7 @@ Something false for any other."""
 
 
 class ExhaustedError(Exception):
-    """The budget of seconds or of calls is spent."""
+    """The budget of seconds or of calls is spent; the message says what was cut off for it, if anything was."""
 
 
 @dataclass

@@ -125,7 +125,10 @@ class Reference:
         if key in self._replies:
             self._replies.move_to_end(key)
         else:
-            self._replies[key] = self._call(key, model, feeds)
+            reply = self._call(key, model, feeds)
+            if reply.outcome is Outcome.CUT:  # another time it is asked again
+                return reply
+            self._replies[key] = reply
             while len(self._replies) > REMEMBERED or (len(self._replies) > 1 and self._size > MOST_REMEMBERED):
                 self._replies.popitem(last=False)
         return self._replies[key]
@@ -154,6 +157,8 @@ def _failure(reply: Reply) -> str:
             return f"the reference crashed: {reply.signal}"
         case Outcome.HANG:
             return f"the reference did not come back in {round(reply.seconds, 1):g} s"
+        case Outcome.CUT:
+            return f"the reference was cut off after {reply.seconds:.1f} s"
         case Outcome.MEMORY:
             return f"the reference ran out of memory: {reply.message}"
         case Outcome.GARBAGE:

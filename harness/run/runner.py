@@ -9,7 +9,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
 from driftnet.run.names import plainly_named
 from driftnet.run.reference import Reference
+from driftnet.run.sandbox.allowance import Allowance
 from driftnet.run.sandbox.worker import KILLED, make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.run.share import MEMORY_GIB, SAVED_SECONDS
@@ -45,31 +45,8 @@ MEMORY_BYTES = 2**30
 REFERENCE, COMMANDS = "driftnet.run.reference_worker", "subprocess"
 CANARY = [[0.0, 0.0, 1.0, 2.0]]
 """What the simplest model gives."""
-
-
-PATIENCE = 3.0
-"""How many times its CPU seconds an allowance lasts in wall time: another process may have the core, or a target
-sleep."""
-
-
-@dataclasses.dataclass(frozen=True)
-class Allowance:
-    """CPU seconds, of the workers of a runner and of this process, that something may use: until `until` of them are
-    used, or at `deadline` (monotonic)."""
-
-    runner: Runner
-    until: float
-    deadline: float
-
-    @property
-    def left(self) -> float:
-        """CPU seconds that are left; none once it is over."""
-        return max(0.0, min(self.until - self.runner.all_cpu_seconds, (self.deadline - time.monotonic()) / PATIENCE))
-
-    @property
-    def spent(self) -> bool:
-        """Whether it is over."""
-        return self.left <= 0
+ANSWERING_SECONDS = 20.0
+"""For a question that takes milliseconds: where others have the cores it may take a thousand times as long."""
 
 
 class Runner:
@@ -79,6 +56,7 @@ class Runner:
     small_models   keep the files that stages pass on in memory: making and removing them cost more than some stages
     hold_crashes   crashes come with the frames of their stack
     target_runs  how often a target has been run so far
+    allowance    what holds now (`within`)
     """
 
     def __init__(
@@ -100,6 +78,7 @@ class Runner:
         self._workers: dict[tuple[str, str, int], Worker] = {}
         self._turn = 0
         self._cpu_of_ended = 0.0
+        self.allowance: Allowance | None = None
         try:
             self.check_health()
         except UserError:
@@ -230,7 +209,16 @@ class Runner:
 
     def allow(self, seconds: float) -> Allowance:
         """CPU seconds from now on."""
-        return Allowance(self, self.all_cpu_seconds + seconds, time.monotonic() + PATIENCE * seconds)
+        return Allowance.of(lambda: self.all_cpu_seconds, seconds)
+
+    @contextlib.contextmanager
+    def within(self, allowance: Allowance | None) -> Iterator[None]:
+        """While the block runs, what a worker does beyond `allowance` is cut, and nothing is asked of one any more."""
+        before, self.allowance = self.allowance, allowance
+        try:
+            yield
+        finally:
+            self.allowance = before
 
     @property
     def memory_mib(self) -> int:
@@ -248,6 +236,10 @@ class Runner:
 
         fresh   of new workers, which costs more than all the rest: their first case takes longer, too
         """
+        with self.within(None):
+            self._check_health(fresh)
+
+    def _check_health(self, fresh: bool) -> None:
         health.check(self._folder)
         standing_by = 1 - self._turn
         for key, worker in self._workers.items():
@@ -270,9 +262,9 @@ class Runner:
 
     def _answered(self, key: tuple[str, str, int], function: str, *args: Any) -> Reply:
         """What a worker answers; where somebody kills it, or its template, what another one does."""
-        reply = self._workers[key].call(function, *args)
+        reply = self._workers[key].call(function, *args, timeout=ANSWERING_SECONDS)
         again = reply.message == KILLED and not self._zygotes[key].has_died
-        return self._workers[key].call(function, *args) if again else reply
+        return self._workers[key].call(function, *args, timeout=ANSWERING_SECONDS) if again else reply
 
     def close(self) -> None:
         """End every worker and remove what they left."""
@@ -292,7 +284,7 @@ class Runner:
             zygote = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
             with contextlib.ExitStack() as unless_it_starts:
                 unless_it_starts.callback(zygote.close)
-                self._workers[key] = zygote.worker()
+                self._workers[key] = zygote.worker(lambda: self.allowance)
                 unless_it_starts.pop_all()
             self._zygotes[key] = zygote
         return self._workers[key]

@@ -19,7 +19,7 @@ from driftnet.util.errors import UserError
 RUNS = Path("reports")
 """The folder that has one of each run, where nobody said another."""
 
-_SCRATCH = "driftnet-scratch-"
+SCRATCH = "driftnet-scratch-"
 _SETTLED_SECONDS = 60.0  # between making a folder and holding it lies a moment
 LARGEST = 1.7976931348623157e308
 
@@ -129,7 +129,7 @@ class Scratch:
     def __init__(self, parent: str | Path | None = None) -> None:
         parent = Path(parent or tempfile.gettempdir())
         sweep_scratch(parent)
-        self.path = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{os.getpid()}-", dir=parent))
+        self.path = Path(tempfile.mkdtemp(prefix=f"{SCRATCH}{os.getpid()}-", dir=parent))
         self._handle = _locked(self.path)
 
     def close(self) -> None:
@@ -142,8 +142,8 @@ class Scratch:
 
 def sweep_scratch(parent: Path) -> None:
     """Remove the scratch folders in `parent` whose processes are gone."""
-    for folder in parent.glob(f"{_SCRATCH}*"):
-        maker = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+    for folder in parent.glob(f"{SCRATCH}*"):
+        maker = folder.name.removeprefix(SCRATCH).partition("-")[0]
         with contextlib.suppress(OSError):  # somebody else's, or just being removed
             settled = time.time() - folder.stat().st_mtime > _SETTLED_SECONDS or not Path("/proc", maker).exists()
             if settled and (handle := _locked(folder)) is not None:

@@ -26,14 +26,14 @@ from tests.support.paths import saved_case
 
 def test_a_failure_is_confirmed_in_workers_that_share_no_template(runner):
     installed = Installed(mutants.DEPENDS_ON_LAYOUT, "tests.support.mutants:DEPENDS_ON_LAYOUT", "1", sys.executable)
-    verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
+    verdict, reproduced, _ = confirm(Trial(models.relu(), installed, {}, runner))
     assert (reproduced, verdict.kind) == (CONFIRMING_RUNS, "nondeterministic"), "every worker had one memory layout"
 
 
 def test_a_failure_is_confirmed_in_heaps_of_several_layouts(runner):
     """A value that was never written is zero in the memory of most processes, and right by chance."""
     installed = Installed(mutants.READS_UNWRITTEN, "tests.support.mutants:READS_UNWRITTEN", "1", sys.executable)
-    verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
+    verdict, reproduced, _ = confirm(Trial(models.relu(), installed, {}, runner))
     assert (reproduced, verdict.kind) == (1, "nondeterministic"), "no worker had memory that is filled"
 
 
@@ -59,7 +59,7 @@ def test_a_failure_does_not_count_before_the_health_of_the_templates_it_was_seen
 def test_the_health_of_templates_in_which_nothing_failed_is_not_asked_for(runner, monkeypatch):
     installed = resolve("onnxruntime-quant")
     monkeypatch.setattr(runner, "check_health", fail)
-    verdict, reproduced = confirm(Trial(models.relu(), installed, {}, runner))
+    verdict, reproduced, _ = confirm(Trial(models.relu(), installed, {}, runner))
     assert (verdict.word, reproduced) == (Word.AGREES, 0)
 
 

@@ -16,6 +16,7 @@ from driftnet.util import apart
 
 from tests.support import models
 from tests.support.deeds import crash, spin_in_c, swell
+from tests.support.hostile_deeds import DONE
 from tests.support.hostile_target import ANSWERED, HOSTILE, OUTPUT, SAID, TOLD
 from tests.support.rules import assert_each
 
@@ -25,7 +26,7 @@ SECONDS, MIB = 4.0, 1280
 
 @pytest.fixture(scope="module")
 def hurried():
-    with Runner(timeout=1.0, small_models=True) as runner:
+    with Runner(timeout=1.0, small_models=True, hold_crashes=True) as runner:
         yield runner
 
 
@@ -38,7 +39,7 @@ def judged(runner, deed):
     """One run of it is judged, or said to take too much, and takes little."""
     Path("/proc/self/clear_refs").write_text("5", encoding="utf-8")  # the peak begins anew
     begun, before = time.process_time(), peak_mib()
-    verdict, _ = watch(Trial(models.relu(), INSTALLED, {"deed": deed}, runner))
+    verdict, _ = watch(Trial(models.relu(), INSTALLED, {"deed": deed}, runner), fresh=deed in DONE)
     coarse("hostile", verdict)
     assert verdict.failed or (verdict.word is Word.ABSTAINS and verdict.rule == trial.TOO_MUCH), f"is {verdict}"
     assert time.process_time() - begun < SECONDS, f"took {time.process_time() - begun:.1f} s of CPU"
@@ -74,7 +75,9 @@ def test_judging_apart_says_what_judging_here_does(hurried, monkeypatch):
     assert there.word is Word.DIVERGES
 
 
-@pytest.mark.parametrize("deeds", [TOLD, SAID, ANSWERED, OUTPUT], ids=["told", "said", "answered", "output"])
+@pytest.mark.parametrize(
+    "deeds", [TOLD, SAID, ANSWERED, OUTPUT, DONE], ids=["told", "said", "answered", "output", "done"]
+)
 def test_no_target_takes_the_harness_down(hurried, monkeypatch, deeds):
     monkeypatch.setattr(trial, "JUDGING_SECONDS", 1.5)
     assert_each(deeds, lambda deed: judged(hurried, deed))

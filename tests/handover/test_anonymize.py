@@ -87,7 +87,7 @@ def test_texts_and_large_integers_are_replaced_too():
 
 def test_a_finding_is_confirmed_and_described_anew(runner):
     installed, case = resolve("tests.support.mutants:LOSES_BIAS"), telling_case()
-    verdict, reproduced = confirm(Trial(case, installed, {}, runner))
+    verdict, reproduced, _ = confirm(Trial(case, installed, {}, runner))
     sign = coarse(installed.target.name, verdict)
     expected = runner.reference.run(case).outputs
     finding = Finding(

@@ -184,8 +184,8 @@ def test_a_laboratory_that_cannot_start_leaves_nothing_behind(tmp_path, monkeypa
 def test_an_allowance_is_of_cpu_time_and_ends_in_wall_time_too(monkeypatch):
     with Runner() as runner:
         cpu, wall = 5.0, 100.0
-        monkeypatch.setattr("driftnet.run.runner.time.monotonic", lambda: wall)
-        monkeypatch.setattr("driftnet.run.runner.time.process_time", lambda: cpu)
+        monkeypatch.setattr("time.monotonic", lambda: wall)
+        monkeypatch.setattr("time.process_time", lambda: cpu)
         allowance = runner.allow(10.0)
         cpu, wall = 12.0, 115.0
         assert allowance.left == pytest.approx(3.0), f"{allowance.left} CPU seconds are left of 10, after 7"

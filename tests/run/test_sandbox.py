@@ -222,6 +222,17 @@ def test_what_others_keep_from_its_core_is_no_hang(worker: Worker) -> None:
     assert reply.seconds > 0.4, f"it was done in {reply.seconds:.2f} s, so nothing was shown"
 
 
+def test_a_process_that_waits_for_a_core_does_not_hang(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("driftnet.run.sandbox.worker.BUSY", 0.75)  # of two on one core no process has so much
+    core = {min(os.sched_getaffinity(0))}
+    spin = [sys.executable, "-c", "while True: pass"]
+    with subprocess.Popen(spin, preexec_fn=lambda: os.sched_setaffinity(0, core)) as other:
+        reply = call(worker, "work_on_the_first_core", 0.4, timeout=0.5)
+        other.kill()
+    assert_outcome(reply, Outcome.OK)
+    assert reply.seconds > 0.6, f"it was done in {reply.seconds:.2f} s, so nothing was shown"
+
+
 def test_using_up_the_cpu_limit_is_a_hang(worker: Worker) -> None:
     assert_outcome(call(worker, "signal_itself", int(signal.SIGXCPU)), Outcome.HANG, "CPU")
     assert_works(worker)
@@ -588,6 +599,32 @@ while True:
     while Path(folder).exists() and time.monotonic() < end:
         time.sleep(0.01)
     assert not Path(folder).exists(), f"{folder} outlives the harness"
+
+
+@pytest.mark.parametrize("who", ["runner", "group"])
+def test_a_runner_that_is_killed_while_its_first_template_begins_leaves_no_folder(tmp_path: Path, who: str) -> None:
+    script = f"""
+import tempfile
+tempfile.tempdir = {str(tmp_path)!r}
+from driftnet.run import runner
+runner.REFERENCE = "endless_import"
+runner.Runner()
+"""
+    (tmp_path / "endless_import.py").write_text("import time\nprint(time.sleep(600))", encoding="utf-8")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", script], env=environment, start_new_session=True) as harness:
+        end = time.monotonic() + 30
+        while len(begun := inside.children(harness.pid)) != 1 or len(inside.children(begun[0])) != 1:
+            assert time.monotonic() < end, "no template begins"
+            time.sleep(0.01)
+        if who == "group":
+            os.killpg(harness.pid, signal.SIGKILL)
+        else:
+            harness.kill()
+    end = time.monotonic() + 5
+    while (left := list(tmp_path.glob("driftnet-scratch-*"))) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert left == [], "a folder outlives the runner"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A target that never comes to an end, each time in another way. Runs in the sandbox."""
+"""Targets that never come to an end, each time in another way, or late. They run in the sandbox."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from driftnet.targets.interface import Feed, Option, Options, Target
+from driftnet.targets.interface import Feed, Option, Options, StageError, Target
 
 from tests.support.deeds import spin_in_c
 
@@ -59,3 +59,19 @@ ENDLESS = Target(
     *("endless", "numpy", convert, quantize, execute),
     options=(Option("deed", "execute", tuple(DEEDS), "how it goes on"),),
 )
+
+
+LATE = 0.6
+
+
+def fail_late(
+    artifact: str, feeds: Sequence[Feed], outputs: Mapping[str, str], options: Options
+) -> list[dict[str, np.ndarray]]:
+    """Fails after LATE seconds of CPU time."""
+    end = time.process_time() + LATE
+    while time.process_time() < end:
+        pass
+    raise StageError("too late")
+
+
+SLOW = Target("slow", "numpy", convert, quantize, fail_late)

@@ -124,6 +124,12 @@ def work_on_half_a_core(seconds: float) -> float:
     return seconds
 
 
+def work_on_the_first_core(seconds: float) -> None:
+    """So many CPU seconds, on a core that others may have, too."""
+    os.sched_setaffinity(0, [min(os.sched_getaffinity(0))])
+    burn(seconds)
+
+
 def spin_in_native_code() -> None:
     re.match(r"(a+)+$", "a" * 64 + "b")
 

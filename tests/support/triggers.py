@@ -11,7 +11,7 @@ import onnx
 from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.findings.corpus import SavedCase
 from driftnet.findings.pipeline import Finding, signed
-from driftnet.findings.trial import Trial, look
+from driftnet.findings.trial import Confirmed, Trial, look
 from driftnet.learning.trigger import Learned, learn_trigger
 from driftnet.model.case import Case
 from driftnet.model.signature import Signature, coarse, fine, folder_name
@@ -65,7 +65,7 @@ def saved(case: Case, target: str, runner: Runner, recipe: Recipe = PLAIN) -> Sa
 def found(case: Case, target: str, runner: Runner) -> Finding:
     """`case`, which has to fail on `target`, as a campaign finds it."""
     trial = Trial(case, resolve(target), PLAIN, runner)
-    return signed(trial, look(trial), 5)
+    return signed(trial, Confirmed(look(trial), 5, 5))
 
 
 def learned(case: Case, target: str, runner: Runner, *, seconds: float = 2.0) -> Learned:

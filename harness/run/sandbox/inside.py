@@ -23,9 +23,10 @@ import struct
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from random import Random
-from typing import Any, Callable, NoReturn  # noqa: UP035  (collections.abc.Callable[...] needs Python 3.9)
+from typing import Any, Callable, Iterator, NoReturn  # noqa: UP035  (of collections.abc they need Python 3.9)
 
 from driftnet.targets import interface
 
@@ -47,14 +48,15 @@ FILLED = (0, 0, 0x80, 0x55)
 LAYOUTS = len(FILLED)
 _GAPS, _LONGEST = 2000, 4096
 _MOST_SAID = 1 << 16  # characters of an error message
+_SWEEPS = 100
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def serve(settings: dict[str, Any]) -> None:
     """Be the template: import what is asked for, then fork and reap workers until the control socket closes.
 
-    settings: "control" file descriptor of the control socket, "preload" modules to import, "folder" to remove at the
-    end, "above" what to remove then if it is empty ("" for nothing), and the "limits" of each worker.
+    settings: "parent" process, file descriptor of the "control" socket to it, "preload" modules to import, "folder" to
+    remove at the end, "above" what to remove then if nobody holds it ("" for nothing), and the "limits" of each worker.
     """
     control = socket.socket(fileno=settings["control"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -63,10 +65,13 @@ def serve(settings: dict[str, Any]) -> None:
         resource.setrlimit(which, (most, most))
     isolated = _isolate()
     _adopt_orphans()
-    # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.
-    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    for name in settings["preload"]:
-        getattr(importlib.import_module(name), "preload", _nothing)()
+    with _swept_after_death(settings["above"]):
+        # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.
+        _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != settings["parent"]:  # it has ended meanwhile
+            os.kill(os.getpid(), signal.SIGKILL)
+        for name in settings["preload"]:
+            getattr(importlib.import_module(name), "preload", _nothing)()
     _LIBC.prctl(PR_SET_PDEATHSIG, 0)
     gc.freeze()
     gc.enable()
@@ -80,9 +85,40 @@ def serve(settings: dict[str, Any]) -> None:
     for pid in workers:
         _reap(pid, workers)
     shutil.rmtree(settings["folder"], ignore_errors=True)
-    with contextlib.suppress(OSError):  # the last one of a runner that was killed: nobody else will
-        if settings["above"]:
-            os.rmdir(settings["above"])
+    _sweep(settings["above"])
+
+
+@contextlib.contextmanager
+def _swept_after_death(folder: str) -> Iterator[None]:
+    """While the block runs another process stands by: where somebody kills this one, it removes `folder` if nobody
+    holds that any more."""
+    reader, writer = os.pipe()
+    other = os.fork()
+    if other == 0:
+        os.close(writer)
+        if not os.read(reader, 1):
+            _sweep(folder, _SWEEPS)
+        os._exit(0)
+    os.close(reader)
+    try:
+        yield
+    finally:
+        os.write(writer, b".")
+        os.close(writer)
+        os.waitpid(other, 0)
+
+
+def _sweep(folder: str, tries: int = 1) -> None:
+    """Remove what a runner that was killed has left: each template does, for nobody else may be there. One that lives
+    holds it, and the forks of one that was killed do for a moment."""
+    with contextlib.suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        for _ in range(tries):
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(folder, ignore_errors=True)
+                break
+            time.sleep(0.02)
 
 
 def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, int]) -> bool:

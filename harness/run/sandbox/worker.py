@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import math
 import os
+import re
 import select
 import shutil
 import signal
 import socket
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
 
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
+from driftnet.run.sandbox.allowance import Allowance
 from driftnet.run.sandbox.inside import FRAMES, children
 from driftnet.targets import interface
 from driftnet.util.errors import shortened
@@ -36,10 +39,11 @@ CRUMBS, CRUMB = 5000, 512
 """Pieces that any answer may come in, and bytes of each further one, in the mean: each costs this process some time."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
+_CORES = os.cpu_count() or 1
 KILLED = "killed from outside, as the kernel does when memory runs out"
 BUSY, STARVED = 0.1, 8.0
-"""Of the wall time of a call, the share of CPU time that tells work from sleep; and how many times its limit a call may
-take where others have the cores."""
+"""Of the wall time of a call, the share in which a process works, or waits for a core, that tells this from sleep; and
+how many times its limit a call may take where others have the cores."""
 
 
 @dataclass(frozen=True)
@@ -129,9 +133,14 @@ class Worker:
     """
 
     def __init__(
-        self, folder: Path, limits: Limits, fork: Callable[[Path, int], Process], reap: Callable[[Process], Exit]
+        self,
+        folder: Path,
+        limits: Limits,
+        fork: Callable[[Path, int], Process],
+        reap: Callable[[Process], Exit],
+        allowance: Callable[[], Allowance | None],
     ) -> None:
-        self.folder, self._limits, self._fork, self._reap = folder, limits, fork, reap
+        self.folder, self._limits, self._fork, self._reap, self._allowance = folder, limits, fork, reap, allowance
         self._process: Process | None = None
         self._calls = 0
         self.layout = 0
@@ -141,17 +150,34 @@ class Worker:
 
         timeout  wall seconds; None: those of the limits
 
-        Whatever the function does is a Reply. Raises TypeError when an argument cannot cross the pipe, and UserError
-        when the interpreter cannot start.
+        Whatever the function does is a Reply; CUT where what it may use at the moment is spent. Raises TypeError when
+        an argument cannot cross the pipe, and UserError when the interpreter cannot start.
         """
         seconds = self._limits.seconds if timeout is None else timeout
+        allowance = self._allowance()
+        if allowance is None:
+            return self._called(function, args, seconds, math.inf)
+        left, wall = allowance.left, allowance.wall
+        reply = self._called(function, args, min(seconds, wall), left) if left > 0 else Reply(Outcome.CUT)
+        if reply.outcome is Outcome.CUT or (reply.outcome is Outcome.HANG and wall < seconds):
+            name = re.split("[:.]", function)[-1]
+            message = f"{name} was cut off after {reply.seconds:.1f} s" if left > 0 else "nothing more was run"
+            allowance.cut = allowance.cut or message
+            reply = dataclasses.replace(reply, outcome=Outcome.CUT, message=message)
+        return reply
+
+    def _called(self, function: str, args: Sequence[Any], seconds: float, cpu: float) -> Reply:
+        """What becomes of a call that may take so many seconds of wall time, and of CPU time with this process."""
         self._calls += 1
         request = interface.encode({"id": self._calls, "function": function, "args": args, "seconds": seconds})
         process = self._ready()
-        started = time.monotonic()
+        started, used = time.monotonic(), process.cpu
         try:
             _send(process, request, seconds)
-            reply = _parse(_receive(process, started + seconds, self._limits), self._calls, process)
+            most_cpu = process.cpu + cpu + time.process_time()
+            message = _receive(process, started + seconds, self._limits, most_cpu)
+            reply = _parse(message, self._calls, process)
+            process.cpu = min(process.cpu, used + 1 + _CORES * (time.monotonic() - started))  # it may say anything
             if reply.peak_mib > self._limits.memory_mib:
                 _fail(Outcome.MEMORY, f"used {reply.peak_mib:.0f} MiB of the {self._limits.memory_mib} allowed")
         except _NoReplyError as failure:
@@ -244,15 +270,15 @@ def _send(process: Process, request: bytes, seconds: float) -> None:
         _fail(None, "")
 
 
-def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
+def _receive(process: Process, deadline: float, limits: Limits, most_cpu: float) -> bytearray:
     """The bytes of one message. Watches the process while it waits; a busy one that other processes keep from its core
-    may take longer."""
+    may take longer. most_cpu: CPU seconds, with those of this process, at which it is cut off."""
     message, size, seconds, begun = bytearray(), None, deadline - (now := time.monotonic()), now
-    pieces = 0
+    pieces, waited = 0, math.nan
     while size is None or len(message) < size:
         left = deadline - time.monotonic()
         if left <= 0:
-            deadline += _kept_waiting(process, seconds, time.monotonic() - begun)
+            deadline += _kept_waiting(process, seconds, time.monotonic() - begun, waited)
             continue
         ready = [descriptor for descriptor, _ in process.poll.poll(min(_TICK_MS, left * 1e3))]
         if process.pipe.fileno() in ready:
@@ -268,15 +294,18 @@ def _receive(process: Process, deadline: float, limits: Limits) -> bytearray:
         elif ready:
             _fail(None, "the answer breaks off" if message else "")
         else:
-            _watch(process, limits)
+            _watch(process, limits, most_cpu)
+            if math.isnan(waited):
+                waited = _seconds_waited(process.pid)
     return message
 
 
-def _kept_waiting(process: Process, allowed: float, passed: float) -> float:
+def _kept_waiting(process: Process, allowed: float, passed: float, waited: float) -> float:
     """The wall seconds more that a call is given, of which `passed` have, in place of the CPU seconds that it did not
-    get of those `allowed`. Fails with HANG where it did, or does nothing."""
+    get of those `allowed`. Fails with HANG where it did, or does nothing. waited: for a core before the call began."""
     used = sum(map(cpu_seconds_of, family(process.pid))) - process.cpu
-    if not (BUSY * passed < used < allowed and passed < STARVED * allowed):
+    busy = used + max(0.0, _seconds_waited(process.pid) - waited)
+    if not (BUSY * passed < busy and used < allowed and passed < STARVED * allowed):
         _fail(Outcome.HANG, "gave no answer in time")
     return max(allowed - used, _TICK_MS / 1e3)
 
@@ -287,6 +316,23 @@ def cpu_seconds_of(pid: int) -> float:
         fields = file.read().rpartition(")")[2].split()
         return sum(map(int, fields[11:15])) / _CLOCK
     return 0.0
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped a process, or traces it."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0] in "Tt"
+    return False
+
+
+def _seconds_waited(pid: int) -> float:
+    """For how long the threads of a process could have run, and others had the cores; 0 where Linux does not say."""
+    waited = 0
+    with contextlib.suppress(OSError):
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/task/{thread}/schedstat") as file:
+                waited += int(file.read().split()[1])
+    return waited / 1e9
 
 
 def _read(pipe: socket.socket, most: int) -> bytes:
@@ -306,8 +352,10 @@ def _size(message: bytearray, limits: Limits) -> int | None:
     return size
 
 
-def _watch(process: Process, limits: Limits) -> None:
+def _watch(process: Process, limits: Limits, most_cpu: float) -> None:
     members = family(process.pid)
+    if most_cpu < math.inf and sum(map(cpu_seconds_of, members)) + time.process_time() > most_cpu:
+        _fail(Outcome.CUT, "")
     if limits.hold_crashes and (crash := held.find(members)):
         raise _NoReplyError(None, "", crash)
     used = sum(map(_resident, members))

@@ -14,20 +14,23 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from driftnet.run.sandbox.worker import MEASURING, Exit, Limits, Process, Reply, Worker
+from driftnet.run.sandbox.allowance import Allowance
+from driftnet.run.sandbox.worker import MEASURING, Exit, Limits, Process, Reply, Worker, is_stopped
 from driftnet.util.errors import UserError
+from driftnet.util.files import SCRATCH
 
 __all__ = ["Limits", "Reply", "Worker", "Zygote"]
 
 # No other variable of ours reaches a system under test: a CI job's environment holds its secrets.
 ENVIRONMENT = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "TZ", MEASURING)
 FIXED = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
-ANSWER_SECONDS = 60.0
+ANSWER_SECONDS, LOOKS = 60.0, 60
+"""How long a template may be silent, and how often it is looked at meanwhile: one that is stopped says nothing."""
 BOOT = (
     "import gc, json, sys; gc.disable(); settings = json.loads(sys.argv[1]); "  # looking takes a fifth of importing
     "sys.path[:1] = settings['before']; sys.path += settings['after']; "
@@ -58,7 +61,7 @@ class Zygote:
     ) -> None:
         self.python, self.preload, self.limits = python, tuple(preload), limits or Limits()
         self.folder = Path(tempfile.mkdtemp(prefix="sandbox-", dir=folder))
-        self._above = str(folder or "")
+        self._above = str(folder) if folder and Path(folder).name.startswith(SCRATCH) else ""
         self.network_isolated = False
         self._lock = threading.Lock()
         self._workers: list[Worker] = []
@@ -82,13 +85,16 @@ class Zygote:
         """Whether the template has ended, and nobody killed it."""
         return self._template.poll() not in (None, -signal.SIGKILL)
 
-    def worker(self) -> Worker:
-        """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it."""
+    def worker(self, allowance: Callable[[], Allowance | None] = lambda: None) -> Worker:
+        """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it.
+
+        allowance   what it may use at the moment, beside its limits
+        """
         with self._lock:
             self._check_open()
             folder = self.folder / f"worker-{len(self._workers)}"
             folder.mkdir()
-            self._workers.append(Worker(folder, self.limits, self._fork, self._reap))
+            self._workers.append(Worker(folder, self.limits, self._fork, self._reap, allowance))
             return self._workers[-1]
 
     def close(self) -> None:
@@ -121,9 +127,10 @@ class Zygote:
     def _begin(self) -> str:
         """Start a template; why none has started, "" where one has. Raises UserError where there is no interpreter."""
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control.settimeout(ANSWER_SECONDS)
+        self._control.settimeout(ANSWER_SECONDS / LOOKS)
         settings = {
             **_paths(self.python, self.preload, self.folder),
+            "parent": os.getpid(),
             "control": theirs.fileno(),
             "preload": self.preload,
             "folder": str(self.folder),
@@ -226,12 +233,16 @@ class Zygote:
             raise
 
     def _hear(self) -> dict[str, Any] | None:
-        try:
-            message = self._control.recv(1 << 16)
-        except TimeoutError:
-            self._template.kill()
-            return None
-        return json.loads(message) if message else None
+        for _ in range(LOOKS):
+            try:
+                message = self._control.recv(1 << 16)
+            except TimeoutError:
+                if is_stopped(self._template.pid):
+                    break
+            else:
+                return json.loads(message) if message else None
+        self._template.kill()
+        return None
 
 
 def _paths(python: str, preload: Sequence[str], folder: Path) -> dict[str, list[str]]:

@@ -1,0 +1,44 @@
+"""Allowance: CPU time that something may use, of the workers of a runner and of this process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+PATIENCE = 3.0
+"""How many times its CPU seconds an allowance lasts in wall time: another process may have the core, or a target
+sleep."""
+
+
+@dataclass
+class Allowance:
+    """CPU seconds that may be used: until `used` says `until`, or at `deadline` (monotonic).
+
+    cut   what was ended for it, in words; "" for nothing
+    """
+
+    used: Callable[[], float]
+    until: float
+    deadline: float
+    cut: str = ""
+
+    @classmethod
+    def of(cls, used: Callable[[], float], seconds: float) -> Allowance:
+        """So many CPU seconds from now on."""
+        return cls(used, used() + seconds, time.monotonic() + PATIENCE * seconds)
+
+    @property
+    def wall(self) -> float:
+        """Wall seconds that are left."""
+        return max(0.0, self.deadline - time.monotonic())
+
+    @property
+    def left(self) -> float:
+        """CPU seconds that are left; none once it is over."""
+        return max(0.0, min(self.until - self.used(), self.wall / PATIENCE))
+
+    @property
+    def spent(self) -> bool:
+        """Whether it is over."""
+        return self.left <= 0

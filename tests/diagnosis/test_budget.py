@@ -1,0 +1,83 @@
+"""A check ends at its budget, whatever its target does, and what was cut off for that is called nothing else."""
+
+import sys
+import time
+
+import pytest
+from driftnet.diagnosis.check import BUDGET, check
+from driftnet.findings.trial import Trial, look
+from driftnet.model.verdict import Word
+from driftnet.reduce.problem import ExhaustedError
+from driftnet.run.runner import Runner
+from driftnet.run.sandbox.allowance import PATIENCE
+from driftnet.targets.environments import Installed
+
+from tests.support import models
+from tests.support.endless_target import DEEDS, ENDLESS, LATE, SLOW
+
+SECONDS = 0.8
+MORE = 0.4
+"""CPU seconds for ending what is cut off, for the reference and for templates that are read in."""
+
+
+@pytest.fixture
+def patient():
+    """A runner whose stages may take far longer than a budget."""
+    with Runner(timeout=60.0, small_models=True) as runner:
+        runner.observe(models.relu(), trial(runner, "shout").installed, {}, timeout=0.01)
+        runner.reference.run(models.relu())
+        yield runner
+
+
+@pytest.fixture
+def unhurried(monkeypatch):
+    """Wall time counts for nothing."""
+    monkeypatch.setattr("driftnet.run.sandbox.allowance.PATIENCE", 1000.0)
+
+
+def trial(runner, deed, target=ENDLESS):
+    installed = Installed(target, f"tests.support.endless_target:{target.name.upper()}", "1", sys.executable)
+    return Trial(models.relu(), installed, {"deed": deed} if deed else {}, runner)
+
+
+@pytest.mark.parametrize("deed", DEEDS)
+def test_a_check_ends_at_its_budget(patient, deed):
+    begun, before = time.monotonic(), patient.all_cpu_seconds
+    verdict = check(trial(patient, deed), (), seconds=SECONDS).verdict
+    assert patient.all_cpu_seconds - before < SECONDS + MORE
+    assert patient.all_cpu_seconds - before > SECONDS or time.monotonic() - begun >= PATIENCE * SECONDS
+    assert (verdict.word, verdict.rule) == (Word.ABSTAINS, BUDGET)
+    assert "the budget was spent before the model was judged: execute was cut off after" in verdict.message
+
+
+def test_a_stage_that_takes_its_whole_time_within_the_budget_hangs(patient):
+    with Runner(timeout=0.2, small_models=True) as hasty:
+        checked = check(trial(hasty, "spin_in_c"), (), seconds=20.0)
+    assert checked.verdict.word is Word.HANGS
+    assert checked.diagnoses[0].examination.finding, "it is not reduced"
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_failure_that_no_time_is_left_to_see_again_is_none_yet(patient):
+    verdict = check(trial(patient, "", SLOW), (), seconds=1.5 * LATE).verdict
+    assert (verdict.word, verdict.rule) == (Word.ABSTAINS, BUDGET)
+    assert "before fresh processes could show it again" in verdict.message
+    assert "too late" in verdict.message, "what failed is not told"
+
+
+@pytest.mark.usefixtures("unhurried")
+def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_reduce_it(patient):
+    checked = check(trial(patient, "", SLOW), (), seconds=3.9 * LATE)
+    assert checked.verdict.word is Word.FAILS
+    assert checked.diagnoses[0].examination.finding is None
+
+
+def test_nothing_is_asked_once_an_allowance_is_spent_and_everything_after_it(patient):
+    asked = trial(patient, "shout")
+    with patient.within(patient.allow(0.0)):
+        begun = patient.all_cpu_seconds
+        with pytest.raises(ExhaustedError, match="nothing more was run"):
+            look(asked)
+        assert patient.all_cpu_seconds - begun < 0.1, "something was asked"
+        patient.check_health()
+    assert patient.reference.run(asked.case).outputs, "what was cut off is remembered as an answer"
