@@ -11,7 +11,7 @@ import onnx
 from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.diagnosis import audit as audits
 from driftnet.diagnosis import check as checks
-from driftnet.diagnosis.end_to_end import within
+from driftnet.diagnosis.end_to_end import Loss, within
 from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, issues
@@ -214,6 +214,7 @@ def _check_one(
         "release": trial.installed.release,
         "recipe": dict(trial.recipe),
         **result,
+        "usable": not trial.quantizes or _usable(checked.end_to_end),
         "accepted": settings.accept if accepted and checked.verdict.word is not Word.AGREES else "",
         "blame": _blame(checked.verdict, name),
         "goes_away_with": faults[0]["goes_away_with"] if faults else [],
@@ -274,7 +275,7 @@ def audit(
             "preprocessed": found.preprocessed,
             "unmatched": [{"node": name, "op_type": operator} for name, operator in found.unmatched],
             "end_to_end": [loss.as_json() for loss in found.end_to_end],
-            "usable": all(loss.sqnr_db >= USABLE for loss in found.end_to_end),
+            "usable": _usable(found.end_to_end),
             "layers": [loss.as_json() for loss in found.layers],
             "in_float": [layer.as_json() for layer in found.in_float],
             "vanishing": list(found.vanishing),
@@ -282,6 +283,10 @@ def audit(
             "excused": dict(found.excused),
             "network_isolated": runner.network_isolated,
         }
+
+
+def _usable(table: Sequence[Loss]) -> bool:
+    return all(loss.sqnr_db >= USABLE for loss in table)
 
 
 def audit_status(result: Mapping[str, Any]) -> int:

@@ -69,6 +69,9 @@ first run, but of one that does not fail at most this share."""
 REDUCED = 0.8
 """The share of the CPU time left that a reduction may take: what it comes to is confirmed in the rest."""
 
+FLOAT = (Tier.EXACT, Tier.RUNNING_ERROR, Tier.SAMPLING)
+"""The tiers that accuse what no noise of quantizing is in."""
+
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
 
@@ -433,7 +436,8 @@ def _impact(
         pair = of_wrong_weights(fault.case, seen, target=trial.target, options=trial.options, reference=recorded)
         if pair:
             return impact(inquiry.case, fault, pair[0], outputs, reference, innocent=pair[1])
-    return impact(inquiry.case, fault, seen.outputs, outputs, reference, noisy=trial.quantizes)
+    noisy = trial.quantizes and fault.verdict.tier not in FLOAT
+    return impact(inquiry.case, fault, seen.outputs, outputs, reference, noisy=noisy)
 
 
 def _serious(found: Found) -> list[Fault]:

@@ -9,7 +9,8 @@ import onnx
 import pytest
 from driftnet import api
 from driftnet.campaign.summary import described
-from driftnet.cli.report import pages
+from driftnet.cli import main as cli
+from driftnet.cli.report import pages, tables
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.check import check
 from driftnet.findings import corpus
@@ -29,7 +30,7 @@ from onnx import TensorProto, helper
 from tests.support import localization, models, production
 from tests.support import reduction as tools
 from tests.support.localization import FLOAT
-from tests.support.paths import saved_case
+from tests.support.paths import no_cases, saved_case
 
 
 def one_node(op_type, x):
@@ -315,6 +316,23 @@ def test_a_net_inside_an_if_is_entered_and_its_fault_named(runner):
     assert [node.op_type for node in case.proto.graph.node] == ["Mul", "Erf"], "not the branch that is taken"
     checked = check(Trial(case, wrong, FLOAT, runner), ())
     assert [(c.node, c.op_type) for c in checked.culprits] == [("inside", "Erf")], checked.culprits
+
+
+@pytest.mark.parametrize(("quantize", "usable"), [("offline", False), ("none", True)])
+def test_a_right_quantization_of_which_nothing_is_left_is_told_to_be_of_little_use(tmp_path, capsys, quantize, usable):
+    """Of one peak in 248 probabilities the histogram says that it is rare, and the divergence that it is cut."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(0, 1, (1, 20, 248)).astype(np.float32)
+    x[0, ::5, 0] += 8
+    softmax = helper.make_node("Softmax", ["x"], ["y"], axis=-1)
+    model, feed = tmp_path / "peaks.onnx", tmp_path / "feed.npz"
+    model.write_bytes(models.case([softmax], {"x": x}, outputs=[("y", TensorProto.FLOAT, x.shape)]).model)
+    np.savez(feed, x=x)
+    given = [str(model), "--target", "mnn", "--option", f"quantize={quantize}", "--corpus", str(no_cases(tmp_path))]
+    with pytest.raises(SystemExit) as end:
+        cli.main(["check", *given, "--inputs", str(feed), "--calibration", str(feed)])
+    told = capsys.readouterr().out
+    assert (end.value.code, tables.OF_LITTLE_USE in told) == (0, not usable), told
 
 
 @pytest.mark.parametrize(("atol", "status"), [(0.1, 0), (1e-9, 1)])

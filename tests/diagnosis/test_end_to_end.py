@@ -13,7 +13,7 @@ from driftnet.diagnosis.end_to_end import References, impact, losses, within
 from driftnet.diagnosis.localize import Fault
 from driftnet.findings.trial import Trial, watch
 from driftnet.model.submodel import recording, submodel
-from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.judge import BEFORE
 from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
@@ -84,9 +84,19 @@ def test_a_fault_that_is_there_for_being_cut_out_explains_nothing(runner):
     assert found.negligible, f"{found} should be negligible"
 
 
-def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(runner, monkeypatch):
+@pytest.mark.parametrize(
+    ("quantize", "tier", "noted"),
+    [
+        ("none", Tier.RUNNING_ERROR, ["small"]),
+        ("dynamic", Tier.RUNNING_ERROR, ["small"]),
+        ("dynamic", Tier.BUDGET, []),  # of all the noise any layer has a small share
+    ],
+)
+def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(
+    runner, monkeypatch, quantize, tier, noted
+):
     """Both Relu nodes are a tenth too large; but for 2 in ten million all of the error comes from the first."""
-    case = two_branches()
+    case, wrong = two_branches(), replace(WRONG, tier=tier)
 
     def watched(trial):
         part = trial.case.proto.graph
@@ -94,17 +104,18 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(ru
         bad = [node for node in part.node if node.op_type == "Relu"]
         if len(bad) == 2:
             run = runner.reference.record(trial.case)[0]
-            return WRONG, Observation((), ({"y": 1100 * run["p"] + 0.55 * run["q"]},))
+            return wrong, Observation((), ({"y": 1100 * run["p"] + 0.55 * run["q"]},))
         outputs = tuple({name: x * np.float32(1.1 if bad else 1) for name, x in out.items()} for out in expected)
-        return (WRONG if bad else Verdict(Word.AGREES)), Observation((), outputs)
+        return (wrong if bad else Verdict(Word.AGREES)), Observation((), outputs)
 
     monkeypatch.setattr(checks, "watch", watched)
     monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
     installed = resolve("onnxruntime-quant")
     closed = replace(installed, target=replace(installed.target, tap=None))  # what it hands out would be right
-    checked = check(Trial(case, closed, {"quantize": "none"}, runner), ())
-    assert [(culprit.node, round(culprit.impact, 3)) for culprit in checked.culprits] == [("large", 1.0)]
-    assert [note.node for note in checked.notes] == ["small"]
+    checked = check(Trial(case, closed, {"quantize": quantize}, runner), ())
+    impacts = [(culprit.node, round(culprit.impact, 3)) for culprit in checked.culprits]
+    assert impacts == ([("large", 1.0)] if noted else [("large", 1.0), ("small", 0.0)])
+    assert [note.node for note in checked.notes] == noted
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ OUTPUTS = 5  # of a model, the worst, that are shown
 UNMATCHED = 8  # nodes that are told
 OPERATORS = 20  # of which most was never asked, that are listed
 LOUD = 1e6  # decibels: of an error of 0 they are infinite
+OF_LITTLE_USE = "of little use, quantized rightly or not: an output is lost in noise"
 PLACES = 3  # that meet a cause, that are named
 NEVER_BROKEN = ("case", "cause", "status", "outcome", "runs")  # columns of what one copies
 MESSAGE = 160  # characters of a message in a table; the case has all of it
@@ -159,7 +160,7 @@ def audit(console: Console, result: Result) -> None:
         and "  compared with the float model as onnxruntime's pre-processing (quant_pre_process) makes it",
         unmatched and f"  not compared: {_nodes(unmatched, ', ')}{rest}",
         *_end_to_end(result["end_to_end"]),
-        not result["usable"] and "  of little use, quantized rightly or not: an output is lost in noise",
+        not result["usable"] and f"  {OF_LITTLE_USE}",
         *(f"  vanishes: {said}" for said in result["vanishing"]),
     )
     if layers := [row for row in result["layers"] if 0 < abs(row["sqnr_db"]) < LOUD][:OUTPUTS]:
@@ -196,6 +197,7 @@ def check(console: Console, result: Result) -> None:
             r["message"] and f"  {r['message']}",
             stages and f"  stages: {stages}",
             *_end_to_end(r["end_to_end"]),
+            not r["usable"] and f"  {OF_LITTLE_USE}",
             *(f"  {cost['message']}" for cost in r["kernels"] if cost["message"] not in r["message"]),
             *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
             stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",
