@@ -153,3 +153,12 @@ def chain(rng: np.random.Generator, count: int, reach: float) -> tuple[Array, Ar
     positions = np.cumsum(1.5 * steps / np.linalg.norm(steps, axis=1, keepdims=True), axis=0)
     apart = np.linalg.norm(positions[:, None] - positions, axis=-1)
     return positions.astype(np.float32), np.stack(np.nonzero((apart > 0) & (apart < reach))).astype(np.int64)
+
+
+def fingerprint(rng: np.random.Generator, height: int, width: int) -> Array:
+    """Ridges nine pixels apart that bend and whirl, dark on light, 0 to 255."""
+    y, x = np.mgrid[:height, :width].astype(np.float64)
+    bend = sum(a * np.sin((x * b + y * c) / 30) for a, b, c in rng.normal(size=(4, 3)))
+    away = np.hypot(y - height * rng.uniform(0.3, 0.7), x - width * rng.uniform(0.3, 0.7))
+    ridges = 0.5 + 0.5 * np.sin(2 * np.pi * away / 9 + bend)
+    return np.clip(255 * (0.15 + 0.7 * ridges + 0.05 * rng.normal(size=y.shape)), 0, 255).astype(np.float32)

@@ -306,6 +306,17 @@ def _links(rng: Rng) -> Feed:
     return {"y": np.stack([ink, np.roll(ink, 3, 1) * ink])[None], "feature": (3 * maps * ink)[None].astype(np.float32)}
 
 
+def _sung(rng: Rng) -> Feed:
+    sound = inputs.music(rng, 8192, 16000).astype(np.float32)
+    return {"audio": sound[None], "fmin": np.array(46.875, np.float32), "fmax": np.array(2093.75, np.float32)}
+
+
+def _undiacritized(rng: Rng) -> Feed:
+    """Forty Arabic letters in words, none with a mark."""
+    letters = 18 + inputs.letters(rng, 40, 36)[None]
+    return {"char_inputs": letters, "diac_inputs": np.ones_like(letters), "input_lengths": np.array([40])}
+
+
 def _word(rng: Rng) -> Feed:
     """Two words of 6 and 11 letters in a field of 64."""
     given = np.arange(64) < np.array([[6], [11]])
@@ -360,6 +371,11 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "line_orientation": _picture("x", _line, 80, 160, *IMAGENET),
     "text_detector": _picture("x", inputs.page, 160, 224, *IMAGENET),
     "text_links": _links,
+    "file_type_dense": lambda rng: {"bytes": inputs.file_bytes(rng, 1536)[None].astype(np.float32)},
+    "pitch_spectral": _sung,
+    "diacritics": _undiacritized,
+    "minutiae": lambda rng: {"input": inputs.fingerprint(rng, 160, 128)[None, ..., None]},
+    "photo_orientation": _picture("x", inputs.page, 320, 320, *IMAGENET),
 }
 
 
