@@ -6,11 +6,13 @@ import importlib
 import importlib.util
 import re
 import shlex
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 from driftnet.cli import main
 
 from tests.support.pages import PAGES
@@ -142,3 +144,26 @@ def understood(words: list[str]) -> bool:
 @pytest.mark.parametrize("words", [["fuzz", "--minute", "1"], ["fuss"]], ids=" ".join)
 def test_commands_that_there_are_not_are_told(words):
     assert not understood(words), f"driftnet {' '.join(words)} is taken for a command"
+
+
+TUTORIALS = (ROOT / "docs" / "tutorials.md").read_text(encoding="utf-8")
+RUN = re.compile(r"^ +\$ driftnet (.+)\n((?: {7}.*\n)+)", re.M)
+
+
+@pytest.mark.parametrize("words", [m[1] for m in RUN.finditer(TUTORIALS)])
+def test_the_tutorials_show_what_a_command_says(words, tmp_path, monkeypatch):
+    """Line by line, but for numbers and for what `...` stands for; in a folder with the files that are to be copied."""
+    example = next(m for m in RUN.finditer(TUTORIALS) if m[1] == words)
+    copied = re.findall(r"^ +cp -r (\S+)/\. \.$", TUTORIALS[: example.start()], re.M)[-1]
+    shutil.copytree(ROOT / copied, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    said = CliRunner().invoke(main.driftnet, shlex.split(words)).stdout
+    shown = [line[7:].rstrip() for line in example[2].splitlines()]
+    lines = iter([masked(line.rstrip()) for line in said.splitlines()])
+    missing = [line for line in shown if line != "..." and masked(line) not in lines]
+    assert missing == [], f"driftnet {words} says otherwise:\n{said}"
+    assert "..." in shown or len(shown) == len(said.splitlines()), f"driftnet {words} says more:\n{said}"
+
+
+def masked(line: str) -> str:
+    return re.sub(r"\d+(\.\d+)*", "N", line)

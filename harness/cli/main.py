@@ -603,7 +603,9 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
     _print(result, as_json, tables.report)
     if opened:
         own = {overview.page_of(row) for row in result["cases"]}
-        webbrowser.open((out / (own.pop() if len(own) == 1 else "index.html")).resolve().as_uri())
+        page = out / (own.pop() if len(own) == 1 else "index.html")
+        if not webbrowser.open(page.resolve().as_uri()):
+            ERR.print(f"no browser opens here; the page: {page}", markup=False)
     return 0
 
 

@@ -32,7 +32,7 @@ def _described(name: str) -> dict[str, Any]:
     return {
         "name": name,
         "installed": environments.release_here(target.distribution),
-        "releases": made,
+        "releases": list(dict.fromkeys(made)),
         "stages": list(STAGES),
         "options": [vars(option) for option in target.options],
     }

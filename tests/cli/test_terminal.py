@@ -108,6 +108,8 @@ def test_a_finding_of_a_run_is_named_by_its_digits_and_its_page_opened(tmp_path,
     monkeypatch.setattr(webbrowser, "open", opened.append)
     with pytest.raises(SystemExit) as end:
         cli.main(["report", "0123abcd", "--open"])
-    assert end.value.code == 0, capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert end.value.code == 0, said
+    assert "no browser opens here; the page: reports/html/causes/mnn-0123abcd.html" in said
     (page,) = opened
     assert page == (tmp_path / "reports/html/causes/mnn-0123abcd.html").as_uri()
