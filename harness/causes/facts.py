@@ -566,7 +566,11 @@ def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
     yield "zero", bool((v == 0).any())
     yield "zeros", not sizes.any() and sizes.size == v.size
     yield "whole", bool((sizes == np.rint(sizes)).all())
-    yield "halves", bool((np.modf(sizes)[0] == 0.5).any())
+    fractions, wholes = np.modf(sizes)
+    yield (
+        "halves",
+        bool(((fractions == 0.5) & (wholes % 2 == 0)).any()),
+    )  # 2.5: two rules of rounding differ, of 1.5 not
     yield "finite", sizes.size == v.size
     yield "nan", bool(np.isnan(v).any())
     yield "same", bool((v == v[0]).all())

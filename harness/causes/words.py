@@ -158,7 +158,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.zero", "{o} with a zero", "{o} without a zero"),
     (r"in\.(\d+)\.zeros", "{o} all zeros", "{o} not all zeros"),
     (r"in\.(\d+)\.whole", "{o} of whole numbers", "{o} with fractions"),
-    (r"in\.(\d+)\.halves", "{o} with halves", "{o} without halves"),
+    (r"in\.(\d+)\.halves", "{o} with halves above even numbers", "{o} without halves above even numbers"),
     (r"in\.(\d+)\.finite", "{o} finite", "{o} with infinities or NaN"),
     (r"in\.(\d+)\.nan", "{o} with NaN", "{o} without NaN"),
     (r"in\.(\d+)\.same", "all of {o} equal", "{o} of different numbers"),

@@ -72,8 +72,8 @@ def test_depthwise_uneven_pads_and_halves_are_told() -> None:
     uneven = facts(one("Conv", grid((1, 2, 6, 6)), constants=[weights[:1].repeat(2, 1)], pads=[0, 0, 0, 1]))
     assert uneven["0.say.pads.even"] is False
     assert "0.say.depthwise" not in uneven
-    halves = [facts(one("Round", np.float32([number])))["0.in.0.halves"] for number in (2.5, 2.25, 2)]
-    assert halves == [True, False, False]
+    halves = [facts(one("Round", np.float32([number])))["0.in.0.halves"] for number in (-2.5, 1.5, 2.25, 2)]
+    assert halves == [True, False, False, False]
     said = Trigger(Shape(), (Region((Atom("0.say.pads.even", "is", False), Atom("0.broadcast.alike", "is", False))),))
     assert "with other pads on one side than on the other, its operands of different shapes" in sentence(said)
 
