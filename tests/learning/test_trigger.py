@@ -64,7 +64,7 @@ def test_how_many_axes_there_are(runner: Runner) -> None:
 
 def test_a_constant_operand_at_a_crash(runner: Runner) -> None:
     x, w = grid((2, 3)), np.full((3,), 2, np.float32)
-    # A crash costs a template and an unwound stack: what takes others two seconds takes ten.
+    # A crash costs a template and an unwound stack: what takes others a second takes ten.
     found = learned(one("Sub", x, constants=[w]), "tests.support.bugs:CRASHES_AT_CONSTANTS", runner, seconds=12)
     assert found.where.sort == "crash"
     assert found.where.keys[0].endswith("string_at"), f"the place is {found.where}"
@@ -83,7 +83,7 @@ def test_how_nodes_hang_together(runner: Runner) -> None:
 
 
 def test_that_weights_of_two_nodes_are_equal_is_told_from_that_they_are_one(runner: Runner) -> None:
-    found = learned(products({"w": grid((3, 3))}), "tests.support.bugs:REFUSES_TIED_WEIGHTS", runner, seconds=4)
+    found = learned(products({"w": grid((3, 3))}), "tests.support.bugs:REFUSES_TIED_WEIGHTS", runner)
     assert "1.in.1.shared" in found.free, "one tensor or two of the same numbers does not matter"
     assert "1.in.1.equals" in found.needed, "other numbers do"
 

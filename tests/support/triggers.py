@@ -68,7 +68,7 @@ def found(case: Case, target: str, runner: Runner) -> Finding:
     return signed(trial, Confirmed(look(trial), 5, 5))
 
 
-def learned(case: Case, target: str, runner: Runner, *, seconds: float = 2.0) -> Learned:
+def learned(case: Case, target: str, runner: Runner, *, seconds: float = 5.0) -> Learned:
     """What is learned of `case`, which has to fail on `target`."""
     return learn_trigger(saved(case, target, runner), resolve(target), runner, seconds=seconds)
 
