@@ -105,17 +105,18 @@ def held(path: Path) -> Iterator[None]:
     except OSError as e:
         raise disk_error(path, e) from e
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 20, 0).decode(errors="replace") or "unknown"
+            raise UserError(
+                f"process {holder} is writing into {path.parent} already",
+                hint="wait until it has ended, or name another folder",
+                kind="report",
+            ) from None
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         yield
-    except BlockingIOError:
-        holder = os.pread(handle, 20, 0).decode(errors="replace") or "unknown"
-        raise UserError(
-            f"process {holder} is writing into {path.parent} already",
-            hint="wait until it has ended, or name another folder",
-            kind="report",
-        ) from None
     finally:
         os.close(handle)
 

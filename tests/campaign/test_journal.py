@@ -1,5 +1,6 @@
 """The journal: what was confirmed is on the disk, whoever dies when."""
 
+import errno
 import json
 import os
 import signal
@@ -76,6 +77,11 @@ def test_only_what_is_done_counts_but_all_that_was_found(tmp_path):
 def test_a_second_run_in_the_same_folder_is_refused_and_the_first_is_named(tmp_path):
     with held(tmp_path / "lock"), pytest.raises(UserError, match=f"process {os.getpid()} is writing into"):
         api.fuzz(Plan(report=tmp_path, cases=1, corpus=tmp_path / "corpus"))
+
+
+def test_what_the_machine_refuses_a_run_is_not_told_as_another_run(tmp_path):
+    with pytest.raises(BlockingIOError), held(tmp_path / "lock"):
+        raise BlockingIOError(errno.EAGAIN, "no process can be started")
 
 
 def test_the_folder_of_a_process_that_was_killed_is_removed_by_the_next(tmp_path):

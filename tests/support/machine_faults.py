@@ -97,6 +97,31 @@ def limit(which: int, value: int, word: bytes) -> Middle:
     return middle
 
 
+def no_more_memory(mib: int, word: bytes) -> Middle:
+    """No more address space than they have, and so much."""
+
+    def middle(run: Run) -> None:
+        for pid in run.family(word):
+            with contextlib.suppress(OSError):
+                had = int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
+                resource.prlimit(pid, resource.RLIMIT_AS, (had + (mib << 20),) * 2)
+
+    return middle
+
+
+def no_more_processes(word: bytes) -> Middle:
+    """By a control group: what is limited for a user does not hold for root."""
+
+    def middle(run: Run) -> None:
+        GROUP.mkdir(exist_ok=True)
+        for pid in run.family(word):
+            with contextlib.suppress(OSError):
+                (GROUP / "cgroup.procs").write_text(str(pid), encoding="utf-8")
+        (GROUP / "pids.max").write_text("1", encoding="utf-8")
+
+    return middle
+
+
 def send(number: int, word: bytes) -> Middle:
     def middle(run: Run) -> None:
         for pid in run.family(word):
@@ -115,6 +140,8 @@ def mount(what: str) -> Middle:
 
 
 ROOMY = "size=2g"
+GROUPS = Path("/sys/fs/cgroup")
+GROUP = (GROUPS / "pids" if (GROUPS / "pids").is_dir() else GROUPS) / f"driftnet-faults-{os.getpid()}"
 COORDINATOR, SHARD, TEMPLATE = b"driftnet.cli.main", b"spawn_main", b"run.sandbox.inside"
 STARTS = {
     "no space for workers": ("", "size=1m", ROOMY),
@@ -127,7 +154,7 @@ STARTS = {
     "16 descriptors": ("ulimit -n 16", ROOMY, ROOMY),
     "32 descriptors": ("ulimit -n 32", ROOMY, ROOMY),
     "64 descriptors": ("ulimit -n 64", ROOMY, ROOMY),
-    "no process": ("ulimit -u 1", ROOMY, ROOMY),
+    "no process": (f"mkdir -p {GROUP}; echo $$ > {GROUP}/cgroup.procs; echo 3 > {GROUP}/pids.max", ROOMY, ROOMY),
     "256 MiB of address space": ("ulimit -v 262144", ROOMY, ROOMY),
     "1 GiB of address space": ("ulimit -v 1048576", ROOMY, ROOMY),
     "no /proc": ("mount -t tmpfs none /proc", ROOMY, ROOMY),
@@ -149,8 +176,9 @@ MIDDLES: dict[str, Middle] = {
     "less memory than a shard has": limit(resource.RLIMIT_AS, 1 << 26, SHARD),
     "less memory than templates have": limit(resource.RLIMIT_AS, 1 << 26, TEMPLATE),
     "little memory in all": limit(resource.RLIMIT_AS, 1 << 28, b""),
-    "no memory in templates": limit(resource.RLIMIT_AS, 1 << 28, TEMPLATE),
-    "no process in templates": limit(resource.RLIMIT_NPROC, 1, TEMPLATE),
+    "no memory in templates": no_more_memory(16, TEMPLATE),
+    "no process in templates": no_more_processes(TEMPLATE),
+    "no process in all": no_more_processes(b""),
     "no /proc": mount("mount -t tmpfs none /proc"),
     "stopped templates": send(signal.SIGSTOP, TEMPLATE),
     "killed templates": send(signal.SIGKILL, TEMPLATE),
@@ -161,6 +189,8 @@ MIDDLES: dict[str, Middle] = {
 
 def tried(before: str, shm: str, disk: str, middle: Middle | None) -> tuple[int | str, set[str], str]:
     """The exit status of a run with a fault, the signatures that it tells as new, and the last that it says."""
+    with contextlib.suppress(OSError):  # there is none, or somebody is still in it
+        GROUP.rmdir()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         run = Run(Path(folder), before.replace("{place}", f"{folder}/place"), shm, disk)
         if middle:
