@@ -8,10 +8,12 @@ import sys
 import numpy as np
 import pytest
 from driftnet import cases
-from driftnet.commands import redtest
+from driftnet.commands import redtest, testing
 from driftnet.commands.testing import Divergence, Examiner, Settled, digest_of
 from driftnet.findings import corpus
+from driftnet.findings import trial as trials
 from driftnet.model.inspect import elements, nodes
+from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 from hypothesis import given, settings
 
@@ -120,6 +122,18 @@ def test_a_saved_case_that_explains_a_failure_keeps_the_test_green(red, saved, r
     examiner = Examiner(runner, found=tmp_path / "found").knowing(red[1] / ".driftnet")
     assert examiner.check(saved.case, BUG, saved.recipe) == "diverges"
     assert not (tmp_path / "found").exists(), "what is known is saved as new"
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_what_the_target_made_of_it_is_shown_of_a_run_that_failed(saved, runner, tmp_path, monkeypatch, comes_back):
+    def watched(trial, fresh):
+        verdict, seen = trials.watch(trial, fresh=fresh)
+        return verdict if comes_back else Verdict(Word.AGREES), seen
+
+    monkeypatch.setattr(testing, "watch", watched)
+    with pytest.raises(Divergence) as raised:
+        Examiner(runner, found=tmp_path).check(saved.case, BUG, saved.recipe)
+    assert ("actual y: float" in str(raised.value)) == comes_back, raised.value
 
 
 @pytest.mark.parametrize(
