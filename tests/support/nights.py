@@ -47,7 +47,9 @@ def night(state: Path, report: Path, *words: str, path: Sequence[Path] = ()) -> 
         text=True,
         check=False,
     )
-    told = {**json.loads(done.stdout), "status": done.returncode, "report": str(report)}
+    summary = report / "summary.json"  # which a night that ends with an error has written, too
+    told = json.loads(summary.read_text()) if done.returncode == 2 and summary.exists() else {}
+    told |= {**json.loads(done.stdout), "status": done.returncode, "report": str(report)}
     report.with_suffix(".json").write_text(json.dumps(told, indent=1))
     report.with_suffix(".log").write_text(done.stderr)
     return told
@@ -64,17 +66,16 @@ def promises(nights: Sequence[Mapping[str, Any]], state: Path) -> Iterator[str]:
     for number, told in enumerate(nights, 1):
         if "error" in told or told["errors"]:
             yield f"night {number} ended with an error: {told.get('error') or told['errors']}"
-            continue
-        changes = told["night"]["changes"]
+        changes = (told.get("night") or {"changes": ()})["changes"]
         red = any(change["what"] in RED for change in changes)
-        if red != (told["status"] == 1):
+        if told["status"] != 2 and red != (told["status"] == 1):
             yield f"night {number} ended with {told['status']}, with {[c['what'] for c in changes]} to tell"
         for change in changes:
             new[change["cause"]] += change["what"] == "new"
             if change["what"] == "back" and status.get(change["cause"], "fixed") != "fixed":
                 yield f"night {number}: {change['cause']} is back, and was not fixed"
             status[change["cause"]] = change["what"]
-        for finding in told["findings"]:
+        for finding in told.get("findings", ()):
             if finding["status"] == "new" and finding["id"] not in kept | listed:
                 yield f"night {number} found {finding['id']}, which is not in the state"
             if finding["cause"] not in ledger:
