@@ -144,7 +144,9 @@ def main(kills: int = 100, seed: int = 0) -> int:
             asked, report, corpus = run(f"{trial}")
             before = abandoned(Path(MEMORY))
             process = started([*asked, "--cases", str(CASES)])
-            time.sleep(rng.uniform(0.1, 1.0) * seconds)
+            moment = time.monotonic() + rng.uniform(0.1, 1.0) * seconds
+            while process.poll() is None and time.monotonic() < moment:
+                time.sleep(0.01)
             family = kill(process, victim, rng) if process.poll() is None else []
             said = [process.communicate()[0]]
             ended = time.monotonic() + PATIENCE
