@@ -321,10 +321,10 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield from _of_result(host, node, int(slot), bool(numbers))
         case ["any"]:
             yield from _of_any(host, node)
-        case ["broadcast"]:
-            if len(node.inputs) > 1 and all(node.inputs[:2]) and Trait.BROADCASTS in traits_of(node.op):
+        case ["broadcast"] if Trait.BROADCASTS in traits_of(node.op):
+            if len(node.inputs) > 1 and all(node.inputs[:2]):
                 yield "broadcast", _broadcast(*(_shape(host, name) for name in node.inputs[:2]))
-            if len(names := [name for name in node.inputs if name]) > 1 and Trait.BROADCASTS in traits_of(node.op):
+            if len(names := [name for name in node.inputs if name]) > 1:
                 yield "broadcast.alike", _all(_equal(_shape(host, names[0]), _shape(host, name)) for name in names[1:])
         case ["say"]:
             yield from _of_parameters(host, node)
@@ -567,10 +567,8 @@ def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
     yield "zeros", not sizes.any() and sizes.size == v.size
     yield "whole", bool((sizes == np.rint(sizes)).all())
     fractions, wholes = np.modf(sizes)
-    yield (
-        "halves",
-        bool(((fractions == 0.5) & (wholes % 2 == 0)).any()),
-    )  # 2.5: two rules of rounding differ, of 1.5 not
+    # Of 2.5 two rules of rounding differ, of 1.5 not.
+    yield "halves", bool(((fractions == 0.5) & (wholes % 2 == 0)).any())
     yield "finite", sizes.size == v.size
     yield "nan", bool(np.isnan(v).any())
     yield "same", bool((v == v[0]).all())

@@ -241,9 +241,8 @@ def explain(
         seen = recognize(failed, places)
         if seen is None or trusting:
             return seen
-        return (
-            seen if seen.nodes and any(_shows(seen.issue, ask()) for ask in parts(tuple(sorted(seen.nodes)))) else None
-        )
+        alone = seen.nodes and any(_shows(seen.issue, ask()) for ask in parts(tuple(sorted(seen.nodes))))
+        return seen if alone else None
 
     while failed.coarse and (seen := recognized() or next(asked(), None)):
         found.append(seen.issue)

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from driftnet.cli.report import charts
+from driftnet.cli.report import charts, tables
 from driftnet.cli.report.rendering import commands, rendered, shown
 from driftnet.commands.models import check_status
 from driftnet.findings import corpus
@@ -34,6 +34,7 @@ def write_check(result: Mapping[str, Any], model: Path, out: Path, *, given: Seq
         "model": model.name,
         "status": status,
         "sentence": f"{SENTENCES[status]} Exit status {status}.",
+        "of_little_use": tables.OF_LITTLE_USE,
     }
     replace_text(page, rendered("check.html", {**result, **told}))
     return page
