@@ -24,7 +24,7 @@ from driftnet.run import health
 from driftnet.run.names import plainly_named
 from driftnet.run.reference import Reference
 from driftnet.run.sandbox.allowance import Allowance
-from driftnet.run.sandbox.worker import KILLED, make_empty
+from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
 from driftnet.run.share import MEMORY_GIB, SAVED_SECONDS
 from driftnet.targets.environments import Installed
@@ -248,23 +248,18 @@ class Runner:
                 continue
             if fresh:
                 worker.renew()
-            reply = self._answered(key, "driftnet.run.sandbox.inside:probe")
+            reply = worker.call("driftnet.run.sandbox.inside:probe", timeout=ANSWERING_SECONDS)
             if reply.outcome is not Outcome.OK:
                 raise health.lacking([f"a worker of {python} does not answer: {reply.message or reply.outcome}"])
             if reply.value:
                 raise health.lacking([f"a worker of {python} cannot {', '.join(map(str, reply.value))}"])
         case, key = simplest(), (sys.executable, REFERENCE, 0)
         if key in self._workers:
-            reply = self._answered(key, f"{REFERENCE}:run", case.model, list(case.feeds))
+            worker = self._workers[key]
+            reply = worker.call(f"{REFERENCE}:run", case.model, list(case.feeds), timeout=ANSWERING_SECONDS)
             said = reply.value[0]["y"].tolist() if reply.outcome is Outcome.OK else reply.message or reply.outcome
             if said != CANARY:
                 raise health.lacking([f"the reference says of the simplest model {said}, should be {CANARY}"])
-
-    def _answered(self, key: tuple[str, str, int], function: str, *args: Any) -> Reply:
-        """What a worker answers; where somebody kills it, or its template, what another one does."""
-        reply = self._workers[key].call(function, *args, timeout=ANSWERING_SECONDS)
-        again = reply.message == KILLED and not self._zygotes[key].has_died
-        return self._workers[key].call(function, *args, timeout=ANSWERING_SECONDS) if again else reply
 
     def close(self) -> None:
         """End every worker and remove what they left."""

@@ -8,6 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -457,11 +459,32 @@ def test_a_worker_without_a_folder_starts_even_so(worker: Worker, what: str) -> 
     assert call(worker, "folders").value[0] == str(worker.folder)
 
 
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+
+
 def test_a_worker_that_dies_between_calls_is_replaced_unnoticed(worker: Worker) -> None:
     pid = call(worker, "pid").value
     os.kill(pid, signal.SIGKILL)
     assert wait_until_gone(pid) == []
     assert_works(worker)
+
+
+@pytest.mark.parametrize("who", ["worker", "template"])
+def test_a_call_whose_process_is_killed_is_asked_again(worker: Worker, who: str) -> None:
+    pid = call(worker, "pid").value
+    victim = pid if who == "worker" else parent_of(pid)
+
+    def kill() -> None:
+        while not (worker.folder / "begun").exists():
+            time.sleep(0.01)
+        os.kill(victim, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    reply = call(worker, "wait_at_first")
+    killer.join()
+    assert (reply.outcome, reply.value) == (Outcome.OK, "asked again")
 
 
 def test_each_thread_may_have_a_worker(zygote: Zygote) -> None:
@@ -503,7 +526,7 @@ def test_ctrl_c_is_for_the_harness_not_for_its_workers(worker: Worker) -> None:
 def test_a_killed_template_is_replaced(zygote: Zygote, worker: Worker) -> None:
     pid, other = call(worker, "pid").value, zygote.worker()
     assert_works(other)
-    template = int(Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1])
+    template = parent_of(pid)
     os.kill(template, signal.SIGKILL)
     assert wait_until_gone(pid, template) == [], "workers outlive their template"
     assert_works(worker)
@@ -518,6 +541,22 @@ def test_a_template_that_is_killed_while_it_begins_is_replaced(tmp_path: Path, m
     with Zygote(preload=("killed_once", FAULTS)) as zygote:
         assert_works(zygote.worker())
     assert killed.exists(), "it was not killed"
+
+
+def test_a_template_begins_although_what_stands_by_to_sweep_after_it_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = """
+        import os, signal, time
+        (child,) = map(int, open("/proc/self/task/%d/children" % os.getpid()).read().split())
+        os.kill(child, signal.SIGKILL)
+        while open("/proc/%d/stat" % child).read().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.01)
+    """
+    (tmp_path / "kills_its_child.py").write_text(textwrap.dedent(kill), encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    with Zygote(preload=("kills_its_child", FAULTS)) as zygote:
+        assert_works(zygote.worker())
 
 
 def test_a_template_that_is_killed_as_it_makes_a_worker_is_replaced(

@@ -83,6 +83,11 @@ def abandoned(place: Path) -> list[Path]:
     return [path for path in place.glob("driftnet-scratch-*") if is_free(path)]
 
 
+def left_behind(family: list[int], before: set[Path]) -> bool:
+    """Whether one of `family` still runs, or left a folder; what removes that may live for a moment longer."""
+    return bool(alive(family) or {*abandoned(Path(MEMORY))} - before)
+
+
 def is_free(folder: Path) -> bool:
     with contextlib.suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -142,7 +147,7 @@ def main(kills: int = 100, seed: int = 0) -> int:
         for trial in range(kills):
             victim = VICTIMS[trial % len(VICTIMS)]
             asked, report, corpus = run(f"{trial}")
-            before = abandoned(Path(MEMORY))
+            before = {*abandoned(Path(MEMORY))}
             process = started([*asked, "--cases", str(CASES)])
             moment = time.monotonic() + rng.uniform(0.1, 1.0) * seconds
             while process.poll() is None and time.monotonic() < moment:
@@ -150,9 +155,9 @@ def main(kills: int = 100, seed: int = 0) -> int:
             family = kill(process, victim, rng) if process.poll() is None else []
             said = [process.communicate()[0]]
             ended = time.monotonic() + PATIENCE
-            while alive(family) and time.monotonic() < ended:
+            while left_behind(family, before) and time.monotonic() < ended:
                 time.sleep(0.05)
-            processes, folders = alive(family), {*abandoned(Path(MEMORY))} - {*before}
+            processes, folders = alive(family), {*abandoned(Path(MEMORY))} - before
             ends = [f"{victim} killed: {process.returncode}"]
             while left := MODELS - len(done(report)):
                 go_on = [*asked, "--cases", str(4 * left), *(["--resume"] if (report / "journal").exists() else [])]

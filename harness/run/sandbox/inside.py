@@ -103,7 +103,8 @@ def _swept_after_death(folder: str) -> Iterator[None]:
     try:
         yield
     finally:
-        os.write(writer, b".")
+        with contextlib.suppress(BrokenPipeError):  # somebody killed the other one
+            os.write(writer, b".")
         os.close(writer)
         os.waitpid(other, 0)
 

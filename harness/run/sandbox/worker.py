@@ -150,10 +150,16 @@ class Worker:
 
         timeout  wall seconds; None: those of the limits
 
-        Whatever the function does is a Reply; CUT where what it may use at the moment is spent. Raises TypeError when
+        Whatever the function does is a Reply; CUT where what it may use at the moment is spent. Where somebody kills
+        the process, another one is asked, once: who did, and why, says nothing of the function. Raises TypeError when
         an argument cannot cross the pipe, and UserError when the interpreter cannot start.
         """
         seconds = self._limits.seconds if timeout is None else timeout
+        reply = self._allowed(function, args, seconds)
+        return self._allowed(function, args, seconds) if reply.message == KILLED else reply
+
+    def _allowed(self, function: str, args: Sequence[Any], seconds: float) -> Reply:
+        """What becomes of a call within what it may use at the moment."""
         allowance = self._allowance()
         if allowance is None:
             return self._called(function, args, seconds, math.inf)

@@ -37,6 +37,7 @@ BOOT = (
     "from driftnet.run.sandbox.inside import serve; serve(settings)"
 )
 _HINT = "the interpreter needs Python 3.8 or newer, numpy, and the system under test"
+_MACHINE = "for want of memory? what was found before is kept; free some, then go on (fuzz: --resume)"
 
 
 class Zygote:
@@ -79,11 +80,6 @@ class Zygote:
         """CPU seconds used so far by the template and its workers, those of a call that is running not yet counted."""
         with self._lock:
             return self._cpu_of_template + self._cpu_of_ended + sum(process.cpu for process in self._processes)
-
-    @property
-    def has_died(self) -> bool:
-        """Whether the template has ended, and nobody killed it."""
-        return self._template.poll() not in (None, -signal.SIGKILL)
 
     def worker(self, allowance: Callable[[], Allowance | None] = lambda: None) -> Worker:
         """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it.
@@ -210,12 +206,17 @@ class Zygote:
             return Process(answer["pid"], ours, pidfd, log)
 
     def _reap(self, process: Process) -> Exit:
-        """End `process`. If its template has died it went along, and nothing more is known than that."""
+        """End `process`. If somebody has killed its template it went along, and nothing more is known than that. Raises
+        UserError where the template has died by itself, as of want of memory."""
         with self._lock:
             answer = self._ask({"reap": process.pid}) if process in self._processes else None
             if answer is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._template.wait(1.0)
+                if self._template.returncode not in (None, -signal.SIGKILL) and not self._closed:
+                    how = _ended(self._template.returncode)
+                    message = f"a worker of {self.python} does not answer: its template ended with {how}"
+                    raise UserError(message, hint=_MACHINE, kind="machine")
                 return Exit(signal.SIGKILL)
             self._processes.remove(process)
             self._cpu_of_ended += answer["cpu"]
@@ -267,5 +268,8 @@ def _lend(packages: Sequence[str], folder: Path) -> str:
 
 def _complaint(python: str, status: int, log: bytes) -> str:
     last = log.decode(errors="replace").strip().rpartition("\n")[2]
-    how = f"signal {-status}" if status < 0 else f"exit status {status}"
-    return f"the sandbox's interpreter {python} could not start ({how}): {last or 'it said nothing'}"
+    return f"the sandbox's interpreter {python} could not start ({_ended(status)}): {last or 'it said nothing'}"
+
+
+def _ended(status: int) -> str:
+    return f"signal {-status}" if status < 0 else f"exit status {status}"
