@@ -41,6 +41,16 @@ def test_what_ends_or_holds_up_its_process_is_named(work, says, monkeypatch):
         os.waitpid(forks[0], os.WNOHANG)  # it is not left; other tests may have children
 
 
+def test_work_whose_fork_is_killed_is_done_by_another(tmp_path):
+    def work(ask):
+        if not (begun := tmp_path / "begun").exists():
+            begun.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return ask(b"again")
+
+    assert apart(work, seconds=9, mib=64, answer=bytes.upper) == b"AGAIN"
+
+
 def test_what_it_gives_comes_back_and_what_it_asks_is_answered():
     def work(ask):
         return ask(b"2") + ask(b"3" * 2**20)
