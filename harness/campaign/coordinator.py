@@ -152,6 +152,9 @@ class _Campaign:
                 ) from e
             self.goes_on = not self.stop.is_set()
             raise
+        except BaseException:
+            _end_shards()  # one that is only starting would tell, too, that what it was to share is gone
+            raise
         finally:
             if not all(future.done() for future in pending):
                 _end_shards()

@@ -36,7 +36,7 @@ BOOT = (
     "sys.path[:1] = settings['before']; sys.path += settings['after']; "
     "from driftnet.run.sandbox.inside import serve; serve(settings)"
 )
-_HINT = "the interpreter needs Python 3.8 or newer, numpy, and the system under test"
+_HINT = "it needs Python 3.8 or newer, numpy, the system under test, and of the machine memory and a few processes"
 _MACHINE = "for want of memory? what was found before is kept; free some, then go on (fuzz: --resume)"
 
 
