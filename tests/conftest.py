@@ -1,11 +1,25 @@
 """Fixtures shared by the tests."""
 
+from collections.abc import Iterator
+
 import pytest
 from driftnet.pytest_plugin import runner_of
 from driftnet.run.runner import Runner
+from driftnet.util.apart import trusting
 
 # Before a test imports them: what helpers assert is explained as if a test had asserted it.
 pytest.register_assert_rewrite("tests.support")
+
+OWN_MODELS = {"campaign", "diagnosis", "generators", "handover", "learning", "reduce", "selfcheck", "targets"}
+"""Rooms that judge what they have made themselves, or the generator."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def own_models(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In rooms of their own models this process judges, as a shard does: a fork of it, which has every test in its
+    memory, costs more than judging. Elsewhere it forks as it does for people: what it reads may end a process."""
+    with trusting(request.path.parent.name in OWN_MODELS):
+        yield
 
 
 @pytest.fixture(scope="session")

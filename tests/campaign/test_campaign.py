@@ -49,7 +49,7 @@ ENTRY = described(saved_relu(), "1", "new")
 def fuzz(tmp_path, **options):
     """A campaign on the real targets, with its events."""
     events = []
-    plan = Plan(report=tmp_path / "report", corpus=tmp_path / "corpus", **options)
+    plan = Plan(**{"report": tmp_path / "report", "corpus": tmp_path / "corpus", **options})
     summary = api.fuzz(plan, listeners=[lambda summary, event: events.append(event)])
     return summary, events
 
@@ -64,7 +64,8 @@ def examined(events):
 
 
 def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
-    runs = [fuzz(tmp_path / str(k), cases=30, seed=11, steer=False, workers=1) for k in range(2)]
+    options = {"corpus": COMMITTED, "cases": 30, "seed": 11, "steer": False, "workers": 1}  # much fails: all is known
+    runs = [fuzz(tmp_path / str(k), **options) for k in range(2)]
     (first, first_events), (second, second_events) = runs
     assert first.cases == second.cases == 30
     assert examined(first_events) == examined(second_events)
@@ -73,7 +74,7 @@ def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
 
 def test_what_is_found_is_saved_and_then_known(tmp_path):
     # onnxruntime's quantizer is deterministic; what MNN does may depend on what its heap happens to hold
-    options = {"targets": ["onnxruntime-quant"], "cases": 60, "seed": 6, "steer": False, "workers": 2}
+    options = {"targets": ["onnxruntime-quant"], "cases": 12, "seed": 6, "steer": False, "workers": 2}
     first, _ = fuzz(tmp_path, save=True, **options)
     assert first.new, "this seed is known to find something"
     assert first.exit_status == 1
@@ -85,10 +86,11 @@ def test_what_is_found_is_saved_and_then_known(tmp_path):
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path):
-    fuzz(tmp_path, cases=8, seed=5, steer=False, workers=1)
-    second, events = fuzz(tmp_path, cases=8, seed=5, steer=False, workers=1, resume=True)
+    options = {"targets": ["onnxruntime-quant"], "cases": 4, "seed": 6, "steer": False, "workers": 1}
+    fuzz(tmp_path, **options)
+    second, events = fuzz(tmp_path, **options, resume=True)
     assert {index for index, *_ in examined(events)} == {1}
-    assert second.cases == 16
+    assert second.cases == 8
 
 
 def started(*words):
@@ -243,13 +245,13 @@ def be_stopped(plan, stop):
 
 
 @pytest.mark.parametrize(
-    ("begin", "says"),
-    [(lose_memory, "address space may be had"), (be_stopped, "the processes of this run do nothing any more")],
+    ("begin", "ticks", "says"),
+    [(lose_memory, 40, "address space may be had"), (be_stopped, 10, "the processes of this run do nothing any more")],
     ids=["address space", "stopped"],
 )
-def test_shards_that_come_no_further_are_the_machines_fault_and_end(tmp_path, monkeypatch, begin, says):
+def test_shards_that_come_no_further_are_the_machines_fault_and_end(tmp_path, monkeypatch, begin, ticks, says):
     monkeypatch.setattr(coordinator, "begin", begin)
-    monkeypatch.setattr(coordinator, "SILENT_TICKS", 40)
+    monkeypatch.setattr(coordinator, "SILENT_TICKS", ticks)
     with pytest.raises(UserError, match=says) as error:
         fuzz(tmp_path, cases=60, seed=6, targets=["onnxruntime-quant"], steer=False, workers=1)
     assert error.value.kind == "machine"
@@ -428,8 +430,9 @@ def test_what_another_shard_has_found_meanwhile_explains_a_finding_that_was_exam
 
 
 def test_a_target_that_is_named_twice_runs_once(tmp_path):
-    once, _ = fuzz(tmp_path / "once", cases=4, seed=5, targets=["onnxruntime-quant"])
-    twice, _ = fuzz(tmp_path / "twice", cases=4, seed=5, targets=["onnxruntime-quant"] * 2)
+    options = {"cases": 4, "seed": 5, "steer": False}  # of which none fails
+    once, _ = fuzz(tmp_path / "once", targets=["onnxruntime-quant"], **options)
+    twice, _ = fuzz(tmp_path / "twice", targets=["onnxruntime-quant"] * 2, **options)
     assert twice.models == once.models == 1
 
 

@@ -132,7 +132,7 @@ def test_whoever_is_killed_nothing_found_is_lost_and_nobody_stays_behind(tmp_pat
     report, home = tmp_path / "report", tmp_path / "corpus"
     words = ["fuzz", "--target", "onnxruntime-quant", "--workers", "1", "--seed", "6", "--no-steer", "--save"]
     words += ["--report", report, "--corpus", home, "--json"]
-    process = started(*words, "--cases", "60")
+    process = started(*words, "--cases", "24")
     finding(report, process)
     family = descendants(process.pid)
     (shard,) = map(int, shards_of(process.pid))
