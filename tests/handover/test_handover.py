@@ -2,6 +2,7 @@
 
 import ast
 import dataclasses
+import functools
 import shutil
 import subprocess
 import sys
@@ -43,13 +44,24 @@ def saved_relu(**changes):
     return dataclasses.replace(saved, **changes)
 
 
-def handed_over(runner, tmp_path, name):
-    """A copy of a case of the corpus, with what is handed over."""
-    (source,) = CORPUS.rglob(name)
-    folder = tmp_path / name
-    shutil.copytree(source, folder)
-    handover.write(folder, resolve(corpus.load(source).target), runner)
+@pytest.fixture(scope="module")
+def written(runner, tmp_path_factory):
+    """name -> a case of the corpus with what is handed over, which is made once."""
+
+    @functools.cache
+    def folder(name):
+        (source,) = CORPUS.rglob(name)
+        made = shutil.copytree(source, tmp_path_factory.mktemp("written") / name)
+        handover.write(made, resolve(corpus.load(source).target), runner)
+        return made
+
     return folder
+
+
+@pytest.fixture
+def handed_over(written, tmp_path):
+    """name -> a copy of a case of the corpus, with what is handed over."""
+    return lambda name: shutil.copytree(written(name), tmp_path / name)
 
 
 def run(folder, **variables):
@@ -65,8 +77,8 @@ def run(folder, **variables):
         ("test_onnxruntime-quant_quantize_error_gemm_85a5f4bb", "IndexError"),
     ],
 )
-def test_the_script_reproduces_a_saved_case_by_itself(runner, tmp_path, name, said):
-    folder = handed_over(runner, tmp_path, name)
+def test_the_script_reproduces_a_saved_case_by_itself(handed_over, name, said):
+    folder = handed_over(name)
     result = run(folder)
     assert result.returncode == 1, result.stdout + result.stderr
     assert said in result.stdout
@@ -90,8 +102,8 @@ def test_the_script_reproduces_a_saved_case_by_itself(runner, tmp_path, name, sa
         ("test_onnxruntime-quant_execute_error_matmul_1665271d", "execute ends with error"),  # it names its folder
     ],
 )
-def test_a_script_claims_what_was_judged_and_does_not_see_it_without_the_trigger(runner, tmp_path, name, claimed):
-    folder = handed_over(runner, tmp_path, name)
+def test_a_script_claims_what_was_judged_and_does_not_see_it_without_the_trigger(handed_over, name, claimed):
+    folder = handed_over(name)
     result = run(folder)
     said = result.stdout[result.stdout.rindex("fails: this model") :]
     assert claimed in result.stdout, f"{name} claims something else:\n{result.stdout}"
@@ -110,16 +122,16 @@ def test_the_script_says_no_where_nothing_is_wrong(runner, tmp_path):
     assert "not reproduced" in result.stdout
 
 
-def test_a_case_with_what_is_handed_over_still_loads_as_it_was(runner, tmp_path):
-    folder = handed_over(runner, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
+def test_a_case_with_what_is_handed_over_still_loads_as_it_was(handed_over, tmp_path):
+    folder = handed_over("test_mnn_execute_wrong-values_gemm_f56c53d6")
     assert {"reproduce.py", "ISSUE.md", "case.json", "model.onnx"} <= {path.name for path in folder.iterdir()}
     before = corpus.load(saved_case(folder.name[-8:]))
     assert digest(corpus.load(folder).case) == digest(before.case)
     assert corpus.folders([tmp_path]) == [folder]
 
 
-def test_the_issue_says_what_a_maintainer_asks_for(runner, tmp_path):
-    folder = handed_over(runner, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
+def test_the_issue_says_what_a_maintainer_asks_for(handed_over):
+    folder = handed_over("test_mnn_execute_wrong-values_gemm_f56c53d6")
     text = (folder / "ISSUE.md").read_text(encoding="utf-8")
     assert text.startswith("# mnn 3.6.1: Gemm with transA")
     for part in (
@@ -141,8 +153,8 @@ def test_the_issue_says_what_a_maintainer_asks_for(runner, tmp_path):
         assert part in text, f"{part!r} is missing in:\n{text}"
 
 
-def test_the_issue_of_a_crash_shows_its_stack(runner, tmp_path):
-    folder = handed_over(runner, tmp_path, "test_mnn_execute_sigfpe_maxpool_fff8ffab")
+def test_the_issue_of_a_crash_shows_its_stack(handed_over):
+    folder = handed_over("test_mnn_execute_sigfpe_maxpool_fff8ffab")
     text = (folder / "ISSUE.md").read_text(encoding="utf-8")
     assert "**A crash**" in text
     assert "\nWhere in mnn: " in text, f"no place in:\n{text}"
@@ -198,8 +210,8 @@ def test_what_quantizing_costs_is_no_difference_where_the_question_is_how_the_re
     assert "the quantized model as it is written" in (folder / "ISSUE.md").read_text(encoding="utf-8")
 
 
-def test_the_script_in_one_file_says_the_same(runner, tmp_path):
-    folder = handed_over(runner, tmp_path, "test_mnn_execute_wrong-values_gemm_f56c53d6")
+def test_the_script_in_one_file_says_the_same(handed_over, tmp_path):
+    folder = handed_over("test_mnn_execute_wrong-values_gemm_f56c53d6")
     alone = tmp_path / "elsewhere" / "pasted.py"
     alone.parent.mkdir()
     shutil.move(folder / "reproduce_onefile.py", alone)
