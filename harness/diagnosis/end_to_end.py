@@ -214,8 +214,8 @@ def _ranks(got: np.ndarray, right: np.ndarray) -> tuple[float | None, float | No
     if count < 3 or right.dtype.kind != "f" or not right.size:
         return None, None
     a, b = (np.argsort(-np.nan_to_num(x.reshape(-1, count)), axis=-1, kind="stable") for x in (got, right))
-    several = [len(np.intersect1d(p, q)) / TOP for p, q in zip(a[:, :TOP], b[:, :TOP])] if count > TOP else None
-    return float(np.mean(a[:, 0] == b[:, 0])), float(np.mean(several)) if several else None
+    several = (a[:, :TOP, None] == b[:, None, :TOP]).any(axis=-1) if count > TOP else None
+    return float(np.mean(a[:, 0] == b[:, 0])), None if several is None else float(np.mean(several))
 
 
 def _mean(shares: Sequence[float | None]) -> float | None:

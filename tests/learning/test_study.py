@@ -29,12 +29,20 @@ def pool(op: str = "MaxPool", size: int = 6, **attributes: object) -> Case:
     return one(op, grid((1, 2, size, size)), kernel_shape=[2, 2], **attributes)
 
 
-def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(runner: Runner, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def known(runner: Runner, tmp_path_factory: pytest.TempPathFactory) -> KnownIssue:
+    """A new finding of a campaign, with the cause that it got."""
+    root = tmp_path_factory.mktemp("corpus")
     finding = found(pool(), NEEDS_STRIDES, runner)
-    saved = corpus.load(corpus.save(finding.to_save(), tmp_path))
-    path = arrange.found(saved, proposal(study(saved, finding, runner)), tmp_path)
-    assert corpus.folders([tmp_path]) == [path], "the loose case has gone"
-    known = KnownIssue(corpus.load(path))
+    saved = corpus.load(corpus.save(finding.to_save(), root))
+    path = arrange.found(saved, proposal(study(saved, finding, runner)), root)
+    assert corpus.folders([root]) == [path], "the loose case has gone"
+    return KnownIssue(corpus.load(path))
+
+
+def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
+    runner: Runner, known: KnownIssue
+) -> None:
     assert known.saved.cause is not None
     assert "without `strides`" in known.saved.cause.sentence, known.saved.cause
 
@@ -43,10 +51,7 @@ def test_a_new_finding_stands_under_its_cause_and_another_one_of_that_shares_it(
     assert sharing(learned, other.installed, [known], runner) is known, f"{learned.trigger}, should be of one cause"
 
 
-def test_two_bugs_of_one_target_share_no_cause(runner: Runner, tmp_path: Path) -> None:
-    finding = found(pool(), NEEDS_STRIDES, runner)
-    saved = corpus.load(corpus.save(finding.to_save(), tmp_path))
-    known = KnownIssue(corpus.load(arrange.found(saved, proposal(study(saved, finding, runner)), tmp_path)))
+def test_two_bugs_of_one_target_share_no_cause(runner: Runner, known: KnownIssue) -> None:
     other = found(one("ReduceMax", grid((2, 3, 4)), axes=[0, 1]), "tests.support.bugs:NEGATES_LONG_MAXIMA", runner)
     learned = study(other.to_save(), other, runner, seconds=1.0)
     assert sharing(learned, other.installed, [known], runner) is None
