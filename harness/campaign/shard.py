@@ -6,6 +6,7 @@ What other shards have found is read from the run's folder of cases, which is th
 from __future__ import annotations
 
 import gc
+import importlib
 import math
 import random
 import signal
@@ -472,6 +473,7 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
         util.Finalize(None, runner.close, exitpriority=10)  # multiprocessing's children run no atexit functions
         runner.check_health()  # of its first worker, too: nothing is examined where that cannot do what it may be asked
         _shard = Shard(plan, runner, stop.is_set)
+        importlib.import_module("onnx.reference")  # or it grows by 10 MiB late, when the first strings are judged
         gc.collect()
         gc.freeze()  # what is known stays, and need not be gone through again and again: 3 % of a run
     except UserError as e:
