@@ -470,19 +470,21 @@ def test_a_worker_that_dies_between_calls_is_replaced_unnoticed(worker: Worker) 
     assert_works(worker)
 
 
-@pytest.mark.parametrize("who", ["worker", "template"])
-def test_a_call_whose_process_is_killed_is_asked_again(worker: Worker, who: str) -> None:
+@pytest.mark.parametrize(
+    ("who", "how"), [("worker", signal.SIGKILL), ("template", signal.SIGKILL), ("worker", signal.SIGSTOP)]
+)
+def test_a_call_whose_process_is_killed_or_stopped_is_asked_again(worker: Worker, who: str, how: signal.Signals) -> None:
     pid = call(worker, "pid").value
     victim = pid if who == "worker" else parent_of(pid)
 
     def kill() -> None:
         while not (worker.folder / "begun").exists():
             time.sleep(0.01)
-        os.kill(victim, signal.SIGKILL)
+        os.kill(victim, how)
 
     killer = threading.Thread(target=kill)
     killer.start()
-    reply = call(worker, "wait_at_first")
+    reply = call(worker, "wait_at_first", timeout=2.0)
     killer.join()
     assert (reply.outcome, reply.value) == (Outcome.OK, "asked again")
 

@@ -41,6 +41,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
 _CORES = os.cpu_count() or 1
 KILLED = "killed from outside, as the kernel does when memory runs out"
+STOPPED = "was stopped, and gave no answer in time"
 BUSY, STARVED = 0.1, 8.0
 """Of the wall time of a call, the share in which a process works, or waits for a core, that tells this from sleep; and
 how many times its limit a call may take where others have the cores."""
@@ -151,12 +152,12 @@ class Worker:
         timeout  wall seconds; None: those of the limits
 
         Whatever the function does is a Reply; CUT where what it may use at the moment is spent. Where somebody kills
-        the process, another one is asked, once: who did, and why, says nothing of the function. Raises TypeError when
-        an argument cannot cross the pipe, and UserError when the interpreter cannot start.
+        or stops the process, another one is asked, once: who did, and why, says nothing of the function. Raises
+        TypeError when an argument cannot cross the pipe, and UserError when the interpreter cannot start.
         """
         seconds = self._limits.seconds if timeout is None else timeout
         reply = self._allowed(function, args, seconds)
-        return self._allowed(function, args, seconds) if reply.message == KILLED else reply
+        return self._allowed(function, args, seconds) if reply.message in (KILLED, STOPPED) else reply
 
     def _allowed(self, function: str, args: Sequence[Any], seconds: float) -> Reply:
         """What becomes of a call within what it may use at the moment."""
@@ -312,7 +313,7 @@ def _kept_waiting(process: Process, allowed: float, passed: float, waited: float
     used = sum(map(cpu_seconds_of, family(process.pid))) - process.cpu
     busy = used + max(0.0, _seconds_waited(process.pid) - waited)
     if not (BUSY * passed < busy and used < allowed and passed < STARVED * allowed):
-        _fail(Outcome.HANG, "gave no answer in time")
+        _fail(Outcome.HANG, STOPPED if is_stopped(process.pid) else "gave no answer in time")
     return max(allowed - used, _TICK_MS / 1e3)
 
 
