@@ -20,7 +20,7 @@ from driftnet.diagnosis.attribution import Remedy, remedies, stage_at_fault, und
 from driftnet.diagnosis.end_to_end import Impact, References, impact, losses
 from driftnet.diagnosis.inside import Inside, look_inside, made_by_cutting
 from driftnet.diagnosis.likeness import unlike
-from driftnet.diagnosis.localize import Fault, Search, locate
+from driftnet.diagnosis.localize import Fault, Search, alike, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import Distribution, Point, along_the_depth, around, distribution
@@ -149,6 +149,8 @@ class Found:
 
     distributions   of a fault, by its nodes, of what it gets wrong;   depth   as of a Checked
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
+    beside        faults, by their nodes, that fail otherwise than the model, of which nothing comes out: it fails by
+                  none of them, and may have them for being cut only
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before any failure had been confirmed
     """
@@ -156,6 +158,7 @@ class Found:
     judged: list[Judged] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     impacts: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
+    beside: set[tuple[int, ...]] = field(default_factory=set)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     distributions: dict[tuple[int, ...], Distribution | None] = field(default_factory=dict)
     depth: tuple[Point, ...] = ()
@@ -254,8 +257,9 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
 
 def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
-    inquiry = _entered(inquiry)
-    case, whole, found = inquiry.case, checked.verdict, Found()
+    whole, found = checked.verdict, Found()
+    inquiry = _entered(inquiry, whole)
+    case = inquiry.case
     try:
         _find(inquiry, checked, found)
     except KeyboardInterrupt:
@@ -266,7 +270,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     examined = len(diagnoses) >= len(_sorts(case, serious)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.known_issues, diagnoses) if examined else ""
     wrong = {node for fault in serious for node in fault.nodes}
-    noted = {node for fault in found.faults for node in fault.nodes} - wrong
+    noted = {node for fault in found.faults if fault.nodes not in found.beside for node in fault.nodes} - wrong
     right = [
         j
         for j in found.judged
@@ -294,13 +298,20 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     )
 
 
-def _entered(inquiry: Inquiry) -> Inquiry:
-    """The inquiry into what stands inside the Ifs of the model, of which no window could be cut."""
+def _entered(inquiry: Inquiry, whole: Verdict) -> Inquiry:
+    """The inquiry into what stands inside the Ifs of the model, of which no window could be cut; into the model as it
+    is where nothing comes out of it because of the Ifs."""
+    given = replace(inquiry, given=inquiry.case)
     try:
         case = entered(inquiry.case, inquiry.trial.runner.reference.record)
     except ReferenceError:
-        case = inquiry.case
-    return replace(inquiry, trial=replace(inquiry.trial, case=case), given=inquiry.case)
+        return given
+    inside = replace(given, trial=replace(inquiry.trial, case=case))
+    if case is not inquiry.case and whole.failed and whole.word is not Word.DIVERGES:
+        with contextlib.suppress(ExhaustedError):
+            if not alike(inquiry.trial.target.name, inside.watch(inside.trial)[0], whole):
+                return given
+    return inside
 
 
 def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
@@ -396,8 +407,12 @@ def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
 
 
 def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
-    """What each fault does to the outputs; the faults are put in that order, without those that cutting made."""
+    """What each fault does to the outputs; the faults are put in that order, without those that cutting made. Where the
+    model has no outputs, which faults fail as it does."""
     outputs = checked.observation.outputs if checked.observation else ()
+    if not outputs:
+        name, whole = inquiry.trial.target.name, checked.verdict
+        found.beside.update(fault.nodes for fault in found.faults if not alike(name, fault.verdict, whole))
     if not outputs or not found.faults:
         return
     trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.record)
@@ -441,8 +456,8 @@ def _impact(
 
 
 def _serious(found: Found) -> list[Fault]:
-    """The faults that do something to the outputs, as far as anybody can tell."""
-    weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults]
+    """The faults that do something to the outputs, as far as anybody can tell, or take them away."""
+    weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults if fault.nodes not in found.beside]
     return [fault for fault, said in weighed if said is None or not said.negligible]
 
 

@@ -65,9 +65,14 @@ class Search:
 
     def alike(self, found: Verdict, wanted: Verdict) -> bool:
         """Whether a part that fails as `found` may be why the whole fails as `wanted`."""
-        if not found.failed or (found.in_values and wanted.in_values):
-            return found.failed
-        return wanted.surfaces_late or coarse(self.target, found) == coarse(self.target, wanted)
+        return alike(self.target, found, wanted)
+
+
+def alike(target: str, found: Verdict, wanted: Verdict) -> bool:
+    """Whether a part that fails as `found` may be why the whole fails as `wanted`."""
+    if not found.failed or (found.in_values and wanted.in_values):
+        return found.failed
+    return wanted.surfaces_late or coarse(target, found) == coarse(target, wanted)
 
 
 def locate(search: Search, failing: Sequence[Judged], whole: Verdict, suspects: Sequence[str] = ()) -> Iterator[Fault]:

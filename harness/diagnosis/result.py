@@ -126,7 +126,8 @@ class Checked:
     judged    the windows and the verdicts on them
     vouched   share of the nodes that some tier affirmed;   doubtful   operator -> how many nodes it did not
     culprits  every node found at fault, those of faults that were not examined too, the gravest first
-    notes     the same of faults that do nothing to the outputs, or too little to matter
+    notes     the same of faults that do nothing to the outputs, or too little to matter; or that fail otherwise than a
+              model of which nothing comes out
     end_to_end   of each graph output how far it is off, over all feeds
     costs     what the rounding of fast kernels comes to, where something was excused by it
     random    the graph outputs that hang on random numbers, of which there is no error

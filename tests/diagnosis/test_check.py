@@ -246,6 +246,47 @@ def test_a_wrong_shape_that_is_there_for_being_cut_out_hides_no_wrong_values(run
     assert {c.op_type for c in check(Trial(case, resolve("mnn"), {}, runner), ()).culprits} == {"ConvTranspose"}
 
 
+CRASH = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV", message="it fell over")
+
+
+def test_what_a_part_gets_wrong_for_being_cut_is_not_why_nothing_comes_out_of_the_model(runner, monkeypatch):
+    case, whole = tools.cnn(blocks=4, planted=0), Observation(())
+
+    def watched(trial):
+        if trial.case.model == case.model:
+            return CRASH, whole
+        wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_SHAPE)
+        return (wrong if trial.case.proto.graph.output[0].name == "relu1" else Verdict(Word.AGREES)), whole
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(CRASH))
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
+    assert checked.verdict == CRASH
+    assert checked.culprits == (), "it fails otherwise"
+    assert [c.op_type for c in checked.notes] == ["Relu"]
+    assert [d.nodes for d in checked.diagnoses] == [()], "the model as a whole, and no part of it"
+
+
+def test_an_if_that_a_crash_needs_is_at_fault_itself(runner, monkeypatch):
+    (result,) = [helper.make_tensor_value_info("made", TensorProto.FLOAT, (3, 4))]
+    branches = {
+        f"{name}_branch": helper.make_graph([helper.make_node(op, ["x"], ["made"])], name, [], [result])
+        for name, op in (("then", "Neg"), ("else", "Abs"))
+    }
+    nodes_ = [helper.make_node("If", ["flag"], ["y"], name="if", **branches), helper.make_node("Relu", ["y"], ["z"])]
+    given = {"x": models.grid((3, 4)), "flag": np.array(True)}
+    case = models.case(nodes_, given, outputs=[("z", TensorProto.FLOAT, (3, 4))])
+
+    def watched(trial):
+        operators = {node.op_type for node in trial.case.proto.graph.node}
+        return (CRASH if "If" in operators else Verdict(Word.AGREES)), Observation(())
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "examine", lambda *args, **options: Examination(CRASH))
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
+    assert [(c.node, c.op_type) for c in checked.culprits] == [("if", "If")]
+
+
 def test_an_output_that_is_random_by_definition_has_no_error(runner):
     node = helper.make_node("RandomNormalLike", ["x"], ["r"])
     nodes_ = [node, helper.make_node("Relu", ["r"], ["y"]), helper.make_node("Neg", ["x"], ["z"])]
