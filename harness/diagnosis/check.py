@@ -35,7 +35,7 @@ from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Wo
 from driftnet.model.windows import Judged, live_nodes, survey
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.oracle.judge import of_wrong_weights
-from driftnet.oracle.tolerances.table import LEAST_CHANGE
+from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.reduce.subgraphs import entered
@@ -71,6 +71,9 @@ REDUCED = 0.8
 
 FLOAT = (Tier.EXACT, Tier.RUNNING_ERROR, Tier.SAMPLING)
 """The tiers that accuse what no noise of quantizing is in."""
+
+EXPLAINED = 0.5
+"""Faults that explain less than this share of the error together work on each other: a small share acquits none."""
 
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
@@ -430,12 +433,28 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
                 found.impacts[fault.nodes] = _impact(inquiry, fault, seen, outputs, reference)
                 wrong = fault.verdict.output
                 found.distributions[fault.nodes] = distribution(wrong, seen.outputs, recorded.feeds)
+        _keep_intertwined(inquiry, checked, found)
 
     def share(fault: Fault) -> float:
         weighed = found.impacts.get(fault.nodes)
         return weighed.share if weighed else 0.0
 
     found.faults.sort(key=share, reverse=True)
+
+
+def _keep_intertwined(inquiry: Inquiry, checked: Checked, found: Found) -> None:
+    """Let nobody tell the share of a fault that the intact artifact has too, where faults work on each other: of a
+    fraction whose two sums are wrong, either alone may be farther off than both."""
+    weighed = {nodes: said for nodes, said in found.impacts.items() if said}
+    if inquiry.inside is None or sum(said.share for said in weighed.values()) >= EXPLAINED:
+        return
+    least = LEAST_SHARE * max((row.relative_l2 for row in checked.end_to_end), default=0.0)
+    for fault in found.faults:
+        said = weighed.get(fault.nodes)
+        if said and said.negligible and said.change >= max(least, LEAST_CHANGE):
+            within = inquiry.inside.verdict(fault.case)
+            if within and within.failed:
+                found.impacts[fault.nodes] = None
 
 
 def _impact(

@@ -267,6 +267,28 @@ def test_what_a_part_gets_wrong_for_being_cut_is_not_why_nothing_comes_out_of_th
     assert [d.nodes for d in checked.diagnoses] == [()], "the model as a whole, and no part of it"
 
 
+def test_faults_that_make_up_for_each_other_are_all_at_fault(runner):
+    """A weighted mean over the edges of a graph, of whose two sums MNN keeps the last term: each alone is far off."""
+    rng = np.random.default_rng(0)
+    index = np.array([0, 1, 0, 2, 1, 0, 2, 2])
+    given = {"weight": rng.uniform(0.2, 0.3, 8).astype(np.float32), "value": rng.uniform(1, 2, 8).astype(np.float32)}
+    nodes_ = [
+        helper.make_node("Mul", ["weight", "value"], ["weighted"]),
+        helper.make_node(
+            "ScatterElements", ["zero", "index", "weighted"], ["above"], axis=0, reduction="add", name="above"
+        ),
+        helper.make_node(
+            "ScatterElements", ["zero", "index", "weight"], ["below"], axis=0, reduction="add", name="below"
+        ),
+        helper.make_node("Div", ["above", "below"], ["y"]),
+    ]
+    constants = {"zero": np.zeros(3, np.float32), "index": index}
+    case = models.case(nodes_, given, constants, outputs=[("y", TensorProto.FLOAT, (3,))])
+    checked = check(Trial(case, resolve("mnn"), {}, runner), ())
+    assert checked.verdict.word is Word.DIVERGES
+    assert {c.node for c in checked.culprits} == {"above", "below"}, f"notes: {checked.notes}"
+
+
 def test_an_if_that_a_crash_needs_is_at_fault_itself(runner, monkeypatch):
     (result,) = [helper.make_tensor_value_info("made", TensorProto.FLOAT, (3, 4))]
     branches = {

@@ -211,7 +211,11 @@ def check(console: Console, result: Result) -> None:
 
 
 def _of_notes(check: Mapping[str, Any]) -> str:
-    return "wrong, without effect on the outputs" if check["end_to_end"] else "fail by themselves, otherwise than the model"
+    return (
+        "wrong, without effect on the outputs"
+        if check["end_to_end"]
+        else "fail by themselves, otherwise than the model"
+    )
 
 
 def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:

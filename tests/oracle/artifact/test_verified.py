@@ -271,6 +271,26 @@ def test_an_operand_broadcast_along_another_axis_is_wrong(op, shape, expected):
     assert problems(nodes, right, **constants, c=np.float32([1, 2, 3]).reshape(shape)) == expected
 
 
+def test_what_quantizes_inside_and_stood_in_the_float_model_is_left_as_it_is():
+    """Of a model that was quantized dynamically before: taken for an LSTM of floats it would be off by steps."""
+    hidden = 2
+    codes = {name: RNG.integers(-127, 128, (1, size, 8)).astype(np.int8) for name, size in (("wq", 4), ("rq", hidden))}
+    given = {
+        **codes,
+        "s": np.int64([2, 1, 4]),
+        "ws": np.float32([0.05]),
+        "rs": np.float32([0.03]),
+        "zp": np.zeros(1, np.int8),
+    }
+    inputs = ["z", "wq", "rq", "", "", "", "", "", "ws", "zp", "rs", "zp"]
+    lstm = ("DynamicQuantizeLSTM", inputs, ["y"], {"hidden_size": hidden, "domain": "com.microsoft"})
+    nodes = [("Reshape", ["x", "s"], ["z"], {}), lstm]
+    floating = model(nodes, **given)
+    assert problems(nodes, floating, **given) == []
+    swapped = {**given, "wq": codes["wq"][:, :, [0, 1, 4, 5, 2, 3, 6, 7]]}
+    assert problems(nodes, floating, **swapped) != [], "two gates are exchanged"
+
+
 def test_the_weights_of_a_dynamic_lstm_are_judged_the_other_way_round():
     hidden = 2
     gates = {"w": RNG.normal(size=(1, 4 * hidden, 4)), "r": RNG.normal(size=(1, 4 * hidden, hidden))}

@@ -49,7 +49,7 @@ def read_artifact(graph: Graph, kept: Callable[[Node], bool] = lambda node: Fals
 
 def kept_by(model: Graph) -> Callable[[Node], bool]:
     """Whether a node that quantizes, casts or acts on integers stood in the float model already."""
-    own = operators.QUANTIZED | {"Cast"}
+    own = operators.QUANTIZED | operators.OPAQUE | {"Cast"}
     makers: dict[str, str] = {}
     for node in model.nodes:
         # An optimizer that takes movement away, two Transposes say, gives its result's name to what that reads. What
