@@ -433,7 +433,7 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
                 found.impacts[fault.nodes] = _impact(inquiry, fault, seen, outputs, reference)
                 wrong = fault.verdict.output
                 found.distributions[fault.nodes] = distribution(wrong, seen.outputs, recorded.feeds)
-        _keep_intertwined(inquiry, checked, found)
+        _keep_intertwined(inquiry, recorded, checked, found)
 
     def share(fault: Fault) -> float:
         weighed = found.impacts.get(fault.nodes)
@@ -442,17 +442,18 @@ def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found
     found.faults.sort(key=share, reverse=True)
 
 
-def _keep_intertwined(inquiry: Inquiry, checked: Checked, found: Found) -> None:
+def _keep_intertwined(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
     """Let nobody tell the share of a fault that the intact artifact has too, where faults work on each other: of a
     fraction whose two sums are wrong, either alone may be farther off than both."""
-    weighed = {nodes: said for nodes, said in found.impacts.items() if said}
-    if inquiry.inside is None or sum(said.share for said in weighed.values()) >= EXPLAINED:
+    trial, weighed = inquiry.trial, {nodes: said for nodes, said in found.impacts.items() if said}
+    if trial.target.tap is None or trial.quantizes or sum(said.share for said in weighed.values()) >= EXPLAINED:
         return
-    least = LEAST_SHARE * max((row.relative_l2 for row in checked.end_to_end), default=0.0)
+    least = max(LEAST_CHANGE, LEAST_SHARE * max((row.relative_l2 for row in checked.end_to_end), default=0.0))
     for fault in found.faults:
-        said = weighed.get(fault.nodes)
-        if said and said.negligible and said.change >= max(least, LEAST_CHANGE):
-            within = inquiry.inside.verdict(fault.case)
+        said, part = weighed.get(fault.nodes), fault.case.proto.graph
+        if said and said.negligible and said.change >= least:
+            names = [value.name for value in (*part.input, *part.output)]
+            within = (inquiry.inside or look_inside(trial, recorded, names)).verdict(fault.case)
             if within and within.failed:
                 found.impacts[fault.nodes] = None
 
