@@ -26,7 +26,7 @@ from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import Distribution, Point, along_the_depth, around, distribution
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
-from driftnet.findings.trial import TOO_MUCH, Trial, watch
+from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
@@ -154,6 +154,7 @@ class Found:
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
     beside        faults, by their nodes, that fail otherwise than the model, of which nothing comes out: it fails by
                   none of them, and may have them for being cut only
+    again         the model, of which nothing comes out, failed in a fresh process too
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before any failure had been confirmed
     """
@@ -165,6 +166,7 @@ class Found:
     diagnoses: list[Diagnosis] = field(default_factory=list)
     distributions: dict[tuple[int, ...], Distribution | None] = field(default_factory=dict)
     depth: tuple[Point, ...] = ()
+    again: bool = False
     unconfirmed: Verdict | None = None
     interrupted: bool = False
     cut: str = ""
@@ -260,7 +262,8 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
 
 def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
-    whole, found = checked.verdict, Found()
+    whole = checked.verdict
+    found = Found(again=_fails_again(inquiry, whole))
     inquiry = _entered(inquiry, whole)
     case = inquiry.case
     try:
@@ -299,6 +302,15 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
         depth=found.depth,
         interrupted=found.interrupted,
     )
+
+
+def _fails_again(inquiry: Inquiry, whole: Verdict) -> bool:
+    """Whether a model of which nothing comes out fails in a fresh process too. It is asked first: that is the word on
+    the model, though windows may eat the time for anything else."""
+    if whole.failed and whole.word not in (Word.DIVERGES, Word.HANGS):
+        with contextlib.suppress(ExhaustedError):
+            return look(inquiry.trial, fresh=True).failed
+    return False
 
 
 def _entered(inquiry: Inquiry, whole: Verdict) -> Inquiry:
@@ -605,7 +617,7 @@ def _overall(whole: Verdict, found: Found, serious: Sequence[Fault], rule: str, 
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
         return replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")
     failed = [verdict for verdict in (whole, *(fault.verdict for fault in serious)) if verdict.failed]
-    if found.cut and failed:
+    if found.cut and failed and not found.again:
         message = f"failed, and the budget was spent before fresh processes could show it again ({found.cut})"
         message = f"{message}: {failed[0].word} in {failed[0].stage}: {failed[0].message}"
         return replace(failed[0], word=Word.ABSTAINS, message=message, rule=BUDGET)

@@ -66,8 +66,15 @@ def test_a_failure_that_no_time_is_left_to_see_again_is_none_yet(patient):
 
 
 @pytest.mark.usefixtures("unhurried")
+def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_examine_it(patient):
+    checked = check(trial(patient, "", SLOW), (), seconds=2.9 * LATE)
+    assert checked.verdict.word is Word.FAILS
+    assert checked.diagnoses == ()
+
+
+@pytest.mark.usefixtures("unhurried")
 def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_reduce_it(patient):
-    checked = check(trial(patient, "", SLOW), (), seconds=3.9 * LATE)
+    checked = check(trial(patient, "", SLOW), (), seconds=4.9 * LATE)
     assert checked.verdict.word is Word.FAILS
     assert checked.diagnoses[0].examination.finding is None
 

@@ -162,3 +162,15 @@ def fingerprint(rng: np.random.Generator, height: int, width: int) -> Array:
     away = np.hypot(y - height * rng.uniform(0.3, 0.7), x - width * rng.uniform(0.3, 0.7))
     ridges = 0.5 + 0.5 * np.sin(2 * np.pi * away / 9 + bend)
     return np.clip(255 * (0.15 + 0.7 * ridges + 0.05 * rng.normal(size=y.shape)), 0, 255).astype(np.float32)
+
+
+def blocks(rng: np.random.Generator, count: int) -> tuple[Array, Array]:
+    """(boxes [count, 4], edges [2, 4 * count]): lines of text in two columns of a page of size 1, from left to right
+    and top to bottom each; and each with the four whose middles are nearest."""
+    left, top = rng.choice([0.08, 0.52], count), np.sort(rng.uniform(0.05, 0.9, count))
+    boxes = np.stack([left, top, left + rng.uniform(0.1, 0.4, count), top + rng.uniform(0.01, 0.05, count)], 1)
+    middles = (boxes[:, :2] + boxes[:, 2:]) / 2
+    apart = np.linalg.norm(middles[:, None] - middles, axis=-1) + 10 * np.eye(count)
+    near = np.argsort(apart, 1)[:, :4]
+    edges = np.stack([np.repeat(np.arange(count), 4), near.ravel()])
+    return boxes.astype(np.float32), edges.astype(np.int64)

@@ -323,6 +323,42 @@ def _word(rng: Rng) -> Feed:
     return {"input_layer": np.where(given, 2 + inputs.letters(rng, 128, 47).reshape(2, 64), 0).astype(np.int32)}
 
 
+def _page_blocks(rng: Rng) -> Feed:
+    """Lines of a page as a graph: each with its place, what it reads like, and how its neighbours stand to it."""
+    boxes, edges = inputs.blocks(rng, 24)
+    size, middle = boxes[:, 2:] - boxes[:, :2], (boxes[:, :2] + boxes[:, 2:]) / 2
+    nodes = np.concatenate([boxes, size, middle], 1)
+    away = nodes[edges[0]] - nodes[edges[1]]
+    apart = np.linalg.norm(away[:, 6:], axis=1, keepdims=True)
+    return {
+        "x": nodes,
+        "edge_index": edges,
+        "edge_attr": np.concatenate([away, np.abs(away), apart, away[:, :1] > 0], 1).astype(np.float32),
+        "rf_features": rng.uniform(0, 1, (24, 4)).astype(np.float32),
+        "text_patterns": (rng.random((24, 10)) < 0.2).astype(np.float32),
+        "image_features": np.maximum(0, rng.standard_normal((24, 344))).astype(np.float32),
+        "k": np.array(4),
+        "batch": np.zeros(24, np.int64),
+    }
+
+
+def _stream(rng: Rng) -> Feed:
+    """A frame in the midst of speech, and what the net remembers of the four before it."""
+    import onnxruntime
+
+    path = next(s.path for s in specimens() if s.name == "stream_enhancer")
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    sound, window = _voice(rng, 16000)[4000:], np.sqrt(np.hanning(512))
+    state = {"conv_cache": (2, 1, 16, 16, 33), "tra_cache": (2, 3, 1, 1, 16), "inter_cache": (2, 1, 33, 16)}
+    feed = {name: np.zeros(shape, np.float32) for name, shape in state.items()}
+    for k in range(5):
+        frame = np.fft.rfft(sound[256 * k : 256 * k + 512] * window)
+        feed["mix"] = np.stack([frame.real, frame.imag], -1)[None, :, None].astype(np.float32)
+        if k < 4:
+            feed |= dict(zip(state, session.run([f"{name}_out" for name in state], feed)))
+    return feed
+
+
 FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "ocr_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
     "ocr_recognizer": _picture("x", _line, 48, 320, 0.5, 0.5),
@@ -376,6 +412,9 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "diacritics": _undiacritized,
     "minutiae": lambda rng: {"input": inputs.fingerprint(rng, 160, 128)[None, ..., None]},
     "photo_orientation": _picture("x", inputs.page, 320, 320, *IMAGENET),
+    "page_blocks": _page_blocks,
+    "stream_enhancer": _stream,
+    "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
 
