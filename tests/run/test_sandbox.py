@@ -473,7 +473,7 @@ def test_a_worker_that_dies_between_calls_is_replaced_unnoticed(worker: Worker) 
 @pytest.mark.parametrize(
     ("who", "how"), [("worker", signal.SIGKILL), ("template", signal.SIGKILL), ("worker", signal.SIGSTOP)]
 )
-def test_a_call_whose_process_is_killed_or_stopped_is_asked_again(worker: Worker, who: str, how: signal.Signals) -> None:
+def test_a_call_whose_process_is_killed_or_stopped_is_asked_again(worker: Worker, who: str, how: int) -> None:
     pid = call(worker, "pid").value
     victim = pid if who == "worker" else parent_of(pid)
 
