@@ -264,12 +264,6 @@ EXCUSED = {
 }
 
 
-def _as_stated(op: str, probe: Probe) -> bool:
-    """Whether its attributes are among those that the rows are about."""
-    training = op == "Dropout" and bool(probe.node.input[2:])
-    return not training and all(a.name != "reduction" or a.s == b"none" for a in probe.node.attribute)
-
-
 @pytest.mark.parametrize("trait", [*ALWAYS, *SOMETIMES], ids=lambda trait: trait.name)
 def test_operators_behave_as_their_rows_say(trait):
     RNG.bit_generator.state = FRESH  # the same whichever tests ran before
