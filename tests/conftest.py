@@ -1,6 +1,7 @@
 """Fixtures shared by the tests."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from driftnet.pytest_plugin import runner_of
@@ -11,7 +12,9 @@ from driftnet.util.apart import trusting
 pytest.register_assert_rewrite("tests.support")
 
 OWN_MODELS = {"campaign", "diagnosis", "generators", "handover", "learning", "reduce", "selfcheck", "targets"}
-"""Rooms that judge what they have made themselves, or the generator."""
+"""Rooms that judge what they have made themselves, or the generator. What `check` says of anybody's model, judged in
+a fork, tests/cli shows."""
+assert all(Path(__file__).with_name(room).is_dir() for room in OWN_MODELS), "a room has another name now"
 
 
 @pytest.fixture(scope="module", autouse=True)

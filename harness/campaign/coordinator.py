@@ -62,6 +62,7 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
             while campaign.goes_on:
                 with (
                     contextlib.suppress(BrokenProcessPool),
+                    _said_as_it_began(),
                     ProcessPoolExecutor(plan.workers, context, begin, (plan, campaign.stop)) as pool,
                 ):
                     campaign.examine(pool)
@@ -69,6 +70,15 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
         for place in (MEMORY, tempfile.gettempdir()):  # a shard that was killed while it began has left its own
             sweep_scratch(Path(place))
         listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before))
+
+
+@contextlib.contextmanager
+def _said_as_it_began() -> Iterator[None]:
+    """A pool whose thread cannot be started cannot be ended either: what is told is why it could not be started."""
+    try:
+        yield
+    except RuntimeError as e:
+        raise (e.__context__ if "before it is started" in str(e) and e.__context__ else e) from None
 
 
 def sweep_semaphores(folder: Path = SEMAPHORES) -> None:
@@ -136,11 +146,11 @@ class _Campaign:
     def examine(self, pool: ProcessPoolExecutor) -> None:
         """Drive the shards of `pool` until there is no more work, or time. Raises BrokenProcessPool when one dies, and
         UserError when that goes on or when nothing further could be saved."""
-        pending, self.goes_on = set[Future[list[Event]]](), False
+        pending, self.goes_on, finished = set[Future[list[Event]]](), False, False
         try:
             self._drive(pool, pending)
+            finished = all(future.done() for future in pending)
         except BrokenProcessPool as e:
-            _end_shards()  # the pool waits for the others: one that hears no SIGTERM may wait for a lock of the dead
             self.deaths += 1
             self.work.take_back()
             if self.deaths == MOST_DEATHS:
@@ -152,11 +162,10 @@ class _Campaign:
                 ) from e
             self.goes_on = not self.stop.is_set()
             raise
-        except BaseException:
-            _end_shards()  # one that is only starting would tell, too, that what it was to share is gone
-            raise
         finally:
-            if not all(future.done() for future in pending):
+            # The pool waits for those that are left: one that hears no SIGTERM may wait for a lock of the dead, and one
+            # that is only starting would tell that what it was to share is gone.
+            if not finished:
                 _end_shards()
 
     def _drive(self, pool: ProcessPoolExecutor, pending: set[Future[list[Event]]]) -> None:

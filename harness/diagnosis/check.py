@@ -152,17 +152,17 @@ class Found:
 
     distributions   of a fault, by its nodes, of what it gets wrong;   depth   as of a Checked
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
-    beside        faults, by their nodes, that fail otherwise than the model, of which nothing comes out: it fails by
-                  none of them, and may have them for being cut only
-    again         the model, of which nothing comes out, failed in a fresh process too
+    target, whole   the name of the target, and how the model fails if nothing comes out of it
+    again         it failed so in a fresh process too
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
-    cut           what was ended because the time was spent, before any failure had been confirmed
+    cut           what was ended because the time was spent, before a fault had been examined
     """
 
+    target: str
+    whole: Verdict | None
     judged: list[Judged] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     impacts: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
-    beside: set[tuple[int, ...]] = field(default_factory=set)
     diagnoses: list[Diagnosis] = field(default_factory=list)
     distributions: dict[tuple[int, ...], Distribution | None] = field(default_factory=dict)
     depth: tuple[Point, ...] = ()
@@ -170,6 +170,11 @@ class Found:
     unconfirmed: Verdict | None = None
     interrupted: bool = False
     cut: str = ""
+
+    def has_beside(self, fault: Fault) -> bool:
+        """Whether `fault` fails otherwise than the model, of which nothing comes out: that fails by none of these, and
+        they may be there for being cut only."""
+        return self.whole is not None and not alike(self.target, fault.verdict, self.whole)
 
 
 def check(
@@ -263,20 +268,22 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
 def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
     whole = checked.verdict
-    found = Found(again=_fails_again(inquiry, whole))
-    inquiry = _entered(inquiry, whole)
-    case = inquiry.case
+    outputs = checked.observation.outputs if checked.observation else ()
+    found = Found(inquiry.trial.target.name, None if outputs or not whole.failed else whole)
     try:
+        found.again = _fails_again(inquiry, whole)
+        inquiry = _entered(inquiry, whole)
         _find(inquiry, checked, found)
     except KeyboardInterrupt:
         if not (whole.failed or found.faults):
             raise
         found.interrupted = True
+    case = inquiry.case
     diagnoses, serious, harmless = found.diagnoses, _serious(found), _harmless(checked, found)
     examined = len(diagnoses) >= len(_sorts(case, serious)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.known_issues, diagnoses) if examined else ""
     wrong = {node for fault in serious for node in fault.nodes}
-    noted = {node for fault in found.faults if fault.nodes not in found.beside for node in fault.nodes} - wrong
+    noted = {node for fault in found.faults if not found.has_beside(fault) for node in fault.nodes} - wrong
     right = [
         j
         for j in found.judged
@@ -309,7 +316,7 @@ def _fails_again(inquiry: Inquiry, whole: Verdict) -> bool:
     the model, though windows may eat the time for anything else."""
     if whole.failed and whole.word not in (Word.DIVERGES, Word.HANGS):
         with contextlib.suppress(ExhaustedError):
-            return look(inquiry.trial, fresh=True).failed
+            return alike(inquiry.trial.target.name, look(inquiry.trial, fresh=True), whole)
     return False
 
 
@@ -422,12 +429,8 @@ def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
 
 
 def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
-    """What each fault does to the outputs; the faults are put in that order, without those that cutting made. Where the
-    model has no outputs, which faults fail as it does."""
+    """What each fault does to the outputs; the faults are put in that order, without those that cutting made."""
     outputs = checked.observation.outputs if checked.observation else ()
-    if not outputs:
-        name, whole = inquiry.trial.target.name, checked.verdict
-        found.beside.update(fault.nodes for fault in found.faults if not alike(name, fault.verdict, whole))
     if not outputs or not found.faults:
         return
     trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.record)
@@ -460,14 +463,16 @@ def _keep_intertwined(inquiry: Inquiry, recorded: Recording, checked: Checked, f
     trial, weighed = inquiry.trial, {nodes: said for nodes, said in found.impacts.items() if said}
     if trial.target.tap is None or trial.quantizes or sum(said.share for said in weighed.values()) >= EXPLAINED:
         return
-    least = max(LEAST_CHANGE, LEAST_SHARE * max((row.relative_l2 for row in checked.end_to_end), default=0.0))
-    for fault in found.faults:
-        said, part = weighed.get(fault.nodes), fault.case.proto.graph
-        if said and said.negligible and said.change >= least:
-            names = [value.name for value in (*part.input, *part.output)]
-            within = (inquiry.inside or look_inside(trial, recorded, names)).verdict(fault.case)
-            if within and within.failed:
-                found.impacts[fault.nodes] = None
+    off = [row.relative_l2 for row in checked.end_to_end if math.isfinite(row.relative_l2)]
+    least = max(LEAST_CHANGE, LEAST_SHARE * max(off, default=0.0))
+    acquitted = [f for f in found.faults if (said := weighed.get(f.nodes)) and said.negligible and said.change >= least]
+    graphs = [fault.case.proto.graph for fault in acquitted]
+    names = [value.name for part in graphs for value in (*part.input, *part.output)]
+    inside = inquiry.inside or (look_inside(trial, recorded, names) if names else None)
+    for fault in acquitted:
+        within = inside.verdict(fault.case) if inside else None
+        if within and within.failed:
+            found.impacts[fault.nodes] = None
 
 
 def _impact(
@@ -489,7 +494,7 @@ def _impact(
 
 def _serious(found: Found) -> list[Fault]:
     """The faults that do something to the outputs, as far as anybody can tell, or take them away."""
-    weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults if fault.nodes not in found.beside]
+    weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults if not found.has_beside(fault)]
     return [fault for fault, said in weighed if said is None or not said.negligible]
 
 

@@ -46,14 +46,12 @@ def lacking(what: Sequence[str]) -> UserError:
 
 
 def fault(error: BaseException) -> UserError | None:
-    """The fault of the machine (kind "machine") that `error` comes from, or that was being handled when it was raised;
-    None where it is one of driftnet."""
+    """The fault of the machine (kind "machine") that `error` comes from; None where it is one of driftnet."""
     if isinstance(error, MemoryError) or "can't start new thread" in str(error):
         return _fault(f"this machine, or a limit of it, has no memory or process left for driftnet itself: {error}")
     if isinstance(error, OSError) and error.errno in FAULTS:
         return _fault(f"this machine, or a limit of it, fails driftnet itself: {error}")
-    before = error.__cause__ or error.__context__
-    return fault(before) if before else None
+    return None
 
 
 def _fault(message: str) -> UserError:

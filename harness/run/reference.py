@@ -52,7 +52,8 @@ class Reference:
     def __init__(self, worker: Worker) -> None:
         def call(key: Key, model: bytes, feeds: list[Feed]) -> Reply:
             function, _, *args = key
-            return worker.call(f"driftnet.run.reference_worker:{function}", model, feeds, *args)
+            word = f"driftnet.run.reference_worker:{function}"
+            return worker.undisturbed(lambda: worker.call(word, model, feeds, *args))
 
         self._call: Callable[[Key, bytes, list[Feed]], Reply] = call
         self._replies: OrderedDict[Key, Reply] = OrderedDict()

@@ -110,12 +110,14 @@ class Runner:
         worker = self._worker(installed.python, installed.spec.partition(":")[0])
         if fresh or worker.layout != layout:
             worker.renew(layout)
-        options = effective(installed.target, recipe)
+        options, seconds = effective(installed.target, recipe), min(timeout, self._limits.seconds)
         case, names = plainly_named(case)
-        with self._placed(case, worker) as (model, folder):
-            seconds = min(timeout, self._limits.seconds)
-            seen = _run_stages(worker, installed.spec, case, model, folder, installed.target, options, seconds)
-        return names.observation(seen)
+
+        def seen() -> Observation:
+            with self._placed(case, worker) as (model, folder):
+                return _run_stages(worker, installed.spec, case, model, folder, installed.target, options, seconds)
+
+        return names.observation(worker.undisturbed(seen))
 
     def tap(
         self, case: Case, installed: Installed, recipe: Recipe, tensors: Mapping[str, str]
@@ -128,28 +130,38 @@ class Runner:
         worker = self._worker(installed.python, installed.spec.partition(":")[0])
         options = effective(installed.target, recipe)
         case, names = plainly_named(case)
-        with self._placed(case, worker) as (model, folder):
-            calibration = list(case.calibration or case.feeds)
-            given = (("convert", str(folder), options), ("quantize", calibration, str(folder), options))
-            asked = {names.plain.get(name, name): kind for name, kind in tensors.items()}
-            value: Any = model
-            for stage, *arguments in (*given, ("tap", list(case.feeds), asked, options)):
-                reply = worker.call(f"{installed.spec}.{stage}", value, *arguments, timeout=self._limits.seconds)
-                value, form = reply.value, "execute" if stage == "tap" else stage
-                if reply.outcome is not Outcome.OK or not _answers(value, form, case, folder, model):
-                    return nothing
-        return tuple(map(names.made, value))
+        asked = {names.plain.get(name, name): kind for name, kind in tensors.items()}
+
+        def tapped() -> Any:
+            with self._placed(case, worker) as (model, folder):
+                calibration = list(case.calibration or case.feeds)
+                given = (("convert", str(folder), options), ("quantize", calibration, str(folder), options))
+                value: Any = model
+                for stage, *arguments in (*given, ("tap", list(case.feeds), asked, options)):
+                    reply = worker.call(f"{installed.spec}.{stage}", value, *arguments, timeout=self._limits.seconds)
+                    value, form = reply.value, "execute" if stage == "tap" else stage
+                    if reply.outcome is not Outcome.OK or not _answers(value, form, case, folder, model):
+                        return None
+                return value
+
+        value = worker.undisturbed(tapped)
+        return nothing if value is None else tuple(map(names.made, value))
 
     def converted(self, case: Case, installed: Installed, recipe: Recipe) -> bytes | None:
         """The file that the convert stage makes of the model; None where it makes none."""
         worker = self._worker(installed.python, installed.spec.partition(":")[0])
         options = effective(installed.target, recipe)
         case, names = plainly_named(case)
-        with self._placed(case, worker) as (model, folder):
-            reply = worker.call(f"{installed.spec}.convert", model, str(folder), options, timeout=self._limits.seconds)
-            if reply.outcome is Outcome.OK and _answers(reply.value, "convert", case, folder, model):
-                return names.model(Path(reply.value).read_bytes())
-        return None
+        word, seconds = f"{installed.spec}.convert", self._limits.seconds
+
+        def made() -> bytes | None:
+            with self._placed(case, worker) as (model, folder):
+                reply = worker.call(word, model, str(folder), options, timeout=seconds)
+                good = reply.outcome is Outcome.OK and _answers(reply.value, "convert", case, folder, model)
+                return Path(reply.value).read_bytes() if good else None
+
+        data = worker.undisturbed(made)
+        return None if data is None else names.model(data)
 
     @contextlib.contextmanager
     def _placed(self, case: Case, worker: Worker) -> Iterator[tuple[str, Path]]:
@@ -248,18 +260,30 @@ class Runner:
                 continue
             if fresh:
                 worker.renew()
-            reply = worker.call("driftnet.run.sandbox.inside:probe", timeout=ANSWERING_SECONDS)
+            reply = self._answered(key, "driftnet.run.sandbox.inside:probe")
             if reply.outcome is not Outcome.OK:
                 raise health.lacking([f"a worker of {python} does not answer: {reply.message or reply.outcome}"])
             if reply.value:
                 raise health.lacking([f"a worker of {python} cannot {', '.join(map(str, reply.value))}"])
         case, key = simplest(), (sys.executable, REFERENCE, 0)
         if key in self._workers:
-            worker = self._workers[key]
-            reply = worker.call(f"{REFERENCE}:run", case.model, list(case.feeds), timeout=ANSWERING_SECONDS)
+            reply = self._answered(key, f"{REFERENCE}:run", case.model, list(case.feeds))
             said = reply.value[0]["y"].tolist() if reply.outcome is Outcome.OK else reply.message or reply.outcome
             if said != CANARY:
                 raise health.lacking([f"the reference says of the simplest model {said}, should be {CANARY}"])
+
+    def _answered(self, key: tuple[str, str, int], function: str, *args: Any) -> Reply:
+        """What a worker answers; where somebody kills it, or its template, what another one does. A template that dies
+        by itself is not well."""
+        worker, zygote = self._workers[key], self._zygotes[key]
+        replies: list[Reply] = []
+
+        def ask() -> None:
+            if not (replies and zygote.has_died):
+                replies.append(worker.call(function, *args, timeout=ANSWERING_SECONDS))
+
+        worker.undisturbed(ask)
+        return replies[-1]
 
     def close(self) -> None:
         """End every worker and remove what they left."""

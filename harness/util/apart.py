@@ -129,11 +129,12 @@ def _forked(
             kind, said = _conversation(ours, child, answer, patience)
         except TimeoutError:
             kind, said = _EXCEEDS, f"more than {patience:.3g} s".encode()
-        except OSError:
+        except (EOFError, ConnectionError):
             pass
         finally:
-            status = _ended(child, within=0.0 if kind else 1.0)
-    if not kind and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and _used - before < seconds:
+            status, by_us = _ended(child, within=0.0 if kind else 1.0)
+    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and not by_us
+    if not kind and killed and _used - before < seconds:
         kind = _KILLED
     return kind, said, status
 
@@ -162,10 +163,11 @@ def _cpu_seconds_of(pid: int) -> float:
 
 
 def _heard(pipe: socket.socket) -> tuple[bytes, bytes]:
-    """The next message: its kind and what it says. Raises OSError where there is none, or it is too long."""
+    """The next message: its kind and what it says. Raises EOFError where there is none, ExceededError where it is too
+    long."""
     kind, size = _HEAD.unpack(_received(pipe, _HEAD.size))
     if size > MOST_SAID:
-        raise OSError(f"a message of {size} bytes")
+        raise ExceededError(f"a message of {size} bytes")
     return kind, _received(pipe, size)
 
 
@@ -173,23 +175,23 @@ def _received(pipe: socket.socket, size: int) -> bytes:
     parts = bytearray()
     while len(parts) < size:
         if not (chunk := pipe.recv(min(size - len(parts), 1 << 20))):
-            raise OSError("no more comes")
+            raise EOFError
         parts += chunk
     return bytes(parts)
 
 
-def _ended(child: int, within: float) -> int:
-    """The wait status of a fork that ends `within` so many seconds, or is killed then."""
+def _ended(child: int, within: float) -> tuple[int, bool]:
+    """The wait status of a fork that ends `within` so many seconds, or is killed then; and whether it was."""
     global _used
-    end = time.monotonic() + within
+    end, killed = time.monotonic() + within, False
     while not (found := os.wait4(child, os.WNOHANG))[0]:
         if time.monotonic() >= end:
             os.kill(child, signal.SIGKILL)
-            found = os.wait4(child, 0)
+            found, killed = os.wait4(child, 0), True
             break
         time.sleep(0.001)
     _used += found[2].ru_utime + found[2].ru_stime
-    return found[1]
+    return found[1], killed
 
 
 def _named(status: int) -> str:

@@ -67,7 +67,8 @@ def replace_text(path: Path, text: str) -> None:
 
 def disk_error(path: Path, e: OSError) -> UserError:
     """What to tell a person when `path` could not be written; of a folder that was copied, what its first file met."""
-    reason = e.args[0][0][-1] if isinstance(e, shutil.Error) else e.strerror or e
+    several = isinstance(e, shutil.Error) and isinstance(e.args[0], list)
+    reason = e.args[0][0][-1] if several else e.strerror or e
     return UserError(
         f"cannot write {path}: {reason}; what was saved before is untouched",
         hint="free some space, or name another folder",

@@ -30,6 +30,7 @@ from driftnet.findings.corpus import COMMITTED
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Examination
 from driftnet.model.verdict import Tier, Verdict, Word
+from driftnet.run import health
 from driftnet.run.runner import Runner
 from driftnet.util import limits
 from driftnet.util.errors import UserError
@@ -255,6 +256,17 @@ def test_shards_that_come_no_further_are_the_machines_fault_and_end(tmp_path, mo
     with pytest.raises(UserError, match=says) as error:
         fuzz(tmp_path, cases=60, seed=6, targets=["onnxruntime-quant"], steer=False, workers=1)
     assert error.value.kind == "machine"
+    assert multiprocessing.active_children() == []
+
+
+def test_a_pool_that_cannot_begin_is_the_machines_fault_and_leaves_nobody(tmp_path, monkeypatch):
+    def cannot_start(thread):
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("concurrent.futures.process._ExecutorManagerThread.start", cannot_start)
+    with pytest.raises(RuntimeError, match="can't start new thread") as error:
+        fuzz(tmp_path, cases=4, workers=1)
+    assert health.fault(error.value) is not None
     assert multiprocessing.active_children() == []
 
 

@@ -46,7 +46,9 @@ def test_a_right_model_agrees_and_nearly_every_node_is_vouched_for(runner, recip
     assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
 
 
-def test_a_model_that_takes_too_much_to_be_judged_as_a_whole_is_judged_in_windows(runner, monkeypatch):
+@pytest.fixture
+def too_large(monkeypatch):
+    """A model that takes too much to be judged as a whole."""
     case = production.SMALL["dual_path_rnn"]()
 
     def whole_is_too_much(trial, **more):
@@ -55,9 +57,20 @@ def test_a_model_that_takes_too_much_to_be_judged_as_a_whole_is_judged_in_window
         return (Verdict(Word.ABSTAINS, message="too much", rule=TOO_MUCH), None) if too_much else (verdict, seen)
 
     monkeypatch.setattr(checks, "watch", whole_is_too_much)
-    checked = check(Trial(case, resolve("onnxruntime-graph"), {}, runner), ())
+    return case
+
+
+def test_a_model_that_takes_too_much_to_be_judged_as_a_whole_is_judged_in_windows(runner, too_large):
+    checked = check(Trial(too_large, resolve("onnxruntime-graph"), {}, runner), ())
     assert checked.verdict.word is Word.AGREES, checked.verdict.message
     assert checked.vouched >= 0.95, f"nobody can tell of {checked.doubtful}"
+
+
+def test_what_is_wrong_in_a_model_that_takes_too_much_is_at_fault(runner, too_large):
+    target = resolve("tests.support.localization:MATMUL_ADD_LOSES_THE_BIAS.onnxruntime_quant")
+    checked = check(Trial(too_large, target, FLOAT, runner), ())
+    assert checked.verdict.word is Word.DIVERGES, checked.verdict.message
+    assert {c.op_type for c in checked.culprits} == {"MatMul", "Add"}
 
 
 @pytest.mark.parametrize(
@@ -139,6 +152,15 @@ def test_ctrl_c_keeps_what_was_found_so_far(runner, monkeypatch, when):
     assert [culprit.op_type for culprit in checked.culprits] == ["Erf"]
     sizes = [elements(diagnosis.examination.finding.case) for diagnosis in checked.diagnoses]
     assert sizes == {"reducing": [8], "trying options": [1], "examining": []}[when]
+
+
+def test_ctrl_c_keeps_a_crash_that_is_being_asked_for_again(runner, monkeypatch):
+    case = one_node("Exp", np.linspace(-2, 2, 8, dtype=np.float32))
+    monkeypatch.setattr(checks, "watch", lambda trial: (CRASH, Observation(())))
+    monkeypatch.setattr(checks, "look", interrupt)
+    checked = check(Trial(case, resolve("mnn"), {}, runner), ())
+    assert checked.interrupted
+    assert checked.verdict == CRASH
 
 
 def test_ctrl_c_ends_a_check_that_has_found_nothing_yet(runner, monkeypatch):

@@ -90,18 +90,6 @@ def test_an_error_that_comes_from_the_machine_is_none_of_driftnet(error, is_one)
     assert (found is not None and found.kind == "machine") == is_one, f"{error!r} is told as {found}"
 
 
-def test_an_error_raised_while_one_of_the_machine_is_handled_comes_from_it_too():
-    try:
-        try:
-            raise RuntimeError("can't start new thread")
-        finally:
-            {}["a pool that was not whole yet"]
-    except KeyError as error:
-        found = health.fault(error)
-    assert found is not None
-    assert "new thread" in found.message
-
-
 def test_a_thread_that_never_begins_is_the_machines_fault(tmp_path, monkeypatch):
     monkeypatch.setattr(health, "STARTING_SECONDS", 0.01)
     monkeypatch.setattr(_thread, "start_new_thread", lambda function, args: None)

@@ -234,6 +234,9 @@ class Faulty:
     def call(self, function, *args):
         return self.worker.call(f"tests.support.sandbox_faults:{self.name}", *self.args)
 
+    def undisturbed(self, ask):
+        return self.worker.undisturbed(ask)
+
 
 def _float(name, shape):
     return helper.make_tensor_value_info(name, FLOAT, shape)

@@ -37,6 +37,11 @@ def assert_goes_on(runner):
     assert (last.stage, last.outcome) == ("execute", Outcome.OK), f"the next case ends so: {last}"
 
 
+def test_a_case_in_which_a_worker_is_killed_is_run_again_in_a_new_folder(runner):
+    last = observe(runner, "killed at first").last
+    assert (last.stage, last.outcome) == ("execute", Outcome.OK), f"a kill is told as {last}"
+
+
 @pytest.mark.parametrize(
     "deed", ["nul", "long name", "surrogate", "circle of links", "folder", "outside", "out by a link"]
 )

@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -470,23 +469,18 @@ def test_a_worker_that_dies_between_calls_is_replaced_unnoticed(worker: Worker) 
     assert_works(worker)
 
 
-@pytest.mark.parametrize(
-    ("who", "how"), [("worker", signal.SIGKILL), ("template", signal.SIGKILL), ("worker", signal.SIGSTOP)]
-)
-def test_a_call_whose_process_is_killed_or_stopped_is_asked_again(worker: Worker, who: str, how: int) -> None:
-    pid = call(worker, "pid").value
-    victim = pid if who == "worker" else parent_of(pid)
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+def test_what_is_asked_of_a_worker_that_is_killed_or_stopped_is_asked_again(worker: Worker, number: int) -> None:
+    replies: list[Reply] = []
+    worker.undisturbed(lambda: replies.append(call(worker, "signal_itself_at_first", int(number), timeout=1.0)))
+    assert [reply.outcome is Outcome.OK for reply in replies] == [False, True]
 
-    def kill() -> None:
-        while not (worker.folder / "begun").exists():
-            time.sleep(0.01)
-        os.kill(victim, how)
 
-    killer = threading.Thread(target=kill)
-    killer.start()
-    reply = call(worker, "wait_at_first", timeout=2.0)
-    killer.join()
-    assert (reply.outcome, reply.value) == (Outcome.OK, "asked again")
+@pytest.mark.parametrize("name", ["sleep", "segfault", "pid"])
+def test_what_a_worker_does_by_itself_is_not_asked_again(worker: Worker, name: str) -> None:
+    replies: list[Reply] = []
+    worker.undisturbed(lambda: replies.append(call(worker, name, timeout=0.5)))
+    assert len(replies) == 1, "it may be a target that was not disturbed"
 
 
 def test_each_thread_may_have_a_worker(zygote: Zygote) -> None:

@@ -174,6 +174,8 @@ DONE: dict[str, Callable[[], object]] = {
     "dies of a realtime signal": lambda: os.kill(os.getpid(), signal.SIGRTMAX),
     "dies of an alarm": lambda: [signal.setitimer(signal.ITIMER_REAL, 0.01), time.sleep(3600)],
     "kills its template": lambda: os.kill(os.getppid(), signal.SIGKILL),
+    "terminates its template": lambda: os.kill(os.getppid(), signal.SIGTERM),
+    "crashes its template": lambda: os.kill(os.getppid(), signal.SIGSEGV),
     "stops its template": lambda: os.kill(os.getppid(), signal.SIGSTOP),
     "traces its template": lambda: libc("ptrace", PTRACE_ATTACH, os.getppid(), 0, 0),
     "closes every descriptor": lambda: os.closerange(0, 65536),

@@ -102,14 +102,11 @@ def signal_itself(number: int) -> None:
     time.sleep(60)
 
 
-def wait_at_first() -> str:
-    """Come back when it is called a second time in this folder only."""
-    try:
+def signal_itself_at_first(number: int) -> None:
+    """Come back only when it is called a second time in this working folder."""
+    if not os.path.exists("begun"):
         os.mkdir("begun")
-    except FileExistsError:
-        return "asked again"
-    time.sleep(60)
-    return "not killed"
+        signal_itself(number)
 
 
 def exit_at_once(code: int) -> None:
@@ -278,6 +275,9 @@ def convert(model: str, folder: str, options: interface.Options) -> str:
 
 
 def quantize(artifact: str, calibration: object, folder: str, options: interface.Options) -> str:
+    if options["deed"] == "killed at first":
+        os.mkdir(f"{folder}/calibration")
+        signal_itself_at_first(signal.SIGKILL)
     return artifact
 
 
@@ -305,6 +305,7 @@ DEEDS = (
     *("garbage from inspect", "crash in inspect"),
     *("nul", "long name", "surrogate", "circle of links", "folder", "outside", "out by a link"),
     *("nothing", "file", "pipe", "link", "file in the way", "surrogate in message"),
+    "killed at first",
 )
 HOSTILE = interface.Target(
     *("hostile", "numpy", convert, quantize, execute),

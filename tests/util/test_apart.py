@@ -51,6 +51,26 @@ def test_work_whose_fork_is_killed_is_done_by_another(tmp_path):
     assert apart(work, seconds=9, mib=64, answer=bytes.upper) == b"AGAIN"
 
 
+def test_a_fork_that_says_too_much_is_ended_and_does_not_work_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(room, "MOST_SAID", 1000)
+
+    def work(ask):
+        (tmp_path / str(os.getpid())).touch()
+        return bytes(1001)
+
+    with pytest.raises(ExceededError, match="a message of 1001 bytes"):
+        apart(work, seconds=9, mib=64)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_keeps_its_questions_from_being_answered_is_raised():
+    def answer(said):
+        raise OSError(24, "Too many open files")
+
+    with pytest.raises(OSError, match="Too many open files"):
+        apart(lambda ask: ask(b"2"), seconds=9, mib=64, answer=answer)
+
+
 def test_what_it_gives_comes_back_and_what_it_asks_is_answered():
     def work(ask):
         return ask(b"2") + ask(b"3" * 2**20)

@@ -138,6 +138,7 @@ def _target(one: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
         **one,
         "recipe_text": recipe,
         "again": again,
+        "about_notes": tables.about_notes(one),
         "end_to_end": worst,
         "chart": charts.along_the_depth(one["depth"]),
         "faults": [_fault(fault) for fault in one["faults"]],

@@ -202,7 +202,7 @@ def check(console: Console, result: Result) -> None:
             *(f"  output {name}: random by definition: only its range is checked" for name in r["random"]),
             stages and f"  verified: {r['vouched']:.1%} of the nodes{rest}",
             r["culprits"] and f"  nodes at fault: {_nodes(r['culprits'], ', ')}",
-            r["notes"] and f"  {_of_notes(r)}: {_nodes(r['notes'], ', ')}",
+            r["notes"] and f"  {about_notes(r)}: {_nodes(r['notes'], ', ')}",
         )
         for fault in r["faults"]:
             _fault(console, fault)
@@ -210,12 +210,10 @@ def check(console: Console, result: Result) -> None:
             console.print("  [yellow]interrupted[/]: there may be more faults, and cases may get smaller")
 
 
-def _of_notes(check: Mapping[str, Any]) -> str:
-    return (
-        "wrong, without effect on the outputs"
-        if check["end_to_end"]
-        else "fail by themselves, otherwise than the model"
-    )
+def about_notes(check: Mapping[str, Any]) -> str:
+    """Why nodes are only noted: something comes out of the model all the same, or it fails otherwise."""
+    ended = any(stage["outcome"] != "ok" for stage in check["stages"])
+    return "fail by themselves, otherwise than the model" if ended else "wrong, without effect on the outputs"
 
 
 def _end_to_end(rows: Sequence[Mapping[str, Any]]) -> list[str]:

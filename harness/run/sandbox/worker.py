@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
@@ -40,8 +40,8 @@ CRUMBS, CRUMB = 5000, 512
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _CLOCK = os.sysconf("SC_CLK_TCK")
 _CORES = os.cpu_count() or 1
+T = TypeVar("T")
 KILLED = "killed from outside, as the kernel does when memory runs out"
-STOPPED = "was stopped, and gave no answer in time"
 BUSY, STARVED = 0.1, 8.0
 """Of the wall time of a call, the share in which a process works, or waits for a core, that tells this from sleep; and
 how many times its limit a call may take where others have the cores."""
@@ -143,7 +143,7 @@ class Worker:
     ) -> None:
         self.folder, self._limits, self._fork, self._reap, self._allowance = folder, limits, fork, reap, allowance
         self._process: Process | None = None
-        self._calls = 0
+        self._calls = self._disturbed = 0
         self.layout = 0
 
     def call(self, function: str, *args: Any, timeout: float | None = None) -> Reply:
@@ -151,16 +151,10 @@ class Worker:
 
         timeout  wall seconds; None: those of the limits
 
-        Whatever the function does is a Reply; CUT where what it may use at the moment is spent. Where somebody kills
-        or stops the process, another one is asked, once: who did, and why, says nothing of the function. Raises
-        TypeError when an argument cannot cross the pipe, and UserError when the interpreter cannot start.
+        Whatever the function does is a Reply; CUT where what it may use at the moment is spent. Raises TypeError when
+        an argument cannot cross the pipe, and UserError when the interpreter cannot start.
         """
         seconds = self._limits.seconds if timeout is None else timeout
-        reply = self._allowed(function, args, seconds)
-        return self._allowed(function, args, seconds) if reply.message in (KILLED, STOPPED) else reply
-
-    def _allowed(self, function: str, args: Sequence[Any], seconds: float) -> Reply:
-        """What becomes of a call within what it may use at the moment."""
         allowance = self._allowance()
         if allowance is None:
             return self._called(function, args, seconds, math.inf)
@@ -195,6 +189,13 @@ class Worker:
         if reply.outcome is Outcome.MEMORY:
             self.close()
         return dataclasses.replace(reply, seconds=time.monotonic() - started)
+
+    def undisturbed(self, ask: Callable[[], T]) -> T:
+        """What `ask`, which calls this worker, gives; once more where somebody killed or stopped the process meanwhile.
+        Who did, and why, says nothing of what was called; that may have left files, so `ask` has to begin anew."""
+        before = self._disturbed
+        said = ask()
+        return said if self._disturbed == before else ask()
 
     @property
     def displaced(self) -> bool:
@@ -232,6 +233,7 @@ class Worker:
 
     def _post_mortem(self, process: Process, failure: _NoReplyError) -> Reply:
         self._process = None
+        self._disturbed += failure.stopped
         crash, frames = failure.crash, held.stack(failure.crash) if failure.crash else ()
         alone = crash is not None or (failure.outcome is None and process.ended(within=1.0))
         try:
@@ -241,6 +243,7 @@ class Worker:
             process.close()
         if alone:
             outcome, message, name = _cause(crash.signal if crash else end.status, failure.message, log)
+            self._disturbed += message is KILLED
             return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib, frames=frames)
         message = failure.message or "closed its end of the pipe"
         return Reply(failure.outcome or Outcome.GARBAGE, None, message, "", log, peak_mib=end.peak_mib)
@@ -256,11 +259,13 @@ def make_empty(folder: Path) -> None:
 
 class _NoReplyError(Exception):
     """The process gave no good reply; outcome None: because it ended, or at least closed its end of the pipe, or is
-    held with its `crash`."""
+    held with its `crash`. stopped: somebody has stopped it."""
 
-    def __init__(self, outcome: Outcome | None, message: str, crash: held.Held | None = None) -> None:
+    def __init__(
+        self, outcome: Outcome | None, message: str, crash: held.Held | None = None, stopped: bool = False
+    ) -> None:
         super().__init__(message)
-        self.outcome, self.message, self.crash = outcome, message, crash
+        self.outcome, self.message, self.crash, self.stopped = outcome, message, crash, stopped
 
 
 def _fail(outcome: Outcome | None, message: str) -> NoReturn:
@@ -313,7 +318,8 @@ def _kept_waiting(process: Process, allowed: float, passed: float, waited: float
     used = sum(map(cpu_seconds_of, family(process.pid))) - process.cpu
     busy = used + max(0.0, _seconds_waited(process.pid) - waited)
     if not (BUSY * passed < busy and used < allowed and passed < STARVED * allowed):
-        _fail(Outcome.HANG, STOPPED if is_stopped(process.pid) else "gave no answer in time")
+        stopped = is_stopped(process.pid)
+        raise _NoReplyError(Outcome.HANG, f"{'was stopped, and ' * stopped}gave no answer in time", stopped=stopped)
     return max(allowed - used, _TICK_MS / 1e3)
 
 

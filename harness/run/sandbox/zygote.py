@@ -37,7 +37,8 @@ BOOT = (
     "from driftnet.run.sandbox.inside import serve; serve(settings)"
 )
 _HINT = "it needs Python 3.8 or newer, numpy, the system under test, and of the machine memory and a few processes"
-_MACHINE = "for want of memory? what was found before is kept; free some, then go on (fuzz: --resume)"
+SENT = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP)
+"""How a template ends that others end; by any other signal it died by itself."""
 
 
 class Zygote:
@@ -81,6 +82,11 @@ class Zygote:
         with self._lock:
             return self._cpu_of_template + self._cpu_of_ended + sum(process.cpu for process in self._processes)
 
+    @property
+    def has_died(self) -> bool:
+        """Whether the template has ended, and nobody ended it."""
+        return self._template.poll() not in (None, *SENT)
+
     def worker(self, allowance: Callable[[], Allowance | None] = lambda: None) -> Worker:
         """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it.
 
@@ -113,9 +119,9 @@ class Zygote:
             raise RuntimeError("this zygote has been closed")
 
     def _start(self) -> None:
-        """Begin; where somebody kills the template meanwhile, once more."""
+        """Begin; where somebody ends the template meanwhile, once more."""
         complaint = self._begin()
-        if complaint and self._template.returncode == -signal.SIGKILL:
+        if complaint and self._template.returncode in SENT:
             complaint = self._begin()
         if complaint:
             raise UserError(complaint, hint=_HINT, kind="environment")
@@ -206,17 +212,12 @@ class Zygote:
             return Process(answer["pid"], ours, pidfd, log)
 
     def _reap(self, process: Process) -> Exit:
-        """End `process`. If somebody has killed its template it went along, and nothing more is known than that. Raises
-        UserError where the template has died by itself, as of want of memory."""
+        """End `process`. If its template has died it went along, and nothing more is known than that."""
         with self._lock:
             answer = self._ask({"reap": process.pid}) if process in self._processes else None
             if answer is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._template.wait(1.0)
-                if self._template.returncode not in (None, -signal.SIGKILL) and not self._closed:
-                    how = _ended(self._template.returncode)
-                    message = f"a worker of {self.python} does not answer: its template ended with {how}"
-                    raise UserError(message, hint=_MACHINE, kind="machine")
                 return Exit(signal.SIGKILL)
             self._processes.remove(process)
             self._cpu_of_ended += answer["cpu"]
@@ -268,8 +269,5 @@ def _lend(packages: Sequence[str], folder: Path) -> str:
 
 def _complaint(python: str, status: int, log: bytes) -> str:
     last = log.decode(errors="replace").strip().rpartition("\n")[2]
-    return f"the sandbox's interpreter {python} could not start ({_ended(status)}): {last or 'it said nothing'}"
-
-
-def _ended(status: int) -> str:
-    return f"signal {-status}" if status < 0 else f"exit status {status}"
+    how = f"signal {-status}" if status < 0 else f"exit status {status}"
+    return f"the sandbox's interpreter {python} could not start ({how}): {last or 'it said nothing'}"
