@@ -191,11 +191,12 @@ class Worker:
         return dataclasses.replace(reply, seconds=time.monotonic() - started)
 
     def undisturbed(self, ask: Callable[[], T]) -> T:
-        """What `ask`, which calls this worker, gives; once more where somebody killed or stopped the process meanwhile.
-        Who did, and why, says nothing of what was called; that may have left files, so `ask` has to begin anew."""
+        """What `ask`, which calls this worker, gives; once more where somebody killed or stopped the process meanwhile,
+        and time is left. Who did, and why, says nothing of what was called; that may have left files, so `ask` has to
+        begin anew."""
         before = self._disturbed
-        said = ask()
-        return said if self._disturbed == before else ask()
+        said, allowance = ask(), self._allowance()
+        return said if self._disturbed == before or (allowance and allowance.spent) else ask()
 
     @property
     def displaced(self) -> bool:
