@@ -167,6 +167,17 @@ def test_an_input_can_be_calibrated_whatever_an_exporter_called_it(runner, name)
         pytest.param(one("Neg", np.array([2**40])), "int64 is computed in int32", id="large-int64"),
         pytest.param(
             one(
+                "ReverseSequence",
+                np.ones((3, 2), np.uint8),
+                constants={"lengths": np.array([1, 2])},
+                output=TensorProto.UINT8,
+                opset=13,
+            ),
+            "ReverseSequence of what has not 32 bits",
+            id="uint8-reversed",
+        ),
+        pytest.param(
+            one(
                 "QuantizeLinear",
                 np.ones((2, 3), np.float32),
                 constants={"s": np.array(1, np.float32), "z": np.array(0, np.int8)},

@@ -387,6 +387,12 @@ MNN = Target(
             "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUCast.cpp",
         ),
         Rule(
+            "ReverseSequence of what has not 32 bits",
+            "execute",
+            r"Don't support \d+ bit's ReverseSequence",
+            "https://github.com/alibaba/MNN/blob/master/source/backend/cpu/CPUReverseSequence.cpp",
+        ),
+        Rule(
             "input named like a file elsewhere",
             "quantize",
             r"would be a file outside its folder",
