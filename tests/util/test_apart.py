@@ -18,24 +18,24 @@ from tests.support.deeds import crash, spin, spin_in_c, swell
 
 
 @pytest.mark.parametrize(
-    ("work", "says"),
+    ("work", "seconds", "says"),
     [
-        (crash, "its process down .SIGSEGV."),
-        (os.abort, "its process down .SIGABRT."),
-        (lambda: os._exit(3), "its process down .exit status 3."),
-        (lambda: os.kill(os.getpid(), signal.SIGKILL), "its process down .SIGKILL."),
-        (spin, "more than 0.2 s of CPU time"),
-        (spin_in_c, "more than 0.2 s of CPU time"),
-        (swell, "more than 64 MiB of memory"),
-        (lambda: time.sleep(99), "more than 6 s"),
+        (crash, 9, "its process down .SIGSEGV."),
+        (os.abort, 9, "its process down .SIGABRT."),
+        (lambda: os._exit(3), 9, "its process down .exit status 3."),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), 9, "its process down .SIGKILL."),
+        (spin, 0.2, "more than 0.2 s of CPU time"),
+        (spin_in_c, 0.2, "more than 0.2 s of CPU time"),
+        (swell, 9, "more than 64 MiB of memory"),
+        (lambda: time.sleep(99), 0.2, "more than 6 s"),
     ],
     ids=["crash", "abort", "exit", "kill", "loop", "loop in C", "memory", "sleep"],
 )
-def test_what_ends_or_holds_up_its_process_is_named(work, says, monkeypatch):
+def test_what_ends_or_holds_up_its_process_is_named(work, seconds, says, monkeypatch):
     before, fork, forks = resource.getrlimit(resource.RLIMIT_AS), os.fork, []
     monkeypatch.setattr(os, "fork", lambda: forks.append(fork()) or forks[-1])
     with pytest.raises(ExceededError, match=says):
-        apart(lambda ask: work() or b"", seconds=0.2, mib=64)
+        apart(lambda ask: work() or b"", seconds=seconds, mib=64)
     assert resource.getrlimit(resource.RLIMIT_AS) == before
     with pytest.raises(ChildProcessError):
         os.waitpid(forks[0], os.WNOHANG)  # it is not left; other tests may have children
