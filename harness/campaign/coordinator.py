@@ -78,7 +78,9 @@ def _said_as_it_began() -> Iterator[None]:
     try:
         yield
     except RuntimeError as e:
-        raise (e.__context__ if "before it is started" in str(e) and e.__context__ else e) from None
+        if "before it is started" in str(e) and e.__context__:
+            raise e.__context__ from None
+        raise
 
 
 def sweep_semaphores(folder: Path = SEMAPHORES) -> None:

@@ -150,16 +150,15 @@ class Inquiry:
 class Found:
     """What a check has come to. It grows as the check goes on, so that somebody may end it and keep what there is.
 
+    target        its name;   ended   how the model fails, if nothing comes out of it;   again   in a fresh process too
     distributions   of a fault, by its nodes, of what it gets wrong;   depth   as of a Checked
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
-    target, whole   the name of the target, and how the model fails if nothing comes out of it
-    again         it failed so in a fresh process too
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before a fault had been examined
     """
 
     target: str
-    whole: Verdict | None
+    ended: Verdict | None
     judged: list[Judged] = field(default_factory=list)
     faults: list[Fault] = field(default_factory=list)
     impacts: dict[tuple[int, ...], Impact | None] = field(default_factory=dict)
@@ -171,10 +170,10 @@ class Found:
     interrupted: bool = False
     cut: str = ""
 
-    def has_beside(self, fault: Fault) -> bool:
+    def is_beside(self, fault: Fault) -> bool:
         """Whether `fault` fails otherwise than the model, of which nothing comes out: that fails by none of these, and
         they may be there for being cut only."""
-        return self.whole is not None and not alike(self.target, fault.verdict, self.whole)
+        return self.ended is not None and not alike(self.target, fault.verdict, self.ended)
 
 
 def check(
@@ -252,8 +251,7 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
             continue
         with contextlib.suppress(ExhaustedError):
             _, seen = inquiry.watch(with_options(inquiry.trial, kernel.without))
-            outputs = checked.observation.outputs if checked.observation else ()
-            moved = losses(outputs, seen.outputs, checked.random) if seen and seen.outputs else []
+            moved = losses(checked.outputs, seen.outputs, checked.random) if seen and seen.outputs else []
             if moved:
                 worst = max(moved, key=lambda row: row.relative_l2)
                 right = losses(seen.outputs if seen else (), inquiry.trial.runner.reference.run(inquiry.case).outputs)
@@ -268,11 +266,10 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
 def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     """`checked` with what the windows say, and the faults."""
     whole = checked.verdict
-    outputs = checked.observation.outputs if checked.observation else ()
-    found = Found(inquiry.trial.target.name, None if outputs or not whole.failed else whole)
+    found = Found(inquiry.trial.target.name, whole if whole.failed and not checked.outputs else None)
     try:
-        found.again = _fails_again(inquiry, whole)
-        inquiry = _entered(inquiry, whole)
+        found.again = _fails_again(inquiry, found.ended)
+        inquiry = _entered(inquiry, found.ended)
         _find(inquiry, checked, found)
     except KeyboardInterrupt:
         if not (whole.failed or found.faults):
@@ -283,7 +280,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     examined = len(diagnoses) >= len(_sorts(case, serious)) and (whole.in_values or not whole.failed)
     rule = _excuse(inquiry.known_issues, diagnoses) if examined else ""
     wrong = {node for fault in serious for node in fault.nodes}
-    noted = {node for fault in found.faults if not found.has_beside(fault) for node in fault.nodes} - wrong
+    noted = {node for fault in found.faults if not found.is_beside(fault) for node in fault.nodes} - wrong
     right = [
         j
         for j in found.judged
@@ -311,16 +308,17 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     )
 
 
-def _fails_again(inquiry: Inquiry, whole: Verdict) -> bool:
+def _fails_again(inquiry: Inquiry, ended: Verdict | None) -> bool:
     """Whether a model of which nothing comes out fails in a fresh process too. It is asked first: that is the word on
-    the model, though windows may eat the time for anything else."""
-    if whole.failed and whole.word not in (Word.DIVERGES, Word.HANGS):
-        with contextlib.suppress(ExhaustedError):
-            return alike(inquiry.trial.target.name, look(inquiry.trial, fresh=True), whole)
+    the model, though windows may eat the time for anything else. To see a hang again costs more than that is worth."""
+    if ended is None or ended.word is Word.HANGS:
+        return False
+    with contextlib.suppress(ExhaustedError):
+        return alike(inquiry.trial.target.name, look(inquiry.trial, fresh=True), ended)
     return False
 
 
-def _entered(inquiry: Inquiry, whole: Verdict) -> Inquiry:
+def _entered(inquiry: Inquiry, ended: Verdict | None) -> Inquiry:
     """The inquiry into what stands inside the Ifs of the model, of which no window could be cut; into the model as it
     is where nothing comes out of it because of the Ifs."""
     given = replace(inquiry, given=inquiry.case)
@@ -329,9 +327,9 @@ def _entered(inquiry: Inquiry, whole: Verdict) -> Inquiry:
     except ReferenceError:
         return given
     inside = replace(given, trial=replace(inquiry.trial, case=case))
-    if case is not inquiry.case and whole.failed and whole.word is not Word.DIVERGES:
+    if case is not inquiry.case and ended:
         with contextlib.suppress(ExhaustedError):
-            if not alike(inquiry.trial.target.name, inside.watch(inside.trial)[0], whole):
+            if not alike(inquiry.trial.target.name, inside.watch(inside.trial)[0], ended):
                 return given
     return inside
 
@@ -430,7 +428,7 @@ def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
 
 def _weigh(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
     """What each fault does to the outputs; the faults are put in that order, without those that cutting made."""
-    outputs = checked.observation.outputs if checked.observation else ()
+    outputs = checked.outputs
     if not outputs or not found.faults:
         return
     trial, reference = inquiry.trial, References(recorded.feeds, inquiry.trial.runner.reference.record)
@@ -494,7 +492,7 @@ def _impact(
 
 def _serious(found: Found) -> list[Fault]:
     """The faults that do something to the outputs, as far as anybody can tell, or take them away."""
-    weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults if not found.has_beside(fault)]
+    weighed = [(fault, found.impacts.get(fault.nodes)) for fault in found.faults if not found.is_beside(fault)]
     return [fault for fault, said in weighed if said is None or not said.negligible]
 
 

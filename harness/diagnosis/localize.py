@@ -59,13 +59,9 @@ class Search:
             except UnrecordedError:
                 self.told[key] = None
         found = self.told[key]
-        if found is None or not (self.alike(found.verdict, wanted) if wanted else found.verdict.failed):
+        if found is None or not (alike(self.target, found.verdict, wanted) if wanted else found.verdict.failed):
             return None
         return found
-
-    def alike(self, found: Verdict, wanted: Verdict) -> bool:
-        """Whether a part that fails as `found` may be why the whole fails as `wanted`."""
-        return alike(self.target, found, wanted)
 
 
 def alike(target: str, found: Verdict, wanted: Verdict) -> bool:
@@ -82,7 +78,7 @@ def locate(search: Search, failing: Sequence[Judged], whole: Verdict, suspects: 
     suspects   tensors that are wrong in the intact artifact, though what makes them is right by itself
     """
     found: list[Fault] = []
-    for judged in sorted(failing, key=lambda judged: not search.alike(judged.verdict, whole)):
+    for judged in sorted(failing, key=lambda judged: not alike(search.target, judged.verdict, whole)):
         search.keep(judged)
         nodes = judged.nodes
         # A seam reaches to what may have been found in its neighbours.
@@ -96,7 +92,7 @@ def locate(search: Search, failing: Sequence[Judged], whole: Verdict, suspects: 
                 nodes = [node for node in nodes if node not in fault.nodes]
                 yield fault
     diverges = whole.word is Word.DIVERGES and bool(found)  # a wrong shape in one place may be wrong values in another
-    explained = not whole.failed or diverges or any(search.alike(fault.verdict, whole) for fault in found)
+    explained = not whole.failed or diverges or any(alike(search.target, f.verdict, whole) for f in found)
     if explained:
         return
     if before := _before(search, whole, suspects):

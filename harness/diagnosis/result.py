@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
 from driftnet.diagnosis.attribution import Remedy
 from driftnet.diagnosis.end_to_end import Loss
 from driftnet.diagnosis.views import Distribution, Neighbour, Point
@@ -150,6 +151,11 @@ class Checked:
     unquantized: str = ""
     depth: tuple[Point, ...] = ()
     interrupted: bool = False
+
+    @property
+    def outputs(self) -> Sequence[Mapping[str, np.ndarray]]:
+        """What comes out of the model, one mapping a feed; nothing where it does not run, or was not judged whole."""
+        return self.observation.outputs if self.observation else ()
 
     @property
     def known(self) -> str:

@@ -273,17 +273,9 @@ class Runner:
                 raise health.lacking([f"the reference says of the simplest model {said}, should be {CANARY}"])
 
     def _answered(self, key: tuple[str, str, int], function: str, *args: Any) -> Reply:
-        """What a worker answers; where somebody kills it, or its template, what another one does. A template that dies
-        by itself is not well."""
-        worker, zygote = self._workers[key], self._zygotes[key]
-        replies: list[Reply] = []
-
-        def ask() -> None:
-            if not (replies and zygote.has_died):
-                replies.append(worker.call(function, *args, timeout=ANSWERING_SECONDS))
-
-        worker.undisturbed(ask)
-        return replies[-1]
+        """What a worker answers; where somebody kills it, or its template, what another one does."""
+        worker = self._workers[key]
+        return worker.undisturbed(lambda: worker.call(function, *args, timeout=ANSWERING_SECONDS))
 
     def close(self) -> None:
         """End every worker and remove what they left."""

@@ -98,24 +98,23 @@ def apart(
     more memory, ends the fork, or hangs; MemoryError where somebody else grants this process less; RuntimeError with
     the traceback where it raises anything else.
     """
-    kind, said, status = _forked(work, seconds, mib, answer)
+    kind, said = _forked(work, seconds, mib, answer)
     if kind == _KILLED:  # by somebody who knows nothing of the work
-        kind, said, status = _forked(work, seconds, mib, answer)
+        kind, said = _forked(work, seconds, mib, answer)
     if kind == _GIVES:
         return said
     if kind == _LACKS:
         raise MemoryError(said.decode(errors="replace"))
     if kind == _RAISES:
         raise RuntimeError(said.decode(errors="replace"))
-    if kind != _EXCEEDS and os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGXCPU:
-        kind, said = _EXCEEDS, f"more than {seconds:.3g} s of CPU time".encode()
-    raise ExceededError(said.decode() if kind == _EXCEEDS else f"its process down ({_named(status)})")
+    raise ExceededError(said.decode(errors="replace"))
 
 
 def _forked(
     work: Callable[[Ask], bytes], seconds: float, mib: float, answer: Callable[[bytes], bytes] | None
-) -> tuple[bytes, bytes, int]:
-    """What a fork says last, its kind first, and how it ended. _KILLED where it was before it could use up its time."""
+) -> tuple[bytes, bytes]:
+    """What a fork says last, its kind first; where it says nothing, how it ended. It is _KILLED where somebody else did
+    that before it had used up its time."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         with warnings.catch_warnings():
@@ -133,10 +132,13 @@ def _forked(
             pass
         finally:
             status, by_us = _ended(child, within=0.0 if kind else 1.0)
-    killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL and not by_us
-    if not kind and killed and _used - before < seconds:
-        kind = _KILLED
-    return kind, said, status
+    if kind:
+        return kind, said
+    number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
+    if number == signal.SIGXCPU:
+        return _EXCEEDS, f"more than {seconds:.3g} s of CPU time".encode()
+    killed = number == signal.SIGKILL and not by_us and _used - before < seconds
+    return _KILLED if killed else _EXCEEDS, f"its process down ({_named(status)})".encode()
 
 
 def _conversation(

@@ -76,12 +76,13 @@ def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
 def test_what_is_found_is_saved_and_then_known(tmp_path):
     # onnxruntime's quantizer is deterministic; what MNN does may depend on what its heap happens to hold
     options = {"targets": ["onnxruntime-quant"], "cases": 12, "seed": 6, "steer": False, "workers": 2}
-    first, _ = fuzz(tmp_path, save=True, **options)
+    first, events = fuzz(tmp_path, save=True, **options)
     assert first.new, "this seed is known to find something"
     assert first.exit_status == 1
     saved = corpus.load_all(tmp_path / "corpus")
     assert {case.id for case in saved} == {finding.id for finding in first.findings}
-    again, _ = fuzz(tmp_path, **options)
+    again, events_again = fuzz(tmp_path, **options)
+    assert sorted(map(str, examined(events_again))) == sorted(map(str, examined(events))), "what is known changes cases"
     assert not again.new, [finding.id for finding in again.new]
     assert again.exit_status == 3
 

@@ -88,11 +88,15 @@ class Reply:
 
 @dataclass(frozen=True)
 class Exit:
-    """How a process ended: its wait status, and the CPU seconds and peak memory of it and its children."""
+    """How a process ended: its wait status, and the CPU seconds and peak memory of it and its children.
+
+    orphaned   its template had died by itself, and took it along
+    """
 
     status: int
     cpu: float = 0.0
     peak_mib: float = 0.0
+    orphaned: bool = False
 
 
 @dataclass(eq=False)
@@ -244,7 +248,7 @@ class Worker:
             process.close()
         if alone:
             outcome, message, name = _cause(crash.signal if crash else end.status, failure.message, log)
-            self._disturbed += message is KILLED
+            self._disturbed += message is KILLED and not end.orphaned
             return Reply(outcome, None, message, name, log, peak_mib=end.peak_mib, frames=frames)
         message = failure.message or "closed its end of the pipe"
         return Reply(failure.outcome or Outcome.GARBAGE, None, message, "", log, peak_mib=end.peak_mib)

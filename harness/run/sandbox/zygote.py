@@ -37,7 +37,7 @@ BOOT = (
     "from driftnet.run.sandbox.inside import serve; serve(settings)"
 )
 _HINT = "it needs Python 3.8 or newer, numpy, the system under test, and of the machine memory and a few processes"
-SENT = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP)
+_SENT = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP)
 """How a template ends that others end; by any other signal it died by itself."""
 
 
@@ -82,11 +82,6 @@ class Zygote:
         with self._lock:
             return self._cpu_of_template + self._cpu_of_ended + sum(process.cpu for process in self._processes)
 
-    @property
-    def has_died(self) -> bool:
-        """Whether the template has ended, and nobody ended it."""
-        return self._template.poll() not in (None, *SENT)
-
     def worker(self, allowance: Callable[[], Allowance | None] = lambda: None) -> Worker:
         """A worker with a folder of its own. Its process starts with the first call; this zygote's close() ends it.
 
@@ -121,7 +116,7 @@ class Zygote:
     def _start(self) -> None:
         """Begin; where somebody ends the template meanwhile, once more."""
         complaint = self._begin()
-        if complaint and self._template.returncode in SENT:
+        if complaint and self._template.returncode in _SENT:
             complaint = self._begin()
         if complaint:
             raise UserError(complaint, hint=_HINT, kind="environment")
@@ -218,7 +213,7 @@ class Zygote:
             if answer is None:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self._template.wait(1.0)
-                return Exit(signal.SIGKILL)
+                return Exit(signal.SIGKILL, orphaned=self._template.poll() not in (None, *_SENT))
             self._processes.remove(process)
             self._cpu_of_ended += answer["cpu"]
             return Exit(**answer)
