@@ -265,9 +265,14 @@ def recipe_facts(target: Target, recipe: Recipe) -> dict[str, Value]:
 def schema_of(op: str, opset: int) -> defs.OpSchema | None:
     """The schema of an operator of the default domain, None where there is none."""
     try:
-        return defs.get_schema(op, opset)
+        return _schema(op, defs.get_schema(op, opset).since_version)
     except defs.SchemaError:
         return None
+
+
+@cache  # 6 KB each time that it is asked for; most opsets have those of the one before
+def _schema(op: str, version: int) -> defs.OpSchema:
+    return defs.get_schema(op, version)
 
 
 def default_of(schema: defs.OpSchema, name: str) -> Any:
