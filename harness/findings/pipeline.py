@@ -5,6 +5,7 @@ Trial  ->  Examination, with a Finding where the verdict is a failure
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -27,6 +28,7 @@ from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
 from driftnet.reduce.trace import trace
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
+from driftnet.run.sandbox.allowance import Allowance
 from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe, canonical, remedied
 from driftnet.targets.recipe import simpler as simpler_recipes
@@ -60,11 +62,6 @@ class Effort:
     seconds: float = 20.0
     calls: int = 500
     stop: Callable[[], bool] = lambda: False
-
-    def begun(self, runner: Runner) -> Callable[[], bool]:
-        """Whether it is spent, asked from now on."""
-        allowance = runner.allow(self.seconds)
-        return lambda: self.stop() or allowance.spent
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,13 +158,24 @@ class KnownError(Exception):
 class Inquiry:
     """What the examination of one failure goes by.
 
-    issues     known ones of the target;   trusting   whether what is recognized counts as known
+    issues      known ones of the target;   trusting   whether what is recognized counts as known
+    allowance   of the effort, from when it began
     """
 
     issues: Sequence[KnownIssue]
-    calls: int
-    spent: Callable[[], bool]
+    effort: Effort
+    allowance: Allowance
     trusting: bool = True
+
+    @classmethod
+    def begun(cls, issues: Sequence[KnownIssue], effort: Effort, runner: Runner, *, trusting: bool = True) -> Inquiry:
+        """One that begins now."""
+        return cls(issues, effort, runner.allow(effort.seconds), trusting)
+
+    @property
+    def spent(self) -> bool:
+        """Whether the effort is."""
+        return self.effort.stop() or self.allowance.spent
 
 
 def examine(
@@ -195,8 +203,7 @@ def examine(
     sure = recognized is None or recognized.sure
     if issue and sure and (care is Care.NONE or (care is Care.REST and not recognized)):
         return Examination(verdict, known=issue.id, recognized=issue.id, symptom=failed)
-    effort = effort or Effort()
-    inquiry = Inquiry(issues, effort.calls, effort.begun(trial.runner), trusting=care is not Care.ALL)
+    inquiry = Inquiry.begun(issues, effort or Effort(), trial.runner, trusting=care is not Care.ALL)
     trial = trial.hurried(verdict, seen)
     found = replace(_examined(trial, verdict, seen, inquiry), symptom=failed)
     return replace(found, recognized=issue.id, verified=not inquiry.trusting) if issue and sure else found
@@ -237,7 +244,7 @@ def known_by(finding: Finding, issues: Sequence[KnownIssue], runner: Runner, eff
     if not asked:
         return None
     trial = Trial(finding.case, finding.installed, finding.recipe, runner)
-    return _known(trial, Inquiry(asked, effort.calls, effort.begun(runner)))
+    return _known(trial, Inquiry.begun(asked, effort, runner))
 
 
 def _known(trial: Trial, inquiry: Inquiry) -> KnownIssue | None:
@@ -283,7 +290,7 @@ def explanation(
 ) -> Explanation:
     """How far the saved cases account for `trial` failing with `verdict`, as was `seen`."""
     issues = [issue for issue in known_issues if issue.saved.target == trial.target.name]
-    return _explained(trial, verdict, seen, Inquiry(issues, 0, lambda: False))
+    return _explained(trial, verdict, seen, Inquiry.begun(issues, Effort(seconds=math.inf), trial.runner))
 
 
 def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry: Inquiry) -> Explanation:
@@ -294,7 +301,7 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
     def failure(part: Case) -> Symptom:
         if part is trial.case:  # what was seen may be recognized, however much is spent
             return failed
-        if inquiry.spent():
+        if inquiry.spent:
             raise ExhaustedError
         return _symptom(trial, *watch(replace(trial, case=part)))
 
@@ -326,10 +333,10 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
     asked again: what they explain then is not reduced any further.
     """
     first, name, record = trial, trial.target.name, trial.runner.reference.record
-    verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.calls
+    verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.effort.calls
 
     def examined(part: Case) -> Verdict:
-        if inquiry.spent():
+        if inquiry.spent:
             raise ExhaustedError
         return look(replace(trial, case=part))
 
@@ -337,31 +344,31 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
         if issue := _known(replace(trial, case=case, recipe=recipe), inquiry):
             raise KnownError(issue)
 
+    def reproduces(case: Case, recipe: Recipe) -> str:
+        """What is wrong, in words; "" where nothing is, or something else."""
+        if inquiry.spent:
+            raise ExhaustedError
+        candidate = replace(trial, case=case, recipe=recipe)
+        if candidate.quantizes and not quantized:  # a default may quantize: that is no simpler case
+            return ""
+        # What a damaged heap leads to depends on what the process did before.
+        found = look(candidate, fresh=verdict.kind == "SIGABRT")
+        if not (is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)):
+            return ""
+        return found.message if found.word is Word.DIVERGES else wanted
+
     try:
-        if verdict.surfaces_late and (source := trace(trial.case, examined, record)):
-            if coarse(name, source.verdict) != coarse(name, verdict):
-                symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
-            trial, verdict = replace(trial, case=source.case), source.verdict
-            check_new(trial.case, trial.recipe)
-        wanted, quantized = coarse(name, verdict), trial.quantizes
-
-        def reproduces(case: Case, recipe: Recipe) -> str:
-            """What is wrong, in words; "" where nothing is, or something else."""
-            if inquiry.spent():
-                raise ExhaustedError
-            candidate = replace(trial, case=case, recipe=recipe)
-            if candidate.quantizes and not quantized:  # a default may quantize: that is no simpler case
-                return ""
-            # What a damaged heap leads to depends on what the process did before.
-            found = look(candidate, fresh=verdict.kind == "SIGABRT")
-            if not (is_clear(found) and coarse(name, found) == wanted and _rank(found) <= _rank(verdict)):
-                return ""
-            return found.message if found.word is Word.DIVERGES else wanted
-
-        if verdict.word is Word.HANGS:
-            calls = min(calls, HANG_CALLS)
-        reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, fewest=check_new)
-        trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
+        with trial.runner.within(inquiry.allowance):
+            if verdict.surfaces_late and (source := trace(trial.case, examined, record)):
+                if coarse(name, source.verdict) != coarse(name, verdict):
+                    symptom = f"{verdict.message}; the first tensor that is wrong by itself: {source.verdict.message}"
+                trial, verdict = replace(trial, case=source.case), source.verdict
+                check_new(trial.case, trial.recipe)
+            wanted, quantized = coarse(name, verdict), trial.quantizes
+            if verdict.word is Word.HANGS:
+                calls = min(calls, HANG_CALLS)
+            reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, fewest=check_new)
+            trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
     except ExhaustedError:

@@ -225,8 +225,10 @@ class Runner:
 
     @contextlib.contextmanager
     def within(self, allowance: Allowance | None) -> Iterator[None]:
-        """While the block runs, what a worker does beyond `allowance` is cut, and nothing is asked of one any more."""
-        before, self.allowance = self.allowance, allowance
+        """While the block runs, what a worker does beyond `allowance` is cut, and nothing is asked of one any more; of
+        two such blocks, one in the other, the narrower holds. None: nothing is cut."""
+        before = self.allowance
+        self.allowance = min(before, allowance, key=lambda each: each.left) if before and allowance else allowance
         try:
             yield
         finally:

@@ -2,20 +2,26 @@
 
 import sys
 import time
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from driftnet.diagnosis.check import BUDGET, check
+from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Word
 from driftnet.reduce.problem import ExhaustedError
+from driftnet.reduce.reducer import BUDGET as UNFINISHED
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox.allowance import PATIENCE
 from driftnet.targets.environments import Installed
+from onnx import TensorProto, helper
 
 from tests.support import models
-from tests.support.endless_target import DEEDS, ENDLESS, LATE, SLOW
+from tests.support.endless_target import DEEDS, ENDLESS, ENDLESS_IN_PARTS, LATE, SLOW
 
 SECONDS = 0.8
+ONE = np.ones(1, np.float32)
 MORE = 0.4
 """CPU seconds for ending what is cut off, for the reference and for templates that are read in."""
 
@@ -36,7 +42,8 @@ def unhurried(monkeypatch):
 
 
 def trial(runner, deed, target=ENDLESS):
-    installed = Installed(target, f"tests.support.endless_target:{target.name.upper()}", "1", sys.executable)
+    name = target.name.upper().replace("-", "_")
+    installed = Installed(target, f"tests.support.endless_target:{name}", "1", sys.executable)
     return Trial(models.relu(), installed, {"deed": deed} if deed else {}, runner)
 
 
@@ -77,6 +84,26 @@ def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_reduce_i
     checked = check(trial(patient, "", SLOW), (), seconds=4.9 * LATE)
     assert checked.verdict.word is Word.FAILS
     assert checked.diagnoses[0].examination.finding is None
+
+
+def test_a_reduction_ends_at_its_effort_with_what_it_has(patient):
+    relus = [helper.make_node("Relu", ["x"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
+    two = models.case(relus, {"x": ONE}, outputs=[("y", TensorProto.FLOAT, (1,))])
+    asked = replace(trial(patient, "", ENDLESS_IN_PARTS), case=two)
+    before = patient.all_cpu_seconds
+    finding = examine(asked, effort=Effort(seconds=SECONDS)).finding
+    assert SECONDS < patient.all_cpu_seconds - before < SECONDS + MORE
+    assert finding.ended == UNFINISHED
+    assert len(finding.case.proto.graph.node) == 2, "what it was cut off from counts as seen"
+
+
+def test_of_two_allowances_the_narrower_holds(patient):
+    wide, narrow = patient.allow(10.0), patient.allow(5.0)
+    for outer, inner in ((wide, narrow), (narrow, wide)):
+        with patient.within(outer):
+            with patient.within(inner):
+                assert patient.allowance is narrow
+            assert patient.allowance is outer
 
 
 def test_nothing_is_asked_once_an_allowance_is_spent_and_everything_after_it(patient):
