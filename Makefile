@@ -46,11 +46,12 @@ exposure: $(READY)
 
 # Runs killed at random, and gone on with: what is lost, and who stays behind? KILLS of them, 15 CPU seconds each. Then
 # mutated models for check and mutated cases for replay, MUTANTS of each, a CPU second each: what breaks down? Then faults
-# of the machine: is any blamed on a target?
+# of the machine: is any blamed on a target? Then half an hour of which the memory is watched: which process grows?
 torture: $(READY)
 	$(BIN)/python -m tests.support.torture $(KILLS)
 	$(BIN)/python -m tests.support.mutated $(MUTANTS) $(MUTANTS)
 	$(BIN)/python -m tests.support.machine_faults
+	$(BIN)/python -m tests.support.growth
 
 # Slower than `make test`: every line of every process is counted, those of the sandbox included.
 coverage: $(READY)
