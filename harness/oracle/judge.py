@@ -202,7 +202,8 @@ def _to_rounding(question: Question) -> Question:
     if question.scheme is None or question.scheme.activation_codes is not None:
         return question
     weights = formulas.inexact_weights(question.graph, question.scheme)
-    return dataclasses.replace(question, inexact={name: CODE_ERROR * size for name, size in weights})
+    held = {name: question.inexact.get(name, 0.0) + CODE_ERROR * size for name, size in weights}
+    return dataclasses.replace(question, inexact={**question.inexact, **held})
 
 
 def _quantized(question: Question, places: Sequence[Place]) -> dict[Place, Verdict]:

@@ -127,6 +127,17 @@ def test_a_weight_of_zero_is_zero_to_a_rounding_of_its_channel(runner):
     assert verdict(runner, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES
 
 
+def test_a_constant_that_rounds_is_held_to_its_rounding_only(runner):
+    """A converter computes Sigmoid(-1) beforehand, and no more exactly than a runtime does: MNN's is 6e-8 off."""
+    nodes = [helper.make_node("Sigmoid", ["w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    case = models.case(nodes, {}, {"w": np.float32([-1])}, outputs=[("y", TensorProto.FLOAT, (1,))])
+    observation = seen(runner, case, WEIGHT_ONLY)
+    assert verdict(runner, case, WEIGHT_ONLY, observation).word is Word.AGREES
+    outputs = observation.outputs[0]["y"] + np.float32(1e-5)
+    wrong = dataclasses.replace(observation, outputs=({"y": outputs},))
+    assert verdict(runner, case, WEIGHT_ONLY, wrong).word is Word.DIVERGES
+
+
 @pytest.mark.parametrize(
     "recipe", [{**WEIGHT_ONLY, "weight_asymmetric": False}, OFFLINE], ids=["weight-only", "offline"]
 )
