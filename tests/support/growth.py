@@ -22,6 +22,13 @@ from tests.support.torture import descendants
 SECONDS = 2.0
 Reading = tuple[float, float]
 """MiB of RSS and of PSS."""
+Name = tuple[int, str]
+"""The number of a process, which another one may have later, and when it began."""
+
+
+def stat(pid: int) -> list[str]:
+    """What /proc/PID/stat says after the name, from field 3 (the state) on."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 
 def resident(pid: int) -> Reading | None:
@@ -36,7 +43,7 @@ def resident(pid: int) -> Reading | None:
 def sort(pid: int) -> str:
     """What a process is, by its command line: that of a worker is its template's."""
     command = Path(f"/proc/{pid}/cmdline").read_bytes()
-    above = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[1]
+    above = stat(pid)[1]
     said = command.decode(errors="replace").replace("\0", " ")
     known = {"driftnet.cli.main": "coordinator", "spawn_main": "shard", "resource_tracker": "resource tracker"}
     if word := next((word for word in known if word in said), None):
@@ -46,17 +53,18 @@ def sort(pid: int) -> str:
     return f"{what} of {modules or 'none'}"
 
 
-def watched(process: subprocess.Popen[bytes]) -> dict[int, tuple[str, list[tuple[float, Reading]]]]:
+def watched(process: subprocess.Popen[bytes]) -> list[tuple[str, list[tuple[float, Reading]]]]:
     """Of each process of a run its sort, and what it had when."""
-    begun, readings, sorts = time.monotonic(), defaultdict[int, list[tuple[float, Reading]]](list), dict[int, str]()
+    begun, readings, sorts = time.monotonic(), defaultdict[Name, list[tuple[float, Reading]]](list), dict[Name, str]()
     while process.poll() is None:
         for pid in (process.pid, *descendants(process.pid)):
-            if reading := resident(pid):
-                with contextlib.suppress(OSError):
-                    sorts[pid] = sort(pid)  # of one that has just been forked it may change
-                    readings[pid].append((time.monotonic() - begun, reading))
+            with contextlib.suppress(OSError):
+                name = (pid, stat(pid)[19])
+                if reading := resident(pid):
+                    sorts[name] = sort(pid)  # of one that has just been forked it may change
+                    readings[name].append((time.monotonic() - begun, reading))
         time.sleep(SECONDS)
-    return {pid: (sorts[pid], readings[pid]) for pid in readings}
+    return [(sorts[name], readings[name]) for name in readings]
 
 
 def medians(readings: list[tuple[float, Reading]], begin: float, end: float) -> Reading:
@@ -73,9 +81,9 @@ def main(minutes: int = 31, seed: int = 0, settling: int = 5) -> int:
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         processes = watched(process)
         summary = json.loads((Path(folder) / "summary.json").read_text(encoding="utf-8"))
-    start, last = 60 * settling, max(when for _, readings in processes.values() for when, _ in readings)
+    start, last = 60 * settling, max(when for _, readings in processes for when, _ in readings)
     print(f"{'process':<60}{'RSS MiB':>18}{'':>9}{'PSS MiB':>18}")
-    for name, readings in processes.values():
+    for name, readings in processes:
         if readings[0][0] < start + 60 and readings[-1][0] > last - 60:
             before, after = medians(readings, start, start + 60), medians(readings, last - 60, last)
             columns = [f"{a:9.1f}{b:9.1f}{b / a - 1:+9.1%}" for a, b in zip(before, after)]
