@@ -66,10 +66,9 @@ def damaged_by(folder: Path, installed: Installed, runner: Runner) -> tuple[str,
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         raise UserError("valgrind is not on the PATH", hint="install it, or name its folder in PATH", kind="tool")
-    script = str(folder / "reproduce.py")
-    command = [valgrind, "--error-limit=no", "--num-callers=24", installed.python, "-I", script]
-    log = runner.output_of(["env", "PYTHONMALLOC=malloc", *command, "--child", str(folder), "0", ""], SECONDS)
-    return frames_of(log)
+    script = [installed.python, "-I", str(folder / "reproduce.py"), "--child", str(folder), "0", ""]
+    words = ["env", "PYTHONMALLOC=malloc", valgrind, "--error-limit=no", "--num-callers=24", *script]
+    return frames_of(runner.output_of(installed.python, folder, words, SECONDS))
 
 
 def _with_damage(cause: CauseRecord, case: str, frames: tuple[str, ...]) -> CauseRecord:

@@ -134,8 +134,10 @@ def _tested(proof: Proof, saved: SavedCase, folder: Path, installed: Installed, 
             break
         without.mkdir()
         corpus.write_model(control.case, (), without)
-        command = [installed.python, "-I", str(folder / "reproduce.py"), str(without), str(min(TESTS, tries_of(saved)))]
-        if not written or runner.status_of(command, TEST_SECONDS) != reproduction.REPRODUCED:
+        tries = str(min(TESTS, tries_of(saved)))
+        words = [installed.python, "-I", str(folder / "reproduce.py"), str(without), tries]
+        status = runner.status_of(installed.python, folder, words, TEST_SECONDS) if written else None
+        if status != reproduction.REPRODUCED:
             break
     return proof
 

@@ -88,6 +88,16 @@ def outside(model: onnx.ModelProto) -> int:
     return _bytes(tensors_outside(model))
 
 
+def beside(model: onnx.ModelProto, folder: Path) -> set[Path]:
+    """The files in `folder` in which `model` keeps initializers."""
+    return {folder / ExternalDataInfo(tensor).location for tensor in tensors_outside(model)}
+
+
+def files(case: Case) -> set[Path]:
+    """The file of `case` and those beside it; none where it keeps nothing outside."""
+    return {case.file, *beside(case.proto, case.file.parent)} if case.file else set()
+
+
 def loaded(case: Case) -> Case:
     """`case` with its model whole, where what it keeps outside is at most MOST_LOADED bytes; else as it is."""
     if case.file is None or outside(case.proto) > MOST_LOADED:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+from driftnet.model import external_data
 from driftnet.model.case import Feed
 from driftnet.model.inspect import Case, digest
 from driftnet.model.verdict import Outcome
@@ -47,11 +50,15 @@ class Reference:
     """Asks the reference in `worker`, a worker of the interpreter that holds driftnet.run.reference_worker.
 
     Remembers the last few answers. They are shared between callers: copy an array before changing it.
+
+    show   told which files the worker is about to read
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, show: Callable[[Collection[Path]], None] = lambda files: None) -> None:
         def call(key: Key, model: bytes, feeds: list[Feed]) -> Reply:
             function, _, *args = key
+            if args and isinstance(args[0], str) and args[0]:
+                show(external_data.beside(onnx.ModelProto.FromString(model), Path(args[0])))
             word = f"driftnet.run.reference_worker:{function}"
             return worker.undisturbed(lambda: worker.call(word, model, feeds, *args))
 

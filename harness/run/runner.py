@@ -9,7 +9,7 @@ import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from driftnet.model.verdict import Observation, Outcome, StageRun
 from driftnet.run import health
 from driftnet.run.names import plainly_named
 from driftnet.run.reference import Reference
+from driftnet.run.sandbox import hiding
 from driftnet.run.sandbox.allowance import Allowance
 from driftnet.run.sandbox.worker import make_empty
 from driftnet.run.sandbox.zygote import Limits, Reply, Worker, Zygote
@@ -69,6 +70,8 @@ class Runner:
     ) -> None:
         if said := refusal():
             raise UserError(said, kind="platform")
+        if hiding.asked():
+            hiding.demand()  # before there is a folder that somebody has to remove
         memory = int(memory_gib * 1024)
         answer = SMALL_ANSWER_MIB if small_models else memory
         self._limits = Limits(memory, timeout, max(Limits.file_mib, memory // 2), hold_crashes, answer)
@@ -76,6 +79,7 @@ class Runner:
         self._folder = self._scratch.path
         self._zygotes: dict[tuple[str, str, int], Zygote] = {}
         self._workers: dict[tuple[str, str, int], Worker] = {}
+        self._shown: frozenset[Path] = frozenset()
         self._turn = 0
         self._cpu_of_ended = 0.0
         self.allowance: Allowance | None = None
@@ -87,7 +91,7 @@ class Runner:
         self._cases = 0
         self.target_runs = 0
         try:
-            self.reference = Reference(self._worker(sys.executable, REFERENCE))
+            self.reference = Reference(self._worker(sys.executable, REFERENCE), self._show)
         except BaseException:
             self.close()
             raise
@@ -173,7 +177,10 @@ class Runner:
         folder = worker.folder / f"case_{self._cases}"
         make_empty(folder)
         try:
-            yield str(_placed(case, folder)), folder
+            model = _placed(case, folder)
+            if model == case.file:
+                self._show(external_data.files(case))
+            yield str(model), folder
         finally:
             shutil.rmtree(folder, ignore_errors=True)
 
@@ -195,19 +202,38 @@ class Runner:
             self._cpu_of_ended += zygote.cpu_seconds
             del self._workers[key]
 
-    def status_of(self, command: Sequence[str], timeout: float) -> int | None:
-        """The exit status of a command that runs where targets do; None where it has none after so many seconds."""
-        status = self._commanded("call", list(command), timeout)
+    def status_of(self, python: str, folder: Path, words: Sequence[str], timeout: float) -> int | None:
+        """The exit status of a command that runs where targets of the interpreter `python` do; None where it has none
+        after so many seconds. It runs on a copy of `folder`: words that are paths in it are paths in that."""
+        status = self._commanded("call", list, python, folder, words, timeout)
         return status if isinstance(status, int) else None
 
-    def output_of(self, command: Sequence[str], timeout: float) -> str:
-        """What a command prints, on both streams, that runs where targets do; "" where it takes longer."""
-        output = self._commanded("getoutput", shlex.join(command), timeout)
+    def output_of(self, python: str, folder: Path, words: Sequence[str], timeout: float) -> str:
+        """What such a command prints, on both streams; "" where it takes longer."""
+        output = self._commanded("getoutput", shlex.join, python, folder, words, timeout)
         return output if isinstance(output, str) else ""
 
-    def _commanded(self, function: str, command: object, timeout: float) -> object:
-        worker = self._worker(sys.executable, COMMANDS)
-        return worker.call(f"{COMMANDS}:{function}", command, timeout=timeout).value
+    def _commanded(
+        self,
+        function: str,
+        form: Callable[[list[str]], object],
+        python: str,
+        folder: Path,
+        words: Sequence[str],
+        timeout: float,
+    ) -> object:
+        worker = self._worker(python, COMMANDS)
+        if worker.displaced:
+            worker.renew()
+        copy = worker.folder / "copy"
+        make_empty(copy)
+        try:
+            shutil.copytree(folder, copy, dirs_exist_ok=True)
+            inside = {word for word in words if Path(word).is_relative_to(folder)}
+            command = [str(copy / Path(word).relative_to(folder)) if word in inside else word for word in words]
+            return worker.call(f"{COMMANDS}:{function}", form(command), timeout=timeout).value
+        finally:
+            shutil.rmtree(copy, ignore_errors=True)
 
     @property
     def cpu_seconds(self) -> float:
@@ -291,10 +317,18 @@ class Runner:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def _show(self, files: Collection[Path]) -> None:
+        """Let workers see these files, where files are hidden: a large model is taken where it lies."""
+        if not self._shown.issuperset(files):
+            self._shown = self._shown.union(files)
+            for zygote in self._zygotes.values():
+                zygote.show(self._shown)
+
     def _worker(self, python: str, module: str) -> Worker:
         key = python, module, 0 if module in (REFERENCE, COMMANDS) else self._turn
         if key not in self._workers:
-            zygote = Zygote(python=python, preload=(module,), limits=self._limits, folder=self._folder)
+            place, limits = self._folder, self._limits
+            zygote = Zygote(python=python, preload=(module,), limits=limits, folder=place, shown=self._shown)
             with contextlib.ExitStack() as unless_it_starts:
                 unless_it_starts.callback(zygote.close)
                 self._workers[key] = zygote.worker(lambda: self.allowance)

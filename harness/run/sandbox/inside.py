@@ -23,11 +23,11 @@ import struct
 import sys
 import tempfile
 import threading
-import time
 import traceback
 from random import Random
 from typing import Any, Callable, Iterator, NoReturn  # noqa: UP035  (of collections.abc they need Python 3.9)
 
+from driftnet.run.sandbox.outside import SWEEPS, sweep
 from driftnet.targets import interface
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
@@ -48,15 +48,16 @@ FILLED = (0, 0, 0x80, 0x55)
 LAYOUTS = len(FILLED)
 _GAPS, _LONGEST = 2000, 4096
 _MOST_SAID = 1 << 16  # characters of an error message
-_SWEEPS = 100
+UNTOLD = -1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def serve(settings: dict[str, Any]) -> None:
     """Be the template: import what is asked for, then fork and reap workers until the control socket closes.
 
-    settings: "parent" process, file descriptor of the "control" socket to it, "preload" modules to import, "folder" to
-    remove at the end, "above" what to remove then if nobody holds it ("" for nothing), and the "limits" of each worker.
+    settings: "parent" process, so many "generations" up, file descriptor of the "control" socket to it, "preload"
+    modules to import, "folder" to remove at the end, "above" what to remove then if nobody holds it (both may be "",
+    for nothing), and the "limits" of each worker.
     """
     control = socket.socket(fileno=settings["control"])
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -64,15 +65,19 @@ def serve(settings: dict[str, Any]) -> None:
         most = resource.getrlimit(which)[1]
         resource.setrlimit(which, (most, most))
     isolated = _isolate()
+    line = _ancestors(settings["generations"])
+    if len(line) > 1 and (open_to := [pid for pid in line if os.path.exists(f"/proc/{pid}/root/")]):
+        sys.exit(f"files would not be hidden: /proc/{open_to[0]}/root leads to all (no user namespaces, no Landlock?)")
     _adopt_orphans()
     with _swept_after_death(settings["above"]):
         # Only while importing: the signal fires when the creating *thread* ends, and afterwards the socket tells.
         _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != settings["parent"]:  # it has ended meanwhile
+        if _ancestors(len(line))[-1] not in (settings["parent"], UNTOLD):  # it, or one between, has ended meanwhile
             os.kill(os.getpid(), signal.SIGKILL)
         for name in settings["preload"]:
             getattr(importlib.import_module(name), "preload", _nothing)()
-    _LIBC.prctl(PR_SET_PDEATHSIG, 0)
+    if len(line) == 1:  # bwrap has but one thread
+        _LIBC.prctl(PR_SET_PDEATHSIG, 0)
     gc.freeze()
     gc.enable()
     _flush()
@@ -85,7 +90,7 @@ def serve(settings: dict[str, Any]) -> None:
     for pid in workers:
         _reap(pid, workers)
     shutil.rmtree(settings["folder"], ignore_errors=True)
-    _sweep(settings["above"])
+    sweep(settings["above"])
 
 
 @contextlib.contextmanager
@@ -97,7 +102,7 @@ def _swept_after_death(folder: str) -> Iterator[None]:
     if other == 0:
         os.close(writer)
         if not os.read(reader, 1):
-            _sweep(folder, _SWEEPS)
+            sweep(folder, SWEEPS)
         os._exit(0)
     os.close(reader)
     try:
@@ -109,17 +114,15 @@ def _swept_after_death(folder: str) -> Iterator[None]:
         os.waitpid(other, 0)
 
 
-def _sweep(folder: str, tries: int = 1) -> None:
-    """Remove what a runner that was killed has left: each template does, for nobody else may be there. One that lives
-    holds it, and the forks of one that was killed do for a moment."""
-    with contextlib.suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        for _ in range(tries):
-            with contextlib.suppress(BlockingIOError):
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
-                break
-            time.sleep(0.02)
+def _ancestors(generations: int) -> list[int]:
+    """So many processes up from this one, the nearest first: 0 above the first of all, UNTOLD where /proc hides it."""
+    line = [os.getppid()]
+    while len(line) < generations:
+        above = line[-1] and UNTOLD
+        with contextlib.suppress(OSError), open(f"/proc/{line[-1]}/stat") as file:
+            above = int(file.read().rpartition(")")[2].split()[1])
+        line.append(above)
+    return line
 
 
 def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, int]) -> bool:
@@ -231,7 +234,8 @@ def _map_users(pid: int) -> bool:
 
     Without a map that process could create no file (EOVERFLOW), and root could not read the files of others.
     """
-    alone = {"uid_map": os.getuid(), "gid_map": os.getgid()}
+    # that of groups first: a map of one user may be written by anybody, and only once
+    alone = {"gid_map": os.getgid(), "uid_map": os.getuid()}
     try:
         for name in alone:
             with open(f"/proc/self/{name}") as file:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib.util
+import io
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -14,12 +16,14 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from driftnet.run.sandbox import hiding
 from driftnet.run.sandbox.allowance import Allowance
+from driftnet.run.sandbox.inside import children
 from driftnet.run.sandbox.worker import MEASURING, Exit, Limits, Process, Reply, Worker, is_stopped
 from driftnet.util.errors import UserError
 from driftnet.util.files import SCRATCH
@@ -47,10 +51,11 @@ class Zygote:
     preload  modules to import before forking; where one has a function preload(), that is called too. Another
              interpreter than this one is lent driftnet, and these modules where it has none of that name
     folder   where to make the temporary folder that holds those of the workers; None: the system's place
+    shown    what else is shown where files are hidden (`driftnet.run.sandbox.hiding`)
 
     Close it, or use it in a `with`. network_isolated is False where the system grants no user namespace: root is in a
     network namespace then, too, but could leave it. Raises UserError (kind "environment") when the interpreter does not
-    start or cannot import what is asked for.
+    start or cannot import what is asked for, and where files are to be hidden and cannot be.
     """
 
     def __init__(
@@ -60,11 +65,13 @@ class Zygote:
         preload: Sequence[str] = (),
         limits: Limits | None = None,
         folder: str | Path | None = None,
+        shown: Collection[Path] = (),
     ) -> None:
         self.python, self.preload, self.limits = python, tuple(preload), limits or Limits()
         self.folder = Path(tempfile.mkdtemp(prefix="sandbox-", dir=folder))
         self._above = str(folder) if folder and Path(folder).name.startswith(SCRATCH) else ""
         self.network_isolated = False
+        self._hides, self._shown = hiding.asked(), frozenset(shown)
         self._lock = threading.Lock()
         self._workers: list[Worker] = []
         self._processes: set[Process] = set()
@@ -93,6 +100,15 @@ class Zygote:
             folder.mkdir()
             self._workers.append(Worker(folder, self.limits, self._fork, self._reap, allowance))
             return self._workers[-1]
+
+    def show(self, files: Collection[Path]) -> None:
+        """Let workers see these files too, where files are hidden: in a new template, as none can be shown more."""
+        if self._hides and not self._shown.issuperset(files):
+            for worker in self._workers:
+                worker.close()
+            with self._lock:
+                self._shown = self._shown.union(files)
+                self._restart()
 
     def close(self) -> None:
         """End every process and remove their folders. The CPU time of all of them is then in RUSAGE_CHILDREN."""
@@ -123,28 +139,37 @@ class Zygote:
 
     def _begin(self) -> str:
         """Start a template; why none has started, "" where one has. Raises UserError where there is no interpreter."""
+        if self._hides:
+            hiding.demand()
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(ANSWER_SECONDS / LOOKS)
         settings = {
             **_paths(self.python, self.preload, self.folder),
             "parent": os.getpid(),
             "control": theirs.fileno(),
+            "generations": hiding.GENERATIONS if self._hides else 1,
             "preload": self.preload,
-            "folder": str(self.folder),
-            "above": self._above,
+            "folder": "" if self._hides else str(self.folder),  # else it is removed outside
+            "above": "" if self._hides else self._above,
             "limits": asdict(self.limits),
         }
         environment = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
-        with theirs, tempfile.TemporaryFile() as log:
+        words = ["-s", "-c", BOOT, json.dumps(settings)]
+        with theirs, tempfile.TemporaryFile() as log, contextlib.ExitStack() as files:
+            command, passed = [self.python, *words], [theirs.fileno()]
             try:
+                if self._hides:
+                    environment.pop(MEASURING, None)  # the files that it would write are hidden
+                    passed.append(files.enter_context(_passwd(self.folder)).fileno())
+                    command = self._hiding(words, *passed)
                 self._template = subprocess.Popen(
-                    [self.python, "-s", "-c", BOOT, json.dumps(settings)],
+                    command,
                     env={**environment, **FIXED, "HOME": str(self.folder), "TMPDIR": str(self.folder)},
                     cwd=self.folder,
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=passed,
                     start_new_session=True,
                 )
             except OSError as e:
@@ -158,6 +183,12 @@ class Zygote:
                 return _complaint(self.python, self._template.returncode, log.read())
         self.network_isolated = bool(greeting["network_isolated"])
         return ""
+
+    def _hiding(self, words: Sequence[str], control: int, passwd: int) -> list[str]:
+        """The command that starts the template where files are hidden."""
+        one, lent = hiding.interpreter(self.python), {name.partition(".")[0] for name in ("driftnet", *self.preload)}
+        command = hiding.command(words, one, self.folder, lent=lent, shown=self._shown, passwd=passwd)
+        return hiding.beside(os.getpid(), control, self.folder, self._above, command)
 
     def _stop(self) -> None:
         """End the template, which takes its workers along, and wait for it."""
@@ -234,12 +265,32 @@ class Zygote:
             try:
                 message = self._control.recv(1 << 16)
             except TimeoutError:
-                if is_stopped(self._template.pid):
+                if any(map(is_stopped, self._line())):
                     break
             else:
                 return json.loads(message) if message else None
         self._template.kill()
         return None
+
+    def _line(self) -> list[int]:
+        """The template, and what stands between it and this process."""
+        line = [[self._template.pid]]
+        for _ in range(hiding.GENERATIONS - 1 if self._hides else 0):
+            line.append([child for pid in line[-1] for child in children(pid)])
+        return [pid for generation in line for pid in generation]
+
+
+def _passwd(folder: Path) -> io.FileIO:
+    """A file that says of this user alone what /etc/passwd does."""
+    user = os.getuid()
+    try:
+        name = pwd.getpwuid(user).pw_name
+    except KeyError:
+        name = "user"
+    file = io.FileIO(os.memfd_create("passwd"), "r+")
+    file.write(f"{name}:x:{user}:{os.getgid()}::{folder}:/bin/sh\n".encode())
+    file.seek(0)
+    return file
 
 
 def _paths(python: str, preload: Sequence[str], folder: Path) -> dict[str, list[str]]:
