@@ -117,6 +117,22 @@ _python = click.option(
 )
 
 
+def _hide(context: click.Context, option: click.Parameter, yes: bool) -> None:
+    if yes:
+        from driftnet.run.sandbox import hiding
+
+        context.with_resource(hiding.hidden())
+
+
+_hide_files = click.option(
+    "--hide-files",
+    is_flag=True,
+    expose_value=False,
+    callback=_hide,
+    help="Show targets no files but their own, by bubblewrap. DRIFTNET_HIDE_FILES=1 says so too.",
+)
+
+
 def _timeout(seconds: float) -> Callable[[Any], Any]:
     return click.option(
         "--timeout",
@@ -221,6 +237,7 @@ def driftnet() -> None:
 @_timeout(GENERATED_SECONDS)
 @_memory
 @click.option("--all", "every", is_flag=True, help="List what is known too, instead of counting it.")
+@_hide_files
 @_json
 def fuzz(report: Path | None, no_steer: bool, only_new: bool, every: bool, as_json: bool, **given: Any) -> int:
     """Generate graphs, push them through the targets, save what diverges.
@@ -285,6 +302,7 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
 )
 @_python
 @_timeout(SAVED_SECONDS)
+@_hide_files
 @_json
 def replay(paths: Sequence[Path], budget: float | None, as_json: bool, **given: Any) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
@@ -318,6 +336,7 @@ def _list(context: click.Context, option: click.Parameter, text: str | None) -> 
     help="With --all: time after which no other cause is begun.  [default: none]",
 )
 @_corpus(None)
+@_hide_files
 @_json
 def bisect(corpus: Path, budget: float | None, as_json: bool, **given: Any) -> int:
     """Run a case on the releases of its target, each in an environment made for it once: first bad, last good.
@@ -356,6 +375,7 @@ def bisect(corpus: Path, budget: float | None, as_json: bool, **given: Any) -> i
 @click.option("--seed", type=int, default=0, help="Same seed: the same models in the same order.")
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write support.html, support.md and support.json.")
 @_corpus(_there)
+@_hide_files
 @_json
 def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
     """Which operators does a target have, of which types, ranks and attributes? Runs models of one operator each.
@@ -439,6 +459,7 @@ def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
 @_python
 @_timeout(REAL_SECONDS)
 @_memory
+@_hide_files
 @_json
 def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int:
     """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
@@ -488,6 +509,7 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 @click.option("--confirm", is_flag=True, help="Run what may be met: each place cut out, on made-up inputs.")
 @_corpus(_there)
 @_python
+@_hide_files
 @_json
 def lint(model: Path, as_json: bool, **given: Any) -> int:
     """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
@@ -513,6 +535,7 @@ def lint(model: Path, as_json: bool, **given: Any) -> int:
 @click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
 @_timeout(REAL_SECONDS)
 @_memory
+@_hide_files
 @_json
 def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
     """Is the quantized model a right quantization of the float model, whatever tool made it, and executed as written?
@@ -537,6 +560,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
 @_python
 @_timeout(SAVED_SECONDS)
+@_hide_files
 @_json
 def reduce(path: Path, as_json: bool, **given: Any) -> int:
     """Make a failing case or model as small as its failure allows.
@@ -563,6 +587,7 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
 @click.option("--merge", type=_PATH, metavar="CAUSE", help="Another cause that is the same: its cases join this one.")
 @click.option("--split", type=_PATH, metavar="CASE", help="A case of this cause that is another one.")
 @_corpus(None)
+@_hide_files
 @_json
 def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
     """Set the status of a cause with all its cases, or of one case; what stands in a report is brought into the corpus,
@@ -586,6 +611,7 @@ def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
     "--out", type=_PATH, default=RUNS / "html", metavar="DIR", help="Where to write index.html and a page a case."
 )
 @click.option("--open", "opened", is_flag=True, help="Show it in a browser: of one finding, its own page.")
+@_hide_files
 @_json
 def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int:
     """HTML pages of the findings of runs and of saved cases.  [default: corpus]
@@ -634,6 +660,7 @@ def generate(as_json: bool, **given: Any) -> int:
 @click.option(
     "--try", "word", metavar="MODULE:ATTRIBUTE", help="Run the easiest model on this target, registered or not."
 )
+@_hide_files
 @_json
 def targets(prune: bool, word: str | None, as_json: bool) -> int:
     """What can be examined: targets, their releases and their options.
@@ -660,6 +687,7 @@ def targets(prune: bool, word: str | None, as_json: bool) -> int:
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
 @_workers("1")
 @_corpus(_there)
+@_hide_files
 @_json
 def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
     """Plant bugs (mutants) into real targets, and count which of them the oracle detects.

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 from driftnet.commands import bench as benchmarks
+from driftnet.run.sandbox import hiding
 from driftnet.run.sandbox.zygote import Zygote
 from driftnet.selfcheck import selfcheck as selfchecks
 from driftnet.targets import environments
@@ -23,7 +24,11 @@ def targets(*, prune: bool = False) -> dict[str, Any]:
         environments.prune()
     with Zygote() as zygote:
         isolated = zygote.network_isolated
-    return {"targets": [_described(name) | {"network_isolated": isolated} for name in registered()]}
+    refused = hiding.refusal()
+    return {
+        "targets": [_described(name) | {"network_isolated": isolated} for name in registered()],
+        "files": {"hidden": hiding.asked(), "can_be_hidden": refused is None, "why_not": refused[0] if refused else ""},
+    }
 
 
 def _described(name: str) -> dict[str, Any]:

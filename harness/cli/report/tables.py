@@ -282,6 +282,9 @@ def targets(console: Console, result: Result) -> None:
         for o in t["options"]:
             table.add_row(o["stage"], o["name"], ", ".join(map(str, o["values"])), escape(o["help"]))
         console.print(table)
+    files = result["files"]
+    able = "can be hidden (--hide-files)" if files["can_be_hidden"] else f"cannot be hidden: {files['why_not']}"
+    say(console, f"files outside a target's own: {'hidden' if files['hidden'] else able}")
 
 
 def tried(console: Console, result: Result) -> None:
