@@ -207,6 +207,21 @@ def test_where_files_cannot_be_hidden_that_is_told_and_nothing_is_run(
     assert list(tmp_path.glob("*sandbox-*")) + list(tmp_path.glob("driftnet-*")) == [], "a folder is left behind"
 
 
+@pytest.mark.usefixtures("forgotten")
+@pytest.mark.parametrize("ends", ["kill -KILL $$", "exit 137"])
+def test_a_trial_that_somebody_kills_is_made_again(ends: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executable(tmp_path / "bwrap", f"#!/bin/sh\n[ -e {tmp_path}/tried ] && exit 0\n: > {tmp_path}/tried\n{ends}\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert hiding.refusal() is None
+    assert (tmp_path / "tried").exists(), "it was not killed"
+
+
+def test_an_interpreter_that_somebody_kills_is_asked_again(tmp_path: Path) -> None:
+    again = f'[ -e {tmp_path}/tried ] && exec {sys.executable} "$@"'
+    python = executable(tmp_path / "python", f"#!/bin/sh\n{again}\n: > {tmp_path}/tried\nkill -KILL $$\n")
+    assert hiding.interpreter(str(python)).prefixes, "it said nothing"
+
+
 def test_every_command_that_runs_targets_can_hide_files() -> None:
     have = {
         name for name, it in cli.driftnet.commands.items() if "--hide-files" in {o for p in it.params for o in p.opts}

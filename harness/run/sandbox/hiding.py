@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,9 +106,7 @@ def refusal() -> tuple[str, str] | None:
         return "bubblewrap is not installed: there is no bwrap on the PATH", _INSTALL
     words = [bwrap, *_ALWAYS, "--ro-bind", "/", "/", *_MADE, sys.executable, "-I", "-S", "-c", ""]
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASKED_SECONDS, errors="replace"
-        )
+        done = _ran(words)
         said = done.stderr.strip().rpartition("\n")[2] or f"exit status {done.returncode}"
     except (OSError, subprocess.TimeoutExpired) as e:
         said = str(e)
@@ -133,11 +132,22 @@ def _told(python: str) -> Interpreter:
     """It says so where nothing is hidden, before anything of a target is imported."""
     words = [python, "-I", "-c", _ASK]
     try:
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_ASKED_SECONDS)
+        done = _ran(words)
         executable, prefixes, path = json.loads(done.stdout)
     except (ValueError, subprocess.TimeoutExpired):  # what is wrong with it is told when it is started
         return Interpreter(python, (), ())
     return Interpreter(executable or python, tuple(prefixes), tuple(path))
+
+
+def _ran(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    """What a command says; once more where somebody has killed it: what it says is remembered."""
+    for _ in range(2):
+        done = subprocess.run(
+            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=_ASKED_SECONDS, errors="replace"
+        )
+        if done.returncode not in (-signal.SIGKILL, 128 + signal.SIGKILL):  # the latter is bwrap's word for it
+            break
+    return done
 
 
 def command(
