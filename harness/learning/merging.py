@@ -146,7 +146,7 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
             return False
         if a.where.keys[-1] not in CHECKS:
             return True
-    elif not _at_like_places(a, b):
+    elif not at_like_places(a, b):
         return False
     if a.where.class_tells:
         return True
@@ -154,12 +154,13 @@ def is_same(a: Learned, b: Learned, of_a: Facts, of_b: Facts) -> bool:
     if placed and a.where.sort != "error" and _specific(a, b) and not _operators(a).isdisjoint(_operators(b)):
         return True
     exactly = [_fulfils(b, of_b, a, placed), _fulfils(a, of_a, b, placed)]
-    if any(good and _is_trusted(by, TRUSTED[placed]) for good, by in zip(exactly, (a, b))):
+    if any(good and is_trusted(by, TRUSTED[placed]) for good, by in zip(exactly, (a, b))):
         return True
     return _fulfils(b, of_b, a, placed, measured=False) and _fulfils(a, of_a, b, placed, measured=False)
 
 
-def _is_trusted(member: Learned, least: float) -> bool:
+def is_trusted(member: Learned, least: float) -> bool:
+    """Whether the trigger of a finding was right about that share of as many instances as say anything."""
     return member.score.instances >= INSTANCES and member.score.accuracy >= least
 
 
@@ -169,7 +170,7 @@ def _at_one_place(a: Learned, b: Learned) -> bool:
     return a.where.is_one_with(b.where) and (a.where.sort == "crash" or alike(_said(a), _said(b)))
 
 
-def _at_like_places(a: Learned, b: Learned) -> bool:
+def at_like_places(a: Learned, b: Learned) -> bool:
     """Whether what is known of two places that do not tell is the same."""
     if set(a.where.optimizers).isdisjoint(b.where.optimizers) and (a.where.optimizers or b.where.optimizers):
         return False

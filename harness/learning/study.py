@@ -13,6 +13,7 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import KnownIssue, issues, symptom_of
 from driftnet.findings.pipeline import Finding
 from driftnet.learning.experiment import computed
+from driftnet.learning.foretelling import is_foretold, tried_of
 from driftnet.learning.merging import causes_of, is_same
 from driftnet.learning.trigger import Learned, learn_trigger, score_of
 from driftnet.run.runner import Runner
@@ -52,12 +53,15 @@ def sharing(learned: Learned, installed: Installed, known: Sequence[KnownIssue],
     """The first of the known issues that has its cause in common with a finding, by place and by trigger."""
     target = installed.target
     options = recipe_facts(target, learned.saved.recipe)
-    for issue in known:
-        if issue.saved.target == target.name and issue.symptom.sort == symptom_of(learned.saved.coarse, ()).sort:
-            theirs = recipe_facts(target, issue.saved.recipe)
-            if any(is_same(learned, other, options, theirs) for other in _learned(issue, runner)):
-                return issue
-    return None
+    sort = symptom_of(learned.saved.coarse, ()).sort
+    alike = [issue for issue in known if issue.saved.target == target.name and issue.symptom.sort == sort]
+    others = [(issue, list(_learned(issue, runner))) for issue in alike]
+    for issue, told in others:
+        theirs = recipe_facts(target, issue.saved.recipe)
+        if any(is_same(learned, other, options, theirs) for other in told):
+            return issue
+    tried = tried_of(learned, target, runner.reference)
+    return next((issue for issue, told in others if any(is_foretold(learned, tried, other) for other in told)), None)
 
 
 def _learned(issue: KnownIssue, runner: Runner) -> Iterator[Learned]:
