@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from driftnet.pytest_plugin import runner_of
 from driftnet.run.runner import Runner
+from driftnet.run.sandbox import hiding
 from driftnet.util.apart import trusting
 
 # Before a test imports them: what helpers assert is explained as if a test had asserted it.
@@ -15,6 +16,14 @@ OWN_MODELS = {"campaign", "diagnosis", "generators", "handover", "learning", "re
 """Rooms that judge what they have made themselves, or the generator. What `check` says of anybody's model, judged in
 a fork, tests/cli shows."""
 assert all(Path(__file__).with_name(room).is_dir() for room in OWN_MODELS), "a room has another name now"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What needs bubblewrap is deselected, and counted so, where that does not run."""
+    needing = [item for item in items if item.get_closest_marker("bubblewrap")]
+    if needing and hiding.refusal():
+        config.hook.pytest_deselected(items=needing)
+        items[:] = [item for item in items if item not in needing]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -34,10 +34,6 @@ from tests.support import models
 from tests.support.localization import FLOAT
 from tests.support.paths import ROOT
 
-with_bubblewrap = pytest.mark.skipif(
-    hiding.refusal() is not None, reason=f"{(hiding.refusal() or ('',))[0]}: only the arguments are tested"
-)
-
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -287,7 +283,7 @@ def read(worker: Worker, path: Path) -> str:
     return reply.message.partition(":")[0] if reply.outcome is Outcome.ERROR else f"{reply.outcome}: {reply.value}"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 def test_a_worker_reads_no_file_of_people(worker: Worker, tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("the password", encoding="utf-8")
@@ -300,14 +296,14 @@ def test_a_worker_reads_no_file_of_people(worker: Worker, tmp_path: Path) -> Non
         assert all(any(own.is_relative_to(one) for own in ours) for one in seen), f"{place} has {seen}"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 def test_a_worker_sees_no_user_but_its_own(worker: Worker) -> None:
     reply = worker.call("subprocess:getoutput", "cut -d: -f1,3 /etc/passwd")
     assert reply.value.rpartition(":")[2] == str(os.getuid()), f"/etc/passwd says {reply.value!r}"
     assert reply.value.count("\n") == 0, "there are others"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 def test_no_process_outside_leads_a_worker_to_its_files(zygote: Zygote, worker: Worker) -> None:
     assert_works(worker)
     line = zygote._line()
@@ -318,7 +314,7 @@ def test_no_process_outside_leads_a_worker_to_its_files(zygote: Zygote, worker: 
             assert "PermissionError" in said.message, f"/proc/{pid}/{what}: {said}"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 def test_a_worker_writes_into_its_own_folder_alone(worker: Worker, tmp_path: Path) -> None:
     places = ["/", "/usr", "/usr/lib", "/etc", "/sys", "/proc/sys/kernel", sys.prefix, str(ROOT / "harness")]
     could = [place for place in places if worker.call("subprocess:call", ["touch", f"{place}/x"]).value == 0]
@@ -328,7 +324,7 @@ def test_a_worker_writes_into_its_own_folder_alone(worker: Worker, tmp_path: Pat
     assert not Path("/dev/shm/x").exists(), "/dev/shm is shared"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 def test_all_else_about_the_sandbox_holds(zygote: Zygote, worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     with Zygote(preload=(FAULTS,)) as plain:
         assert zygote.network_isolated == plain.network_isolated
@@ -345,7 +341,7 @@ def test_all_else_about_the_sandbox_holds(zygote: Zygote, worker: Worker, monkey
     assert wait_until_gone(daemon) == [], "a child in a session of its own outlives the worker"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.parametrize("generation", range(hiding.GENERATIONS))
 def test_whatever_of_a_template_is_killed_all_of_it_ends_and_is_replaced(
     generation: int, zygote: Zygote, worker: Worker
@@ -358,7 +354,7 @@ def test_whatever_of_a_template_is_killed_all_of_it_ends_and_is_replaced(
     assert_works(zygote.worker())
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.usefixtures("asked")
 def test_a_template_that_is_stopped_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     with Zygote(preload=(FAULTS,)) as zygote:
@@ -370,7 +366,7 @@ def test_a_template_that_is_stopped_is_not_waited_for(monkeypatch: pytest.Monkey
         assert wait_until_gone(*line) == [], "it was left behind"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.usefixtures("asked")
 def test_closing_leaves_neither_process_nor_folder() -> None:
     zygote = Zygote(preload=(FAULTS,))
@@ -380,7 +376,7 @@ def test_closing_leaves_neither_process_nor_folder() -> None:
     assert not zygote.folder.exists(), f"{zygote.folder} outlives close()"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("module", ["driftnet.run.reference_worker", "endless_import"])
 @pytest.mark.parametrize("who", ["runner", "group"])
@@ -415,7 +411,7 @@ def test_a_runner_that_is_killed_leaves_neither_process_nor_folder(tmp_path: Pat
     assert wait_for(lambda: not list(tmp_path.glob("driftnet-scratch-*")), 5), "a folder outlives the runner"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize(
     ("arguments", "message"),
@@ -438,7 +434,7 @@ def test_an_interpreter_that_cannot_start_is_told_as_without(
     assert list((tmp_path / "place").iterdir()) == [], "a folder is left behind"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.usefixtures("asked")
 def test_what_else_is_shown_is_seen_from_then_on(tmp_path: Path) -> None:
     (tmp_path / "weights").write_text("large", encoding="utf-8")
@@ -457,7 +453,7 @@ def test_what_else_is_shown_is_seen_from_then_on(tmp_path: Path) -> None:
         assert zygote._line() == line, "it was made anew for nothing"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.parametrize("target", ["mnn", "onnxruntime-quant"])
 def test_a_target_does_the_same(target: str) -> None:
     case, installed = models.relu(), resolve(target)
@@ -472,7 +468,7 @@ def test_a_target_does_the_same(target: str) -> None:
     ]
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.usefixtures("asked")
 def test_a_script_runs_on_a_copy_of_its_folder(tmp_path: Path) -> None:
     (tmp_path / "case").mkdir()
@@ -489,7 +485,7 @@ def test_a_script_runs_on_a_copy_of_its_folder(tmp_path: Path) -> None:
     assert [path.name for path in folder.iterdir()] == ["script.py"], "it wrote into the folder itself"
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 def test_targets_tells_that_files_can_be_hidden(capsys: pytest.CaptureFixture[str]) -> None:
     said = []
     for words in (["targets", "--json"], ["targets", "--json", "--hide-files"]):
@@ -500,7 +496,7 @@ def test_targets_tells_that_files_can_be_hidden(capsys: pytest.CaptureFixture[st
     assert {(one["can_be_hidden"], one["why_not"]) for one in said} == {(True, "")}
 
 
-@with_bubblewrap
+@pytest.mark.bubblewrap
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("target", ["mnn", "onnxruntime-quant"])
 def test_a_large_model_is_seen_where_it_lies(target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
