@@ -61,7 +61,7 @@ def _in_doubt(score: Mapping[str, float]) -> str:
     if not instances:
         return "not measured"
     if right < GOOD * instances:
-        return f"often, not always (as far as learned: right about {right} of {instances})"
+        return f"often, not always (as far as learned: right about {right} of {instances} models)"
     if failing >= FEW and found < GOOD * failing:
         return f"not only then (as far as learned: of {failing} that failed it named {found})"
     if named >= FEW and found < GOOD * named:

@@ -196,7 +196,7 @@ def test_a_sentence_says_what_ends_the_failure_and_whether_it_is_to_be_trusted()
     said = sentence(trigger, (), ("0.attr.strides",), {"instances": 10, "right": 10})
     assert said == "MaxPool without `strides`; not with `strides` stated"
     said = sentence(trigger, (), (), {"instances": 10, "right": 7})
-    assert said == "MaxPool without `strides`; often, not always (as far as learned: right about 7 of 10)"
+    assert said == "MaxPool without `strides`; often, not always (as far as learned: right about 7 of 10 models)"
     assert sentence(trigger, (), (), {"instances": 0, "right": 0}).endswith("; not measured")
     rare = {"instances": 200, "right": 190, "failing": 10}
     said = sentence(trigger, (), (), {**rare, "found": 0, "named": 0})
