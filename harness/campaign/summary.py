@@ -230,10 +230,12 @@ class Tally:
                 self.before |= set(event.cases)
 
     def settle(self) -> None:
-        """Put the findings in order, and tell what of the CPU time went into no case."""
+        """Put the findings in order, and tell what of the CPU time went into no case. What the workers of a shard that
+        was killed have used nobody can ask for any more: in all it is as much at least as the cases tell."""
         self.summary.findings = ranked(self.summary.findings, lambda entry: entry.standing)
         told = sum(seconds for name, seconds in self.summary.cpu_by.items() if name != OTHER)
-        self.summary.cpu_by[OTHER] = max(0.0, self.summary.cpu_seconds - told)
+        self.summary.cpu_seconds = max(self.summary.cpu_seconds, told)
+        self.summary.cpu_by[OTHER] = self.summary.cpu_seconds - told
 
     def _spent(self, name: str, seconds: float) -> None:
         self.summary.cpu_by[name] = self.summary.cpu_by.get(name, 0.0) + seconds

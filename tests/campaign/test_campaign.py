@@ -182,6 +182,15 @@ def test_cpu_time_is_told_by_what_it_went_into(tmp_path):
         "handed over": 0.5,
         "other": 1.5,
     }
+    assert tally.summary.cpu_seconds == 8.0
+
+
+def test_cpu_time_that_a_killed_shard_took_along_is_told_by_its_cases(tmp_path):
+    tally = Tally(tmp_path / "cases", structs.replace(EMPTY, cpu_by={}))
+    tally(Examined(0, "mnn", "1", {}, Verdict(Word.AGREES), cpu=5.0))
+    tally(Ended(10.0, 2.0))
+    told = tally.summary.as_json()
+    assert (told["cpu_seconds"], told["cpu_by"]) == (5.0, {"clean": 5.0, "other": 0.0})
 
 
 @pytest.mark.parametrize(("seed", "says"), [(None, "it has no journal"), (4, "that run has seed 4, not 0")])
