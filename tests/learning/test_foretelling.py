@@ -58,18 +58,22 @@ LEFT = (
 """What is cured by something that the trigger knows nothing of."""
 
 
+POOL = Where("crash", ("_mnn Pool::run",))
+
+
 def foretold(what: Sequence[Tried], *, by: Learned | None = None) -> bool:
     return is_foretold(learned("Exp"), what, by or learned("Relu"))
 
 
 def test_what_is_cured_as_the_trigger_says_is_of_its_cause_whatever_its_operator() -> None:
-    assert foretold((*FAILS, *CURED))
+    assert foretold((*FAILS, *CURED)), "each pair is as the trigger says"
 
 
 def test_what_other_things_cure_is_of_another_cause() -> None:
     assert not foretold((*FAILS, *LEFT)), "all models meet the trigger, and half of them are right"
-    assert not foretold((*FAILS, *CURED, *LEFT))
-    assert not foretold((*FAILS, *CURED, tried(flattened("Exp", final=False, size=6), "symbolic", fails=True)))
+    assert not foretold((*FAILS, *CURED, *LEFT)), "half of what is sound meets the trigger"
+    more = tried(flattened("Exp", final=False, size=6), "symbolic", fails=True)
+    assert not foretold((*FAILS, *CURED, more)), "a pair fails that does not meet the trigger"
 
 
 def test_that_no_other_operator_fails_tells_nothing() -> None:
@@ -78,9 +82,9 @@ def test_that_no_other_operator_fails_tells_nothing() -> None:
 
 
 def test_what_was_never_tried_or_a_trigger_that_errs_says_nothing() -> None:
-    assert not foretold(())
-    assert not foretold((*FAILS, *CURED), by=learned("Relu", right=16))
-    assert not foretold((*FAILS, *CURED), by=learned("Relu", where=Where("crash", ("_mnn Pool::run",))))
+    assert not foretold(()), "nothing was tried"
+    assert not foretold((*FAILS, *CURED), by=learned("Relu", right=16)), "the trigger errs"
+    assert not foretold((*FAILS, *CURED), by=learned("Relu", where=POOL)), "it tells another place"
 
 
 def test_one_operator_at_least_is_one_that_is_known() -> None:
@@ -89,4 +93,4 @@ def test_one_operator_at_least_is_one_that_is_known() -> None:
         for one in (*FAILS, *CURED[:1])
     )
     member = learned("Exp")
-    assert not is_foretold(member, (*others, *CURED[1:]), learned("Relu"))
+    assert not is_foretold(member, (*others, *CURED[1:]), learned("Relu")), "no operator is one of the trigger's"
