@@ -277,6 +277,8 @@ def test_a_pool_that_cannot_begin_is_the_machines_fault_and_leaves_nobody(tmp_pa
     with pytest.raises(RuntimeError, match="can't start new thread") as error:
         fuzz(tmp_path, cases=4, workers=1)
     assert health.fault(error.value) is not None
+    for killed in multiprocessing.active_children():  # which may take a moment to end
+        killed.join(5.0)
     assert multiprocessing.active_children() == []
 
 
