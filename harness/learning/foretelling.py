@@ -69,15 +69,14 @@ def _widened(trigger: Trigger, operators: Sequence[Sequence[str]]) -> Iterator[t
 
 def _with(region: Region, role: int, new: Set[str]) -> Region:
     """The region with more operators in one role."""
-    fact = f"{role}.op"
-    return Region(
-        tuple(
-            Atom(fact, "in", (*([x] if isinstance(x := atom.value, str) else x), *sorted(new)))  # type: ignore[misc]
-            if atom.fact == fact and atom.test in ("is", "in")
-            else atom
-            for atom in region.atoms
-        )
-    )
+
+    def more(atom: Atom) -> Atom:
+        if atom.fact != f"{role}.op" or atom.test not in ("is", "in"):
+            return atom
+        named = atom.value if isinstance(atom.value, tuple) else (atom.value,)
+        return Atom(atom.fact, "in", (*named, *sorted(new)))
+
+    return Region(tuple(map(more, region.atoms)))
 
 
 def _tells(trigger: Trigger, at: int, tried: Sequence[Tried]) -> bool:

@@ -55,13 +55,14 @@ def sharing(learned: Learned, installed: Installed, known: Sequence[KnownIssue],
     options = recipe_facts(target, learned.saved.recipe)
     sort = symptom_of(learned.saved.coarse, ()).sort
     alike = [issue for issue in known if issue.saved.target == target.name and issue.symptom.sort == sort]
-    others = [(issue, list(_learned(issue, runner))) for issue in alike]
-    for issue, told in others:
-        theirs = recipe_facts(target, issue.saved.recipe)
+    others: list[tuple[KnownIssue, Learned]] = []
+    for issue in alike:
+        told, theirs = [*_learned(issue, runner)], recipe_facts(target, issue.saved.recipe)
         if any(is_same(learned, other, options, theirs) for other in told):
             return issue
-    tried = tried_of(learned, target, runner.reference)
-    return next((issue for issue, told in others if any(is_foretold(learned, tried, other) for other in told)), None)
+        others += [(issue, other) for other in told]
+    tried = tried_of(learned, target, runner.reference) if others else ()
+    return next((issue for issue, other in others if is_foretold(learned, tried, other)), None)
 
 
 def _learned(issue: KnownIssue, runner: Runner) -> Iterator[Learned]:

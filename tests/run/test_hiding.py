@@ -49,13 +49,6 @@ def zygote() -> Iterator[Zygote]:
 
 
 @pytest.fixture
-def worker(zygote: Zygote) -> Iterator[Worker]:
-    made = zygote.worker()
-    yield made
-    made.close()
-
-
-@pytest.fixture
 def forgotten() -> Iterator[None]:
     """What was found out about bubblewrap on this machine."""
     hiding.refusal.cache_clear()
@@ -111,8 +104,8 @@ def test_who_asks_for_a_block_changes_nothing_after_it(
 def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """How an interpreter in the working folder would be started, that is below the home folder."""
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    work, site = tmp_path / "home" / "work", tmp_path / "home" / "work" / "venv" / "lib" / "site"
-    (tmp_path / "home" / "work" / "venv" / "bin").mkdir(parents=True)
+    work, site = tmp_path / "home" / "project", tmp_path / "home" / "project" / "venv" / "lib" / "site"
+    (tmp_path / "home" / "project" / "venv" / "bin").mkdir(parents=True)
     for folder in (site, tmp_path / "folder", tmp_path / "lent" / "mine", work / "more"):
         folder.mkdir(parents=True)
     (work / "mine.py").touch()
@@ -128,15 +121,15 @@ def test_of_the_working_folder_only_the_environment_and_what_is_lent_are_shown(
     command: list[str], tmp_path: Path
 ) -> None:
     shown = {place for place, _ in options_of(command, "--ro-bind-try", 2) if place.startswith(str(tmp_path))}
-    work = f"{tmp_path}/home/work"
+    work = f"{tmp_path}/home/project"
     assert shown == {f"{work}/venv/bin", f"{work}/venv/lib", f"{work}/mine.py", f"{work}/more/model"}
 
 
 def test_one_folder_may_be_written(command: list[str], tmp_path: Path) -> None:
-    folder, beside = tmp_path / "folder", (str(tmp_path / "folder/beside-0"), str(tmp_path / "home/work/more"))
+    folder, beside = tmp_path / "folder", (str(tmp_path / "folder/beside-0"), str(tmp_path / "home/project/more"))
     assert options_of(command, "--bind", 2) == [beside, (str(folder),) * 2], "more than it, and what is in it"
     assert options_of(command, "--tmpfs", 1) == [("/tmp",)], "another place is shared"
-    assert command[-4:] == ["--", str(tmp_path / "home/work/venv/bin/python"), "-c", "pass"]
+    assert command[-4:] == ["--", str(tmp_path / "home/project/venv/bin/python"), "-c", "pass"]
     assert {"--die-with-parent", "--remount-ro"} <= {*command}
     assert options_of(command, "--cap-drop", 1) == [("ALL",)]
 

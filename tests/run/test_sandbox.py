@@ -33,13 +33,6 @@ def zygote() -> Iterator[Zygote]:
         yield made
 
 
-@pytest.fixture
-def worker(zygote: Zygote) -> Iterator[Worker]:
-    made = zygote.worker()
-    yield made
-    made.close()
-
-
 def call(worker: Worker, name: str, *args: object, timeout: float | None = None) -> Reply:
     return worker.call(f"{FAULTS}:{name}", *args, timeout=timeout)
 

@@ -17,18 +17,13 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from tests.support.torture import descendants
+from tests.support.torture import descendants, stat
 
 SECONDS = 2.0
 Reading = tuple[float, float]
 """MiB of RSS and of PSS."""
 Name = tuple[int, str]
 """The number of a process, which another one may have later, and when it began."""
-
-
-def stat(pid: int) -> list[str]:
-    """What /proc/PID/stat says after the name, from field 3 (the state) on."""
-    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
 
 
 def resident(pid: int) -> Reading | None:

@@ -50,12 +50,17 @@ def descendants(pid: int) -> list[int]:
     return found[1:]
 
 
+def stat(pid: int) -> list[str]:
+    """What /proc/PID/stat says after the name, from field 3 (the state) on."""
+    return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+
+
 def alive(pids: list[int]) -> list[int]:
     """Those that still run; one that nobody waits for has ended all the same."""
     states = {}
     for pid in pids:
         with contextlib.suppress(OSError):
-            states[pid] = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+            states[pid] = stat(pid)[0]
     return [pid for pid, state in states.items() if state != "Z"]
 
 

@@ -66,7 +66,7 @@ def serve(settings: dict[str, Any]) -> None:
         resource.setrlimit(which, (most, most))
     isolated = _isolate()
     line = _ancestors(settings["generations"])
-    if len(line) > 1 and (open_to := [pid for pid in line if os.path.exists(f"/proc/{pid}/root/")]):
+    if len(line) > 1 and (open_to := [pid for pid in line if os.path.exists(f"/proc/{pid}/root")]):
         sys.exit(f"files would not be hidden: /proc/{open_to[0]}/root leads to all (no user namespaces, no Landlock?)")
     _adopt_orphans()
     with _swept_after_death(settings["above"]):
