@@ -66,6 +66,12 @@ CONFIRMING, SPARED = 3, 0.1
 """What windows and the search for faults leave for confirming what they find: so many times the CPU time of the model's
 first run, but of one that does not fail at most this share."""
 
+FIRST_RUNS = 6.0
+"""How many times the CPU time of its first run a model is worth at least, however small it is."""
+
+DEAR = 1.5
+"""CPU seconds of a first run from which on a model of which something comes out is looked into on one feed."""
+
 REDUCED = 0.8
 """The share of the CPU time left that a reduction may take: what it comes to is confirmed in the rest."""
 
@@ -84,6 +90,7 @@ class Inquiry:
     """The trial of one model, and what its examination may cost.
 
     allowance  of CPU time, after which nothing is run;   spared   seconds of it that are left for confirming
+    dear      whether one run of the model takes long
     started, limit   runs of the target when it began, and how many it may take
     tell      hears what is being done, for people
     inside    the tensors of the intact artifact, where these are known and tell right from wrong
@@ -98,6 +105,7 @@ class Inquiry:
     tell: Callable[[str], None]
     started: int
     limit: int
+    dear: bool = False
     inside: Inside | None = None
     suspects: list[Case] = field(default_factory=list)
     given: Case | None = None
@@ -181,20 +189,25 @@ def check(
     known_issues: Sequence[KnownIssue],
     *,
     seconds: float = math.inf,
+    worth: float = math.inf,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Checked:
     """Check one model. Raises nothing on account of the target or of the reference.
 
-    seconds   CPU time after which nothing new is begun, and what runs is ended;   tell   hears what is being done, for
-              people
+    seconds   CPU time after which nothing new is begun, and what runs is ended;   worth   the same, but for a model
+              whose first run takes long;   tell   hears what is being done, for people
     """
     allowance = trial.runner.allow(seconds)
     with trial.runner.within(allowance):
-        return _checked(trial, known_issues, allowance, tell)
+        return _checked(trial, known_issues, allowance, worth, tell)
 
 
 def _checked(
-    trial: Trial, known_issues: Sequence[KnownIssue], allowance: Allowance, tell: Callable[[str], None]
+    trial: Trial,
+    known_issues: Sequence[KnownIssue],
+    allowance: Allowance,
+    worth: float,
+    tell: Callable[[str], None],
 ) -> Checked:
     if not trial.quantizes:  # or every tensor would be recorded for every sample
         trial = replace(trial, case=replace(trial.case, calibration=()))
@@ -208,7 +221,9 @@ def _checked(
     except ExhaustedError as e:
         message = f"the budget was spent before the model was judged: {e}"
         return Checked(Verdict(Word.ABSTAINS, message=message, rule=BUDGET))
-    spared = CONFIRMING * (trial.runner.all_cpu_seconds - before)
+    first = trial.runner.all_cpu_seconds - before
+    allowance.narrow(max(worth - first, FIRST_RUNS * first))
+    spared = CONFIRMING * first
     if not verdict.failed:
         spared = min(spared, SPARED * allowance.left)
     with contextlib.suppress(ExhaustedError):
@@ -224,7 +239,7 @@ def _checked(
     if verdict.word is Word.REJECTS:
         return checked
     hurried = trial.hurried(verdict, observation) if observation else trial
-    inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit)
+    inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit, first > DEAR)
     with contextlib.suppress(ExhaustedError):
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
     return _with_costs(inquiry, _localized(inquiry, checked))
@@ -269,7 +284,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     found = Found(inquiry.trial.target.name, whole if whole.failed and not checked.outputs else None)
     try:
         found.again = _fails_again(inquiry, found.ended)
-        inquiry = _entered(inquiry, found.ended)
+        inquiry = _entered(_with_one_feed(inquiry, whole), found.ended)
         _find(inquiry, checked, found)
     except KeyboardInterrupt:
         if not (whole.failed or found.faults):
@@ -300,7 +315,7 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
         judged=tuple(found.judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
-        culprits=_culprits(case, serious, found.impacts),
+        culprits=_culprits(case, serious, found.impacts) or _blamed(diagnoses),
         notes=_culprits(case, [fault for fault in found.faults if fault not in serious], found.impacts),
         diagnoses=tuple(diagnoses),
         depth=found.depth,
@@ -316,6 +331,21 @@ def _fails_again(inquiry: Inquiry, ended: Verdict | None) -> bool:
     with contextlib.suppress(ExhaustedError):
         return alike(inquiry.trial.target.name, look(inquiry.trial, fresh=True), ended)
     return False
+
+
+def _with_one_feed(inquiry: Inquiry, whole: Verdict) -> Inquiry:
+    """The inquiry with one feed and one sample, where runs are dear, and a model that fails does so on these too: of
+    what ends a model most windows run to their end, and a quantizer takes as long as it has samples."""
+    case, given = replace(inquiry.case, feeds=inquiry.case.feeds[:1], calibration=inquiry.case.calibration[:1]), inquiry
+    ends, hangs = whole.failed and not whole.in_values, whole.word is Word.HANGS
+    if hangs or not (ends or inquiry.dear) or len(case.runs) == len(given.case.runs):
+        return given
+    fewer = replace(given, trial=replace(given.trial, case=case))
+    with contextlib.suppress(ExhaustedError):
+        if not whole.failed or alike(given.trial.target.name, fewer.watch(fewer.trial)[0], whole):
+            inquiry.tell(f"windows on 1 of {len(given.case.feeds)} inputs: the other runs are dear")
+            return fewer
+    return given
 
 
 def _entered(inquiry: Inquiry, ended: Verdict | None) -> Inquiry:
@@ -348,7 +378,7 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         _survey(inquiry, recorded, whole, found.judged)
         windows = [judged.verdict for judged in found.judged]
         found.depth = along_the_depth(inquiry.case, windows, inquiry.inside, recorded)
-        _locate(inquiry, recorded, _failing(found.judged, whole), whole, found.faults)
+        _locate(inquiry, recorded, _failing(inquiry.trial.target.name, found.judged, whole), whole, found.faults)
         verdicts = [*windows, *(fault.verdict for fault in found.faults)]
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         _weigh(inquiry, recorded, checked, found)
@@ -389,10 +419,11 @@ def _is_wrong(verdict: Verdict, whole: Verdict) -> bool:
     return verdict.failed and (whole.failed or verdict.in_values)
 
 
-def _failing(judged: Sequence[Judged], whole: Verdict) -> list[Judged]:
-    """The windows to be narrowed: where the model gives wrong values those that do too, if there are any."""
+def _failing(target: str, judged: Sequence[Judged], whole: Verdict) -> list[Judged]:
+    """The windows to be narrowed: those that fail as the model does, if there are any. To find which node is wrong
+    beside what ends a model takes longer than all else."""
     wrong = [j for j in judged if _is_wrong(j.verdict, whole)]
-    return [j for j in wrong if whole.in_values and j.verdict.in_values] or wrong
+    return [j for j in wrong if whole.failed and alike(target, j.verdict, whole)] or wrong
 
 
 def _locate(
@@ -520,6 +551,11 @@ def _culprits(
     return tuple(Culprit(*pair, share) for pair, share in shares.items())
 
 
+def _blamed(diagnoses: Sequence[Diagnosis]) -> tuple[Culprit, ...]:
+    """The nodes that are left of a model that fails, though no part of it was found to."""
+    return tuple(Culprit(*pair) for diagnosis in diagnoses for pair in diagnosis.nodes)
+
+
 def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     """Examine one fault of each sort; where the model fails and no part of it does, the model."""
     faults = _sorts(inquiry.case, _serious(found))[:DIAGNOSED]
@@ -527,7 +563,9 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
     for nodes, case, indices in (*((_named(inquiry.case, f), f.case, f.nodes) for f in faults), whole_model):
         if (found.diagnoses and inquiry.left < 2 * RESERVED) or (not nodes and (found.diagnoses or not whole.failed)):
             break
-        effort = Effort(REDUCED * inquiry.allowance.left, max(0, inquiry.left - RESERVED), inquiry.reducing)
+        effort = Effort(REDUCED * inquiry.allowance.left, stop=inquiry.reducing)
+        if nodes:  # of the model as a whole nothing is known without it
+            effort = replace(effort, calls=max(0, inquiry.left - RESERVED))
         trial = replace(inquiry.trial, case=case)
         try:
             examined = examine(trial, inquiry.known_issues, effort=effort)
@@ -541,11 +579,16 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
         share, values = weighed.share if weighed else None, found.distributions.get(indices)
         # It is kept when somebody ends what follows.
         found.diagnoses.append(Diagnosis(nodes, examined, impact=share, around=place, distribution=values))
+        trial = examined.fewest or trial
         if examined.known and not examined.finding and not _rule_of(inquiry.known_issues, examined):
             with contextlib.suppress(ExhaustedError):
                 own = examine(trial, effort=replace(effort, seconds=REDUCED * inquiry.allowance.left)).finding
                 examined = replace(examined, finding=own)
                 found.diagnoses[-1] = replace(found.diagnoses[-1], examination=examined)
+        if not nodes and examined.finding and examined.finding.named:
+            left = _left(inquiry.case, examined.finding.named)
+            nodes, place = tuple(_named_node(inquiry.case, i) for i in left), around(inquiry.case, left)
+            found.diagnoses[-1] = replace(found.diagnoses[-1], nodes=nodes, around=place)
         if examined.finding and examined.finding.ended == INTERRUPTED:
             raise KeyboardInterrupt
         found.diagnoses[-1] = _likened(inquiry, _attributed(inquiry, found.diagnoses[-1], trial), trial)
@@ -633,8 +676,19 @@ def _overall(whole: Verdict, found: Found, serious: Sequence[Fault], rule: str, 
 
 def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
     """(name, operator) of its nodes; nodes without a name are called after what they make."""
-    nodes = [case.proto.graph.node[i] for i in fault.nodes]
-    return tuple((node.name or next(name for name in node.output if name), node.op_type) for node in nodes)
+    return tuple(_named_node(case, i) for i in fault.nodes)
+
+
+def _named_node(case: Case, index: int) -> tuple[str, str]:
+    node = case.proto.graph.node[index]
+    return node.name or next(name for name in node.output if name), node.op_type
+
+
+def _left(case: Case, reduced: Case) -> tuple[int, ...]:
+    """The nodes of `case` that are left in `reduced`, though plainer operators may have taken their places."""
+    nodes, kept = case.proto.graph.node, reduced.proto.graph.node
+    names = {name for node in kept for name in (node.name, *node.output) if name}
+    return tuple(i for i in computing(case.proto.graph) if not names.isdisjoint((nodes[i].name, *nodes[i].output)))
 
 
 def _excuse(known_issues: Sequence[KnownIssue], diagnoses: Sequence[Diagnosis]) -> str:

@@ -70,7 +70,7 @@ class Finding:
 
     answer       digest of what the target answered (`Observation.digest`) in a last run; "" where that did not fail
     symptom      the failure it was first seen by, where that was another one
-    ended        how the reduction ended (`Reduced.ended`)
+    ended        how the reduction ended (`Reduced.ended`);   named   the case under the names it was given, if reduced
     where        in the target it fails
     """
 
@@ -85,6 +85,7 @@ class Finding:
     answer: str = ""
     symptom: str = ""
     ended: str = MINIMAL
+    named: Case | None = None
     where: Where = NOWHERE
 
     def to_save(self) -> SavedCase:
@@ -117,6 +118,7 @@ class Examination:
     unexplained   the effort was spent before all known issues had been asked: the finding may be one of them
     recognized    the open case that it was known by without a run;   verified   it was examined as if it was not
     symptom       how it failed
+    fewest        what was left of it when it was known, where it was being reduced until then
     """
 
     verdict: Verdict
@@ -128,6 +130,7 @@ class Examination:
     recognized: str = ""
     verified: bool = False
     symptom: Symptom = NO_SYMPTOM
+    fewest: Trial | None = None
 
     @property
     def confirmed(self) -> bool:
@@ -147,11 +150,11 @@ class Care(Enum):
 
 
 class KnownError(Exception):
-    """What is being reduced is known."""
+    """What is being reduced is known, as far as it was reduced then."""
 
-    def __init__(self, issue: KnownIssue) -> None:
+    def __init__(self, issue: KnownIssue, fewest: Trial) -> None:
         super().__init__(issue.id)
-        self.issue = issue
+        self.issue, self.fewest = issue, fewest
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,10 +227,10 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
         found = pursue(replace(simpler, case=known.rest), inquiry)
     except ExhaustedError:
         return Examination(verdict, unexplained=True)
+    except KnownError as e:
+        return Examination(verdict, known=e.issue.id, fewest=e.fewest)
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
-    if isinstance(found, KnownIssue):
-        return Examination(verdict, known=found.id)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
     if same := [issue.id for issue in inquiry.issues if issue.id == folder_name(found.signature)]:
         return Examination(verdict, found, known=same[0])
@@ -326,14 +329,15 @@ def is_gone(before: str, after: str) -> bool:
     return not after or (before.split("/")[2] in (Kind.HANG, Kind.ERROR) and after != before)
 
 
-def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
+def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
     """Trace a failure back to where it starts, reduce it, confirm what is left, and sign it; None when it is gone.
 
     Of the first tensor that is wrong by itself, and once the fewest nodes are left that fail, the known issues are
-    asked again: what they explain then is not reduced any further.
+    asked again: what they explain then is not reduced any further. Raises KnownError for it.
     """
     first, name, record = trial, trial.target.name, trial.runner.reference.record
     verdict, symptom, ended, calls = look(trial), "", MINIMAL, inquiry.effort.calls
+    named = None
 
     def examined(part: Case) -> Verdict:
         if inquiry.spent:
@@ -341,8 +345,9 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
         return look(replace(trial, case=part))
 
     def check_new(case: Case, recipe: Recipe) -> None:
-        if issue := _known(replace(trial, case=case, recipe=recipe), inquiry):
-            raise KnownError(issue)
+        fewest = replace(trial, case=case, recipe=recipe)
+        if issue := _known(fewest, inquiry):
+            raise KnownError(issue, fewest)
 
     def reproduces(case: Case, recipe: Recipe) -> str:
         """What is wrong, in words; "" where nothing is, or something else."""
@@ -369,21 +374,20 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | KnownIssue | None:
                 calls = min(calls, HANG_CALLS)
             reduced = reduce(trial.case, trial.recipe, trial.target, reproduces, record, calls=calls, fewest=check_new)
             trial, ended = replace(trial, case=reduced.case, recipe=reduced.recipe), reduced.ended
+            named = reduced.named
     except ReferenceError as e:
         symptom = f"not reduced: {e}"
     except ExhaustedError:
         ended = BUDGET
-    except KnownError as e:
-        return e.issue
     confirmed = confirm(trial)
     if not confirmed.failed:  # its failure needed what a worker had done before
-        trial = first
+        trial, named = first, None
         confirmed = confirm(trial)
     if not confirmed.failed:
         return None
     if is_stale_state(trial, confirmed.verdict):
         confirmed = confirmed._replace(verdict=replace(confirmed.verdict, kind=Kind.STALE_STATE))
-    return replace(signed(trial, confirmed), symptom=symptom, ended=ended)
+    return replace(signed(trial, confirmed), symptom=symptom, ended=ended, named=named)
 
 
 def signed(trial: Trial, confirmed: Confirmed) -> Finding:

@@ -125,10 +125,14 @@ def digest(case: Case) -> str:
     return h.hexdigest()
 
 
+UNNAMED = "?"
+"""In the place of the name of a dim that is free without one."""
+
+
 def declared_dims(value: onnx.ValueInfoProto) -> list[int | str]:
-    """Each dim of a tensor: its size, its name, or "?" where it is free without one: Paddle writes -1 for that."""
+    """Each dim of a tensor: its size, its name, or UNNAMED where it is free without one: Paddle writes -1 for that."""
     dims = value.type.tensor_type.shape.dim
-    return [d.dim_param or (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else "?") for d in dims]
+    return [d.dim_param or (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else UNNAMED) for d in dims]
 
 
 def validate_feed(model: onnx.ModelProto, feed: Feed, what: str) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 from driftnet.model import external_data
 from driftnet.model.constants import Tensors
-from driftnet.model.inspect import Case, bodies, computing, graph_inputs, has_any
+from driftnet.model.inspect import UNNAMED, Case, bodies, computing, declared_dims, graph_inputs, has_any
 from driftnet.model.operators import Trait
 from onnx import helper, numpy_helper
 
@@ -219,17 +219,19 @@ def _is_parameter(arrays: list[np.ndarray]) -> bool:
 def _declarer(case: Case, recorded: Recording) -> Callable[[str], onnx.ValueInfoProto]:
     """name -> its declaration from the recorded arrays.
 
-    A dim is symbolic where its size differs between feeds, or where a declared symbolic dim at the same place in its
-    shape has the same sizes.
+    A dim is free where its size differs between feeds, or where a declared free dim at the same place in its shape has
+    the same sizes: with the name of that, if it has one.
     """
     names: dict[tuple[int, ...], str] = {}
-    placed: dict[tuple[int, tuple[int, ...]], str] = {}
+    placed: dict[tuple[int, tuple[int, ...]], str | None] = {}
     for value in graph_inputs(case.proto):
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.dim_param:
+        for axis, dim in enumerate(declared_dims(value)):
+            if isinstance(dim, str):
                 sizes = tuple(run[value.name].shape[axis] for run in recorded.runs)
-                names.setdefault(sizes, dim.dim_param)
-                placed.setdefault((axis, sizes), dim.dim_param)
+                name = dim if dim != UNNAMED else None
+                placed[axis, sizes] = placed.get((axis, sizes)) or name
+                if name:
+                    names.setdefault(sizes, name)
 
     def declare(name: str) -> onnx.ValueInfoProto:
         arrays = [run[name] for run in recorded.runs if name in run]
@@ -237,7 +239,7 @@ def _declarer(case: Case, recorded: Recording) -> Callable[[str], onnx.ValueInfo
             raise UnrecordedError(f"no recorded value for {name!r}")
         if len({x.ndim for x in arrays}) > 1:
             raise UnrecordedError(f"{name!r} has no one rank that could be declared")
-        shape: list[int | str] = []
+        shape: list[int | str | None] = []
         for axis, sizes in enumerate(zip(*(x.shape for x in arrays))):
             if len(set(sizes)) > 1:
                 shape.append(names.setdefault(sizes, f"dim_{len(names)}"))

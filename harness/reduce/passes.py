@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 import onnx
 from driftnet.model.constants import Tensors, constant
-from driftnet.model.inspect import Case, bodies, computing, graph_inputs, refill
+from driftnet.model.inspect import UNNAMED, Case, bodies, computing, declared_dims, graph_inputs, refill
 from driftnet.model.submodel import UnrecordedError, edited, submodel
 from driftnet.reduce.problem import Problem, shrink
 from driftnet.targets.recipe import simpler as simpler_recipes
@@ -94,17 +94,17 @@ def constants_to_initializers(problem: Problem) -> None:
 
 
 def static_dims(problem: Problem) -> None:
-    """Symbolic dims become the sizes they have, where all feeds agree on them; outputs state their dims again."""
+    """Free dims become the sizes they have, where all feeds agree on them; outputs state their dims again."""
     case = problem.case
     if any(not d.WhichOneof("value") for v in case.proto.graph.output for d in v.type.tensor_type.shape.dim):
         problem.attempt(_stated(case, problem.recording().runs))
-    sizes = _symbol_sizes(problem.case)
+    sizes = _free_sizes(problem.case)
 
-    def keep(model: onnx.ModelProto, symbols: list[str]) -> None:
+    def keep(model: onnx.ModelProto, free: list[str]) -> None:
         for value in (*model.graph.input, *model.graph.output):
-            for dim in value.type.tensor_type.shape.dim:
-                if dim.dim_param in sizes and dim.dim_param not in symbols:
-                    dim.dim_value = sizes[dim.dim_param]
+            for name, dim in zip(_free_names(value), value.type.tensor_type.shape.dim):
+                if name in sizes and name not in free:
+                    dim.dim_value = sizes[name]
 
     shrink_model(problem, list(sizes), keep, at_once=True)
 
@@ -220,13 +220,19 @@ def read_instead(graph: onnx.GraphProto, name: str, source: str) -> None:
         value.name = source if value.name == name else value.name
 
 
-def _symbol_sizes(case: Case) -> dict[str, int]:
+def _free_sizes(case: Case) -> dict[str, int]:
     sizes: dict[str, set[int]] = {}
     for value in graph_inputs(case.proto):
-        for axis, dim in enumerate(value.type.tensor_type.shape.dim):
-            if dim.dim_param:
-                sizes.setdefault(dim.dim_param, set()).update(np.shape(run[value.name])[axis] for run in case.runs)
+        for axis, name in enumerate(_free_names(value)):
+            if name:
+                sizes.setdefault(name, set()).update(np.shape(run[value.name])[axis] for run in case.runs)
     return {name: found.pop() for name, found in sizes.items() if len(found) == 1}
+
+
+def _free_names(value: onnx.ValueInfoProto) -> list[str]:
+    """For each dim of a tensor what it is called where it is free, "" where it is not."""
+    dims = enumerate(declared_dims(value))
+    return ["" if isinstance(d, int) else f"{value.name}:{axis}" if d == UNNAMED else d for axis, d in dims]
 
 
 def _stated(case: Case, runs: Sequence[Tensors]) -> Case:

@@ -20,11 +20,12 @@ MINIMAL, BUDGET, INTERRUPTED = "minimal", "budget", "interrupted"
 class Reduced:
     """The simplest case found.
 
-    calls    invocations of `reproduces`;   seconds   wall time
+    named    the same under the names that it was given;   calls   invocations of `reproduces`;   seconds   wall time
     ended    MINIMAL: no pass finds anything smaller;  BUDGET or INTERRUPTED: stopped before that
     """
 
     case: Case
+    named: Case
     recipe: Recipe
     calls: int
     seconds: float
@@ -52,9 +53,9 @@ PASSES: tuple[Callable[[Problem], None], ...] = (
     data.simpler_data,
     attributes.simpler_attributes,
     opsets.older_versions,
-    attributes.readable_names,
 )
-"""What removes most for one run comes first."""
+"""What removes most for one run comes first. Names are left until the end: what was tried under them need not be tried
+again."""
 
 
 def reduce(
@@ -78,7 +79,7 @@ def reduce(
     Raises ReferenceError when `record` does not run `case`. KeyboardInterrupt ends the reduction, not the program.
     """
     problem = Problem(case, recipe, target, reproduces, record, budget, calls)
-    ended = MINIMAL
+    ended, named = MINIMAL, None
     try:
         before, asked = None, False
         while before != problem.outline():  # one more for values alone: 16 runs of 110, for nothing
@@ -88,8 +89,10 @@ def reduce(
                 if apply is passes.bypass and not asked:
                     fewest(problem.case, problem.recipe)
                     asked = True
+        named = problem.case
+        attributes.readable_names(problem)
     except ExhaustedError:
         ended = BUDGET
     except KeyboardInterrupt:
         ended = INTERRUPTED
-    return Reduced(problem.case, problem.recipe, problem.calls, problem.elapsed, ended)
+    return Reduced(problem.case, named or problem.case, problem.recipe, problem.calls, problem.elapsed, ended)

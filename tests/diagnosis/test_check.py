@@ -13,12 +13,12 @@ from driftnet.cli import main as cli
 from driftnet.cli.report import pages, tables
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.check import check
-from driftnet.findings import corpus
+from driftnet.findings import corpus, pipeline
 from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
-from driftnet.findings.trial import TOO_MUCH, Trial, watch
+from driftnet.findings.trial import TOO_MUCH, Confirmed, Trial, watch
 from driftnet.model.inspect import elements, nodes
-from driftnet.model.verdict import Kind, Observation, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
 from driftnet.reduce import passes, reducer
 from driftnet.reduce.subgraphs import entered
 from driftnet.selfcheck import mutated
@@ -287,6 +287,47 @@ def test_what_a_part_gets_wrong_for_being_cut_is_not_why_nothing_comes_out_of_th
     assert checked.culprits == (), "it fails otherwise"
     assert [c.op_type for c in checked.notes] == ["Relu"]
     assert [d.nodes for d in checked.diagnoses] == [()], "the model as a whole, and no part of it"
+
+
+def crashing(monkeypatch, crashes):
+    """The planted target crashes where `crashes` of the case holds; the cases that it was asked for."""
+    asked, fell = [], Observation((StageRun("quantize", Outcome.CRASH, signal="SIGSEGV"),))
+
+    def watched(trial, **more):
+        asked.append(trial.case)
+        return (CRASH if crashes(trial.case) else Verdict(Word.AGREES)), fell
+
+    for module in (checks, pipeline):
+        monkeypatch.setattr(module, "watch", watched)
+        monkeypatch.setattr(module, "look", lambda trial, **more: watched(trial)[0])
+    monkeypatch.setattr(pipeline, "confirm", lambda trial: Confirmed(watched(trial)[0], 5, 5))
+    return asked
+
+
+def test_the_nodes_that_end_a_model_together_are_named_though_no_window_holds_them(runner, monkeypatch):
+    case = tools.cnn(blocks=13, planted=6)
+
+    def crashes(part):
+        operators = [node.op_type for node in part.proto.graph.node]
+        return "ConvTranspose" in operators and operators.count("Relu") >= 12 and tools.is_valid(part)
+
+    crashing(monkeypatch, crashes)
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
+    named = [c.op_type for c in checked.culprits]
+    assert sorted(named) == ["ConvTranspose"] + ["Relu"] * 12, named
+    names = {node.name or node.output[0] for node in case.proto.graph.node}
+    assert {c.node for c in checked.culprits} <= names, "nobody finds these in the model"
+    assert [d.nodes for d in checked.diagnoses] == [tuple((c.node, c.op_type) for c in checked.culprits)]
+
+
+@pytest.mark.parametrize(("needed", "fed"), [(1, 1), (3, 3)])
+def test_what_ends_a_model_is_looked_for_on_one_feed_where_one_ends_it(runner, monkeypatch, needed, fed):
+    case = tools.cnn(blocks=4, planted=0)
+    case = dataclasses.replace(case, feeds=case.feeds[:1] * 2, calibration=case.feeds[:1] * 3)
+    asked = crashing(monkeypatch, lambda part: tools.contains("Relu")(part, {}) and len(part.calibration) >= needed)
+    check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
+    windows = [len(part.calibration) for part in asked if nodes(part) == 1]
+    assert max(windows) == fed, windows
 
 
 def test_faults_that_make_up_for_each_other_are_all_at_fault(runner):

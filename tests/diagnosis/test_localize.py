@@ -72,15 +72,26 @@ def test_nothing_is_named_where_nothing_fails():
     assert found(lambda part: AGREES)[0] == []
 
 
-def test_what_fails_only_in_the_whole_model_is_bisected():
+def far_apart(verdict: Verdict):
+    """`verdict` where what no window holds is together."""
+
     def look(part: Case) -> Verdict:
         operators = [node.op_type for node in part.proto.graph.node]
-        together = operators.count("Conv") >= 5 and "ConvTranspose" in operators
-        return REFUSED if together else AGREES
+        return verdict if operators.count("Conv") >= 5 and "ConvTranspose" in operators else AGREES
 
-    ((*operators,),), looks = found(look, REFUSED)
+    return look
+
+
+def test_wrong_values_of_the_whole_model_only_are_bisected():
+    ((*operators,),), looks = found(far_apart(WRONG), WRONG)
     assert sorted(operators) == ["Conv"] * 5 + ["ConvTranspose"], "nothing that is not needed"
-    assert looks < 120
+    assert looks < 120, looks
+
+
+def test_what_ends_the_whole_model_only_is_left_to_the_reducer():
+    faults, looks = found(far_apart(REFUSED), REFUSED)
+    assert faults == []
+    assert looks < 40, looks
 
 
 def test_a_wrong_shape_that_surfaces_as_no_output_is_named_where_it_arises():

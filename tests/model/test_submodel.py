@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet.generators import bulk
-from driftnet.model.inspect import Case, computing, graph_inputs
+from driftnet.model.inspect import Case, computing, declared_dims, graph_inputs
 from driftnet.model.submodel import (
     Recording,
     UnrecordedError,
@@ -122,6 +122,13 @@ def test_dims_that_differ_between_feeds_are_symbolic_under_their_declared_name()
     part = submodel(case, [4], recording(case, tools.record))
     dims = [[d.dim_param or d.dim_value for d in v.type.tensor_type.shape.dim] for v in part.proto.graph.input]
     assert dims == [["N", 3], ["N", 3]]
+
+
+def test_a_dim_that_is_free_without_a_name_stays_free_where_the_model_is_cut():
+    nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Neg", ["t"], ["y"])]
+    case = tools.make_case(nodes, {"x": floats(2, 6)}, ["y"], symbols={"x": [None, 6]})
+    (value,) = submodel(case, [1], recording(case, tools.record)).proto.graph.input
+    assert declared_dims(value) == ["?", 6]
 
 
 def test_a_value_between_kept_nodes_is_no_output_unless_it_was_one():

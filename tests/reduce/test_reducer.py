@@ -259,9 +259,12 @@ def test_names_are_tidied():
         ["layer.out"],
         {"layer.weight": random(2)},
     )
-    graph = reduced(case, tools.contains("Add")).case.proto.graph
-    (node,) = graph.node
+    result = reduced(case, tools.contains("Add"))
+    (node,) = result.case.proto.graph.node
     assert (node.name, list(node.input), list(node.output)) == ("", ["x", "w"], ["y"])
+    (node,) = result.named.proto.graph.node
+    assert node.name == "model/layer/Add", "who has the model knows its names"
+    assert elements(result.named) == elements(result.case), "it is the same case"
 
 
 def test_a_constant_value_that_the_bug_needs_is_kept_and_the_rest_is_zero():
@@ -289,6 +292,12 @@ def test_symbolic_dims_become_static_unless_the_bug_needs_them():
     assert dims(reduced(case, tools.contains("Relu")).case) == [1]
     symbolic = reduced(case, tools.on_valid(lambda case, recipe: isinstance(dims(case)[0], str)))
     assert dims(symbolic.case) == ["N", 1], f"the input is {dims(symbolic.case)}, should be ['N', 1]"
+
+
+def test_a_free_dim_without_a_name_becomes_static_too():
+    case = tools.make_case([helper.make_node("Relu", ["x"], ["y"])], {"x": random(4)}, ["y"], symbols={"x": [None]})
+    (dim,) = reduced(case, tools.contains("Relu")).case.proto.graph.input[0].type.tensor_type.shape.dim
+    assert dim.dim_value == 1, f"the dim is {dim}, should be 1"
 
 
 def test_an_option_the_failure_needs_stays_in_the_recipe():

@@ -79,7 +79,7 @@ def make_case(
     outputs: Sequence[str],
     constants: Mapping[str, Any] | None = None,
     *,
-    symbols: Mapping[str, Sequence[int | str]] | None = None,
+    symbols: Mapping[str, Sequence[int | str | None]] | None = None,
     more_feeds: Sequence[Mapping[str, np.ndarray]] = (),
     calibration: Sequence[Mapping[str, np.ndarray]] = (),
     opset: int = 17,

@@ -49,8 +49,6 @@ with the float model whose tensors are cut where the Kullback-Leibler divergence
 nothing came out, or nothing can be compared, the comparison is unclear. MiB are those of the largest process.
 """
 FEEDS, SAMPLES = 2, 4
-BUDGET = 120
-"""CPU seconds that a check may take until nothing new is begun."""
 ROUNDED = 1e-5
 """What rounding may cost an output at least, relative to its L2 norm: with Winograd's kernels off, if they are used."""
 LOST = 0.9
@@ -138,7 +136,7 @@ def checked(path: Path, target: str, options: Mapping[str, Any], feeds: Outputs,
                 np.savez(Path(folder) / name / f"{k}.npz", **feed)
         command = [sys.executable, "-m", "driftnet.cli.main", "check", str(path), "--target", target, "--json"]
         command += ["--inputs", f"{folder}/inputs", "--calibration", f"{folder}/calibration"]
-        command += ["--recipe", json.dumps(options), "--budget", str(BUDGET)]
+        command += ["--recipe", json.dumps(options)]
         with open(Path(folder) / "out", "wb") as out, open(Path(folder) / "err", "wb") as err:
             apart = [sys.executable, "-c", APART, *command]
             status = subprocess.call(apart, stdin=subprocess.DEVNULL, stdout=out, stderr=err, cwd=ROOT)
