@@ -20,7 +20,7 @@ from driftnet.model.case import Case
 Avoid = Callable[[Case], Set[str]]
 """The operators of a case that are not wanted as they stand there."""
 
-TRIES = 3
+TRIES = 2
 
 
 def avoiding(genome: Genome, made: Callable[[Genome], Case], avoid: Avoid, rng: Random) -> Case:

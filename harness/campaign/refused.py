@@ -82,6 +82,9 @@ class Refusals:
         self.refused.update(blamed)
         return frozenset(op for form in blamed for op in forms[form]) if told else frozenset()
 
+    def __bool__(self) -> bool:
+        return any(self._known())
+
     def operators(self) -> frozenset[str]:
         """Those that are always refused."""
         return frozenset(str(form[0]) for form in self._known() if is_whole(form))

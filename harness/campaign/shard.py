@@ -30,8 +30,9 @@ from driftnet.campaign.insensitivity import insensitive, revived
 from driftnet.campaign.journal import Journal
 from driftnet.campaign.refused import TRIED, Forms, Refusals, forms_of
 from driftnet.campaign.state import CASES
-from driftnet.campaign.steering import KEPT, Steering
+from driftnet.campaign.steering import KEPT, Doubts, Steering
 from driftnet.causes.facts import Host, host_of, recipe_facts
+from driftnet.causes.predicate import Trigger
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by
@@ -161,6 +162,7 @@ class Shard:
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
+    doubts: Doubts = field(default_factory=Doubts)
     refusals: list[Refusals] = field(default_factory=list)
     gaps: list[Gaps] = field(default_factory=list)
     graphs: dict[bytes, _Read] = field(default_factory=dict)
@@ -218,6 +220,7 @@ class Shard:
         graphs, graph = [self._read(case).drawn], [0] * len(self.installed)
         left_out: list[Set[str]] = [frozenset() for _ in self.installed]
         met: dict[Symptom, KnownIssue] = {}
+        outcomes: list[tuple[Set[Trigger], bool]] = []
         unexplained = False
         for k, (j, choice) in enumerate(drafts[:most]):
             if self.stopping():
@@ -237,6 +240,8 @@ class Shard:
             if self.examined % CANARIES == 0:
                 give_back_memory()
             refused = self._refused_for(trial.case, j, result.verdict)
+            if result.verdict.failed or result.verdict.word is Word.AGREES:
+                outcomes.append((self._met(trial), result.verdict.failed))
             new = None
             if result.finding and not (result.known or result.unexplained):
                 kept = self.keep(result.finding)
@@ -277,6 +282,7 @@ class Shard:
                 handover.write(new.path, trial.installed, self.runner, samples=new.samples)
                 met[result.symptom] = self.known_issues[new.path.name]
                 yield Found(index, str(new.path), trial.installed.release, self.runner.all_cpu_seconds - examined)
+        self.doubts.learn(outcomes)
         if not unexplained:
             yield Done(index, tuple(graphs), (self.installed[favoured].target.name, *sought) if sought else None)
 
@@ -337,7 +343,7 @@ class Shard:
         if not self.steers:
             return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured])
         if len(self.steering.issues) != len(self.known_issues):
-            self.steering = Steering(tuple(self.known_issues.values()))
+            self.steering = Steering(tuple(self.known_issues.values()), self.doubts)
         steering, refusals = self.steering, self.refusals[favoured]
         recipes = [
             (one.target.name, recipe_facts(one.target, choice.recipe))
@@ -351,7 +357,7 @@ class Shard:
             known = frozenset[str]()
             if not free:
                 known = steering.unwanted(self._read(case).host, recipes, lambda: self.runner.reference.computed(case))
-            return known if tried else known | refusals.unwanted(self._read(case).forms)
+            return known if tried or not refusals else known | refusals.unwanted(self._read(case).forms)
 
         def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float]) -> Case:
             return bulk.case(
@@ -406,6 +412,13 @@ class Shard:
         if not self.steers or self.plan.focus:
             return frozenset()
         return self.refusals[j].learn(self._read(case).forms, verdict)
+
+    def _met(self, trial: Trial) -> Set[Trigger]:
+        """The triggers that a case meets, by what is known of it without running it."""
+        if not self.steers:
+            return frozenset()
+        facts = recipe_facts(trial.target, trial.recipe)
+        return self.steering.met(self._read(trial.case).host, trial.target.name, facts)
 
     def _telling(self, trial: Trial) -> tuple[Trial, bool]:
         """A case that is to be quantized, with other numbers where no damage could show; and whether that remains."""

@@ -151,6 +151,10 @@ class NodeFacts(Mapping[str, Value]):
     def __getitem__(self, name: str) -> Value:
         return self._of_kind(_kind(name))[name]
 
+    def get(self, name: str, default: Any = None) -> Any:
+        """Its fact of this name, which many nodes do not have."""
+        return self._of_kind(_kind(name)).get(name, default)
+
     def __iter__(self) -> Iterator[str]:
         for kind in _kinds_of(self.node):
             yield from self._of_kind(kind)
@@ -179,10 +183,17 @@ class PlaceFacts(Mapping[str, Value]):
     own: Facts
 
     def __getitem__(self, name: str) -> Value:
-        role, _, of_node = name.partition(".")
-        if name in self.own or not role.isdecimal() or int(role) >= len(self.nodes):
+        role, of_node = _divided(name)
+        if name in self.own or not 0 <= role < len(self.nodes):
             return self.own[name]
-        return self.nodes[int(role)][of_node]
+        return self.nodes[role][of_node]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Its fact of this name, which many places do not have: drawing asks thousands of times for a graph."""
+        role, of_node = _divided(name)
+        if name in self.own or not 0 <= role < len(self.nodes):
+            return self.own.get(name, default)
+        return self.nodes[role].get(of_node, default)
 
     def __iter__(self) -> Iterator[str]:
         yield from self.own
@@ -295,20 +306,39 @@ def plain(value: Any) -> Any:
 
 
 @cache
+def cost_of(fact: str) -> int:
+    """How much it takes to find out a fact of a place, in steps of ten: its operator, attributes, operands, their
+    numbers. A conjunction that is asked in that order ends early."""
+    kind = _kind(fact.partition(".")[2])
+    if kind.endswith(".numbers"):
+        return 3
+    return 0 if kind == "op" else 1 if kind in ("attr", "trait", "inputs", "outputs") else 2
+
+
+@cache
+def _divided(name: str) -> tuple[int, str]:
+    """The role that a fact of a place speaks of, -1 for none, and the name that the fact has there."""
+    role, _, of_node = name.partition(".")
+    return int(role) if role.isdecimal() else -1, of_node
+
+
+@cache
 def _kind(name: str) -> str:
-    """What a fact of a node is found out with: facts of one operand with each other, those of its numbers apart."""
+    """What a fact of a node is found out with: facts of one operand with each other, but for its type, what it is like,
+    and its numbers, each of which takes longer."""
     head, _, rest = name.partition(".")
     if head not in ("in", "out"):
         return head
     slot, _, what = rest.partition(".")
-    return f"{head}.{slot}.numbers" if what in _NUMBERS else f"{head}.{slot}"
+    part = _PART_OF.get(what.partition(".")[0], "")
+    return f"{head}.{slot}{part}"
 
 
 def _kinds_of(node: Node) -> Iterator[str]:
     yield from ("op", "trait", "attr")
     for head, names in (("in", node.inputs), ("out", node.outputs)):
         for k in range(min(SLOTS, len(names))):
-            yield from (f"{head}.{k}", f"{head}.{k}.numbers")
+            yield from (f"{head}.{k}{part}" for part in _PARTS)
     yield from ("any", "broadcast", "say", "axis", "inputs", "outputs")
 
 
@@ -320,10 +350,10 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             yield from ((f"trait.{str(trait.name).lower()}", True) for trait in traits_of(node.op))
         case ["attr"]:
             yield from of_attributes(node.op, host.graph.opset, node.attributes)
-        case ["in", slot, *numbers] if slot.isdecimal() and int(slot) < SLOTS:
-            yield from _of_operand(host, node, int(slot), bool(numbers))
-        case ["out", slot, *numbers] if slot.isdecimal() and int(slot) < SLOTS:
-            yield from _of_result(host, node, int(slot), bool(numbers))
+        case ["in", slot, *part] if slot.isdecimal() and int(slot) < SLOTS:
+            yield from _of_operand(host, node, int(slot), *part)
+        case ["out", slot, *part] if slot.isdecimal() and int(slot) < SLOTS:
+            yield from _of_result(host, node, int(slot), *part)
         case ["any"]:
             yield from _of_any(host, node)
         case ["broadcast"] if Trait.BROADCASTS in traits_of(node.op):
@@ -454,52 +484,56 @@ def of_list(name: str, x: np.ndarray) -> Iterable[tuple[str, Value]]:
             yield f"say.{name}.most", _rounded(float(x.max()))
 
 
-def _of_operand(host: Host, node: Node, k: int, numbers: bool) -> Iterable[tuple[str, Value]]:
+def _of_operand(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple[str, Value]]:
     name, key = node.inputs[k] if k < len(node.inputs) else "", f"in.{k}"
     if not name:
         return
-    if numbers:
+    if part == "numbers":
         yield from _of_values(host, key, name)
-        return
-    maker = host.makers.get(name)
-    yield f"{key}.given", True
-    yield f"{key}.from", "constant" if name in host.folded else "computed" if maker else "input"
-    yield f"{key}.maker", host.graph.nodes[maker[0]].op if maker else ""
-    if name in host.graph.constants:
-        yield f"{key}.initializer", name in host.graph.initializers
-        if by := host.stated.get(name):
-            yield f"{key}.by", by
-    yield from _of_type(host, key, name)
-    if k == 0:
-        yield f"{key}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
-    elif node.inputs[0]:
-        yield f"{key}.like.0", _equal(_shape(host, name), _shape(host, node.inputs[0]))
-    if Trait.BROADCASTS in traits_of(node.op) and node.outputs:
-        yield f"{key}.like.out", _equal(_shape(host, name), _shape(host, node.outputs[0]))
-    if name in node.inputs[:k]:
-        yield f"{key}.repeated", True
+    elif part == "type":
+        yield from _of_type(host, key, name)
+    elif part == "likeness":
+        if k == 0:
+            yield f"{key}.tied", _tied(host.array(name), node.attributes.get("axis", -1))
+        elif node.inputs[0]:
+            yield f"{key}.like.0", _equal(_shape(host, name), _shape(host, node.inputs[0]))
+        if Trait.BROADCASTS in traits_of(node.op) and node.outputs:
+            yield f"{key}.like.out", _equal(_shape(host, name), _shape(host, node.outputs[0]))
+        if name in node.inputs[:k]:
+            yield f"{key}.repeated", True
+    else:
+        maker = host.makers.get(name)
+        yield f"{key}.given", True
+        yield f"{key}.from", "constant" if name in host.folded else "computed" if maker else "input"
+        yield f"{key}.maker", host.graph.nodes[maker[0]].op if maker else ""
+        if name in host.graph.constants:
+            yield f"{key}.initializer", name in host.graph.initializers
+            if by := host.stated.get(name):
+                yield f"{key}.by", by
 
 
-def _of_result(host: Host, node: Node, k: int, numbers: bool) -> Iterable[tuple[str, Value]]:
+def _of_result(host: Host, node: Node, k: int, part: str = "") -> Iterable[tuple[str, Value]]:
     name, key = node.outputs[k] if k < len(node.outputs) else "", f"out.{k}"
     if not name:
         return
-    if numbers:
+    if part == "numbers":
         yield from _of_values(host, key, name, _OF_RESULTS)
-        return
-    readers = host.readers.get(name, [])
-    yield f"{key}.given", True
-    yield f"{key}.final", name in host.graph.outputs
-    yield f"{key}.readers", len(readers)
-    yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
-    yield from _of_type(host, key, name)
-    if node.inputs and node.inputs[0]:
-        shape, image = _shape(host, name), _shape(host, node.inputs[0])
-        yield f"{key}.like.0", _equal(shape, image)
-        if shape is not None and image is not None:
-            yield f"{key}.lost", len(image) - len(shape)
-        if k == 0 and shape and image and Trait.SPATIAL in traits_of(node.op):
-            yield from _of_growth(image, shape)
+    elif part == "type":
+        yield from _of_type(host, key, name)
+    elif part == "likeness":
+        if node.inputs and node.inputs[0]:
+            shape, image = _shape(host, name), _shape(host, node.inputs[0])
+            yield f"{key}.like.0", _equal(shape, image)
+            if shape is not None and image is not None:
+                yield f"{key}.lost", len(image) - len(shape)
+            if k == 0 and shape and image and Trait.SPATIAL in traits_of(node.op):
+                yield from _of_growth(image, shape)
+    else:
+        readers = host.readers.get(name, [])
+        yield f"{key}.given", True
+        yield f"{key}.final", name in host.graph.outputs
+        yield f"{key}.readers", len(readers)
+        yield f"{key}.reader", host.graph.nodes[readers[0]].op if readers else ""
 
 
 def _of_type(host: Host, key: str, name: str) -> Iterable[tuple[str, Value]]:
@@ -553,6 +587,13 @@ def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
 
 _OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")
 _NUMBERS = (*_OF_RESULTS, "zero", "whole", "halves", "same", "distinct", "smallest")
+_PARTS = ("", ".type", ".likeness", ".numbers")
+_PART_OF = {
+    **dict.fromkeys(("dtype", "rank", "elements", "dim", "symbolic"), ".type"),
+    **dict.fromkeys(("tied", "like", "repeated", "lost", "ratio"), ".likeness"),
+    **dict.fromkeys(_NUMBERS, ".numbers"),
+}
+"""What facts of an operand are found out with, by the first word of their names."""
 
 
 def _of_values(host: Host, key: str, name: str, wanted: Sequence[str] = _NUMBERS) -> Iterable[tuple[str, Value]]:

@@ -69,7 +69,13 @@ class Region:
 
     def holds(self, facts: Facts) -> bool | None:
         """Whether every atom holds; None where none fails and some are unknown."""
-        return _all(atom.holds(facts) for atom in self.atoms)
+        told: bool | None = True
+        for atom in self.atoms:
+            if not (one := atom.holds(facts)):
+                if one is not None:
+                    return False
+                told = None
+        return told
 
     def of_role(self, role: int) -> tuple[Atom, ...]:
         """The atoms that speak of one role."""
@@ -131,12 +137,7 @@ class Trigger:
 
     def holds(self, facts: Facts) -> bool | None:
         """Whether some region holds; None where none does and some are unknown."""
-        unknown = False
-        for region in self.regions:
-            if found := region.holds(facts):
-                return True
-            unknown = unknown or found is None
-        return None if unknown else False
+        return any_of(region.holds(facts) for region in self.regions)
 
     def matches(self, host: Host, options: Facts, node: int | None = None) -> bool | None:
         """Whether it holds at some place of `host`, or at one that `node` belongs to. Runs nothing."""
@@ -148,6 +149,14 @@ class Trigger:
                     return True
                 unknown = unknown or found is None
         return None if unknown else False
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        """Found out once: triggers are looked up in mappings whenever something fails."""
+        return hash((self.shape, self.regions))
 
     @cached_property
     def operators(self) -> Mapping[int, frozenset[str]]:
@@ -167,6 +176,16 @@ class Trigger:
             "shared": sorted(map(list, self.shape.shared)),
             "regions": [[atom.as_json() for atom in region.atoms] for region in self.regions],
         }
+
+
+def any_of(found: Iterable[bool | None]) -> bool | None:
+    """Whether one is true; None where none is and some are unknown."""
+    told: bool | None = False
+    for one in found:
+        if one:
+            return True
+        told = None if one is None else told
+    return told
 
 
 def trigger_of(value: Mapping[str, Any]) -> Trigger:
@@ -200,15 +219,6 @@ def _named(region: Region, role: int) -> frozenset[str] | None:
         if atom.fact == f"{role}.op" and atom.test in ("is", "in"):
             return frozenset({atom.value} if atom.test == "is" else atom.value)  # type: ignore[arg-type]
     return None
-
-
-def _all(found: Iterable[bool | None]) -> bool | None:
-    told: bool | None = True
-    for one in found:
-        if one is False:
-            return False
-        told = told and one
-    return told
 
 
 def _reads(host: Host, reader: int, maker: int) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from driftnet.campaign.shard import Plan, Shard
-from driftnet.campaign.steering import KEPT, STEERED_WEIGHT, Steering
+from driftnet.campaign.steering import KEPT, STEERED_WEIGHT, TIMES, Doubts, Steering
 from driftnet.causes.facts import host_of
 from driftnet.causes.predicate import Atom
 from driftnet.findings.known import KnownIssue
 from driftnet.generators import bulk
 from driftnet.model.inspect import digest
+from driftnet.run.runner import Runner
 from onnx import helper
 
 from tests.findings.test_known import small
@@ -67,3 +68,36 @@ def test_what_hangs_on_numbers_is_computed_once_where_nothing_else_is_unwanted()
     assert (unwanted("Relu", True), asked) == ({"Relu"}, []), "what is fed is known already"
     assert (unwanted("Neg", True), asked) == (set(), ["Neg"]), "what a Relu makes is not negative"
     assert (unwanted("Neg", False), asked) == ({"Neg"}, ["Neg", "Neg"])
+
+
+def test_a_trigger_that_graphs_meet_without_failing_is_doubted_and_avoided_no_more():
+    known = of_mnn(triggered(Atom("0.out.0.given", "is", True)))
+    (trigger,) = (cause.trigger for cause in known.causes)
+    steering = Steering([known], doubts := Doubts())
+    assert steering.met(HOST, "mnn", {}) == {trigger}
+    assert steering.unwanted(HOST, [("mnn", {})]) == {"Relu", "Neg"}, "every node meets it"
+    for _ in range(TIMES - 1):
+        doubts.learn([({trigger}, False)] * 4)
+    assert trigger not in doubts, "one graph counts once, however many cases it had"
+    doubts.learn([({trigger}, False), ({trigger}, True)])
+    assert trigger not in doubts, "under one recipe the graph failed"
+    doubts.learn([({trigger}, False), (set(), True)])
+    assert trigger in doubts, f"it was met {doubts.ran[trigger]} times without a failure, {doubts.failed[trigger]} with"
+    assert steering.unwanted(HOST, [("mnn", {})]) == set()
+    for _ in range(4 * TIMES):
+        doubts.learn([({trigger}, True)])
+    assert steering.unwanted(HOST, [("mnn", {})]) == {"Relu", "Neg"}, "after all it tells of failures"
+
+
+def test_a_shard_doubts_triggers_that_its_cases_meet_and_agree(tmp_path):
+    with Runner(small_models=True) as runner:
+        plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path / "none", report=tmp_path, seed=3)
+        shard = Shard(plan, runner, stopping=lambda: False)
+        known = triggered(Atom("0.out.0.given", "is", True))
+        shard.known_issues = {"test_x": KnownIssue(replace(known.saved, target="onnxruntime-quant"))}
+        for index in range(6):
+            for _ in shard.run(index, 1):
+                pass
+        (trigger,) = shard.doubts.ran
+        assert shard.doubts.ran[trigger] >= TIMES, f"met without a failure {shard.doubts.ran[trigger]} times of 6"
+        assert trigger in shard.doubts
