@@ -40,6 +40,10 @@ generated cases none was judged in more than 0.13 s."""
 TOO_MUCH = "too-much"
 """The rule by which it abstains where that is exceeded."""
 
+UNANSWERED = frozenset({Outcome.CRASH, Outcome.MEMORY, Outcome.HANG})
+"""Of a stage that ended so there is nothing to judge but a few lines of text: no fork is made for that, which costs
+more than the run itself where this process is large."""
+
 T = TypeVar("T")
 
 HURRIED = 0.1
@@ -115,6 +119,8 @@ def _watched(trial: Trial, most: _Most, fresh: bool) -> tuple[Verdict, Observati
         raise ExhaustedError(seen.last.message)
     reference = trial.runner.reference
     ask = partial(judge, target=trial.target, options=trial.options, reference=reference)
+    if seen.last.outcome in UNANSWERED:
+        return bounded(lambda: ask(trial.case, seen), seconds=most.seconds, mib=most.mib), seen
     return _judged(most, reference, lambda: ask(trial.case, seen), Verdict), seen
 
 
