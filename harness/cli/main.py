@@ -441,9 +441,9 @@ def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
 @click.option(
     "--budget",
     type=_Amount(min=0, max=MONTH),
+    default=300.0,
     metavar="SECONDS",
-    help="CPU time for one target and recipe, after which nothing is run; nor after three times that.  "
-    "[default: 30 for a model of 5 MB, 120 for 20, else 300; more where its first run is slow]",
+    help="CPU time for one target and recipe, after which nothing is run; nor after three times that.",
 )
 @click.option("--atol", type=_Amount(min=0), default=0.0, metavar="A", help="Accept outputs within A + R |y| of y.")
 @click.option("--rtol", type=_Amount(min=0), default=0.0, metavar="R", help="See --atol.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,10 +53,6 @@ SECONDS_A_GIB = 60.0
 """What a stage may take for the weights of a large model: quantizing them takes a third of that on a core to itself."""
 
 
-WORTH, MOST_WORTH = ((5 * 10**6, 30.0), (20 * 10**6, 120.0)), 300.0
-"""Bytes of a model, and the CPU seconds that a check of one no larger may take; those of any larger one."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class CheckSettings:
     """How a model is checked.
@@ -69,8 +64,7 @@ class CheckSettings:
               written
     python    the interpreter that holds the targets; None: this one, or one made for the release that a target names
     timeout, memory_gib   what a stage may take and a worker use; a large model is given more, by SECONDS_A_GIB and HELD
-    budget    CPU seconds for each target and recipe after which nothing is run, and what was found so far is told;
-              None: what the size of the model is worth, and the time of its first run
+    budget    CPU seconds for each target and recipe after which nothing is run, and what was found so far is told
     atol, rtol, accept   outputs within these of the reference's, element by element, are accepted whatever the verdict,
               and `accept` says why
     anonymize   write no name, text or number of the model below `out` but what a failure needs; `remained` says which
@@ -88,7 +82,7 @@ class CheckSettings:
     python: str | None = None
     timeout: float = REAL_SECONDS
     memory_gib: float = MEMORY_GIB
-    budget: float | None = None
+    budget: float = 300.0
     anonymize: bool = False
     atol: float = 0.0
     rtol: float = 0.0
@@ -152,10 +146,6 @@ def check_status(result: Mapping[str, Any]) -> int:
     return 2 if rest else 0
 
 
-def _bytes(case: Case) -> int:
-    return len(case.model) + (external_data.outside(case.proto) if case.file else 0)
-
-
 def _runner(case: Case, timeout: float, memory_gib: float) -> Runner:
     """Workers that may use what is said, or more where `case` is a large model."""
     gib = external_data.outside(case.proto) / 2**30
@@ -190,10 +180,7 @@ def _check_one(
     runner, name, out = trial.runner, trial.target.name, settings.out
     runs_before, cpu_before = runner.target_runs, runner.all_cpu_seconds
     known = {issue.id: issue.saved for issue in known_issues}
-    most, worth = settings.budget, math.inf
-    if most is None:
-        most, worth = MOST_WORTH, next((w for size, w in WORTH if _bytes(trial.case) <= size), math.inf)
-    checked = checks.check(trial, known_issues, seconds=most, worth=worth, tell=lambda text: tell(f"{name}: {text}"))
+    checked = checks.check(trial, known_issues, seconds=settings.budget, tell=lambda text: tell(f"{name}: {text}"))
     result = checked.as_json()
     for diagnosis, fault in zip(checked.diagnoses, result["faults"]):
         finding = diagnosis.examination.finding

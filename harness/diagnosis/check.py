@@ -66,9 +66,6 @@ CONFIRMING, SPARED = 3, 0.1
 """What windows and the search for faults leave for confirming what they find: so many times the CPU time of the model's
 first run, but of one that does not fail at most this share."""
 
-FIRST_RUNS = 6.0
-"""How many times the CPU time of its first run a model is worth at least, however small it is."""
-
 DEAR = 1.5
 """CPU seconds of a first run from which on a model of which something comes out is looked into on one feed."""
 
@@ -163,6 +160,7 @@ class Found:
     impacts       of a fault, by its nodes, what it does to the outputs; None where nobody can tell
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before a fault had been examined
+    unlocated     how a window fails that nobody had the time to look into
     """
 
     target: str
@@ -177,6 +175,7 @@ class Found:
     unconfirmed: Verdict | None = None
     interrupted: bool = False
     cut: str = ""
+    unlocated: Verdict | None = None
 
     def is_beside(self, fault: Fault) -> bool:
         """Whether `fault` fails otherwise than the model, of which nothing comes out: that fails by none of these, and
@@ -189,25 +188,20 @@ def check(
     known_issues: Sequence[KnownIssue],
     *,
     seconds: float = math.inf,
-    worth: float = math.inf,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Checked:
     """Check one model. Raises nothing on account of the target or of the reference.
 
-    seconds   CPU time after which nothing new is begun, and what runs is ended;   worth   the same, but for a model
-              whose first run takes long;   tell   hears what is being done, for people
+    seconds   CPU time after which nothing new is begun, and what runs is ended;   tell   hears what is being done, for
+              people
     """
     allowance = trial.runner.allow(seconds)
     with trial.runner.within(allowance):
-        return _checked(trial, known_issues, allowance, worth, tell)
+        return _checked(trial, known_issues, allowance, tell)
 
 
 def _checked(
-    trial: Trial,
-    known_issues: Sequence[KnownIssue],
-    allowance: Allowance,
-    worth: float,
-    tell: Callable[[str], None],
+    trial: Trial, known_issues: Sequence[KnownIssue], allowance: Allowance, tell: Callable[[str], None]
 ) -> Checked:
     if not trial.quantizes:  # or every tensor would be recorded for every sample
         trial = replace(trial, case=replace(trial.case, calibration=()))
@@ -222,7 +216,6 @@ def _checked(
         message = f"the budget was spent before the model was judged: {e}"
         return Checked(Verdict(Word.ABSTAINS, message=message, rule=BUDGET))
     first = trial.runner.all_cpu_seconds - before
-    allowance.narrow(max(worth - first, FIRST_RUNS * first))
     spared = CONFIRMING * first
     if not verdict.failed:
         spared = min(spared, SPARED * allowance.left)
@@ -343,7 +336,7 @@ def _with_one_feed(inquiry: Inquiry, whole: Verdict) -> Inquiry:
     fewer = replace(given, trial=replace(given.trial, case=case))
     with contextlib.suppress(ExhaustedError):
         if not whole.failed or alike(given.trial.target.name, fewer.watch(fewer.trial)[0], whole):
-            inquiry.tell(f"windows on 1 of {len(given.case.feeds)} inputs: the other runs are dear")
+            inquiry.tell(f"windows on 1 of {len(given.case.feeds)} inputs: with all of them each run takes long")
             return fewer
     return given
 
@@ -378,7 +371,8 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         _survey(inquiry, recorded, whole, found.judged)
         windows = [judged.verdict for judged in found.judged]
         found.depth = along_the_depth(inquiry.case, windows, inquiry.inside, recorded)
-        _locate(inquiry, recorded, _failing(inquiry.trial.target.name, found.judged, whole), whole, found.faults)
+        failing = _failing(inquiry.trial.target.name, found.judged, whole)
+        found.unlocated = _locate(inquiry, recorded, failing, whole, found.faults)
         verdicts = [*windows, *(fault.verdict for fault in found.faults)]
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
         _weigh(inquiry, recorded, checked, found)
@@ -428,7 +422,8 @@ def _failing(target: str, judged: Sequence[Judged], whole: Verdict) -> list[Judg
 
 def _locate(
     inquiry: Inquiry, recorded: Recording, failing: Sequence[Judged], whole: Verdict, faults: list[Fault]
-) -> None:
+) -> Verdict | None:
+    """Adds to `faults`; how a window fails of which the budget did not reach to say why."""
     search = Search(inquiry.case, recorded, lambda part: inquiry.look(part, NARROWED), inquiry.trial.target.name)
     try:
         for fault in locate(search, failing, whole, _suspects(inquiry, recorded)):
@@ -436,6 +431,9 @@ def _locate(
             inquiry.tell(f"at fault: {', '.join(' '.join(pair) for pair in _named(inquiry.case, fault))}")
     except ExhaustedError:
         inquiry.tell("localization: the budget is spent")
+        located = {node for fault in faults for node in fault.nodes}
+        return next((j.verdict for j in failing if located.isdisjoint(j.nodes)), None)
+    return None
 
 
 def _suspects(inquiry: Inquiry, recorded: Recording) -> list[str]:
@@ -651,7 +649,10 @@ def _vouches(verdict: Verdict) -> bool:
 
 def _overall(whole: Verdict, found: Found, serious: Sequence[Fault], rule: str, vouched: float) -> Verdict:
     """The verdict on the model: any failure; agreement where the windows agree, or `rule` excuses every fault."""
-    unconfirmed = found.unconfirmed
+    unconfirmed, unlocated = found.unconfirmed, found.unlocated
+    if unlocated and not whole.failed and (rule or not found.diagnoses):
+        message = f"a part fails, and the budget was spent before it was known which node does it: {unlocated.message}"
+        return replace(unlocated, word=Word.ABSTAINS, message=message, rule=BUDGET)
     if found.diagnoses:
         first = found.diagnoses[0].examination.verdict
         if rule:

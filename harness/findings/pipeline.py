@@ -19,7 +19,7 @@ from driftnet.findings.corpus import SavedCase
 from driftnet.findings.known import NOWHERE, Explanation, KnownIssue, Symptom, explain, symptom_of
 from driftnet.findings.recognition import Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
-from driftnet.model.inspect import Case, Feed
+from driftnet.model.inspect import Case, Feed, nodes
 from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
@@ -33,6 +33,10 @@ from driftnet.targets.environments import Installed
 from driftnet.targets.recipe import Recipe, canonical, remedied
 from driftnet.targets.recipe import simpler as simpler_recipes
 from driftnet.util.machine import description
+
+MOST_ASKED = 12
+"""Nodes of a case that is asked whether it is known before it is reduced to the end: of more there are so many places
+to ask that it costs as much as to go on."""
 
 HANG_CALLS = 20  # each takes its whole time limit
 
@@ -346,7 +350,7 @@ def pursue(trial: Trial, inquiry: Inquiry) -> Finding | None:
 
     def check_new(case: Case, recipe: Recipe) -> None:
         fewest = replace(trial, case=case, recipe=recipe)
-        if issue := _known(fewest, inquiry):
+        if nodes(case) <= MOST_ASKED and (issue := _known(fewest, inquiry)):
             raise KnownError(issue, fewest)
 
     def reproduces(case: Case, recipe: Recipe) -> str:

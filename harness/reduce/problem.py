@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
+from itertools import count, islice
 from typing import Any, TypeVar
 
 import numpy as np
@@ -48,6 +48,7 @@ class Problem:
     start: float = field(default_factory=time.monotonic)
     shown: dict[str, object] = field(default_factory=dict)
     _recorded: tuple[Case, Recording] | None = None
+    _measured: tuple[Case, Recipe, Measured] | None = None
 
     @property
     def elapsed(self) -> float:
@@ -60,7 +61,7 @@ class Problem:
                     same it has to show the same: a target that takes absence for something else has another bug there
         """
         recipe = self.recipe if recipe is None else recipe
-        if not simpler(case, recipe, self.case, self.recipe):
+        if not simpler(measures(case, recipe), self.measured()):
             return False
         if _name(case, recipe) in self.shown:
             return False
@@ -99,7 +100,13 @@ class Problem:
 
     def outline(self) -> tuple[Any, ...]:
         """The measures of the best case that say how large it is."""
-        return tuple(islice(measures(self.case, self.recipe), OUTLINE))
+        return tuple(islice(self.measured(), OUTLINE))
+
+    def measured(self) -> Measured:
+        """The measures of the best case, which each candidate is compared with."""
+        if self._measured is None or self._measured[0] is not self.case or self._measured[1] is not self.recipe:
+            self._measured = (self.case, self.recipe, Measured(measures(self.case, self.recipe)))
+        return self._measured[2]
 
     def recording(self) -> Recording:
         """Every tensor of the best case."""
@@ -128,10 +135,25 @@ def shrink(items: Sequence[T], test: Callable[[list[T]], bool], *, least: int = 
     return kept
 
 
-def simpler(case: Case, recipe: Recipe, than: Case, than_recipe: Recipe) -> bool:
+def simpler(measured: Iterable[float], than: Iterable[float]) -> bool:
     """Strictly lower in the first of the measures that differs."""
-    pairs = zip(measures(case, recipe), measures(than, than_recipe))
-    return next((ours < theirs for ours, theirs in pairs if ours != theirs), False)
+    return next((ours < theirs for ours, theirs in zip(measured, than) if ours != theirs), False)
+
+
+class Measured:
+    """Measures that are asked for again and again, each computed once, when it is first needed."""
+
+    def __init__(self, computed: Iterator[float]) -> None:
+        self._computed, self._known = computed, list[float]()
+
+    def __iter__(self) -> Iterator[float]:
+        for k in count():
+            if k == len(self._known):
+                left = next(self._computed, None)
+                if left is None:
+                    return
+                self._known.append(left)
+            yield self._known[k]
 
 
 def array_complexity(x: np.ndarray) -> float:

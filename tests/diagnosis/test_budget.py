@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from driftnet.diagnosis.check import BUDGET, FIRST_RUNS, check
+from driftnet.diagnosis.check import BUDGET, check
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Word
@@ -84,15 +84,6 @@ def test_a_failure_that_was_seen_again_is_one_though_no_time_is_left_to_reduce_i
     checked = check(trial(patient, "", SLOW), (), seconds=4.9 * LATE)
     assert checked.verdict.word is Word.FAILS
     assert checked.diagnoses[0].examination.finding is None
-
-
-@pytest.mark.usefixtures("unhurried")
-def test_a_model_is_worth_some_of_its_first_runs_however_small_it_is(patient):
-    before = patient.all_cpu_seconds
-    checked = check(trial(patient, "", SLOW), (), seconds=60.0, worth=0.1)
-    used = patient.all_cpu_seconds - before
-    assert checked.verdict.word is Word.FAILS, checked.verdict
-    assert used < (1 + FIRST_RUNS) * LATE + MORE, used
 
 
 def test_a_reduction_ends_at_its_effort_with_what_it_has(patient):

@@ -18,8 +18,9 @@ from driftnet.findings.known import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Confirmed, Trial, watch
 from driftnet.model.inspect import elements, nodes
-from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Verdict, Word
+from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.reduce import passes, reducer
+from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.subgraphs import entered
 from driftnet.selfcheck import mutated
 from driftnet.selfcheck.mutant import MUTANTS
@@ -328,6 +329,28 @@ def test_what_ends_a_model_is_looked_for_on_one_feed_where_one_ends_it(runner, m
     check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
     windows = [len(part.calibration) for part in asked if nodes(part) == 1]
     assert max(windows) == fed, windows
+
+
+def test_a_part_that_is_wrong_and_that_no_time_was_left_for_is_no_agreement(runner, monkeypatch):
+    case = tools.cnn(blocks=4, planted=0)
+    wrong = Verdict(Word.DIVERGES, stage="execute", kind=Kind.WRONG_VALUES, message="far off")
+
+    def watched(trial):
+        if trial.case.model == case.model:
+            return Verdict(Word.ABSTAINS, message="nobody can tell"), Observation(())
+        seam = [node.op_type for node in trial.case.proto.graph.node] == ["Relu", "Conv", "BatchNormalization"]
+        return (wrong if seam else Verdict(Word.AGREES, Tier.EXACT)), Observation(())
+
+    def spent(*args):
+        raise ExhaustedError
+        yield
+
+    monkeypatch.setattr(checks, "watch", watched)
+    monkeypatch.setattr(checks, "locate", spent)
+    checked = check(Trial(case, resolve("onnxruntime-quant"), FLOAT, runner), ())
+    assert any(judged.verdict == wrong for judged in checked.judged), "no window was wrong"
+    assert (checked.verdict.word, checked.verdict.rule) == (Word.ABSTAINS, checks.BUDGET), checked.verdict
+    assert "far off" in checked.verdict.message, checked.verdict.message
 
 
 def test_faults_that_make_up_for_each_other_are_all_at_fault(runner):

@@ -28,11 +28,6 @@ class Allowance:
         """So many CPU seconds from now on."""
         return cls(used, used() + seconds, time.monotonic() + PATIENCE * seconds)
 
-    def narrow(self, seconds: float) -> None:
-        """No more than so many CPU seconds from now on."""
-        fewer = Allowance.of(self.used, seconds)
-        self.until, self.deadline = min(self.until, fewer.until), min(self.deadline, fewer.deadline)
-
     @property
     def wall(self) -> float:
         """Wall seconds that are left."""
