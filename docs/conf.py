@@ -19,7 +19,7 @@ html_static_path = ["_static"]
 html_js_files = ["site.js"]
 
 PARTS = (
-    ("Begin", ("docs/tutorials", "docs/install", "docs/ci", "docs/commands", "docs/python")),
+    ("Begin", ("docs/tutorials", "docs/install", "docs/ci", "docs/cluster", "docs/commands", "docs/python")),
     ("How it works", ("docs/architecture", "docs/oracle", "docs/artifact-tier", "docs/generators", "docs/glossary")),
     ("What is judged", ("docs/operators", "docs/judgement")),
     ("What was found", ("docs/trophies", "docs/findings", "docs/zoo", "reports/README")),

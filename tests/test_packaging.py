@@ -109,7 +109,7 @@ def test_the_source_distribution_is_the_repository(tmp_path):
     assert not lacking, f"lacks {lacking[:5]}, {len(lacking)} in all, and cannot pass its own tests: see MANIFEST.in"
 
 
-@pytest.mark.parametrize(("file", "extra"), [(FILE, "dev"), (SITE, "docs")], ids=["setup", "site"])
+@pytest.mark.parametrize(("file", "extra"), [(FILE, "dev"), (FILE, "cluster"), (SITE, "docs")])
 def test_every_release_is_pinned_by_the_hashes_of_its_files(file, extra):
     text = file.read_text(encoding="utf-8")
     pins = pinned(text)

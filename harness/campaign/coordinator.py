@@ -16,12 +16,14 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Container, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from multiprocessing.context import SpawnContext
 from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
 
+from driftnet.campaign.cluster import Cluster
 from driftnet.campaign.events import Done, Ended, Event, Failed, Tick
 from driftnet.campaign.shard import Plan, begin, examine_index
 from driftnet.run import health
@@ -63,13 +65,18 @@ def run(plan: Plan, listener: Listener, *, done: Container[int] = ()) -> None:
                 with (
                     contextlib.suppress(BrokenProcessPool),
                     _said_as_it_began(),
-                    ProcessPoolExecutor(plan.workers, context, begin, (plan, campaign.stop)) as pool,
+                    _executor(plan, context, campaign.stop) as pool,
                 ):
                     campaign.examine(pool)
     finally:
         for place in (MEMORY, tempfile.gettempdir()):  # a shard that was killed while it began has left its own
             sweep_scratch(Path(place))
         listener(Ended(time.monotonic() - started, cpu_seconds() - cpu_before))
+
+
+def _executor(plan: Plan, context: SpawnContext, stop: SharedEvent) -> Executor:
+    """What the shards of a campaign run in."""
+    return Cluster(plan) if plan.cluster else ProcessPoolExecutor(plan.workers, context, begin, (plan, stop))
 
 
 @contextlib.contextmanager
@@ -107,7 +114,7 @@ class _Work:
         self._again: list[tuple[int, int, bool]] = []  # arguments of `examine_index`
         self._given: dict[Future[list[Event]], tuple[int, int, bool]] = {}
 
-    def give(self, pool: ProcessPoolExecutor) -> Future[list[Event]] | None:
+    def give(self, pool: Executor) -> Future[list[Event]] | None:
         """Let a shard examine the next index; None when `plan.cases` have been handed out."""
         if not self._again:
             if self._left <= 0:
@@ -120,11 +127,13 @@ class _Work:
         self._given[future] = self._again.pop(0)
         return future
 
-    def take(self, future: Future[list[Event]]) -> list[Event]:
+    def take(self, future: Future[list[Event]], pool: Executor) -> list[Event]:
         """What came of it. Raises BrokenProcessPool when a shard has died."""
-        events = future.result()
-        del self._given[future]
-        return events
+        events = pool.accepted(future) if isinstance(pool, Cluster) else future.result()
+        given = self._given.pop(future)
+        if events is None:
+            self._again.append(given)
+        return events or []
 
     def take_back(self) -> None:
         """Hand out again what is in hand; what a shard died of may be among it."""
@@ -145,7 +154,7 @@ class _Campaign:
     deaths: int = 0
     goes_on: bool = True
 
-    def examine(self, pool: ProcessPoolExecutor) -> None:
+    def examine(self, pool: Executor) -> None:
         """Drive the shards of `pool` until there is no more work, or time. Raises BrokenProcessPool when one dies, and
         UserError when that goes on or when nothing further could be saved."""
         pending, self.goes_on, finished = set[Future[list[Event]]](), False, False
@@ -170,7 +179,7 @@ class _Campaign:
             if not finished:
                 _end_shards()
 
-    def _drive(self, pool: ProcessPoolExecutor, pending: set[Future[list[Event]]]) -> None:
+    def _drive(self, pool: Executor, pending: set[Future[list[Event]]]) -> None:
         end, silence = self.plan.seconds + GRACE_SECONDS, _Silence()
         while True:
             elapsed = time.monotonic() - self.started
@@ -179,16 +188,17 @@ class _Campaign:
                 end = elapsed
             over = self.stop.is_set() or elapsed >= self.plan.seconds
             with _signals_held():  # this may start a shard
-                while not over and len(pending) < self.plan.workers * AHEAD and (future := self.work.give(pool)):
+                most = AHEAD * (pool.workers if isinstance(pool, Cluster) else self.plan.workers)
+                while not over and len(pending) < most and (future := self.work.give(pool)):
                     pending.add(future)
             if not pending or (self.stop.is_set() and elapsed >= end + STOPPING_SECONDS):
                 return
             ready, _ = wait(pending, TICK_SECONDS, FIRST_COMPLETED)
             for future in ready:
-                for event in self.work.take(future):
+                for event in self.work.take(future, pool):
                     self._hear(event)
             pending -= ready
-            if silence.lasts(heard=bool(ready)):
+            if silence.lasts(heard=bool(ready) or isinstance(pool, Cluster)):  # its scheduler watches over workers
                 raise health.lacking(["the processes of this run do nothing any more"])
             self.listener(Tick(elapsed, self.plan.seconds - elapsed))
 

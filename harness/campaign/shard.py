@@ -83,6 +83,7 @@ class Plan:
     mended    ids of causes that are fixed on these releases: what fails like them is new
     report    folder of the run: new cases are written below its cases/ as they are found
     resume    go on with the case indices after those of the summary.json in `report`
+    cluster   address of a Dask scheduler, whose workers examine then in place of processes of this machine
     python    the interpreter that holds the targets; None: this one, or one made for a release
     timeout, memory_gib   of one stage of a target;   reduce_seconds   for the reduction of one finding
     """
@@ -93,6 +94,7 @@ class Plan:
     cases: int | None = None
     seed: int = 0
     workers: int = 1
+    cluster: str = ""
     focus: Sequence[str] = ()
     seeds: Sequence[Path] = ()
     steer: bool = True
@@ -203,9 +205,17 @@ class Shard:
                     self.known_issues[path.name] = KnownIssue(saved)
                     self.steering = Steering(())  # of another time
 
+    def forget(self) -> None:
+        """Know no more of what was found in this run and counts for nothing."""
+        for name, issue in [*self.known_issues.items()]:
+            if issue.saved.path and issue.saved.path.is_relative_to(self.plan.found) and not issue.saved.path.exists():
+                del self.known_issues[name]
+
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped,
         or something stays unexplained: then it is examined again when the run is gone on with."""
+        if self.plan.cluster:
+            self.forget()
         self.learn(self.plan.found)
         network = () if self.runner.network_isolated else (Warned(NO_NETWORK_NAMESPACE),)
         for warning in {*network, *self.damaged.values()} - self.warned:

@@ -215,6 +215,12 @@ def driftnet() -> None:
     "[default: 0; with --state one that no night had]",
 )
 @_workers("auto")
+@click.option(
+    "--cluster",
+    default="",
+    metavar="ADDRESS",
+    help="Examine on the workers of the Dask scheduler there, tcp://HOST:8786, instead of here.",
+)
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs with this operator, family or motif.")
 @_seeds
 @_corpus(_there)

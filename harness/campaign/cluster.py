@@ -1,0 +1,286 @@
+"""Cluster: a campaign on the workers of a Dask scheduler, on other machines if need be.
+
+Each worker keeps one shard, in a process and a folder of its own. They share no disk: what is known is sent to them,
+and what they find is sent back and stands in the run's own folder only. Two that work at the same time may find the
+same. So what a shard found without knowing of all that stands there counts for nothing: its index is examined again.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import multiprocessing
+import tarfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from driftnet.campaign import coverage
+from driftnet.campaign.events import Event, Examined, Failed, Found
+from driftnet.campaign.journal import Journal
+from driftnet.campaign.shard import Plan, begin, examine_index
+from driftnet.campaign.state import CASES
+from driftnet.causes import record
+from driftnet.findings import corpus
+from driftnet.util.errors import UserError
+from driftnet.util.files import Scratch, make_folder
+from msgspec import structs
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+RUN, CORPUS, STATE = "run", "corpus", "state"
+CONNECT_SECONDS = 30
+FETCH_SECONDS = 60
+MOST_DEATHS = 3
+"""Shards of one worker that may die of one index; the second and third judge in processes apart."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a worker has to know to examine an index.
+
+    run    of this coordinator;   news   archives sent so far, the first with all that was known when it began
+    gone   cases that a shard found and that count for nothing
+    """
+
+    run: str
+    plan: Plan
+    news: int
+    gone: frozenset[str]
+    index: int
+    most: int
+    trusted: bool
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Sent:
+    """What a worker says of an order.
+
+    root    of the paths in its events;   known   archives that it knew
+    found   case, by its path in the folder of cases -> its archive, with its cause
+    """
+
+    order: Order
+    root: str
+    known: int
+    events: list[Event]
+    found: dict[str, str]
+
+
+class Cluster(Executor):
+    """Workers of a Dask scheduler as an executor for the coordinator: its own journal has what they tell."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan, self._run = plan, uuid.uuid4().hex
+        self._client = _client(plan.cluster)
+        self._executor = self._client.get_executor(pure=False)
+        self._journal = Journal(plan.report)
+        self._news: list[str] = []  # of which target each is; the first of all
+        self._gone: set[str] = set()
+        asked = [(plan.state / coverage.FILE, f"{STATE}/{coverage.FILE}")] if plan.state else []
+        self._send("", _archive([*_places(plan).items(), *asked]))
+
+    @property
+    def workers(self) -> int:
+        """How many there are now; at least one may come."""
+        return max(1, len(self._client.scheduler_info(n_workers=-1)["workers"]))
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Let some worker do what `examine_index` does. Of a worker that is lost the scheduler gives it to another."""
+        index, most, trusted = args
+        left = kwargs["ends"] - time.monotonic()
+        order = Order(self._run, self._plan, len(self._news), frozenset(self._gone), index, most, trusted, left)
+        future: Future[Any] = self._executor.submit(examine, order)
+        return future
+
+    def accepted(self, future: Future[Any]) -> list[Event] | None:
+        """The events that a worker tells, in the journal, and what it found, in the folder of the run; None where that
+        counts for nothing, and the index is to be examined again. Raises UserError where the scheduler gave it up."""
+        try:
+            sent: Sent = future.result()
+        except Exception as e:
+            hint = "see the logs of its workers; what was found is saved, --resume goes on from here"
+            raise UserError(f"the cluster gave an index up: {type(e).__name__}: {e}", hint=hint, kind="cluster") from e
+        events = [self._here(event, sent.root) for event in sent.events]
+        targets = {name.split("/")[0] for name in sent.found}
+        untold = not targets.isdisjoint(self._news[sent.known :])
+        lost = any(isinstance(e, Examined) and e.known and not Path(e.known).exists() for e in events)
+        if untold or lost:
+            self._gone.update(sent.found)
+            return None
+        for name, data in sent.found.items():
+            _unpack(data, self._plan.found)
+            folder = self._plan.found / name
+            self._send(name.split("/")[0], _archive([(folder, f"{RUN}/{self._plan.found.name}/{name}")]))
+        for event in events:
+            self._journal.write(event)
+        return events
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the shards of this run, and leave the cluster as it was."""
+        with contextlib.suppress(Exception):  # a scheduler that is gone has nothing left to be ended
+            self._executor.shutdown(wait=False)
+            self._client.run(end, self._run, on_error="ignore")
+            for number in range(len(self._news)):
+                _variable(self._run, number, self._client).delete()
+        self._client.close()
+
+    def _send(self, target: str, data: str) -> None:
+        _variable(self._run, len(self._news), self._client).set(data)
+        self._news.append(target)
+
+    def _here(self, event: Event, root: str) -> Event:
+        """`event` with the paths of this machine."""
+        if isinstance(event, Examined) and event.known:
+            return structs.replace(event, known=self._path(event.known, Path(root)))
+        return structs.replace(event, path=self._path(event.path, Path(root))) if isinstance(event, Found) else event
+
+    def _path(self, path: str, root: Path) -> str:
+        places = ((here, root / there) for here, there in _places(self._plan).items())
+        here, there = next((here, there) for here, there in places if Path(path).is_relative_to(there))
+        return str(here / Path(path).relative_to(there))
+
+
+@dataclass
+class _Here:
+    """What a worker keeps for one run."""
+
+    run: str
+    scratch: Scratch = field(default_factory=Scratch)
+    known: int = 0
+    pool: ProcessPoolExecutor | None = None
+    ended: bool = False
+
+    def examined(self, order: Order) -> Sent:
+        """What becomes of the index of an order."""
+        root = self.scratch.path
+        found = root / RUN / order.plan.found.name
+        while self.known < order.news:
+            _unpack(_variable(self.run, self.known).get(timeout=FETCH_SECONDS), root)
+            self.known += 1
+        for name in order.gone:
+            corpus.remove(found / name)
+        before, known = _names(found), self.known
+        events = self._events(order, _plan(order.plan, root))
+        new = sorted(_names(found) - before)
+        archives = {name: _archive([(found / name, name)]) for name in new}
+        return Sent(order, str(root), known, events, archives)
+
+    def _events(self, order: Order, plan: Plan) -> list[Event]:
+        for death in range(MOST_DEATHS):
+            if self.pool is None:
+                self.pool = _shard(plan)
+            try:
+                ends = time.monotonic() + order.seconds
+                trusted = order.trusted and not death
+                return self.pool.submit(examine_index, order.index, order.most, trusted, ends=ends).result()
+            except BrokenProcessPool:
+                self.pool = None
+                if self.ended:
+                    return []
+        said = f"a process of driftnet itself died, {MOST_DEATHS} times in a row; all that was found is saved"
+        hint = "for want of memory on the cluster's workers? --resume goes on from here"
+        return [Failed(order.index, said, hint, "internal")]
+
+    def end(self) -> None:
+        """End the shard, whatever it does, and remove its folder."""
+        self.ended = True
+        for process in [*(getattr(self.pool, "_processes", None) or {}).values()]:
+            process.kill()
+        self.scratch.close()
+
+
+_here: _Here | None = None
+_TURN = threading.Lock()
+
+
+def examine(order: Order) -> Sent:
+    """On a worker: examine an index. A worker with several threads does so one by one: a shard takes a whole core."""
+    global _here
+    with _TURN:
+        if _here is None or _here.run != order.run:
+            if _here:
+                _here.end()
+            _here = _Here(order.run)
+        return _here.examined(order)
+
+
+def end(run: str) -> None:
+    """On a worker: end the shard of `run`."""
+    global _here
+    if _here and _here.run == run:
+        _here.end()
+        _here = None
+
+
+def _shard(plan: Plan) -> ProcessPoolExecutor:
+    """A shard, as the coordinator of one machine starts them."""
+    context = multiprocessing.get_context("spawn")
+    # Dask's workers are daemons, which multiprocessing lets have no children; this one ends with its parent.
+    getattr(multiprocessing.current_process(), "_config", {}).pop("daemon", None)
+    make_folder(plan.found)
+    return ProcessPoolExecutor(1, context, begin, (plan, context.Event()))
+
+
+def _plan(plan: Plan, root: Path) -> Plan:
+    """`plan` as a worker follows it, with its folders below `root`."""
+    state = root / STATE if plan.state else None
+    return replace(plan, report=root / RUN, corpus=root / CORPUS, state=state, save=False, resume=False)
+
+
+def _places(plan: Plan) -> dict[Path, str]:
+    """The folders of cases of a run, and where each stands below the folder of a worker."""
+    state = {plan.state / CASES: f"{STATE}/{CASES}"} if plan.state else {}
+    return {plan.found: f"{RUN}/{plan.found.name}", plan.corpus: CORPUS, **state}
+
+
+def _client(address: str) -> Client:
+    try:
+        from distributed import Client
+    except ImportError:
+        hint = "pip install 'driftnet[cluster]'"
+        raise UserError("--cluster needs Dask, which is not installed", hint=hint, kind="option") from None
+    try:
+        return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError) as e:
+        hint = "dask scheduler prints its address when it starts, tcp://HOST:8786 for one"
+        raise UserError(f"no Dask scheduler answers at {address}: {e}", hint=hint, kind="option") from None
+
+
+def _variable(run: str, number: int, client: Client | None = None) -> Any:
+    """A text that the scheduler keeps, whichever workers are lost: an archive of `run`."""
+    from distributed import Variable
+
+    return Variable(f"driftnet-{run}-{number}", client)
+
+
+def _archive(folders: Iterable[tuple[Path, str]]) -> str:
+    """Files and folders under these names, with the cause that a case stands in."""
+    data = io.BytesIO()
+    with tarfile.open(fileobj=data, mode="w:gz") as archive:
+        for path, name in folders:
+            if path.exists():
+                archive.add(path, name)
+            if (cause := path.parent / record.FILE).exists():
+                archive.add(cause, f"{name.rpartition('/')[0]}/{record.FILE}")
+    return base64.b64encode(data.getvalue()).decode()
+
+
+def _unpack(data: str, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(fileobj=io.BytesIO(base64.b64decode(data))) as archive:
+        archive.extractall(folder, filter="data")
+
+
+def _names(found: Path) -> set[str]:
+    """The cases below a run's folder of cases that have a cause, by their paths there."""
+    return {path.parent.relative_to(found).as_posix() for path in found.glob("*/*/test_*/case.json")}

@@ -1,0 +1,128 @@
+"""A campaign on the workers of a Dask scheduler finds what one process does, and survives the loss of a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from driftnet import api
+from driftnet.campaign import cluster
+from driftnet.campaign.cluster import Cluster, Order, Sent
+from driftnet.campaign.events import Done, Examined, Found
+from driftnet.campaign.shard import Plan, Shard
+from driftnet.findings.known import KnownIssue
+from driftnet.model.verdict import Verdict, Word
+from driftnet.util.errors import UserError
+
+from tests.findings.test_corpus import saved_relu
+from tests.support.paths import ROOT
+
+TARGET = "onnxruntime-quant"
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """The address of a scheduler with four workers, and their process ids."""
+    command = [sys.executable, "-m", "tests.support.dask_cluster", "4"]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process.stdout.readline().split()
+        process.stdin.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_four_workers_of_which_one_is_killed_find_what_one_process_does(tmp_path, workers):
+    address, *pids = workers
+
+    def run(name, **options):
+        events = []
+
+        def hear(summary, event):
+            events.append(event)
+            if name == "four" and isinstance(event, Done) and sum(isinstance(e, Done) for e in events) == 1:
+                os.kill(int(pids[0]), signal.SIGKILL)
+
+        plan = Plan(report=tmp_path / name, corpus=tmp_path / "none", targets=(TARGET,), cases=40, seed=6, steer=False)
+        return api.fuzz(replace(plan, **options), listeners=[hear]), events
+
+    one, _ = run("one")
+    four, events = run("four", cluster=address)
+    assert not four.errors, four.errors
+    done = Counter(event.index for event in events if isinstance(event, Done))
+    assert done == dict.fromkeys(range(10), 1), f"what was in flight was lost, or came twice: {done}"
+    assert four.verdicts == one.verdicts
+    assert one.new, "this seed is known to find something"
+    found = [{finding.id for finding in summary.new} for summary in (four, one)]
+    assert found[0] == found[1], f"four workers found {found[0]}, one process {found[1]}"
+    folders = [tmp_path / "four" / "cases" / TARGET / finding.cause / finding.id for finding in four.new]
+    assert all((folder / "case.json").exists() for folder in folders), f"not all of {folders} came back"
+
+
+class _Told(Cluster):
+    """What a coordinator accepts, without a scheduler."""
+
+    def __init__(self, plan):
+        self._plan, self._news, self._gone, self.written = plan, [""], set(), []
+        self._journal = self
+
+    def _send(self, target, data):
+        self._news.append(target)
+
+    def write(self, event):
+        self.written.append(event)
+
+
+class _Ended(dict):
+    def result(self):
+        return self["sent"]
+
+
+def test_what_was_found_without_knowing_of_the_others_is_examined_again(tmp_path):
+    plan = Plan(report=tmp_path / "run", corpus=tmp_path / "none", targets=(TARGET,))
+    pool, far = _Told(plan), tmp_path / "far"
+    order = Order("run", plan, 1, frozenset(), 0, 4, True, 60.0)
+
+    def sent(name, known):
+        folder = far / "run" / "cases" / TARGET / "cause" / name
+        folder.mkdir(parents=True)
+        (folder / "case.json").write_text("{}")
+        archive = cluster._archive([(folder, f"{TARGET}/cause/{name}")])
+        told = Sent(order, str(far), known, [Found(0, str(folder), "1")], {f"{TARGET}/cause/{name}": archive})
+        return _Ended(sent=told)
+
+    (event,) = pool.accepted(sent("test_a", known=1))
+    here = plan.found / TARGET / "cause" / "test_a"
+    assert (event.path, (here / "case.json").exists()) == (str(here), True), "it came to this machine"
+    assert pool.accepted(sent("test_b", known=1)) is None, "it may be what the first had found"
+    assert pool._gone == {f"{TARGET}/cause/test_b"}
+    assert [e.path for e in pool.written] == [str(here)], "the journal has what counts"
+    (event,) = pool.accepted(sent("test_c", known=2))
+    assert event.path == str(here.with_name("test_c")), "it was told of the first"
+    gone = str(far / "run" / "cases" / TARGET / "cause" / "test_b")
+    by_what_is_gone = Examined(1, TARGET, "1", {}, Verdict(Word.FAILS), known=gone)
+    assert pool.accepted(_Ended(sent=Sent(order, str(far), 3, [by_what_is_gone], {}))) is None
+
+
+def test_a_shard_forgets_what_counts_for_nothing(tmp_path):
+    plan = Plan(targets=(TARGET,), corpus=tmp_path / "none", report=tmp_path, cluster="tcp://x")
+    shard, there = Shard(plan, None, stopping=lambda: True), plan.found / "there"
+    there.mkdir(parents=True)
+    paths = {"there": there, "gone": plan.found / "gone", "of the corpus": tmp_path / "none" / "a"}
+    shard.known_issues = {name: KnownIssue(replace(saved_relu(), path=path)) for name, path in paths.items()}
+    shard.forget()
+    assert sorted(shard.known_issues) == ["of the corpus", "there"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [({"cluster": "tcp://127.0.0.1:1"}, "no Dask scheduler answers"), ({"seeds": ("x",)}, "is sent no seeds")],
+)
+def test_what_cannot_be_done_on_a_cluster_is_told(tmp_path, monkeypatch, given, says):
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
+    plan = Plan(report=tmp_path / "run", corpus=tmp_path / "none", targets=(TARGET,), **{"cluster": "tcp://x", **given})
+    with pytest.raises(UserError, match=says):
+        api.fuzz(plan)
