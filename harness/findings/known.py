@@ -101,6 +101,11 @@ class KnownIssue:
         return self.saved.id
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """Its name, and those of the cases that were merged into its cause and are not kept."""
+        return frozenset((self.id, *(self.saved.cause.merged if self.saved.cause else ())))
+
+    @cached_property
     def causes(self) -> tuple[CauseRecord, ...]:
         """Its cause, by what was learned of this case, by what holds of the whole, and by what was learned of cases
         that are not kept; none where it lies loose."""
@@ -246,7 +251,9 @@ def explain(
 
     while failed.coarse and (seen := recognized() or next(asked(), None)):
         found.append(seen.issue)
-        places.update(seen.nodes)
+        if seen.nodes:  # with what they pass on to each other and cannot be recorded, or nothing could be cut out
+            joined = _inseparable(case, recorded())
+            places.update(i for group in joined if not seen.nodes.isdisjoint(group) for i in group)
         without = _without(case, places, recorded()) if seen.nodes else None
         if without is None or not (failed := failure(without)).coarse:
             return Explanation(tuple(found), None)

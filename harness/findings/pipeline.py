@@ -236,7 +236,7 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
-    if same := [issue.id for issue in inquiry.issues if issue.id == folder_name(found.signature)]:
+    if same := [issue.id for issue in inquiry.issues if folder_name(found.signature) in issue.names]:
         return Examination(verdict, found, known=same[0])
     try:
         issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)

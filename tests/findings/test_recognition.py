@@ -240,3 +240,17 @@ def test_a_trigger_of_a_damaged_heap_is_believed_if_the_rest_is_right_however_fe
     assert (found.nodes, found.sure) == ({0}, False)
     elsewhere = triggered(is_op("Relu"), score=rarely, coarse="planted/execute/crash", kind="SIGABRT")
     assert Recognizer(CASE, {}, dict).recognized([elsewhere], Symptom("planted/execute/crash")) is None
+
+
+def test_a_place_that_makes_what_cannot_be_recorded_is_cut_out_with_what_reads_that():
+    nodes = [node("SequenceConstruct", ["x"], ["s"]), node("SequenceAt", ["s", "i"], ["t"]), node("Abs", ["t"], ["y"])]
+    case = small(*nodes, i=np.array(0))
+    known = triggered(is_op("SequenceConstruct"))
+
+    def failure(part: Case) -> Symptom:
+        failed = any(n.op_type == "SequenceConstruct" for n in part.proto.graph.node)
+        return Symptom(COARSE, output="y") if failed else Symptom()
+
+    recognizer = Recognizer(case, {}, lambda: tools.record(case)[0])
+    left = explain([known], case, failure, tools.record, recognize=partial(recognizer.recognized, [known])).rest
+    assert left is None, f"what is known is all that fails, and {left} is left"

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from driftnet.findings import arrange, corpus
 from driftnet.findings.known import KnownIssue
+from driftnet.findings.pipeline import examine
+from driftnet.findings.trial import Trial
 from driftnet.learning.study import proposal, settled, sharing, study
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 
 from tests.support.models import grid
-from tests.support.triggers import found, one
+from tests.support.triggers import PLAIN, found, one
 
 NEEDS_STRIDES = "tests.support.bugs:NEEDS_STRIDES"
 
@@ -90,3 +93,14 @@ def test_what_is_brought_elsewhere_stays_with_its_cause(runner: Runner, tmp_path
     assert (there.cause.id, there.cause.trigger) == (before.id, before.trigger)
     assert arrange.brought(path, home) == there.path, "once is enough"
     assert sorted(p.name for p in there.path.iterdir()) == ["case.json", "model.onnx", "test_data_set_0"]
+
+
+def test_a_finding_that_was_merged_into_a_cause_and_is_not_kept_is_known_by_its_name(runner: Runner) -> None:
+    trial = Trial(pool(), resolve(NEEDS_STRIDES), PLAIN, runner)
+    new = examine(trial)
+    assert new.finding, f"{new.verdict} is no finding"
+    assert not new.known, "nothing is known"
+    other = replace(new.finding.to_save(), id="test_other", case=one("ReduceMax", grid((2, 3))), coarse="a/b/c")
+    cause = replace(arrange.loose(other), merged={new.finding.to_save().id: ""})
+    issues = [KnownIssue(replace(other, cause=said)) for said in (arrange.loose(other), cause)]
+    assert [examine(trial, [issue]).known for issue in issues] == ["", "test_other"]
