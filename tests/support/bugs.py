@@ -62,6 +62,13 @@ def refuse_tied_weights(model: onnx.ModelProto) -> None:
                 raise ValueError("weights are used twice")
 
 
+def refuse_outputs_that_are_read(model: onnx.ModelProto) -> None:
+    """An output that Neg, Abs or Exp reads too; and Ceil anywhere."""
+    outputs = {value.name for value in model.graph.output}
+    if any(node.input[0] in outputs for node in found(model, "Neg", "Abs", "Exp")) or found(model, "Ceil"):
+        raise ValueError("an output is gone")
+
+
 def having(name: str, bug: Bug) -> Target:
     def convert(model: str, folder: str, options: Options) -> str:
         proto, damaged = onnx.load(model), os.path.join(folder, "damaged.onnx")
@@ -77,3 +84,4 @@ NEGATES_LONG_MAXIMA = having("negates-long-maxima", negate_long_maxima)
 CRASHES_AT_CONSTANTS = having("crashes-at-constants", crash_at_constants)
 FUSES_TRANSPOSES = having("fuses-transposes", refuse_hidden_transposes)
 REFUSES_TIED_WEIGHTS = having("refuses-tied-weights", refuse_tied_weights)
+LOSES_OUTPUTS = having("loses-outputs", refuse_outputs_that_are_read)
