@@ -5,8 +5,6 @@ its operands come from change. What cannot help being unwanted goes at last, wit
 unwanted for its going goes too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Set
 from dataclasses import replace
 from itertools import count

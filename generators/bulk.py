@@ -5,8 +5,6 @@ within one version of the generator. So only `Random.randbytes` and `Random.rand
 depend on those, and nothing iterates over a set.
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ The weight of a feature is a factor on the odds of a case having it, as that of 
 genome's header is drawn again where it does not suit; where operands come from is narrowed case by case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Focus: what a name given to `focus=` asks for. An operator, a family of operators or a motif."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 

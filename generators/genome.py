@@ -4,8 +4,6 @@ Records are context-free: any sequence of them is legal, so deleting, inserting,
 operations. Zero bytes mean the simplest thing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial

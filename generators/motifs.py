@@ -4,8 +4,6 @@ A motif prescribes which operators follow each other and the few choices that ma
 bytes it is filled with, so each use is another variation, and it is spliced into random context like any other record.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 

@@ -1,8 +1,6 @@
 """Profiles for tests of toolchains, which Hypothesis registers itself when it is imported (an entry point): used by
 `--hypothesis-profile driftnet-ci`, or `settings.load_profile("driftnet-ci")` in a conftest.py."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import HealthCheck, settings

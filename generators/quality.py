@@ -3,8 +3,6 @@
 A bug is a property of a case, as if some toolchain went wrong on it; `necessary` names the operators that it takes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from random import Random

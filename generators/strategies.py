@@ -1,7 +1,5 @@
 """The Hypothesis face of the decoder: `@given(case=cases(focus="ConvTranspose"))`."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import chain

@@ -1,7 +1,5 @@
 """Broadcasting: second operands of a shape that goes with the first, as NumPy has it."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

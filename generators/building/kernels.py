@@ -5,8 +5,6 @@ operator -> type parameter of the specification -> first opset -> dtypes in shri
 the installed release, so that a case does not depend on which one that is.
 """
 
-from __future__ import annotations
-
 import json
 from functools import lru_cache
 from pathlib import Path

@@ -4,8 +4,6 @@ Nothing is ever rejected: `data` names the n-th most recent value that fits, els
 from the source that its byte names, or from what comes nearest where that has none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Profile: where operands may come from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

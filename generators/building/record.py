@@ -1,7 +1,5 @@
 """Record: the bytes that one node is made from, read one choice after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 

@@ -1,7 +1,5 @@
 """Serialization: how a GraphSpec becomes a Case, that is a serialized model and its feeds."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Sizes: the shape of a fresh operand, in each feed."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest

@@ -5,8 +5,6 @@ shrink order, so a pool of zero bytes gives the simplest tensors there are and a
 pool is read in a circle: one non-zero byte makes a whole tensor non-zero.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

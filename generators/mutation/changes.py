@@ -1,7 +1,5 @@
 """What a mutation may change: each takes a draft and dice, and says whether there was a place for it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """A model while it is being changed, and the dice that choose how."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from random import Random

@@ -1,7 +1,5 @@
 """Nodes that may come between a tensor and all that read it: they keep its type and its shape."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import numpy as np

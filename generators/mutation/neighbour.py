@@ -6,8 +6,6 @@ known by construction, so a change is taken back unless onnx still infers a type
 What only a run can tell (the sizes that a Reshape computes) is left to who runs it: ask for the next attempt.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Activations: element by element, the shape stays."""
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Attention and what stands around it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from driftnet.generators.building.builder import Builder

@@ -1,7 +1,5 @@
 """Other dtypes for the same numbers, or for the same bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from driftnet.generators.building.builder import Builder

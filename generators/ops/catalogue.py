@@ -3,8 +3,6 @@
 `make docs` writes docs/operators.md.
 """
 
-from __future__ import annotations
-
 from driftnet.generators.building import kernels
 from driftnet.generators.ops.registry import Operator
 from driftnet.generators.ops.table import OPERATORS, families

@@ -1,7 +1,5 @@
 """Convolutions in one, two and three spatial dims."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod

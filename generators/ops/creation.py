@@ -1,7 +1,5 @@
 """Tensors made from a shape or a few numbers, and random ones."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Element-wise arithmetic, with NumPy's broadcasting where there are several operands."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Images: resizing, sampling, regions and columns."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

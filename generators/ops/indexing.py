@@ -1,7 +1,5 @@
 """Selecting and placing elements by index."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

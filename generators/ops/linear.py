@@ -1,7 +1,5 @@
 """Matrix products."""
 
-from __future__ import annotations
-
 from math import prod
 
 from driftnet.generators.building.broadcasting import broadcast

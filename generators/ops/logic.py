@@ -1,7 +1,5 @@
 """Comparison, selection and logic: results that are true or false, and bits."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

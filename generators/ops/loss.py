@@ -1,7 +1,5 @@
 """Losses."""
 
-from __future__ import annotations
-
 from driftnet.generators.building.builder import Builder
 from driftnet.generators.building.operands import WEIGHT, data, tame, weight, whole
 from driftnet.generators.building.values import FLOAT, Shape

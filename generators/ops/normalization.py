@@ -1,7 +1,5 @@
 """Normalizations."""
 
-from __future__ import annotations
-
 import numpy as np
 from driftnet.generators.building.builder import Builder
 from driftnet.generators.building.graph import Stated, Value

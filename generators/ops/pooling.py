@@ -1,7 +1,5 @@
 """Pooling over the spatial dims."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Quantization, and products of integers."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

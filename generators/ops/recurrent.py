@@ -1,7 +1,5 @@
 """Recurrent layers, with every optional input."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from driftnet.generators.building.builder import Builder, each

@@ -1,7 +1,5 @@
 """Reductions over axes, whole and running."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from math import prod

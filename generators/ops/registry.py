@@ -1,7 +1,5 @@
 """Operator: one function that adds one node, and the registry of all of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Sequences and optionals. They live inside one record: it makes one, applies its operator and takes a tensor out."""
 
-from __future__ import annotations
-
 from driftnet.generators.building.builder import Builder, hull
 from driftnet.generators.building.graph import Value
 from driftnet.generators.building.operands import data, made, scalar, weight

@@ -1,7 +1,5 @@
 """Shape and data movement: no number changes."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

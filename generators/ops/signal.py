@@ -1,7 +1,5 @@
 """Windows, Fourier transforms and the mel scale."""
 
-from __future__ import annotations
-
 from driftnet.generators.building.builder import Builder
 from driftnet.generators.building.graph import Stated, Value
 from driftnet.generators.building.operands import Domain, data, scalar, tame, weight

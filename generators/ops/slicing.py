@@ -1,7 +1,5 @@
 """Parts of tensors, and tensors put together: no number changes."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

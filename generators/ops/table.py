@@ -1,7 +1,5 @@
 """Every operator there is."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from driftnet.generators.ops.registry import REGISTRY, Operator

@@ -1,7 +1,5 @@
 """Strings. They live inside one record: it makes them, applies its operator and gives numbers."""
 
-from __future__ import annotations
-
 import numpy as np
 from driftnet.generators.building.builder import Builder
 from driftnet.generators.building.graph import Value

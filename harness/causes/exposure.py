@@ -10,8 +10,6 @@ meet a trigger. But a trigger that asks for what ordinary data have not, a resul
 met by none. A trigger that none of them can meet is artificial.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace

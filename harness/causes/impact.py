@@ -1,7 +1,5 @@
 """Impact: what a failure does to people and how many it hits; and the one order in which failures are told."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Iterable

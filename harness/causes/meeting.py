@@ -4,8 +4,6 @@ A place *meets* a cause where the trigger holds, and *may* meet it where that de
 run: the numbers that are fed, an option that the trigger was never tried under, or a trigger that is known to err.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -9,8 +9,6 @@ Where a fact is unknown, an atom neither holds nor fails: it is None, and so may
 model is fed).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property

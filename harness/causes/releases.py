@@ -3,8 +3,6 @@
 What each release did is a word, and behind a colon what it did otherwise or why it could not be asked.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

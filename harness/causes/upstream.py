@@ -1,7 +1,5 @@
 """What is known of a cause upstream, in words; in a module that imports nothing, as the command line needs it."""
 
-from __future__ import annotations
-
 _SEARCHED = {"none found": "not reported as far as a search shows", "near": "perhaps reported:"}
 
 

@@ -1,7 +1,5 @@
 """A trigger as a sentence: "MaxPool, AveragePool without `strides`; any dtype, sizes and opset"."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

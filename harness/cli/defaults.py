@@ -3,8 +3,6 @@
 The file is that of whatever folder one stands in, anybody's: it can name no program to run and no code to import.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Benchmarks of driftnet itself, in CPU time; a ratio of two results from the same machine is what counts."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import platform

@@ -1,7 +1,5 @@
 """What a model may meet, run: each place cut out with recorded operands, in the sandbox."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Coverage: what runs and nights have asked of each target, by what it was judged, and what they never asked."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

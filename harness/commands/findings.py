@@ -3,8 +3,6 @@
 `make docs` writes docs/findings.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Generated graphs: pushed through targets, or just written."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """driftnet itself: what it can examine, what it costs, and whether its oracle bites."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

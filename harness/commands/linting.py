@@ -1,7 +1,5 @@
 """Lint: which known causes a model meets, by triggers alone."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """One model: checked on targets, audited against what it was quantized from, reduced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Nights: runs with a state. What is open is asked again first, then graphs are generated; what happened to a cause is
 announced once."""
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

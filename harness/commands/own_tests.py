@@ -1,8 +1,6 @@
 """Tests of somebody's own under `@given(case=cases())`: what fails in them is reduced by driftnet's reducer, with the
 test itself for a judge."""
 
-from __future__ import annotations
-
 import functools
 import os
 import traceback

@@ -1,8 +1,6 @@
 """What a red test shows: one sentence, the smallest model, what went in, what should have come out and what did, and
 the command that replays it."""
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator, Sequence
 from pathlib import Path

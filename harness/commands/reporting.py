@@ -1,7 +1,5 @@
 """What a report tells: the causes of runs and of saved cases, what the runs counted, and how they differ."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -3,8 +3,6 @@
 `make docs` writes docs/judgement.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from driftnet.generators.ops.table import families

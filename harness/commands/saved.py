@@ -1,7 +1,5 @@
 """Saved cases, run again: does each do what its status says?"""
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """A fuzzing budget inside a suite of tests: a run in slices, each of them a test, shared out among its processes."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import shutil

@@ -1,7 +1,5 @@
 """Support: which operators a target has, of which types, ranks and attributes, found by running each by itself."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence

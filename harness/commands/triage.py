@@ -1,7 +1,5 @@
 """What people say of causes and cases: a status, a link, a note, a remedy; what belongs together and what does not."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

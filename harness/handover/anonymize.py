@@ -4,8 +4,6 @@ failure needs. Operators, attributes and shapes of the reduced graph are the fai
 Each change is tried on the target, and taken back when the failure goes away with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace

@@ -4,8 +4,6 @@ What a tier counted in other units, or against what nobody has without driftnet,
 are tried in order of exactness: the one that is made holds of the case, and not of a negative control.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """The negative control: the nearest model without what makes it fail, of which the claim must not hold."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

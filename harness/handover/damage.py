@@ -6,8 +6,6 @@ The reproduction of a case is run under valgrind's memcheck, in the sandbox. The
 the system is the place; where there is none, the first invalid free, or read.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import re

@@ -4,8 +4,6 @@ reproduce.py   a script that needs the target's own package, onnx, numpy and onn
 ISSUE.md       the report: versions, the graph, expected and actual, releases, what makes it go away
 """
 
-from __future__ import annotations
-
 import contextlib
 import functools
 import platform

@@ -1,7 +1,5 @@
 """A model and its feeds as Python code that makes them: what anybody can paste, read, and change."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Text of others in Markdown: a case is anybody's file, and what it says must not become markup, nor fill the page."""
 
-from __future__ import annotations
-
 import re
 
 LINE, BLOCK, PAGE = 1_000, 12_000, 60_000

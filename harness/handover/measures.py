@@ -5,8 +5,6 @@ Each is used twice: on what the sandbox observed, before the script is written, 
 What fails in another way than was claimed raises OtherwiseError.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any, NamedTuple

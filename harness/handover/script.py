@@ -4,8 +4,6 @@ A status of 1 says that what is claimed was seen. So what the script itself does
 that one, nor may another failure.
 """
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import ctypes

@@ -5,8 +5,6 @@ left out. What the functions use of the package they stand in, and of driftnet, 
 those that it uses; modules of other packages are imported.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import functools

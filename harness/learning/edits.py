@@ -3,8 +3,6 @@
 Nodes are named by their outputs, which no edit changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Experiments on one failure: a case is run, and the answer is whether it fails in the same way."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace

@@ -10,8 +10,6 @@ is held against experiments that were made already, the minimal pairs of the fin
 A finding of another cause that shows in the same way may fulfil the rest by chance, but is not cured by what it says.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence, Set
 from dataclasses import dataclass
 

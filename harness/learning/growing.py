@@ -8,8 +8,6 @@ a classifier behind. What it does then is measured over fresh inputs: the error 
 the outputs is another one. The model stands in the folder of the cause as grown/.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

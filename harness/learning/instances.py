@@ -1,7 +1,5 @@
 """Instances: what the generator makes of the operators of a place, cut out so that nothing else stands around."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from random import Random

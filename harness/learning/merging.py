@@ -10,8 +10,6 @@ triggers of exceptions that a check raises. An optimizer is large, and has many 
 needed, and is not enough.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ What cannot be changed without losing the failure is necessary, what can is free
 costs one question to the reference and is forgotten.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -10,8 +10,6 @@ that some dim is at most 7.
 Decision trees were tried on the same facts and are as accurate, but their leaves say things that no failure needs.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a campaign learns of a new finding at once: its trigger, and whether it shares its cause with what is known."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -22,8 +22,6 @@ or the new one. A line holds
                            {"model", "feeds", "calibration"} in base64, tensors as TensorProto (`case_of` reads it)
 """
 
-from __future__ import annotations
-
 import argparse
 import base64
 import dataclasses

@@ -11,8 +11,6 @@ that cause; and what is of no known cause is one of its own. A failure counts wh
 What is learned is learned of one half of the models, and has the score that it has on the other.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import defaultdict

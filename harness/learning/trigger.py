@@ -11,8 +11,6 @@ Instances are of three sorts: the operators' own records (cheap), cut out of ran
 and failures that were seen with a few more things changed (close to the border).
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

@@ -10,8 +10,6 @@ a cause of its own then, nor another place meets a trigger of the cause. What cr
 and what comes and goes looks like anything. Scores stay, for they are of other instances.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """How two arrays are compared: element by element, with NaN and infinities as values like others."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

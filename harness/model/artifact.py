@@ -4,8 +4,6 @@ A target's `inspect` gives it as plain data, a JSON object that may hold bytes a
 process, and the oracle takes them at their word: `driftnet.util.records.read` refuses whatever is not of this form.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 import numpy as np

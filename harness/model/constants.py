@@ -1,7 +1,5 @@
 """Constants: what a model holds beside its nodes, initializers and Constant nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import numpy as np

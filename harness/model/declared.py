@@ -4,8 +4,6 @@ Exporters leave wrong ones behind (an output declared a scalar, a batch that was
 and runs such a model, onnx's checker calls it invalid. They say nothing about what is computed.
 """
 
-from __future__ import annotations
-
 import onnx
 from driftnet.model.inference import InferenceError, inferred, light
 from onnx import TensorShapeProto, ValueInfoProto

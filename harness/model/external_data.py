@@ -5,8 +5,6 @@ model with much external data stays what its own file is: a skeleton, whose weig
 they lie. Parts that are cut out of it load what they read, as soon as that is little enough.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence

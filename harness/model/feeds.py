@@ -1,7 +1,5 @@
 """Feeds from outside: NPZ files, folders of them, ONNX test data sets, or made up where there are none."""
 
-from __future__ import annotations
-
 import math
 import zipfile
 from collections.abc import Mapping

@@ -6,8 +6,6 @@ their own way: MNN's offline quantizer takes a graph input of integers for float
 collect where no float is left. Such a failure is one of the cut, not of the place.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

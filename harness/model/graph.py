@@ -1,7 +1,5 @@
 """The model as the tiers look at it: nodes in order, constants, attributes, and what an output depends on."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which values an integer input may have: what indexes a table has to lie in it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

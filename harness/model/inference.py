@@ -6,8 +6,6 @@ fuzzing a quarter dearer), so a process that can be lost itself (`driftnet.util.
 that are likely to be wrong.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

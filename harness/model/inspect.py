@@ -1,7 +1,5 @@
 """Case, as the harness sees it: size, feeds that fit, and a digest to remember it by."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain

@@ -12,8 +12,6 @@ and demands a row for what is generated.
 Operators of other domains than ONNX's own are written as in `graph.Node.op`: com.microsoft.QGemm.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Flag, auto
 from functools import cache

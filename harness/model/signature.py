@@ -6,8 +6,6 @@ fine     coarse + the operators of the *reduced* case, how they hang together, a
          operands. Two findings with equal fine signatures are one bug, as far as can be told.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Mapping

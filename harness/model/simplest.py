@@ -1,7 +1,5 @@
 """The simplest model: what any system should take, and what tells whether it takes an opset at all."""
 
-from __future__ import annotations
-
 import numpy as np
 from driftnet.model.case import Case
 from onnx import TensorProto, helper

@@ -1,7 +1,5 @@
 """A small graph as a picture: boxes and arrows, written as Mermaid (GitHub renders it) or as SVG."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections import defaultdict

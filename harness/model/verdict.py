@@ -1,7 +1,5 @@
 """What was observed of a target, and what the oracle says of it."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass

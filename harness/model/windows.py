@@ -6,8 +6,6 @@ errors cannot add up, and what diverges is where it is. Pieces that reach across
 only where nodes meet.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

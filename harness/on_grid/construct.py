@@ -3,8 +3,6 @@
 Where only weights are quantized, half of the cases are the whole graph with other weights.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ What is free among the operands of a node is drawn until the results are on the 
 there, and what would have read it reads an input instead; only a Relu may come behind.
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from dataclasses import dataclass
 

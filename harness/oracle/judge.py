@@ -20,8 +20,6 @@ by the rule "inexact-kernel". Every feed and output is judged; the worst diverge
 Whether a later feed would be right on its own, the caller finds out.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of driftnet.oracle.ball_arithmetic, and onnx.reference, which follows the text o
 always right (notes of onnx.reference's own deviations: grouped ConvTranspose, some recurrent attributes, old Softmax).
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 import numpy as np

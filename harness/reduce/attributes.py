@@ -1,7 +1,5 @@
 """The passes that make what is left plain: operators, ranks, operands, attributes, names."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from copy import deepcopy
 from itertools import count

@@ -1,7 +1,5 @@
 """The pass that makes values readable: 0, 1 and small integers wherever the failure allows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import partial

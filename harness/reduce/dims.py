@@ -4,8 +4,6 @@ Sizes that constrain each other, directly or through others, form one group, whi
 where u is the greatest common divisor of its sizes, become t < u.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ Nothing is converted, for what a converter writes is another model. An operator 
 left is defined by the very version that it had: the model means what it meant, and older releases can read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import onnx

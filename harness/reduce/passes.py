@@ -3,8 +3,6 @@
 Each pass takes the Problem, attempts candidates, and leaves the best behind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The model reducer: the smallest, most readable case that still fails in the same way."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

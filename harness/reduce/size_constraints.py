@@ -13,8 +13,6 @@ Most rules are written as in Einsum, a letter an axis, operands before the arrow
     bG,G_,G->bG          `_` is constrained by nothing
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The passes that take control flow apart: what If, Loop and Scan hold comes out, or at least gets fewer nodes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 

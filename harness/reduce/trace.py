@@ -4,8 +4,6 @@ A wrong shape may surface as an error of its consumer, or as no output at all. W
 first computation that fails on its own; what it was first seen by is a symptom.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

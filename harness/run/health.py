@@ -4,8 +4,6 @@ A full disk, no descriptor left, no memory: every target fails then, again and a
 asks before it begins, and a failure counts only where the machine is well when it has been seen.
 """
 
-from __future__ import annotations
-
 import _thread
 import contextlib
 import errno

@@ -6,8 +6,6 @@ and put back in whatever a target answers: outputs, messages, what it tells of a
 files beside it is left as it is: it is taken where it lies.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy

@@ -1,7 +1,5 @@
 """Reference: what a case's model should give, asked of onnxruntime without optimizations in a worker process."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What onnx's checker and onnxruntime say when they refuse a model, in words for the person who made it."""
 
-from __future__ import annotations
-
 import re
 
 _SAID = (

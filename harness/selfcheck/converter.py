@@ -1,7 +1,5 @@
 """Bugs of converters in layers with weights: what is quantized or run is not quite the graph that was given."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -12,8 +12,6 @@ Where something is quantized, a bug in the converter has to change the float mod
 runtime rounding is that of the quantized model, if it is ONNX: a tie between two codes goes either way.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace

@@ -4,8 +4,6 @@ A mutated target has the interface of the real one and differs in one stage, so 
 bug in a toolchain.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Callable, Sequence

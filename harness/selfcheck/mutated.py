@@ -3,8 +3,6 @@ fits into the target there, whose dots are slashes: lost-bias@my_package/target:
 in an environment that was made for another release knows of none.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 from collections.abc import Mapping

@@ -4,8 +4,6 @@ onnxruntime's quantizer calls the codes of a constant x `x_quantized`, its param
 those of a bias begin with the name of its codes.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Bugs of converters in operators without weights: elementwise ones, reductions, data movement."""
 
-from __future__ import annotations
-
 import numpy as np
 from driftnet.selfcheck.converter import POOLS, bug, on
 from driftnet.selfcheck.site import Site, put

@@ -4,8 +4,6 @@ Those inside a kernel are written as nodes around it, so they need the quantized
 a node that changes nothing leaves every bit as it was.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations

@@ -5,8 +5,6 @@ differs in a way that somebody could call wrong (see selfcheck.effect). It is de
 failure. A failure of the clean target that the corpus explains is set aside; any other is a false alarm.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import random
 import signal

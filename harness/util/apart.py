@@ -7,8 +7,6 @@ bytes. It costs some 6 ms of CPU time where this process has 90 MiB, as much as 
 works on what it has made itself does so `with trusting()`: that is tried in place first, in narrow limits (`tried`).
 """
 
-from __future__ import annotations
-
 import contextlib
 import faulthandler
 import gc

@@ -1,7 +1,5 @@
 """Where driftnet does not run: on any system but Linux. There it says so in a sentence, and is in nobody's way."""
 
-from __future__ import annotations
-
 import sys
 
 NAMES = {"darwin": "macOS", "win32": "Windows"}

@@ -1,7 +1,5 @@
 """What goes wrong outside the systems under test, said to the person who can mend it."""
 
-from __future__ import annotations
-
 LONGEST = 1500
 """Characters of what a person is told of one error: it may quote what somebody handed in."""
 

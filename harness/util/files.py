@@ -1,7 +1,5 @@
 """Files that appear whole or not at all, and folders to write them into."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import json

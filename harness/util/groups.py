@@ -1,7 +1,5 @@
 """What belongs together, directly or through others."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Names that a module imports when they are first asked for, listed once: as the imports that type checkers go by."""
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import gc

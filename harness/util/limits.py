@@ -7,8 +7,6 @@ engine of `re` asks in between, too). One call of numpy is not interrupted, so w
 it is called. Memory is address space beyond what there was; an allocation above it fails as it does on a small machine.
 """
 
-from __future__ import annotations
-
 import resource
 import signal
 import threading

@@ -1,7 +1,5 @@
 """The machine a case was seen on, as far as it can change what a target computes; and what processes ask of it."""
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import functools

@@ -1,7 +1,5 @@
 """Names that somebody may have meant: what is nearest to a word that there is not."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable
 

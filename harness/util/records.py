@@ -1,7 +1,5 @@
 """Records: values from outside, read from JSON or received from a worker, as the types that are stated for them."""
 
-from __future__ import annotations
-
 import re
 import reprlib
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The end of a campaign on a terminal: what was counted, what is known in a line a target, and what is new, whole."""
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Charts of the page of a check: where on the paper each thing stands, for the templates to draw."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """What a target answers beside what it should: element by element, with those that are wrong marked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

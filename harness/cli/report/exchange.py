@@ -3,8 +3,6 @@
 Red is what is new, and with a state what came back or got worse; what is known is told beside, so that it is not lost.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace

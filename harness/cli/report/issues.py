@@ -7,8 +7,6 @@
 An issue is found by the 8 hex digits in its title. What happened in this night is sent; with `all`, what waits too.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Nights of a state on a terminal."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

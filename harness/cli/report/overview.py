@@ -1,7 +1,5 @@
 """HTML pages of findings: an overview of all causes, and a page for each with its cases."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections import Counter

@@ -1,7 +1,5 @@
 """HTML pages, each a file by itself: of a checked model, and of the operators that a target has."""
 
-from __future__ import annotations
-
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

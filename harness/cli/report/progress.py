@@ -1,7 +1,5 @@
 """Progress, live: always the last thing said on a terminal, one line every ten seconds elsewhere; and on the disk."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import time

@@ -1,7 +1,5 @@
 """What pages have in common: how a template becomes text, and how a model, its values and its commands are shown."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Results as tables for a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any

@@ -3,8 +3,6 @@
 No noise is in these: whatever the options, they are what the float model says, and the tiers for floats judge them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from driftnet.model.graph import Graph, Node, captured, nested

@@ -1,7 +1,5 @@
 """Attention, and the rotation of positions into it."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

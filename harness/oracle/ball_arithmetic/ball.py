@@ -14,8 +14,6 @@ Three kinds of elements:
     infinite radius (midpoint 0)    undecided: anything, NaN included. It stays so in whatever is computed from it
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache

@@ -1,7 +1,5 @@
 """Conditioning: balls that are too wide to vouch for an answer inside them."""
 
-from __future__ import annotations
-
 import numpy as np
 from driftnet.model.graph import Graph
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float

@@ -6,8 +6,6 @@ function up in a table of 256 codes, or that fold zero points into the sum, roun
 https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

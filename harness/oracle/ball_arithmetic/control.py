@@ -3,8 +3,6 @@
 Where a condition does, both branches of an If are taken, and the result is their hull.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any

@@ -3,8 +3,6 @@
 No two implementations draw the same numbers, so the balls of random tensors are the ranges they draw from.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

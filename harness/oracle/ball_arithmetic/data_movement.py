@@ -1,7 +1,5 @@
 """Data movement: every element of the result is one of an operand's, with its radius, or a given number."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate

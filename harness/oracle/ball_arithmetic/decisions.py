@@ -4,8 +4,6 @@ A ball clear of every tie has one outcome, exactly known. One that straddles a t
 truth value then is 0.5 +- 0.5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce
 

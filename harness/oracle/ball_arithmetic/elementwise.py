@@ -7,8 +7,6 @@
 Integers that are exactly known are computed in their own dtype, and wrap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import reduce
 

@@ -1,7 +1,5 @@
 """Evaluate a graph in ball arithmetic, node by node, with the rules that the modules named below register."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -7,8 +7,6 @@ a narrower format they are a quarter as many units in the last place: there a fu
 few digits to get right.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import reduce

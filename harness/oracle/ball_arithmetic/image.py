@@ -1,7 +1,5 @@
 """Resizing and sampling of images."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Where indices depend on rounding there is no answer, but for TopK, whose order s
 element lies between the j-th largest lower and the j-th largest upper end.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

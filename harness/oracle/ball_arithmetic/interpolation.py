@@ -4,8 +4,6 @@ A position is computed in float32, so it is known to a few roundings: p +- e. Th
 is how far they are from those at p - e and p + e: over so short a way they are monotone.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

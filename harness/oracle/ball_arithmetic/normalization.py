@@ -8,8 +8,6 @@ and v, since the c add up to 0, by up to 2 mean(|c| r) + mean(d^2). An engine ma
 that v is also off by gamma_n 2 mean(x^2). Then c / sqrt(v + epsilon) follows as a quotient.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np

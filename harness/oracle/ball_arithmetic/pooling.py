@@ -1,7 +1,5 @@
 """Pooling over the spatial dims: extremes by the ends of intervals, means and norms as sums."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from functools import lru_cache

@@ -10,8 +10,6 @@ Sums of products of codes are exact. Their requantization is a product of three 
 a few times, then the same decision.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 from functools import cache

@@ -7,8 +7,6 @@ the implementation that is judged is known, each step starts from the state that
 the right step from there, and a wrong one a wrong step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -4,8 +4,6 @@ A sum of n terms in any order: r = sum r_i + gamma_n' sum (|m_i| + r_i), n' as i
 driftnet.oracle.ball_arithmetic.linear. A mean, a norm or a logarithm of one follows by the interval's ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

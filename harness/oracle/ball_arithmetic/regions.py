@@ -1,7 +1,5 @@
 """Regions of images: pooled, suppressed, and read at offsets."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

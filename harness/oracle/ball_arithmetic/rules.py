@@ -12,8 +12,6 @@ when it has none at all. What only moves elements (`moving`), or is asked of wha
 function of arrays.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

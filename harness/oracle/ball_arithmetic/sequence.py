@@ -1,7 +1,5 @@
 """Sequences and optionals. A sequence is a tuple of balls; an optional is what it holds, or NOTHING."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

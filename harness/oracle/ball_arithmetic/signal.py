@@ -6,8 +6,6 @@ Where N is no power of two, Bluestein's algorithm has angles up to pi N behind e
 measured to lose up to 1.8 u N of the sum of |x|, N = 2 to 1000).
 """
 
-from __future__ import annotations
-
 import math
 from functools import lru_cache
 

@@ -3,8 +3,6 @@
 Formulas: the specification of Conv and the pools. Arrays are (..., spatial dims); a window's taps come last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product

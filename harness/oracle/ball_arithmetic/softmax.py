@@ -4,8 +4,6 @@ softmax_i is largest where x_i is at the upper end of its interval and every oth
 round. An engine subtracts the maximum first: an exponential is off by u |x - max| relative, the sum by gamma_n.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Strings and n-grams, which are exactly known. What becomes of strings, onnx.reference says as the standard does."""
 
-from __future__ import annotations
-
 import locale
 from collections.abc import Sequence
 from itertools import pairwise

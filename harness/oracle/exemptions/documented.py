@@ -17,8 +17,6 @@
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Mapping
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ So do those of AVX2 and of AVX-512 without VNNI; newer machines add in 32 bits. 
 it, by this name.
 """
 
-from __future__ import annotations
-
 from driftnet.util.machine import cpu_features
 
 RULE = "u8s8-saturation"

@@ -5,8 +5,6 @@ chosen. Each rule is a predicate on one node, with the recorded tensors of a fee
 be seen.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass

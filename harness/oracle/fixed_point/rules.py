@@ -5,8 +5,6 @@ where something rounds, or where right implementations may differ. What an opera
 integers) is exact where ball arithmetic, told the operands, knows one answer only. The tier that asks is `exact`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """How a tier answers: it agrees, abstains or diverges at a place."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

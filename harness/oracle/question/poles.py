@@ -1,7 +1,5 @@
 """Poles: what may turn finite operands that moved a little into NaN or infinity."""
 
-from __future__ import annotations
-
 from driftnet.model.graph import Node, nested
 from driftnet.model.operators import Trait, traits_of
 from driftnet.oracle.question.question import Place, Question

@@ -4,8 +4,6 @@ A tier is a function (question, places) -> {place: Verdict}: for each place it s
 Adding a tier is adding a file with such a function and naming it in `judge`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property

@@ -4,8 +4,6 @@ What is only moved keeps its codes where the grids are the same. Where a grid is
 executor may take it for the other end too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Calibration: the ranges that a quantizer sees, and the steps that the formula of its scheme makes of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 y = g (W x + b) + h, with g and h one number an output channel, is a linear operator with W g and b g + h.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

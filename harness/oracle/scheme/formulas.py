@@ -1,7 +1,5 @@
 """The integer grid of a quantization scheme: which operators stay on it, and which weights lie on it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 
 import numpy as np

@@ -11,8 +11,6 @@ feed leaves the calibrated range or calibration clips, it matters which consumer
 in integers do, others may not), so each draws that for itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The weights that a DequantizeLinear makes of constants are constants to whoever 
 way may be rounded otherwise by a converter.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Container
 from copy import deepcopy

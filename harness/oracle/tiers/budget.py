@@ -14,8 +14,6 @@ accused behind a decision (a comparison, an index) that noise may flip, or behin
 inside; where noise drowns the result, nobody can tell.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

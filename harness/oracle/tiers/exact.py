@@ -8,8 +8,6 @@ and truth values that are exactly known are measured on the way. What the standa
 no business of this tier.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 

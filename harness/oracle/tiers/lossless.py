@@ -14,8 +14,6 @@ bin in 2048 of the data. Each tensor may then be short by that much; and each op
 leave whole, because of what they put between its parts nothing is known. Elsewhere the budget is asked.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ it was given, or an element that differs may be anything, the ball cannot tell, 
 operator after which that is so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from driftnet.model.arrays import distance

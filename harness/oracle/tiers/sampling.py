@@ -14,8 +14,6 @@ tell. An output of which it moves many elements so far has no answer that could 
 perturbed: of what it computes only a gross error can be told from rounding.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from copy import deepcopy

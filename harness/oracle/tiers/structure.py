@@ -5,8 +5,6 @@ depends on data which rounding may change (NonZero, say), and a NaN behind an op
 quantization may put it (a divisor that became 0).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """How far the results of operators that nobody computes exactly may lie from each other, in float32."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

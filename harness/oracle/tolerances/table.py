@@ -5,8 +5,6 @@ A tolerance is used as the number it is. Those that rest on what a system did wh
 How far elementary functions may be off, operator by operator, stands in `approximations`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Self
 

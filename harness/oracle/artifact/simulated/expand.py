@@ -9,8 +9,6 @@ result is taken to be
 with f as the model computes it. Where g is f by other means, y is g~; where g is something else, y says so.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -10,8 +10,6 @@ of another tensor of the model is let pass: converters move names, and an operat
 So is one whose scale a piece has that the artifact cuts from something: what calibration saw there is not known.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

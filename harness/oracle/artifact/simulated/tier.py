@@ -12,8 +12,6 @@ known nothing is said, nor of what depends on it, unless it was handed out: then
 seen to be. Nor is anything said where a ball is too wide.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -8,8 +8,6 @@ does not. So with the pieces of a grouped convolution, which stand side by side.
 follow each other cannot be said of the model's tensors, and such a region is not known, unless all compute in floats.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

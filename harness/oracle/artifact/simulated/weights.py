@@ -10,8 +10,6 @@ A layer belongs to the operator whose weights it holds, or, where its name says 
 multiplied them: by the factors of a BatchNormalization behind the operator, by Gemm's alpha.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator

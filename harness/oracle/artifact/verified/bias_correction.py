@@ -7,8 +7,6 @@ a twentieth of that in the median). It is a habit of a quantizer, not of a layer
 moved, they are wrong.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is known of how the ranges of activations were chosen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """D3, weights: are all codes used? A scale twice too big moves no weight by more than half a step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

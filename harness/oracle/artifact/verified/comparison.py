@@ -1,7 +1,5 @@
 """What a comparison of a float model with its artifact carries from question to question."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

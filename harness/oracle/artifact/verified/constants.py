@@ -6,8 +6,6 @@
 Where affine operators were folded into weights, W is the folded one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

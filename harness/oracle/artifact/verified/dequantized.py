@@ -1,7 +1,5 @@
 """The real numbers that tensors of a quantized model stand for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

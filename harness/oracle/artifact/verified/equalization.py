@@ -8,8 +8,6 @@ of their own. Each element of a constant leaves its d an interval, found = d wan
 channel have a point in common, and d cancels in every reader from there on, the constants are right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 

@@ -6,8 +6,6 @@ round once where the written model rounds twice; what is outside only until each
 of a milder kind, off-by-one-step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

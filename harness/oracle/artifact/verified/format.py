@@ -1,7 +1,5 @@
 """The words for a quantized ONNX model: integers that stand for reals, roundings, and float operations on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from driftnet.model.graph import Graph, Node

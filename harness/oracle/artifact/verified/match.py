@@ -7,8 +7,6 @@ it: a Relu into a quantized range, an Identity by nothing, a BatchNormalization 
 value is computed where it is needed.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -1,7 +1,5 @@
 """What differs from the float model, told for a person: by how much, where, and who is to blame."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

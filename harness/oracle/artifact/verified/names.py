@@ -1,7 +1,5 @@
 """By what a node of the float model is known again in an artifact: names, attributes, small constants."""
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator
 
 import numpy as np

@@ -4,8 +4,6 @@ A real tensor may be read rounded by some and as it is by others, and what an op
 computed from what does, without the roundings in between.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any

@@ -4,8 +4,6 @@ What an operator is, its traits say (`driftnet.model.operators`). Beside them st
 optimizers make, each with its reason.
 """
 
-from __future__ import annotations
-
 from driftnet.model.operators import WEIGHTED, Trait, having
 from onnx import TensorProto
 

@@ -9,8 +9,6 @@ Of a quantizer of which nothing is known, a wrong constant may be right after al
     equalization.py      it is off by a factor that cancels;   bias_correction.py   it was moved on purpose
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

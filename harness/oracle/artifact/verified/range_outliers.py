@@ -9,8 +9,6 @@ made up within the range of their input, none of 6190 ranges is less than 0.55 o
 What an operator cannot give, whatever it reads, no range has to hold.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

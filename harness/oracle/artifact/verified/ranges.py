@@ -4,8 +4,6 @@ Where calibration clips (Entropy, Percentile), a range only has to be a part of 
 of another one that shares its scale (data movement), or of the Relu or Clip that reads it alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -10,8 +10,6 @@ real tensors.
     real: x            x     x                  x      Piece        real: x      Piece    y_q
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ What a body reads from outside it is an input of that model, with the values tha
 The formal inputs of a Loop or Scan have the values of its first round.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 

@@ -19,8 +19,6 @@ Which operators a rule is about is said in one place, operators.py: a false alar
 the module of its message.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

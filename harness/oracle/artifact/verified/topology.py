@@ -7,8 +7,6 @@ arithmetic. A Relu or Clip may have been absorbed into a range: then that range 
 step at its bounds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -3,8 +3,6 @@
 Formulas: https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
