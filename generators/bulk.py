@@ -53,12 +53,14 @@ def case(
 
     focus    names of operators, families or motifs (see `known_focus`); every case then is made around one of them
     weights  operator, motif or feature (see `known_features`) -> factor on how often it comes (1 where absent, 0 never)
-    profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
+    profile  what cases are made of, for toolchains that take no others; what `focus` names comes all the same
     avoid    which operators of a case are not wanted as they are: these are drawn again
     leave_out  operators that a case has none of
 
     Raises ValueError for a name that does not exist, saying which do.
     """
+    if profile:
+        weights = {**weights, **dict.fromkeys(outside(profile), 0.0)}
     profile = features.narrowed(profile, Random(f"{seed} {index} sources"), features.factors(weights))
     origin = {"generator": "bulk", "seed": seed, "index": index, "focus": list(focus)}
 
@@ -68,6 +70,14 @@ def case(
     drawn = genome(seed, index, focus=focus, weights=weights)
     drawn = without(drawn, leave_out) if leave_out else drawn
     return avoiding(drawn, made, avoid, Random(f"{seed} {index} avoiding")) if avoid else made(drawn)
+
+
+@lru_cache(maxsize=8)
+def outside(profile: Profile) -> tuple[str, ...]:
+    """The operators that `profile` does without, and the motifs that have one of them."""
+    without = {o.name for o in OPERATORS if o.since > profile.newest or o.name not in (profile.operators or CODES)}
+    motifs = (name for name, steps in MOTIFS.items() if any(OPERATORS[step.data[0]].name in without for step in steps))
+    return (*sorted(without), *motifs)
 
 
 def genome(seed: int, index: int, *, focus: Sequence[str] = (), weights: Mapping[str, float] = _EVEN) -> Genome:

@@ -5,7 +5,7 @@ operations. Zero bytes mean the simplest thing.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from driftnet.generators.building.builder import Builder
@@ -47,13 +47,16 @@ def of_code(code: int) -> Template:
 def decode(genome: Genome, *, profile: Profile | None = None) -> GraphSpec:
     """The graph that `genome` means. Total: any bytes mean some valid graph.
 
-    The opset is the header's, or the first that has every operator of the records where that is newer. profile: where
-    operands may come from, everywhere by default.
+    The opset is the header's, or the first that has every operator of the records where that is newer. profile: what
+    graphs are made of, where that is not everything.
     """
+    profile = profile or Profile()
     header = Header.read(genome.header[:HEADER].ljust(HEADER, b"\0"))
+    header = header if profile.symbolic else replace(header, dynamic=())
     records = [record[:RECORD].ljust(RECORD, b"\0") for record in genome.records or (b"",)]
     operators = [OPERATORS[record[0] % len(OPERATORS)] for record in records]
-    builder = Builder(header, max(header.opset, *[operator.since for operator in operators]), profile)
+    opset = max(min(header.opset, profile.newest), *[operator.since for operator in operators])
+    builder = Builder(header, opset, profile)
     for operator, record in zip(operators, records):
         meant = operator if builder.opset <= operator.until else REGISTRY[operator.heir]
         builder.add(meant.name, meant.function, partial(Record, record))

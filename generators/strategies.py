@@ -94,7 +94,7 @@ def cases(
 
     focus  names of operators, families or motifs (`driftnet.generators.focus.known_focus()`): each case has one of
            them, mostly more
-    profile  where operands may come from, for toolchains that want some of them constant (everywhere by default)
+    profile  what cases are made of, for toolchains that take no others; `focus` says of which operators
 
     Shrinks towards one node, sizes of 1, zeros, initializers. Nothing is filtered. Raises ValueError for an unknown
     focus, saying which there are.

@@ -70,8 +70,11 @@ def data(
     dtypes  by default those of the operator's first input
     fixed   axes that must have the same size in every feed (None: all of them)
     empty   whether a tensor without elements will do
+
+    Of dtypes and ranks it has one that the profile has, where there is one.
     """
-    dtypes = dtypes or b.types()
+    dtypes, ranks = b.profile.of_dtypes(dtypes or b.types()), b.profile.of_ranks(ranks)
+    empty = empty and b.profile.empty
     reference, wanted_rank = b.choose(name, record.REFERENCES), b.choose(f"{name}_rank", record.RANKS)
     flags = b.record.data[record.FLAGS_AT]
     narrow = _wished(b, dtypes)

@@ -40,7 +40,7 @@ INNER_TARGETS = codes("bfloat16 float8e4m3fn float8e5m2 int4 bfloat16 float8e4m3
 def cast_like(b: Builder) -> None:
     """x in the dtype of another tensor"""
     x = data(b, dtypes=b.types(op_type="Cast"))
-    to = castable(x, b.choose("to", TARGETS), b.types("T2", op_type="Cast"))
+    to = castable(x, b.choose("to", b.profile.of_dtypes(TARGETS)), b.types("T2", op_type="Cast"))
     shape = b.choose("shape", ((), (1,), (2, 1)))
     like = weight(b, "like", shape, dtype=to, sources=("initializer", "input", "constant"))
     b.emit((x, like), x, dtype=to, bounds=(0.0, 1.0) if to == BOOL else x)
@@ -50,7 +50,7 @@ def cast_like(b: Builder) -> None:
 def cast(b: Builder) -> None:
     """y = x in another dtype; to an integer, only what lies inside its range"""
     x = data(b, dtypes=b.types(inner=True), empty=True)
-    to = castable(x, b.choose("to", (*TARGETS, *INNER_TARGETS)), b.types("T2", inner=True))
+    to = castable(x, b.choose("to", b.profile.of_dtypes((*TARGETS, *INNER_TARGETS))), b.types("T2", inner=True))
     attributes = {"to": to, "saturate": 1 if to in FLOAT8 else None}
     b.emit((x,), x, attributes, dtype=to, bounds=(0.0, 1.0) if to == BOOL else x)
 

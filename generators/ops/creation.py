@@ -23,10 +23,10 @@ def size(b: Builder) -> None:
 @operator("ConstantOfShape", weight=0.5)
 def constant_of_shape(b: Builder) -> None:
     """A tensor of one number, its shape given or that of another tensor"""
-    dtype = b.choose("dtype", (FLOAT, INT64, FLOAT, BOOL, INT32, DOUBLE, FLOAT16))
+    dtype = b.choose("dtype", b.profile.of_dtypes((FLOAT, INT64, FLOAT, BOOL, INT32, DOUBLE, FLOAT16)))
     dtype = dtype if dtype in b.types("T2") else FLOAT
     number = b.choose("value", (None, 1.0, 2.0, 3.0))
-    wanted, like = b.choose("shape", SIZES), b.flag("like")
+    wanted, like = b.choose("shape", SIZES), b.flag("like") and "computed" in b.profile.numbers
     shapes: Shape | tuple[Shape, ...] = wanted
     if like:
         x = data(b, dtypes=(FLOAT,), ranks=(3, 2, 4, 1))
@@ -49,7 +49,7 @@ def eye_like(b: Builder) -> None:
 @operator("Range", weight=0.4)
 def range_(b: Builder) -> None:
     """start, start + delta, ... up to but without limit"""
-    dtype = b.choose("dtype", (FLOAT, INT64, INT32, DOUBLE))
+    dtype = b.choose("dtype", b.profile.of_dtypes((FLOAT, INT64, INT32, DOUBLE)))
     start, limit, delta = b.choose("range", ((0, 1, 1), (0, 5, 1), (1, 8, 2), (4, 0, -1), (-2, 3, 2), (0, 16, 5)))
     named = {"start": start, "limit": limit, "delta": delta}
     operands = [scalar(b, name, number, NUMBERS, dtype=dtype) for name, number in named.items()]
@@ -68,7 +68,7 @@ def _distribution(b: Builder) -> Attributes:
 
 def random(b: Builder) -> None:
     """Random numbers in a given shape"""
-    dtype, shape = b.choose("dtype", (FLOAT, DOUBLE)), b.choose("shape", SIZES[:4])
+    dtype, shape = b.choose("dtype", b.profile.of_dtypes((FLOAT, DOUBLE))), b.choose("shape", SIZES[:4])
     b.emit((), shape, {"dtype": Stated(dtype), "shape": shape, **_distribution(b)}, dtype=dtype, bounds=64.0)
 
 

@@ -108,7 +108,7 @@ def _resize_operands(
     if form == "scales":
         return x, roi, constant(b, "scales_source", np.array((1.0, 1.0, *factors)[kept:], np.float32)), None
     scales = constant(b, "scales_source", np.zeros(0, np.float32)) if b.opset < 13 else None
-    if form == "computed" and not spatial:
+    if form == "computed" in b.profile.numbers and not spatial:
         return x, roi, scales, _computed_sizes(b, x, sizes)
     return x, roi, scales, integers(b, "sizes_source", sizes if spatial else (*x.shape[:2], *sizes))
 

@@ -33,10 +33,7 @@ def _layer(b: Builder, gates: int, activations: tuple[str, ...], attributes: dic
         optional(b, "b", (directions, 2 * gates * hidden), dtype=x.dtype),
     )
     state = each(lambda s: (directions, s[1], hidden), x)
-    # The length of each sequence of the batch.
-    lengths = (
-        fresh(b, INT32, each(lambda s: (s[1],), x), Fill("range", low=1, high=x.least(0))) if with_lengths else None
-    )
+    lengths = _lengths(b, x) if with_lengths else None
     with_cell = b.has("input_forget")
     states = [_state(b, f"initial_{which}", state, x.dtype) for which in ("h", "c")[: 1 + with_cell]]
     peepholes = [optional(b, "p", (directions, 3 * hidden), dtype=x.dtype)] if with_cell else []
@@ -51,6 +48,14 @@ def _layer(b: Builder, gates: int, activations: tuple[str, ...], attributes: dic
         **attributes,
     }
     b.emit_all((x, *weights, lengths, *states, *peepholes), outputs, written, bounds=STATE_BOUND)
+
+
+def _lengths(b: Builder, x: Value) -> Value:
+    """The length of each sequence of the batch."""
+    shapes, fill = each(lambda s: (s[1],), x), Fill("range", low=1, high=x.least(0))
+    if "input" in b.profile.numbers or shapes.count(shapes[0]) < len(shapes):
+        return fresh(b, INT32, shapes, fill)
+    return b.given("initializer", INT32, shapes, fill)
 
 
 def _activations(kind: str, names: tuple[str, ...], directions: int) -> dict[str, Any]:

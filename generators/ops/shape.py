@@ -22,17 +22,17 @@ RESHAPES = (
 @operator("Reshape", weight=3)
 def reshape(b: Builder) -> None:
     """The same numbers in row-major order in another shape; 0 copies a dim, -1 is inferred (allowzero from opset 14)"""
-    form = b.choose("form", RESHAPES)
+    form, computed = b.choose("form", RESHAPES), "computed" in b.profile.numbers
     factor = b.choose("factor", (2, 3, 4, 8))
     if form in ("groups", "shuffle"):
         x = data(b, dtypes=b.types(inner=True), ranks=(4, 3), fixed=(1,), sizes=Sizes(multiple=factor))
     else:
         x = data(b, dtypes=b.types(inner=True), ranks=SHAPED)
     like = find(b, lambda v: v.shape != x.shape and list(map(prod, v.shapes)) == list(map(prod, x.shapes)))
-    if form == "like" and like is not None:
+    if form == "like" and like is not None and computed:
         b.emit((x, shape_of(b, like)), like, bounds=x)
         return
-    if form in ("view", "sized"):
+    if form in ("view", "sized") and computed:
         _view(b, x, 1 if form == "view" else x.rank - 1)
         return
     target = _target(form, factor, x)

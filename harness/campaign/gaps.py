@@ -12,7 +12,9 @@ from typing import NamedTuple
 
 from driftnet.campaign.coverage import ATTRIBUTE, SOUGHT, Counts, possible
 from driftnet.campaign.events import Drawn
+from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.building.values import NUMPY, codes
+from driftnet.generators.bulk import outside
 from driftnet.generators.features import PREFIX, known_features
 from driftnet.generators.ops.registry import Operator
 from driftnet.generators.ops.table import OPERATORS
@@ -43,10 +45,11 @@ class Form(NamedTuple):
 
 
 class Gaps:
-    """What a target was never asked, given what it was."""
+    """What a target was never asked of all that is drawn for it, given what it was."""
 
-    def __init__(self, target: str, counts: Counts) -> None:
-        self._open = dict.fromkeys(form for operator in OPERATORS for form in _forms(operator))
+    def __init__(self, target: str, counts: Counts, profile: Profile = EVERYTHING) -> None:
+        drawn = (operator for operator in OPERATORS if operator.name not in outside(profile))
+        self._open = dict.fromkeys(form for operator in drawn for form in _forms(operator, profile))
         self._all = len(self._open)
         self._tried = Counter[Form]()
         for (asked, op, trait, value, judge), n in counts.items():
@@ -97,9 +100,10 @@ def _form(op: str, trait: str, value: str) -> Form:
     return Form(op, trait, "" if trait.startswith(ATTRIBUTE) else value)
 
 
-def _forms(operator: Operator) -> Iterator[Form]:
+def _forms(operator: Operator, profile: Profile) -> Iterator[Form]:
     yield Form(operator.name)
+    types = profile.of_dtypes([*NUMPY])  # others are made by casts at most, whatever is sought
     for trait, values in possible(operator.name, operator.until).items():
         for value in values:
-            if trait != "type" or codes(value)[0] in NUMPY:  # others are made by casts at most, whatever is sought
+            if trait != "type" or codes(value)[0] in types:
                 yield Form(operator.name, trait, value)

@@ -38,6 +38,7 @@ from driftnet.findings.known import KnownIssue, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
+from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.handover import handover
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
@@ -167,6 +168,7 @@ class Shard:
     doubts: Doubts = field(default_factory=Doubts)
     refusals: list[Refusals] = field(default_factory=list)
     gaps: list[Gaps] = field(default_factory=list)
+    profiles: list[Profile] = field(default_factory=list)
     graphs: dict[bytes, _Read] = field(default_factory=dict)
     damaged: dict[Path, LeftOut] = field(default_factory=dict)
     warned: set[Warned | LeftOut] = field(default_factory=set)
@@ -184,7 +186,8 @@ class Shard:
         self.ages = [of_its_time(one, self.runner) for one in self.installed]
         self.refusals = [Refusals() for _ in self.installed]
         asked = coverage.load(self.plan.state) if self.plan.state else coverage.Counts()
-        self.gaps = [Gaps(one.target.name, asked) for one in self.installed]
+        self.profiles = [Profile(**one.target.profile) for one in self.installed]
+        self.gaps = [Gaps(one.target.name, asked, of) for one, of in zip(self.installed, self.profiles)]
         for folder in self.plan.known:
             self.learn(folder, self.plan.mended)
 
@@ -224,10 +227,15 @@ class Shard:
         favoured = index % len(self.installed)
         self.graphs.clear()
         sought = self._sought(index, favoured)
-        case = self._case(index, favoured, sought=sought)
+        own, cases = self.profiles[favoured], dict[Profile, Case]()
+        for profile in (own, *self.profiles):
+            if profile not in cases:
+                around = sought if profile == own else None
+                cases[profile] = self._case(index, favoured, profile, sought=around)
         drafts = [(j, c) for j, one in enumerate(self.installed) for c in choices(one, self.plan.seed, index)]
-        given = [case] * len(self.installed)
-        graphs, graph = [self._read(case).drawn], [0] * len(self.installed)
+        given = [cases[profile] for profile in self.profiles]
+        graphs = [self._read(case).drawn for case in cases.values()]
+        graph = [[*cases].index(profile) for profile in self.profiles]
         left_out: list[Set[str]] = [frozenset() for _ in self.installed]
         met: dict[Symptom, KnownIssue] = {}
         outcomes: list[tuple[Set[Trigger], bool]] = []
@@ -283,7 +291,7 @@ class Shard:
             self.gaps[j].learn(graphs[graph[j]])
             if refused:
                 left_out[j] |= refused
-                given[j] = self._case(index, favoured, left_out[j])
+                given[j] = self._case(index, favoured, self.profiles[j], left_out[j])
                 graph[j] = len(graphs)
                 graphs.append(self._read(given[j]).drawn)
                 met.clear()
@@ -344,14 +352,21 @@ class Shard:
         """Whether drawing goes by what is known and by what was refused."""
         return self.plan.steer and not self.seeds
 
-    def _case(self, index: int, favoured: int, leave_out: Set[str] = frozenset(), sought: Form | None = None) -> Case:
-        """The graph of `index` without the operators `leave_out`, by what is known of the target at `favoured`, around
-        what is `sought`."""
+    def _case(
+        self,
+        index: int,
+        favoured: int,
+        profile: Profile = EVERYTHING,
+        leave_out: Set[str] = frozenset(),
+        sought: Form | None = None,
+    ) -> Case:
+        """The graph of `index` made of what is in `profile`, without the operators `leave_out`, by what is known of the
+        target at `favoured`, around what is `sought`."""
         plan = self.plan
         if self.seeds:
             return neighbours.neighbour(self.seeds, plan.seed, index, self.runner.reference)
         if not self.steers:
-            return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured])
+            return bulk.case(plan.seed, index, focus=tuple(plan.focus), weights=self.ages[favoured], profile=profile)
         if len(self.steering.issues) != len(self.known_issues):
             self.steering = Steering(tuple(self.known_issues.values()), self.doubts)
         steering, refusals = self.steering, self.refusals[favoured]
@@ -380,6 +395,7 @@ class Shard:
                     **self.ages[favoured],
                     **dict.fromkeys(refused, 0.0),
                 },
+                profile=profile,
                 avoid=None if free and tried else unwanted,
                 leave_out=leave_out | refused,
             )

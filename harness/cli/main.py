@@ -645,6 +645,7 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
 @click.option("--cases", type=click.IntRange(min=1), required=True, metavar="N", help="How many.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs with this operator, family or motif.")
+@click.option("--target", default="", metavar="NAME", help="Only what this target takes, where that is little.")
 @_seeds
 @click.option("--out", type=_PATH, required=True, metavar="DIR")
 @_json

@@ -16,9 +16,10 @@ from driftnet.campaign.summary import Summary, Tally, derived
 from driftnet.commands import nights
 from driftnet.findings import arrange, corpus
 from driftnet.generators import bulk
+from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.model.inspect import Case
 from driftnet.run.runner import Runner
-from driftnet.targets.environments import resolve
+from driftnet.targets.environments import declared, resolve
 from driftnet.util.errors import UserError
 from driftnet.util.files import held, make_folder
 from driftnet.util.nearest import nearest
@@ -124,13 +125,15 @@ def _resumed(plan: Plan) -> tuple[Summary, frozenset[int]]:
 
 
 def generate(
-    *, cases: int, seed: int, out: Path, focus: Sequence[str] = (), seeds: Sequence[Path] = ()
+    *, cases: int, seed: int, out: Path, focus: Sequence[str] = (), seeds: Sequence[Path] = (), target: str = ""
 ) -> dict[str, Any]:
     """Write `cases` generated cases as ONNX backend tests `out`/test_<index>/, expected outputs left out.
 
+    target   the one for which they are drawn, which need not be installed: it may take little at all
+
     With `seeds` (ONNX files, saved cases, folders of them) they are neighbours of these. Each folder appears whole, in
-    the place of what an earlier run left there. Raises UserError for an unknown focus, for seeds that cannot be used,
-    and (kind "disk") when a folder cannot be written.
+    the place of what an earlier run left there. Raises UserError for an unknown focus or target, for seeds that cannot
+    be used, and (kind "disk") when a folder cannot be written.
     """
     _check_focus(focus)
     make_folder(out)
@@ -140,7 +143,8 @@ def generate(
             reference, given = runner.reference, neighbours.check(seeds, runner.reference)
             _write(out, (neighbours.neighbour(given, seed, index, reference) for index in range(cases)))
     else:
-        _write(out, (bulk.case(seed, index, focus=tuple(focus)) for index in range(cases)))
+        profile = Profile(**declared(target).profile) if target else EVERYTHING
+        _write(out, (bulk.case(seed, index, focus=tuple(focus), profile=profile) for index in range(cases)))
     return {"cases": cases, "cpu_seconds": round(coordinator.cpu_seconds() - started, 3)}
 
 

@@ -11,6 +11,7 @@ from driftnet.causes.impact import ranked
 from driftnet.causes.predicate import ONE_NODE
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings.trial import Trial, look
+from driftnet.generators.building.profile import Profile
 from driftnet.generators.ops.registry import REGISTRY
 from driftnet.learning import instances
 from driftnet.model.case import Case
@@ -77,7 +78,7 @@ def support(
         allowance = runner.allow(budget)
         rounds = ((index, name) for index in itertools.count() for name in names)
         for index, name in itertools.takewhile(lambda _: not allowance.spent, rounds):
-            if case := _drawn(seed, index, name, runner):
+            if case := _drawn(seed, index, name, Profile(**ours.target.profile), runner):
                 seen[name].append(_run(case, name, [one for one in (ours, theirs) if one], chosen, runner))
             if name == names[-1]:
                 tell(f"{sum(map(len, seen.values()))} models, {100 * (1 - allowance.left / budget):.0f} % of the time")
@@ -94,9 +95,9 @@ def support(
     }
 
 
-def _drawn(seed: int, index: int, name: str, runner: Runner) -> Case | None:
+def _drawn(seed: int, index: int, name: str, profile: Profile, runner: Runner) -> Case | None:
     try:
-        return instances.drawn(seed, index, [[name]], ONE_NODE, runner.reference.record)
+        return instances.drawn(seed, index, [[name]], ONE_NODE, runner.reference.record, profile)
     except ReferenceError:
         return None
 

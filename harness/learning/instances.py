@@ -8,6 +8,7 @@ from driftnet.causes.facts import Host, Place, host_of
 from driftnet.causes.predicate import ONE_NODE, Shape
 from driftnet.generators import bulk
 from driftnet.generators.building.header import HEADER
+from driftnet.generators.building.profile import EVERYTHING, Profile
 from driftnet.generators.building.record import RECORD, SIZES_AT
 from driftnet.generators.building.serialization import build
 from driftnet.generators.genome import Genome, decode, of_code
@@ -24,7 +25,14 @@ SAME_SIZES = 0.8
 """Of the records, the share that has the sizes of the first, so that shapes meet."""
 
 
-def drawn(seed: int, index: int, roles: Sequence[Sequence[str]], shape: Shape, record: Record) -> Case | None:
+def drawn(
+    seed: int,
+    index: int,
+    roles: Sequence[Sequence[str]],
+    shape: Shape,
+    record: Record,
+    profile: Profile = EVERYTHING,
+) -> Case | None:
     """A place of `shape` made of one record for each role, by itself; None where the records do not hang together so.
 
     Dearer nothing is made: where the model is the place there is nothing to record.
@@ -40,17 +48,24 @@ def drawn(seed: int, index: int, roles: Sequence[Sequence[str]], shape: Shape, r
         if rng.random() < SAME_SIZES:
             noise[SIZES_AT] = sizes
         records.append(of_code(CODES[name]).filled(bytes(noise)))
-    case = build(decode(Genome(header, tuple(records), rng.randbytes(bulk.POOL))))
+    case = build(decode(Genome(header, tuple(records), rng.randbytes(bulk.POOL)), profile=profile))
     if rng.random() < 0.5:
         case = replace(case, calibration=())
     return next(cut(case, shape, dict(enumerate(roles)), record), None)
 
 
-def among_others(seed: int, index: int, roles: Sequence[Sequence[str]], shape: Shape, record: Record) -> Iterator[Case]:
+def among_others(
+    seed: int,
+    index: int,
+    roles: Sequence[Sequence[str]],
+    shape: Shape,
+    record: Record,
+    profile: Profile = EVERYTHING,
+) -> Iterator[Case]:
     """The places of `shape` in case `index` of the stream `seed`, which is made around one of their operators."""
     focus = tuple(dict.fromkeys(name for options in roles for name in options if name in CODES))
     if focus:
-        yield from cut(bulk.case(seed, index, focus=focus), shape, dict(enumerate(roles)), record)
+        yield from cut(bulk.case(seed, index, focus=focus, profile=profile), shape, dict(enumerate(roles)), record)
 
 
 def cut(case: Case, shape: Shape, roles: Operators, record: Record, most: int = 2) -> Iterator[Case]:

@@ -32,6 +32,7 @@ from driftnet.findings.pipeline import examine
 from driftnet.findings.recognition import is_alike, is_same_place
 from driftnet.findings.trial import Trial, watch_cut
 from driftnet.generators import bulk
+from driftnet.generators.building.profile import Profile
 from driftnet.learning.regions import Data, learn
 from driftnet.learning.study import proposal, sharing, study
 from driftnet.learning.trigger import Score, score_of
@@ -289,7 +290,8 @@ def main() -> None:
     with trusting(), Runner(small_models=True, hold_crashes=True) as runner:  # the models are generated
         sweep = Sweep(asked.corpus, resolve(asked.target), runner)
         sweep.load()
-        cases = (bulk.case(asked.seed, k, focus=tuple(asked.focus)) for k in range(asked.models))
+        profile = Profile(**sweep.installed.target.profile)
+        cases = (bulk.case(asked.seed, k, focus=tuple(asked.focus), profile=profile) for k in range(asked.models))
         sweep.rows = list(rows_of(sweep.installed, asked.recipe or [{}], cases, runner))
         failing = [row for row in sweep.rows if row.symptom]
         print(f"{len(sweep.rows)} nodes, {len(failing)} fail, {runner.all_cpu_seconds:.0f} CPU s", flush=True)

@@ -23,6 +23,7 @@ from driftnet.causes.facts import Facts, Tensors, host_of
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings.corpus import SavedCase
+from driftnet.generators.building.profile import Profile
 from driftnet.learning import instances
 from driftnet.learning.experiment import Experiments, Sample
 from driftnet.learning.pairs import Change, changes
@@ -212,7 +213,7 @@ def compare(
     shape = triggers[0].shape
     roles = [list(names) for names in learned.operators]
     for index in range(tries):
-        for case in _fresh(seed, index, roles, shape, runner):
+        for case in _fresh(seed, index, roles, shape, lab):
             fails = lab.fails(case, learned.saved.recipe)
             facts = lab.facts(case, learned.saved.recipe, shape) if fails is not None else None
             if fails is None or facts is None:
@@ -248,10 +249,10 @@ def _is_any(samples: Sequence[Sample], role: int, names: Sequence[str]) -> bool:
     return len(names) >= ANY and sum(s.fails for s in tried) >= most * len(tried)
 
 
-def _fresh(seed: int, index: int, roles: list[list[str]], shape: Shape, runner: Runner) -> Iterator[Case]:
-    record = runner.reference.record
-    yield from instances.among_others(seed, index, roles, shape, record)
-    if shape.roles > 1 and (made := instances.drawn(seed, index, roles, shape, record)):
+def _fresh(seed: int, index: int, roles: list[list[str]], shape: Shape, lab: Experiments) -> Iterator[Case]:
+    record, profile = lab.runner.reference.record, Profile(**lab.installed.target.profile)
+    yield from instances.among_others(seed, index, roles, shape, record, profile)
+    if shape.roles > 1 and (made := instances.drawn(seed, index, roles, shape, record, profile)):
         yield made
 
 
@@ -287,6 +288,7 @@ def _draws(
 ) -> Iterator[tuple[str, Case, Recipe]]:
     """Candidates without end: instances of the generator, and failures that were seen with one to three changes."""
     record, index, recipe = lab.runner.reference.record, 0, lab.saved.recipe
+    profile = Profile(**lab.installed.target.profile)
     while True:
         index += 1
         match index % 6:
@@ -295,10 +297,10 @@ def _draws(
                 if walked:
                     yield "walk", *walked
             case 1:
-                for case in instances.among_others(seed, index, roles, shape, record):
+                for case in instances.among_others(seed, index, roles, shape, record, profile):
                     yield "drawn", case, recipe
             case _:
-                made = instances.drawn(seed, index, roles, shape, record)
+                made = instances.drawn(seed, index, roles, shape, record, profile)
                 if made:
                     yield "drawn", made, recipe
 

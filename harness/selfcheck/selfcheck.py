@@ -21,7 +21,7 @@ from driftnet.findings.known import KnownIssue, issues
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
-from driftnet.generators.building.profile import CONSTANT_OPERANDS
+from driftnet.generators.building.profile import CONSTANT_OPERANDS, Profile
 from driftnet.model.inspect import Case
 from driftnet.model.verdict import Observation, Tier, Verdict, Word
 from driftnet.on_grid.construct import construct
@@ -115,8 +115,10 @@ def trials(
     for index in range(count):
         rng = random.Random(f"{seed}/{index}/{mutant.name}")
         clean, damaged = pairs[index % len(pairs)]
-        constant = rng.random() < 0.5
-        case = bulk.case(seed, rng.getrandbits(31), focus=mutant.focus, profile=CONSTANT_OPERANDS if constant else None)
+        profile = Profile(**clean.target.profile)
+        if rng.random() < 0.5:
+            profile = replace(profile, weights=CONSTANT_OPERANDS.weights, numbers=CONSTANT_OPERANDS.numbers)
+        case = bulk.case(seed, rng.getrandbits(31), focus=mutant.focus, profile=profile)
         drawn = {**recipe.draw(clean.target, rng), **mutant.options(clean.target)}
         chosen = recipe.canonical(clean.target, drawn)
         scheme = clean.target.scheme(recipe.effective(clean.target, chosen))

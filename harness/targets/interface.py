@@ -164,6 +164,8 @@ class Target:
                   that calibration saw; "per-channel" a scale a channel of weights; "u8s8" unsigned activations, signed
                   weights. For `audit`: "preprocessed" convert gives the ONNX model as it is made ready for quantizing
     mutants       bugs of its own for it: each changes the file that quantize gave, in place
+    profile       what models are drawn for it, where it takes little at all (only constants for axes, say): the fields
+                  of driftnet.generators.building.profile.Profile
     natives       the system's functions and methods, dotted, through which everything goes that is asked of it: what
                   the script for maintainers asks of them is held against what the target asks
 
@@ -191,6 +193,7 @@ class Target:
     companions: tuple[tuple[str, str], ...] = ()
     features: Mapping[str, Options] = field(default_factory=dict)
     mutants: tuple[Callable[[str], None], ...] = ()
+    profile: Mapping[str, Any] = field(default_factory=dict)
     natives: tuple[str, ...] = ()
 
 

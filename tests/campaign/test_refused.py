@@ -10,7 +10,7 @@ from driftnet.campaign.shard import Plan, Shard
 from driftnet.causes.facts import host_of
 from driftnet.findings.pipeline import Examination
 from driftnet.generators import bulk
-from driftnet.model.inspect import digest
+from driftnet.model.inspect import Case, digest
 from driftnet.model.verdict import Verdict, Word
 from onnx import helper
 
@@ -85,6 +85,29 @@ def test_the_other_cases_of_a_refused_graph_do_without_what_was_named(tmp_path, 
         shard = Shard(replace(plan, steer=steer), _Idle(), stopping=lambda: False)
         list(shard.run(index, 4))
         assert ["Conv" in ops for ops in seen] == [True, *[not steer] * 3]
+
+
+def test_each_target_has_models_of_what_it_takes(tmp_path, monkeypatch):
+    seen = list[tuple[str, Case]]()
+
+    def examine(trial, *given, **more):
+        seen.append((trial.target.name, trial.case))
+        return Examination(RAN)
+
+    monkeypatch.setattr("driftnet.campaign.shard.examine", examine)
+    monkeypatch.setattr("driftnet.campaign.shard.insensitive", lambda case, reference: False)
+    monkeypatch.setattr("driftnet.campaign.shard.variant", lambda case, one, choice: case)
+    words = ("mnn", "tests.support.toy_target:NARROW", "onnxruntime-graph")
+    shard = Shard(Plan(targets=words, corpus=tmp_path / "none", report=tmp_path), _Idle(), stopping=lambda: False)
+    drawn = [list(shard.run(index, 12))[-1].graphs for index in range(8)]  # 96 cases: after 100 health is asked for
+    models = [
+        {target: {case.model for name, case in seen[k : k + 12] if name == target} for target, _ in seen}
+        for k in range(0, len(seen), 12)
+    ]
+    assert all(one["mnn"] == one["onnxruntime-graph"] != one["narrow"] for one in models), "others share theirs"
+    assert {len(graphs) for graphs in drawn} == {2}
+    narrow = {op for target, case in seen if target == "narrow" for op in _ops(case)}
+    assert narrow <= {"Add", "Relu", "Constant"}, f"models of {narrow} are not for it"
 
 
 def test_without_steering_what_was_refused_changes_no_case(tmp_path):

@@ -9,7 +9,7 @@ from random import Random
 import pytest
 from driftnet.generators import bulk, features, motifs
 from driftnet.generators.building.header import HEADER, Header
-from driftnet.generators.building.profile import CONSTANT_OPERANDS
+from driftnet.generators.building.profile import CONSTANT_OPERANDS, Profile
 from driftnet.generators.building.record import RECORD
 from driftnet.generators.building.serialization import build
 from driftnet.generators.focus import fragments, known_focus
@@ -17,6 +17,7 @@ from driftnet.generators.genome import Genome, decode
 from driftnet.generators.ops.table import CODES, OPERATORS
 from driftnet.generators.strategies import cases
 from driftnet.model.case import Case
+from onnx import TensorProto
 
 from tests.support.generated import assert_valid, digest, operators
 from tests.support.rules import assert_each
@@ -120,6 +121,37 @@ def test_a_profile_makes_operands_constant() -> None:
         assert from_outside == [], f"second operands of case {index} that are inputs, should be constant"
         seen += len(with_weights)
     assert seen > 30, f"only {seen} operators with weights in 60 cases: nothing was asked"
+
+
+FEW = Profile(
+    weights=("initializer", "constant"),
+    numbers=("initializer",),
+    symbolic=False,
+    empty=False,
+    dtypes=("float",),
+    ranks=(2, 3),
+    operators=("Add", "Cast", "Conv", "ConstantOfShape", "GRU", "MatMul", "Relu", "Reshape", "Tanh", "Where"),
+    newest=18,
+)
+
+
+def test_a_profile_makes_models_of_what_it_has() -> None:
+    def rule(index: int) -> None:
+        case = bulk.case(8, index, profile=FEW)
+        assert_valid(case)
+        unknown = {*operators(case)} - {*FEW.operators, "Constant"}
+        assert not unknown, f"has {unknown}, which the profile has not"
+        assert case.proto.opset_import[0].version <= FEW.newest
+        inputs = [value for value in case.proto.graph.input if value.type.tensor_type.elem_type != TensorProto.BOOL]
+        for value in inputs:  # only Where needs another dtype
+            kind, dims = value.type.tensor_type.elem_type, value.type.tensor_type.shape.dim
+            assert (kind, len(dims)) in ((1, 2), (1, 3)), f"{value.name} is of dtype {kind} and rank {len(dims)}"
+            assert all(dim.dim_value > 0 for dim in dims), f"{value.name} is symbolic or empty"
+
+    assert_each(range(60), rule, str)
+    met = {name for index in range(60) for name in operators(bulk.case(8, index, profile=FEW))}
+    assert met >= {*FEW.operators}, f"never drawn: {set(FEW.operators) - met}"
+    assert "Neg" in operators(bulk.case(8, 1, profile=FEW, focus=("Neg",))), "what is asked for by name comes"
 
 
 def test_a_motif_is_alive_from_its_first_step_to_its_last() -> None:

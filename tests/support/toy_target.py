@@ -129,5 +129,14 @@ def of_opset_17(model: str, folder: str, options: Options) -> str:
 
 
 _TOO_NEW = interface.Rule("too old for the opset", "convert", r"opset \d+ is too new", "nowhere")
+NARROW = Target(
+    "narrow",
+    "numpy",
+    convert,
+    keep,
+    execute,
+    options=OPTIONS_OF_TOY,
+    profile={"numbers": ("initializer",), "operators": ("Add", "Relu"), "ranks": (2,), "symbolic": False},
+)
 YOUNG = Target("toy", "numpy", of_opset_17, keep, execute, options=OPTIONS_OF_TOY, outgrown=(_TOO_NEW,))
 AGED = replace(YOUNG, refusals=(_TOO_NEW,))

@@ -4,6 +4,10 @@ import random
 import re
 
 import pytest
+from driftnet.generators.building.kernels import name_of
+from driftnet.generators.building.profile import Profile
+from driftnet.generators.building.values import NUMPY
+from driftnet.generators.ops.table import CODES as OPERATORS
 from driftnet.targets.environments import declared
 from driftnet.targets.interface import STAGES, Option, Scheme
 from driftnet.targets.recipe import canonical, draw, effective
@@ -70,6 +74,14 @@ def test_rules_compile_and_say_where_they_are_documented(target):
         re.compile(rule.pattern)
         assert rule.stage in STAGES, f"{rule.name} belongs to no stage"
         assert rule.source.startswith("https://"), f"{rule.name} is documented nowhere"
+
+
+def test_a_profile_names_what_the_generator_has(target):
+    profile, whole = Profile(**target.profile), Profile()
+    assert set(profile.weights) <= set(whole.weights), f"parameters come from {profile.weights}"
+    assert set(profile.numbers) <= set(whole.numbers), f"numbers come from {profile.numbers}"
+    assert set(profile.operators) <= set(OPERATORS), f"{set(profile.operators) - set(OPERATORS)} is not generated"
+    assert set(profile.dtypes) <= {name_of(code) for code in NUMPY}, f"data may be of {profile.dtypes}"
 
 
 def test_no_refusal_matches_everything(target):
