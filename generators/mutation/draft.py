@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 from copy import deepcopy
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
+from driftnet.model.inference import inferred
 from driftnet.model.inspect import Case, opset
 from onnx import TensorProto, numpy_helper
 
@@ -42,6 +43,13 @@ class Draft:
         self.values = {t.name: numpy_helper.to_array(t) for t in self.graph.initializer}
         infos = (*self.graph.input, *self.graph.value_info, *self.graph.output)
         self.types = {v.name: v.type.tensor_type for v in infos if v.type.HasField("tensor_type")}
+
+    def inferred(self, *, doubtful: bool = False, **options: Any) -> onnx.ModelProto:
+        """The model with its types as `driftnet.model.inference.inferred` gives them, whatever it said of them."""
+        del self.graph.value_info[:]
+        for output in self.graph.output:
+            output.ClearField("type")
+        return inferred(self.model, doubtful=doubtful, check_type=True, data_prop=True, **options)
 
     def dims(self, name: str) -> list[int] | None:
         """The shape of a tensor, -1 where symbolic; None when its rank is not known."""

@@ -13,7 +13,7 @@ import onnx
 from driftnet.generators.mutation.changes import CHANGES
 from driftnet.generators.mutation.draft import Dice, Draft
 from driftnet.model.case import Case, Feed
-from driftnet.model.inference import InferenceError, inferred
+from driftnet.model.inference import InferenceError
 
 MOSTCHANGES = 4
 TRIES = 12
@@ -41,11 +41,8 @@ def neighbour(case: Case, seed: int, index: int, *, others: Sequence[Case] = (),
 
 def _checked(draft: Draft, before: Case) -> Case | None:
     """The draft as a case with its types inferred anew; None when onnx does not accept it."""
-    del draft.graph.value_info[:]
-    for output in draft.graph.output:
-        output.ClearField("type")
     try:
-        whole = inferred(draft.model, check_type=True, strict_mode=True, data_prop=True)
+        whole = draft.inferred(strict_mode=True)
         if not all(output.type.WhichOneof("value") == "tensor_type" for output in whole.graph.output):
             return None
         onnx.checker.check_model(whole, full_check=True)
