@@ -418,12 +418,11 @@ def _broadcast(a: tuple[int | None, ...] | None, b: tuple[int | None, ...] | Non
     sizes = [int(np.prod(shape)) for shape in shapes]
     if 0 in sizes:
         return "empty"
-    most = int(np.prod(np.broadcast_shapes(*shapes))) if _broadcastable(*shapes) else -1
+    try:
+        most = int(np.prod(np.broadcast_shapes(*shapes)))
+    except ValueError:
+        most = -1
     return "nothing" if min(sizes) == most else "one number" if min(sizes) == 1 else "axes"
-
-
-def _broadcastable(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
-    return all(1 in (n, m) or n == m for n, m in zip(a[::-1], b[::-1]))
 
 
 def _all(told: Iterable[bool | None]) -> bool | None:

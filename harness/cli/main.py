@@ -104,6 +104,9 @@ _memory = click.option(
     metavar="GIB",
     help="Memory one worker may use.",
 )
+_operators = click.option(
+    "--operator", "operators", multiple=True, metavar="NAME", help="Only this one; repeat it for several."
+)
 _seeds = click.option(
     "--from",
     "seeds",
@@ -115,6 +118,18 @@ _seeds = click.option(
 _python = click.option(
     "--python", metavar="INTERPRETER", help="The Python that the targets are installed in.  [default: this one]"
 )
+
+
+def _budget(seconds: float, help: str, least: float = 0) -> Callable[[Any], Any]:
+    """seconds: unless something else is said; infinite: as long as it takes."""
+    return click.option(
+        "--budget",
+        type=_Amount(min=least, max=MONTH),
+        default=seconds if math.isfinite(seconds) else None,
+        callback=lambda context, option, said: math.inf if said is None else said,
+        metavar="SECONDS",
+        help=help if math.isfinite(seconds) else f"{help}  [default: none]",
+    )
 
 
 def _hide(context: click.Context, option: click.Parameter, yes: bool) -> None:
@@ -299,18 +314,12 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
 @click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
 @click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
-@click.option(
-    "--budget",
-    type=_Amount(min=0, max=MONTH),
-    default=None,
-    metavar="SECONDS",
-    help="Wall time after which no other case is begun.  [default: none]",
-)
+@_budget(math.inf, "Wall time after which no other case is begun.")
 @_python
 @_timeout(SAVED_SECONDS)
 @_hide_files
 @_json
-def replay(paths: Sequence[Path], budget: float | None, as_json: bool, **given: Any) -> int:
+def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
     Exit status: 0 each case behaves as its status says; 3 so, and an open one reproduced; 1 one does not.
@@ -319,8 +328,7 @@ def replay(paths: Sequence[Path], budget: float | None, as_json: bool, **given: 
     Examples: driftnet replay corpus
               driftnet replay 19604402 --target mnn==3.4.1
     """
-    limit = math.inf if budget is None else budget
-    result = api.replay(paths or (Path("corpus"),), budget=limit, **given)
+    result = api.replay(paths or (Path("corpus"),), **given)
     _warn_of_the_network(result)
     _print(result, as_json, tables.replay)
     return api.replay_status(result)
@@ -335,16 +343,11 @@ def _list(context: click.Context, option: click.Parameter, text: str | None) -> 
 @click.option("--all", "every", is_flag=True, help="The causes of the corpus that have no history, by impact.")
 @click.option("--target", default="", metavar="T", help="With --all: causes of this target only.")
 @click.option("--releases", callback=_list, metavar="A,B,C", help="These.  [default: what the package index offers]")
-@click.option(
-    "--budget",
-    type=_Amount(min=0, max=MONTH),
-    metavar="SECONDS",
-    help="With --all: time after which no other cause is begun.  [default: none]",
-)
+@_budget(math.inf, "With --all: time after which no other cause is begun.")
 @_corpus(None)
 @_hide_files
 @_json
-def bisect(corpus: Path, budget: float | None, as_json: bool, **given: Any) -> int:
+def bisect(corpus: Path, as_json: bool, **given: Any) -> int:
     """Run a case on the releases of its target, each in an environment made for it once: first bad, last good.
 
     Of a cause, its smallest case is run. What a release is too old for, or refuses, counts neither as good nor as bad.
@@ -360,8 +363,7 @@ def bisect(corpus: Path, budget: float | None, as_json: bool, **given: Any) -> i
     def tell(case: str, release: str, state: str) -> None:
         ERR.print(f"{case} {release}: {state}", markup=False)
 
-    limit = math.inf if budget is None else budget
-    result = api.bisect(**given, budget=limit, root=corpus, tell=tell)
+    result = api.bisect(**given, root=corpus, tell=tell)
     _print(result, as_json, tables.bisect)
     return 0
 
@@ -370,14 +372,8 @@ def bisect(corpus: Path, budget: float | None, as_json: bool, **given: Any) -> i
 @click.option("--target", required=True, metavar="T", help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 @click.option("--against", default="", metavar="T==RELEASE", help="Another release: what it did otherwise.")
 @_pairs("--option", "options", "K=V", help="One option of the target.  [default: nothing is quantized]")
-@click.option("--operator", "operators", multiple=True, metavar="NAME", help="Only this one; repeat it for several.")
-@click.option(
-    "--budget",
-    type=_Amount(min=0.1, max=MONTH),
-    default=120.0,
-    metavar="SECONDS",
-    help="CPU time, shared by operators.",
-)
+@_operators
+@_budget(120.0, "CPU time, shared by operators.", least=0.1)
 @click.option("--seed", type=int, default=0, help="Same seed: the same models in the same order.")
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write support.html, support.md and support.json.")
 @_corpus(_there)
@@ -407,7 +403,7 @@ def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
 @driftnet.command(short_help="What was asked of a target, and what never?")
 @click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="STATE|RUN...")
 @click.option("--target", "targets", multiple=True, metavar="T", help="Only this one; repeat it for several.")
-@click.option("--operator", "operators", multiple=True, metavar="NAME", help="Only this one; repeat it for several.")
+@_operators
 @click.option("--out", type=_PATH, metavar="DIR", help="Where to write coverage.html and coverage.json.")
 @click.option("--all", "every", is_flag=True, help="Every operator, not only those of which most was never asked.")
 @_json
@@ -444,13 +440,7 @@ def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
 @_pairs("--option", "options", "K=V", help="One option of the target.")
 @click.option("--sweep", is_flag=True, help="Try each value of each option, one at a time.")
 @_pairs("--dim", "dims", "NAME=N", _size, help="Size of a symbolic dim where inputs are generated.")
-@click.option(
-    "--budget",
-    type=_Amount(min=0, max=MONTH),
-    default=300.0,
-    metavar="SECONDS",
-    help="CPU time for one target and recipe, after which nothing is run; nor after three times that.",
-)
+@_budget(300.0, "CPU time for one target and recipe, after which nothing is run; nor after three times that.")
 @click.option("--atol", type=_Amount(min=0), default=0.0, metavar="A", help="Accept outputs within A + R |y| of y.")
 @click.option("--rtol", type=_Amount(min=0), default=0.0, metavar="R", help="See --atol.")
 @click.option("--accept", default="", metavar="NOTE", help="Why that is accepted, whatever the verdict is.")
@@ -562,7 +552,7 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 @driftnet.command(short_help="Make a failing case or model small.")
 @click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
-@click.option("--budget", type=_Amount(min=0, max=MONTH), default=60.0, metavar="SECONDS", help="CPU time for it.")
+@_budget(60.0, "CPU time for it.")
 @click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
 @_python
 @_timeout(SAVED_SECONDS)

@@ -31,7 +31,7 @@ from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util import records
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
-from driftnet.util.nearest import meant
+from driftnet.util.nearest import demand
 from hypothesis import Phase, given, settings
 from msgspec import Struct
 from onnx import TensorProto, helper, numpy_helper
@@ -192,12 +192,7 @@ class Result(Struct, omit_defaults=True):
 
 def run(name: str) -> Result:
     """The result of benchmark `name`. Raises UserError for an unknown name."""
-    if name not in BENCHMARKS:
-        raise UserError(
-            f"no benchmark is called {name!r}",
-            hint=meant(name, BENCHMARKS, f"there is {', '.join(BENCHMARKS)}"),
-            kind="option",
-        )
+    demand([name], BENCHMARKS, "no benchmark is called {!r}", f"there is {', '.join(BENCHMARKS)}")
     return result(name, BENCHMARKS[name]())
 
 

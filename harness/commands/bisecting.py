@@ -29,7 +29,7 @@ from driftnet.model.verdict import Kind, Verdict, Word
 from driftnet.run.runner import Runner
 from driftnet.targets import environments
 from driftnet.targets.environments import Installed, declared, numbers, resolve
-from driftnet.util.errors import UserError
+from driftnet.util.errors import UserError, in_a_line
 from onnx import helper
 
 FEW = 8
@@ -182,8 +182,7 @@ def _runs(saved: SavedCase) -> int:
 
 
 def _because(message: str) -> str:
-    text = " ".join(message.split())
-    return f"{UNTESTABLE}: {text if len(text) <= ENOUGH else text[: ENOUGH - 1] + '…'}"
+    return f"{UNTESTABLE}: {in_a_line(message, ENOUGH)}"
 
 
 def _causes(root: Path) -> Iterator[SavedCase]:

@@ -12,7 +12,7 @@ from driftnet.campaign.journal import FOLDER
 from driftnet.generators.ops.table import OPERATORS
 from driftnet.targets import environments
 from driftnet.util.errors import UserError
-from driftnet.util.nearest import meant
+from driftnet.util.nearest import demand
 
 UNTIL = {operator.name: operator.until for operator in OPERATORS}
 """Operator that is generated -> the newest opset in which it is."""
@@ -28,20 +28,13 @@ def coverage(paths: Sequence[Path], *, targets: Sequence[str] = (), operators: S
 
     Raises UserError for a folder that is neither, for a target that nothing was asked of, and for an unknown operator.
     """
-    if unknown := [name for name in operators if name not in UNTIL]:
-        raise UserError(
-            f"{unknown[0]} is not generated",
-            hint=meant(unknown[0], UNTIL, "docs/operators.md lists what is"),
-            kind="option",
-        )
+    demand(operators, UNTIL, "{} is not generated", "docs/operators.md lists what is")
     counts: Counts = Counter()
     for path in paths:
         counts |= _asked(path)
     nested = covered.as_nested(Counter({cell: n for cell, n in counts.items() if cell[-1] != SOUGHT}))
-    if missing := [name for name in targets if name not in nested]:
-        there = ", ".join(nested) or "none"
-        hint = meant(missing[0], nested, f"what was asked: {there}")
-        raise UserError(f"nothing was asked of {missing[0]}", hint=hint, kind="target")
+    there = ", ".join(nested) or "none"
+    demand(targets, nested, "nothing was asked of {}", f"what was asked: {there}", kind="target")
     chosen = operators or sorted({*UNTIL, *(op for told in nested.values() for op in told)})
     return {
         "paths": [str(path) for path in paths],

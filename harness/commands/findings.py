@@ -10,6 +10,7 @@ from driftnet.causes.impact import Severity, ranked
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.handover.markdown import row
 
 SEVERITIES = {
     Severity.WRONG: "wrong values",
@@ -50,8 +51,7 @@ def _of_target(name: str, causes: Sequence[Sequence[SavedCase]]) -> Iterator[str
     yield "|---|---|---|---|---|---|---|---|---|"
     told = [(cases[0].cause or arrange.loose(cases[0]), cases) for cases in causes if cases[0].target == name]
     for cause, cases in ranked(told, lambda pair: pair[0].standing):
-        cells = _cells(cause, cases)
-        yield f"| {' | '.join(_cell(text) for text in cells)} |"
+        yield row(_cells(cause, cases), LONGEST)
     yield ""
 
 
@@ -76,8 +76,3 @@ def _releases(cause: CauseRecord, cases: Sequence[SavedCase]) -> str:
     seen, gone = (cause.seen, cause.not_seen) if cause.seen else (cases[0].seen, cases[0].not_seen)
     said = seen[0] if len(seen) == 1 else f"{seen[0]} to {seen[-1]}" if seen else ""
     return f"{said}; not {', '.join(gone)}" if gone else said
-
-
-def _cell(text: str) -> str:
-    line = " ".join(text.split()).replace("|", "\\|")
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

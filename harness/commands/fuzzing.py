@@ -41,7 +41,7 @@ def fuzz(plan: Plan, *, listeners: Sequence[Listener] = ()) -> Summary:
         resolve(word, python=plan.python)
     _check_focus(plan.focus)
     if plan.seeds and plan.cluster:
-        raise UserError("a cluster is sent no seeds", hint="leave out --seeds or --cluster", kind="option")
+        raise UserError("a cluster is sent no seeds", hint="leave out --from or --cluster", kind="option")
     if plan.seeds:
         with Runner(memory_gib=plan.memory_gib) as runner:
             neighbours.check(plan.seeds, runner.reference)

@@ -22,8 +22,7 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
-from driftnet.util.errors import UserError
-from driftnet.util.nearest import meant
+from driftnet.util.nearest import demand
 
 OUTCOMES = ("works", "diverges", "crashes", "errors", "refused", "untold")
 """What a target does with a model; untold where no tier can tell, or where the reference refuses it."""
@@ -63,12 +62,7 @@ def support(
 
     Raises UserError for an unknown operator, target or option.
     """
-    if unknown := [name for name in operators if name not in REGISTRY]:
-        raise UserError(
-            f"{unknown[0]} is not generated",
-            hint=meant(unknown[0], REGISTRY, "docs/operators.md lists what is"),
-            kind="option",
-        )
+    demand(operators, REGISTRY, "{} is not generated", "docs/operators.md lists what is")
     ours, theirs = resolve(target), resolve(against) if against else None
     given = {name: recipe.parsed(ours.target, name, text) for name, text in (options or {}).items()}
     chosen = recipe.validated(ours.target, given) if given else None

@@ -18,7 +18,7 @@ from driftnet.run.runner import Runner
 from driftnet.targets import recipe
 from driftnet.targets.environments import resolve
 from driftnet.util.errors import UserError
-from driftnet.util.nearest import meant
+from driftnet.util.nearest import demand
 
 
 def triage(
@@ -48,12 +48,7 @@ def triage(
     if not (status or upstream or note or remedy or merge or split):
         what = "triage was told nothing"
         raise UserError(what, hint="give --status, --upstream, --note, --remedy, --merge or --split", kind="option")
-    if status and status not in list(Status):
-        raise UserError(
-            f"there is no status {status!r}",
-            hint=meant(status, Status, f"it is one of {', '.join(Status)}"),
-            kind="option",
-        )
+    demand(filter(None, [status]), Status, "there is no status {!r}", f"it is one of {', '.join(Status)}")
     if status == Status.EXPECTED and not note:
         raise UserError("an expected case names its rule", hint="say which with --note", kind="option")
     roots = (root, corpus.COMMITTED)

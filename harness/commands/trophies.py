@@ -10,6 +10,7 @@ from driftnet.causes.impact import ranked
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
+from driftnet.handover.markdown import row
 
 BEST = 20
 """Causes of a target that are told."""
@@ -56,19 +57,7 @@ def _of_target(name: str, best: Sequence[tuple[CauseRecord, Sequence[SavedCase]]
     )
     for cause, cases in [pair for pair in best if pair[0].target == name][:BEST]:
         remedy = ", ".join(f"{option} = {value}" for option, value in cause.remedy.items())
-        what = cases[0].note or cause.title
-        cells = (
-            str(cause.severity),
-            f"{cause.exposure:.0%}",
-            what,
-            cause.damage,
-            remedy,
-            cause.reported or "nobody has looked",
-        )
-        yield f"| {' | '.join(_cell(text) for text in cells)} | `{cause.id[-8:]}` |"
+        what, upstream = cases[0].note or cause.title, cause.reported or "nobody has looked"
+        cells = (str(cause.severity), f"{cause.exposure:.0%}", what, cause.damage, remedy, upstream)
+        yield row((*cells, f"`{cause.id[-8:]}`"), LONGEST)
     yield ""
-
-
-def _cell(text: str) -> str:
-    line = " ".join(text.split()).replace("|", "\\|")
-    return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

@@ -17,6 +17,7 @@ from driftnet.model.constants import constant
 from driftnet.model.inference import InferenceError
 from driftnet.model.inspect import refill
 from driftnet.model.submodel import rebuilt
+from driftnet.reduce.dims import resizable
 from driftnet.reduce.size_constraints import Size, first_output
 from onnx import AttributeProto, TensorProto, helper, numpy_helper
 
@@ -303,6 +304,15 @@ def sized(draft: Draft, group: Iterable[Size], first: Size, n: int, tensors: Map
             dim = value.type.tensor_type.shape.dim[axis]
             if dim.HasField("dim_value"):
                 dim.dim_value = wanted
+
+
+def resizable_groups(case: Case, host: Host) -> list[tuple[Size, ...]]:
+    """The sizes of `case` that can only change together, as `sized` takes them; none where what is known of its tensors
+    does not tell."""
+    try:
+        return resizable(case, {**host.graph.constants, **host.tensors}, by_group=False)
+    except (KeyError, IndexError, ValueError, StopIteration):  # ties are made of what was recorded
+        return []
 
 
 def _grown(x: np.ndarray, sizes: Mapping[int, int]) -> np.ndarray:

@@ -32,8 +32,6 @@ from driftnet.model.arrays import distance
 from driftnet.model.case import Case, Feed
 from driftnet.model.inspect import elements, graph_inputs, nodes
 from driftnet.model.verdict import Kind
-from driftnet.reduce.dims import resizable
-from driftnet.reduce.size_constraints import Size
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, where_seen
 from onnx import helper
@@ -112,30 +110,22 @@ def _input(case: Case, lab: Experiments) -> Iterator[Step]:
 
 def _sizes(case: Case, lab: Experiments) -> Iterator[Step]:
     """Each dim at a usual size, the largest first."""
-    for k in range(len(_resizable(case, lab))):
+    for k in range(len(edits.resizable_groups(case, host_of(case, lab.tensors(case))))):
         for n in USUAL:
             yield "usual sizes", partial(_sized, lab, k, n)
 
 
 def _sized(lab: Experiments, k: int, n: int, case: Case) -> Case | None:
     """The k-th of the sizes that can change at `n`, where it is smaller; a batch of one is usual."""
-    tensors = host_of(case, lab.tensors(case)).tensors
-    found, leaves = _resizable(case, lab), {v.name for v in graph_inputs(case.proto)}
-    tensors = {**tensors, **host_of(case).graph.constants}
+    host = host_of(case, lab.tensors(case))
+    found, leaves = edits.resizable_groups(case, host), {v.name for v in graph_inputs(case.proto)}
+    tensors = {**host.tensors, **host.graph.constants}
     own = [size for size in found[k] if size.what == "dim" and size.owner in tensors] if k < len(found) else []
     if not own or np.shape(tensors[own[0].owner])[own[0].at] >= n:
         return None
     if any(size.at == 0 and size.owner in leaves and np.ndim(tensors[size.owner]) > 1 for size in own):
         return None
     return edits.sized(case, found[k], own[0], n, tensors)
-
-
-def _resizable(case: Case, lab: Experiments) -> list[tuple[Size, ...]]:
-    host = host_of(case, lab.tensors(case))
-    try:
-        return resizable(case, {**host.tensors, **host.graph.constants}, by_group=False)
-    except (KeyError, IndexError, ValueError, StopIteration):  # ties are made of what was recorded
-        return []
 
 
 def _weights(case: Case, lab: Experiments) -> Iterator[Step]:

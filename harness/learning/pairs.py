@@ -19,7 +19,6 @@ from driftnet.learning.edits import Refill
 from driftnet.model.case import Case
 from driftnet.model.inspect import graph_inputs
 from driftnet.model.operators import Trait, traits_of
-from driftnet.reduce.dims import resizable
 from driftnet.reduce.problem import PLAIN
 from driftnet.targets.interface import Target
 from driftnet.targets.recipe import Recipe, canonical, effective
@@ -88,7 +87,8 @@ def _of_operators(case: Case, host: Host, place: Place) -> Iterator[Change]:
         family = next((names for names in families().values() if node.op in names), ())
         at = family.index(node.op) if family else 0
         near = sorted((name for name in family if name != node.op), key=lambda name: abs(family.index(name) - at))
-        fitting = [name for name in near if _accepts(name, node.op, len(node.inputs), host.graph.opset)]
+        known = schema_of(node.op, host.graph.opset) is not None
+        fitting = [name for name in near if known and accepts(name, len(node.inputs), host.graph.opset)]
         for name in dict.fromkeys([*fitting[:SIBLINGS], *(PLAIN if len(place) > 1 else ANY)]):
             if name != node.op:
                 yield Change(f"{role}.op", name, partial(edits.with_operator, case, node.outputs, name))
@@ -96,11 +96,10 @@ def _of_operators(case: Case, host: Host, place: Place) -> Iterator[Change]:
             yield Change(f"{role}.order", "swapped", partial(edits.swapped, case, node.outputs))
 
 
-def _accepts(name: str, like: str, inputs: int, opset: int) -> bool:
-    schema, own = schema_of(name, opset), schema_of(like, opset)
-    if schema is None or own is None:
-        return False
-    return schema.min_input <= inputs <= schema.max_input and schema.min_output <= 1
+def accepts(name: str, inputs: int, opset: int) -> bool:
+    """Whether an operator may read so many operands, and make one result."""
+    schema = schema_of(name, opset)
+    return schema is not None and schema.min_input <= inputs <= schema.max_input and schema.min_output <= 1
 
 
 def _of_attributes(case: Case, host: Host, place: Place) -> Iterator[Change]:
@@ -287,11 +286,7 @@ def _is_float(host: Host, name: str) -> bool:
 def _of_sizes(case: Case, host: Host) -> Iterator[Change]:
     tensors = {**host.graph.constants, **host.tensors}
     leaves = {v.name for v in graph_inputs(case.proto)} | set(host.graph.constants)
-    try:
-        found = resizable(case, tensors, by_group=False)
-    except (KeyError, IndexError, ValueError, StopIteration):  # ties are made of what was recorded
-        found = []
-    for group in found:
+    for group in edits.resizable_groups(case, host):
         first = next(size for size in group if size.what == "dim" and size.owner in leaves)
         now = np.shape(tensors[first.owner])[first.at]
         for n in (*SIZES, 8 * max(now, 1)):

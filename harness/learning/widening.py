@@ -17,7 +17,7 @@ from pathlib import Path
 
 from driftnet.causes import record
 from driftnet.causes.exposure import statistics
-from driftnet.causes.facts import facts_of, host_of, recipe_facts, schema_of
+from driftnet.causes.facts import facts_of, host_of, recipe_facts
 from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.record import CauseRecord, Status
 from driftnet.findings import corpus
@@ -26,6 +26,7 @@ from driftnet.generators.ops.table import OPERATORS
 from driftnet.learning import edits
 from driftnet.learning.experiment import Experiments, computed
 from driftnet.learning.merging import SPECIAL
+from driftnet.learning.pairs import accepts
 from driftnet.model.case import Case
 from driftnet.model.inspect import computing
 from driftnet.model.submodel import UnrecordedError, recording, submodel
@@ -78,10 +79,8 @@ def widened(saved: SavedCase, cause: CauseRecord, installed: Installed, runner: 
 
 def _others(there: Sequence[object], inputs: int, opset: int) -> Iterator[str]:
     """The operators that may read as many operands, and were not tried."""
-    for name in (operator.name for operator in OPERATORS if operator.name not in SPECIAL):
-        schema = schema_of(name, opset)
-        if schema and name not in there and schema.min_input <= inputs <= schema.max_input and schema.min_output <= 1:
-            yield name
+    names = (operator.name for operator in OPERATORS if operator.name not in SPECIAL)
+    return (name for name in names if name not in there and accepts(name, inputs, opset))
 
 
 def _fails_alone(case: Case, index: int, lab: Experiments) -> bool:

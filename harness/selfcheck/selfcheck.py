@@ -35,8 +35,7 @@ from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trusting
-from driftnet.util.errors import UserError
-from driftnet.util.nearest import meant
+from driftnet.util.nearest import demand
 
 CONSTRUCTED_SHARE = 0.5
 LEAST_OF_A_KIND, LEAST_OF_ALL = 0.80, 0.97
@@ -191,9 +190,7 @@ def run(
     The listener is told of each kind that is done. Raises UserError for a kind or a target that there is not.
     """
     there = _fitting(targets)
-    if unknown := [name for name in kinds if name not in there]:
-        hint = meant(unknown[0], there, f"into {' and '.join(targets)} fit {', '.join(there)}")
-        raise UserError(f"no bug is called {unknown[0]!r}", hint=hint, kind="option")
+    demand(kinds, there, "no bug is called {!r}", f"into {' and '.join(targets)} fit {', '.join(there)}")
     names = [name for name in there if name in kinds or not kinds]
     counts: dict[str, Count] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (corpus_folder,)) as pool:

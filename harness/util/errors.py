@@ -17,6 +17,12 @@ class UserError(Exception):
         self.message, self.hint, self.kind = shortened(message, LONGEST), shortened(hint, LONGEST), kind
 
 
+def in_a_line(text: str, most: int) -> str:
+    """A text in one line, without its end where it is too long."""
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 1] + "…"
+
+
 def shortened(text: str, most: int) -> str:
     """A text without its middle, where it is too long: what it is about stands at its beginning or at its end."""
     return text if len(text) <= most else f"{text[: most // 2]} ... {text[-most // 2 :]}"

@@ -3,6 +3,8 @@
 import difflib
 from collections.abc import Iterable
 
+from driftnet.util.errors import UserError
+
 MOST = 5
 ALIKE = 0.6
 """How alike two words have to be for the one to be meant by the other: difflib's own number."""
@@ -18,3 +20,11 @@ def meant(word: str, known: Iterable[object], otherwise: str) -> str:
     """A question that names what may be meant by `word`; where nothing is like it, what to say otherwise."""
     found = nearest(word, known)
     return f"did you mean {' or '.join(found)}?" if found else otherwise
+
+
+def demand(words: Iterable[str], known: Iterable[object], what: str, otherwise: str, *, kind: str = "option") -> None:
+    """Raise UserError for the first of `words` that is not known: `what`, formatted with it, and `meant`."""
+    there = [*known]
+    for word in words:
+        if word not in there:
+            raise UserError(what.format(word), hint=meant(word, there, otherwise), kind=kind)

@@ -127,7 +127,7 @@ def _counted(result: Result) -> Iterator[Any]:
         f"({result['cpu_seconds']:.0f} CPU s, {per_cpu:.1f} cases per CPU second)"
     )
     yield result["cpu_by"] and "CPU time: " + shares(result["cpu_by"])
-    yield "verdicts: " + ", ".join(f"{count} {word}" for word, count in result["verdicts"].items())
+    yield f"verdicts: {tables.counts(result['verdicts'])}"
     yield (
         result["recognized"]
         and f"known by trigger or place, without a run: {counted(result['recognized'], 'failure')}; "

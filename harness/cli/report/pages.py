@@ -54,7 +54,7 @@ def nameless(result: Mapping[str, Any]) -> dict[str, Any]:
 def write_support(result: Mapping[str, Any], out: Path) -> Path:
     """Write support.html, support.md and support.json into `out`, from what api.support returned."""
     operators = [
-        {**one, "said": _counted(one["counts"]), "shown": _failing(one["forms"])} for one in result["operators"]
+        {**one, "said": tables.counts(one["counts"]), "shown": _failing(one["forms"])} for one in result["operators"]
     ]
     words = dict(Counter(one["word"] for one in operators))
     page = out / "support.html"
@@ -89,7 +89,7 @@ def _covered(told: Mapping[str, Any]) -> dict[str, Any]:
     traits: dict[str, list[dict[str, Any]]] = {}
     for trait, values in told["traits"].items():
         rows = [
-            {"value": value, "cases": sum(judged.values()), "said": _counted(judged)}
+            {"value": value, "cases": sum(judged.values()), "said": tables.counts(judged)}
             for value, judged in values.items()
         ]
         traits[trait.removeprefix("attr.").replace("recipe.", "option ")] = sorted(rows, key=lambda row: -row["cases"])
@@ -110,10 +110,6 @@ def _support_lines(result: Mapping[str, Any], operators: Sequence[Mapping[str, A
         yield f"| {one['operator']} | {one['word']} | {one['said']}{changed} | {where} | {causes} |"
 
 
-def _counted(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{n} {outcome}" for outcome, n in counts.items())
-
-
 def _failing(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, list[dict[str, str]]]:
     """Of each trait the values of which no model works, and those of which some do not, unless all are so alike."""
     found: dict[str, list[dict[str, str]]] = {}
@@ -121,7 +117,7 @@ def _failing(forms: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[str, 
         bad = {value: counts for value, counts in values.items() if {*counts} - {"works", "untold"}}
         if bad and (len(bad) < len(values) or len({frozenset(counts) for counts in bad.values()}) > 1):
             found[trait] = [
-                {"value": value, "said": _counted(counts), "word": max(counts, key=lambda name: counts[name])}
+                {"value": value, "said": tables.counts(counts), "word": max(counts, key=lambda name: counts[name])}
                 for value, counts in bad.items()
             ]
     return found

@@ -72,7 +72,7 @@ def found(name: str) -> str:
 def line(summary: Summary, left: float) -> str:
     """Where a campaign stands, in one line; `left` seconds before its end."""
     rate = summary.cases / summary.wall_seconds if summary.wall_seconds else 0.0
-    counts = ", ".join(f"{n} {word}" for word, n in commonest(summary.verdicts).items()) or "starting"
+    counts = tables.counts(commonest(summary.verdicts)) or "starting"
     errors = f", {len(summary.errors)} errors of driftnet" if summary.errors else ""
     until = f", {max(0.0, left):.0f} s left" if math.isfinite(left) else ""
     new, known = len(summary.new), len(summary.findings) - len(summary.new)

@@ -82,7 +82,7 @@ def support(console: Console, result: Result) -> None:
     table = _table("operator", "", "models", "known causes")
     for one in sorted(result["operators"], key=lambda one: one["word"] == "works"):
         colour = {"works": "green", "partly": "yellow", "refused": "yellow", "untold": "dim"}.get(one["word"], "red")
-        said = _counts(one["counts"])
+        said = counts(one["counts"])
         said += "".join(f"\n  {c['models']} {c['from']} before, {c['to']} now" for c in one["changed"])
         known = ", ".join(cause["id"][-8:] for cause in one["causes"])
         table.add_row(one["operator"], f"[{colour}]{one['word']}[/]", said, known)
@@ -100,7 +100,7 @@ def coverage(console: Console, result: Result, *, every: bool = False) -> None:
         asked = [told for told in one["operators"] if told["cases"]]
         gaps = sorted(asked, key=lambda told: told["forms"] - told["possible"])
         for told in gaps if every else gaps[:OPERATORS]:
-            table.add_row(told["operator"], str(told["cases"]), _counts(told["judged"]), escape(_never(told["never"])))
+            table.add_row(told["operator"], str(told["cases"]), counts(told["judged"]), escape(_never(told["never"])))
         console.print(table)
         if len(gaps) > OPERATORS and not every:
             say(console, f"{len(gaps) - OPERATORS} more operators of which less is left: --all lists them")
@@ -184,7 +184,7 @@ def check(console: Console, result: Result) -> None:
         where = (f" in {r['stage']}" if r["stage"] else "") + (f" ({r['kind']})" if r["kind"] else "")
         verdict = f"[{COLOURS.get(r['verdict'], 'red')}]{r['verdict']}[/]{where}{', known' if r['known'] else ''}"
         console.print(f"[bold]{r['target']}=={r['release']}[/] {escape(recipe)}: {verdict}")
-        rest = f"; not verified: {_counts(r['doubtful'])}" if r["doubtful"] else ""
+        rest = f"; not verified: {counts(r['doubtful'])}" if r["doubtful"] else ""
         stages = ", ".join(f"{s['stage']} {s['outcome']}" for s in r["stages"])
         say(
             console,
@@ -266,8 +266,10 @@ def _fault(console: Console, fault: Mapping[str, Any]) -> None:
 
 def report(console: Console, result: Result) -> None:
     """Where the pages are."""
-    counts = f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}"
-    say(console, f"{counts}: {result['page']}")
+    say(
+        console,
+        f"{counted(len(result['cases']), 'case')}, {counted(len(result['runs']), 'run')}: {result['page']}",
+    )
 
 
 def targets(console: Console, result: Result) -> None:
@@ -310,13 +312,12 @@ def selfcheck(console: Console, result: Result) -> None:
     """Detection of mutants by kind and by tier, and what clean targets were blamed for."""
     table = _table("kind", "stage", "effective", "detected", "what goes wrong")
     for name, kind in result["kinds"].items():
-        counts = (str(kind["effective"]), str(kind["detected"]))
-        table.add_row(name, kind["stage"], *counts, escape(kind["what"]))
+        table.add_row(name, kind["stage"], *(str(kind[n]) for n in ("effective", "detected")), escape(kind["what"]))
     console.print(table)
-    say(console, "detected by: " + _counts(result["tiers"]))
-    for what, counts in (*result["places"].items(), ("on the grid", result["constructed"]), ("all", result)):
-        share = counts["detected"] / counts["effective"] if counts["effective"] else 1.0
-        console.print(f"{what}: {counts['detected']} of {counts['effective']} detected ({share:.1%})")
+    say(console, "detected by: " + counts(result["tiers"]))
+    for what, seen in (*result["places"].items(), ("on the grid", result["constructed"]), ("all", result)):
+        share = seen["detected"] / seen["effective"] if seen["effective"] else 1.0
+        console.print(f"{what}: {seen['detected']} of {seen['effective']} detected ({share:.1%})")
     clean = result["clean"]
     console.print(
         f"clean targets: {counted(clean['cases'], 'case')}; false alarms: {clean['false_alarms']}; "
@@ -346,6 +347,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
+def counts(numbers: Mapping[str, int]) -> str:
+    """The numbers with what they are of, as words."""
+    return ", ".join(f"{number} {what}" for what, number in numbers.items())
+
+
 def shortened(text: str, most: int) -> str:
     """The first line of `text`, cut to `most` characters."""
     line = text.splitlines()[0] if text else ""
@@ -356,10 +362,6 @@ def say(console: Console, *lines: Any, style: str = "") -> None:
     """A line for each text that is there; nothing in it is markup."""
     for line in filter(None, lines):
         console.print(line, style=style, markup=False, soft_wrap=True)
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {what}" for what, count in counts.items())
 
 
 def _nodes(nodes: Sequence[Mapping[str, str]], separator: str) -> str:

@@ -160,7 +160,7 @@ def command(
 
     What is written beside a file that is shown, as onnxruntime's quantizer does, goes to `folder`.
     """
-    wanted = [*_SYSTEM, *_places(one), *(str(place) for name in lent for place in _locations(name)), *map(str, shown)]
+    wanted = [*_SYSTEM, *_places(one), *(str(place) for name in lent for place in locations(name)), *map(str, shown)]
     mounts, links = seen(wanted)
     around = sorted({os.path.realpath(place.parent) for place in shown})
     around = [place for place in around if place != "/" and not any(_within(place, mount) for mount in mounts)]
@@ -204,7 +204,7 @@ def _places(one: Interpreter) -> Iterator[str]:
                 yield from (module.path for module in modules if module.is_symlink())
 
 
-def _locations(module: str) -> Sequence[str]:
+def locations(module: str) -> Sequence[str]:
     """Where a module of ours lies that is in no package."""
     spec = importlib.util.find_spec(module)
     return [] if spec is None else [*(spec.submodule_search_locations or [spec.origin or ""])]

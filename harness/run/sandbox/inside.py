@@ -36,7 +36,7 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER, PR_SET_NO_NEW_PRIVS = 1, 36, 38
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ACCESS_REFER, RULE_PATH_BENEATH, SCOPE_SOCKET, SCOPE_SIGNAL = 1 << 13, 1, 1, 2
 # What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
-_SMALL, _LARGE = 1 << 16, 1 << 20
+SMALL, LARGE = 1 << 16, 1 << 20
 _CPUS = os.cpu_count() or 1
 FATAL = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
 _PROBED_FILES, _PROBED_BYTES = 48, 1 << 26
@@ -118,10 +118,8 @@ def _ancestors(generations: int) -> list[int]:
     """So many processes up from this one, the nearest first: 0 above the first of all, UNTOLD where /proc hides it."""
     line = [os.getppid()]
     while len(line) < generations:
-        above = line[-1] and UNTOLD
-        with contextlib.suppress(OSError), open(f"/proc/{line[-1]}/stat") as file:
-            above = int(file.read().rpartition(")")[2].split()[1])
-        line.append(above)
+        told = stat(line[-1])
+        line.append(int(told[1]) if told else line[-1] and UNTOLD)
     return line
 
 
@@ -143,7 +141,7 @@ def _serve_request(control: socket.socket, workers: set[int], limits: dict[str, 
     workers.add(pid)
     for descriptor in descriptors:
         os.close(descriptor)
-    _say(control, pid=pid, cpu=_cpu_seconds(resource.RUSAGE_SELF))
+    _say(control, pid=pid, cpu=_cpu_seconds())
     return True
 
 
@@ -316,6 +314,13 @@ def _reap(pid: int, workers: set[int]) -> dict[str, Any]:
     }
 
 
+def stat(pid: int) -> list[str]:
+    """What /proc/PID/stat tells, from the state on: state, parent, ...; nothing of a process that is not there."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()
+    return []
+
+
 def children(pid: int) -> list[int]:
     """The processes whose parent is `pid`, those that have ended and were not waited for included."""
     found: list[int] = []
@@ -412,7 +417,7 @@ def _answer(pipe: socket.socket) -> None:
             return
         request = interface.decode(message)
         # The parent's own time limit comes first; this one is for a worker whose parent has stopped looking.
-        allowed = _cpu_seconds(resource.RUSAGE_SELF) + 1 + 2 * request["seconds"] * _CPUS
+        allowed = _cpu_seconds() + 1 + 2 * request["seconds"] * _CPUS
         _limit(resource.RLIMIT_CPU, int(allowed), for_good=False)
         reply: dict[str, Any] = {"id": request["id"], "outcome": "ok", "message": "", "value": None}
         try:
@@ -435,17 +440,17 @@ def _answer(pipe: socket.socket) -> None:
 
 
 def _send(pipe: socket.socket, message: interface.Encoded) -> None:
-    if len(message) < _LARGE:
+    if len(message) < LARGE:
         pipe.sendall(bytes(message))
         return
     small = bytearray()
     for part in message.parts:  # joined, the tensors of a large model would be in memory twice
-        if len(part) < _SMALL:  # each by itself, and 200,000 of them took the parent's time
+        if len(part) < SMALL:  # each by itself, and 200,000 of them took the parent's time
             small += part
-        if len(part) >= _SMALL or len(small) >= _LARGE:
+        if len(part) >= SMALL or len(small) >= LARGE:
             pipe.sendall(small)
             small.clear()
-        if len(part) >= _SMALL:
+        if len(part) >= SMALL:
             pipe.sendall(part)
     pipe.sendall(small)
 
@@ -464,7 +469,7 @@ def _receive(pipe: socket.socket) -> bytearray | None:
     message = bytearray()
     size = None
     while size is None or len(message) < size:
-        chunk = pipe.recv(_SMALL if size is None else _LARGE)
+        chunk = pipe.recv(SMALL if size is None else LARGE)
         if not chunk:
             return None
         message += chunk
@@ -481,8 +486,8 @@ def _find(name: str) -> Any:
     return found
 
 
-def _cpu_seconds(who: int) -> float:
-    usage = resource.getrusage(who)
+def _cpu_seconds() -> float:
+    usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
 
 

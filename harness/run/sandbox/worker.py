@@ -21,7 +21,7 @@ from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from driftnet.model.verdict import Outcome
 from driftnet.run.sandbox import held
 from driftnet.run.sandbox.allowance import Allowance
-from driftnet.run.sandbox.inside import FRAMES, children
+from driftnet.run.sandbox.inside import FRAMES, LARGE, SMALL, children, stat
 from driftnet.targets import interface
 from driftnet.util.errors import shortened
 from driftnet.util.records import read
@@ -33,8 +33,6 @@ LINE, MESSAGE = 1000, 4000
 MEASURING = "COVERAGE_PROCESS_CONFIG"  # the variable by which coverage.py (`make coverage`) reaches child processes
 _LOG_MOST = 16 * 1024 * 1024
 _TICK_MS = 20.0  # how often a busy worker's memory is looked at: 30 us each
-# What to receive at once: a buffer of 1 MiB costs 30 us to get, so not for small messages.
-_SMALL, _LARGE = 1 << 16, 1 << 20
 CRUMBS, CRUMB = 5000, 512
 """Pieces that any answer may come in, and bytes of each further one, in the mean: each costs this process some time."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -299,7 +297,7 @@ def _receive(process: Process, deadline: float, limits: Limits, most_cpu: float)
             continue
         ready = [descriptor for descriptor, _ in process.poll.poll(min(_TICK_MS, left * 1e3))]
         if process.pipe.fileno() in ready:
-            chunk = _read(process.pipe, _SMALL if size is None else _LARGE)
+            chunk = _read(process.pipe, SMALL if size is None else LARGE)
             if not chunk:
                 _fail(None, "the answer breaks off" if message else "")
             message += chunk
@@ -330,17 +328,12 @@ def _kept_waiting(process: Process, allowed: float, passed: float, waited: float
 
 def cpu_seconds_of(pid: int) -> float:
     """CPU seconds used by a process and the children it waited for; 0 of one that has ended."""
-    with contextlib.suppress(OSError, IndexError), open(f"/proc/{pid}/stat") as file:
-        fields = file.read().rpartition(")")[2].split()
-        return sum(map(int, fields[11:15])) / _CLOCK
-    return 0.0
+    return sum(map(int, stat(pid)[11:15])) / _CLOCK
 
 
 def is_stopped(pid: int) -> bool:
     """Whether somebody has stopped a process, or traces it."""
-    with contextlib.suppress(OSError), open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] in "Tt"
-    return False
+    return stat(pid)[:1] in (["T"], ["t"])
 
 
 def _seconds_waited(pid: int) -> float:

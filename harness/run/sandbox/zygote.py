@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import importlib.util
 import io
 import json
 import os
@@ -305,8 +304,7 @@ def _lend(packages: Sequence[str], folder: Path) -> str:
     """A directory of links to these packages of ours: where they lie may also lie our numpy, which does not fit."""
     folder.mkdir(exist_ok=True)
     for name in packages:
-        spec = importlib.util.find_spec(name)
-        for place in (spec.submodule_search_locations or [spec.origin or ""])[:1] if spec else []:
+        for place in hiding.locations(name)[:1]:
             link = folder / (name if os.path.isdir(place) else os.path.basename(place))
             if not link.is_symlink():
                 link.symlink_to(place)
