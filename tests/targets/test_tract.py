@@ -16,7 +16,7 @@ from tests.support import models
 from tests.support.rules import assert_each
 from tests.targets.test_mnn import conv_net, name_of
 
-RELEASES = {"tract": "0.23.9", "openvino": "2026.4.1"}
+RELEASES = {"tract": "0.23.9", "openvino": "2026.4.1", "tvm": "0.27.0.post1"}
 RELEASE = "tract==0.23.9"
 
 SAYS = {
