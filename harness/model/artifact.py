@@ -26,12 +26,14 @@ class Layer(Struct, frozen=True, eq=False, forbid_unknown_fields=True):
     result   the tensor of the model that it should make
     weights, scales   its weights as dequantized, float32 [channels, n], and their steps, float32 [channels, blocks of
              n / blocks weights]
+    room     by what share of the largest a weight may be further off than half a step: scales were rounded last
     """
 
     name: str
     result: str
     weights: np.ndarray
     scales: np.ndarray
+    room: float = 0.0
 
     def __post_init__(self) -> None:
         weights, scales = self.weights, self.scales

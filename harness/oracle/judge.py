@@ -38,10 +38,10 @@ from driftnet.oracle.artifact.verified import tier as artifact
 from driftnet.oracle.ball_arithmetic import ball
 from driftnet.oracle.ball_arithmetic.quantized import along
 from driftnet.oracle.exemptions import documented, underspecified
-from driftnet.oracle.question.answers import Decide, agrees
+from driftnet.oracle.question.answers import Decide, abstains, agrees
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme import formulas
-from driftnet.oracle.scheme.precomputed import precomputed
+from driftnet.oracle.scheme.precomputed import halved, precomputed
 from driftnet.oracle.second_opinion import Blame, blame
 from driftnet.oracle.tiers import budget, exact, lossless, running_error, sampling, structure
 from driftnet.oracle.tolerances.table import CODE_ERROR, ONE_STEP
@@ -109,16 +109,18 @@ def of_wrong_weights(
 
 
 def _question(case: Case, observation: Observation, target: Target, options: Options, reference: Reference) -> Question:
-    return Question(
+    scheme = target.scheme(options)
+    question = Question(
         case,
         tuple(observation.outputs),
         reference.run(case).outputs,
         reference,
-        target.scheme(options),
+        None if scheme and scheme.halves else scheme,
         frozenset(rule.name for rule in target.exceptions if rule.holds(options)),
         observation.artifact,
         approximations=target.approximations,
     )
+    return halved(question) if scheme and scheme.halves else question
 
 
 def _wrong_before(question: Question, observation: Observation) -> Verdict | None:
@@ -161,6 +163,11 @@ def _verdicts(question: Question) -> list[Verdict]:
     verdicts = [agrees(Tier.EXACT if question.pair(p)[1].size else Tier.STRUCTURE, p) for p in equal]
     if not disputed:
         return verdicts
+    hidden = [p for p in disputed if any(_hides_rounding(question, node) for node in question.graph.ancestors(p[1]))]
+    verdicts += [abstains(Tier.RUNNING_ERROR, p, "constants of a subgraph are rounded", []) for p in hidden]
+    disputed = [p for p in disputed if p not in hidden]
+    if not disputed:
+        return verdicts
     if question.case.file is not None:
         return [*verdicts, *structure.of_large(question, disputed)]
     if question.scheme is not None and question.written is None:
@@ -183,6 +190,11 @@ def _verdicts(question: Question) -> list[Verdict]:
         inexact = _to_rounding(question).inexact
         return [*verdicts, *_float(dataclasses.replace(floating, inexact=inexact), disputed).values()]
     return [*verdicts, *_quantized(question, disputed).values()]
+
+
+def _hides_rounding(question: Question, node: Node) -> bool:
+    """Whether constants inside of `node` may be held more coarsely than float32 holds them."""
+    return Trait.HAS_BODY in traits_of(node.op) and not question.coarse.isdisjoint(node.outputs)
 
 
 def _named(question: Question, verdicts: dict[Place, Verdict]) -> dict[Place, Verdict]:

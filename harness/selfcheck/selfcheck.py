@@ -123,7 +123,7 @@ def trials(
         scheme = clean.target.scheme(recipe.effective(clean.target, chosen))
         on_grid = construct(case, scheme, rng.getrandbits(32)) if scheme and rng.random() < CONSTRUCTED_SHARE else None
         if mutant.stage != "convert" or changes(mutant, on_grid or case):
-            constructed = on_grid is not None and scheme is not None and not scheme.clips
+            constructed = on_grid is not None and scheme is not None and not (scheme.clips or scheme.told)
             trial = Trial(on_grid or case, clean, chosen, runner)
             yield trial, replace(trial, installed=damaged), constructed
 

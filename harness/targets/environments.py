@@ -354,7 +354,12 @@ def _offered(distribution: str, minor: int) -> tuple[str, ...]:
 
 
 def _needed(companions: Sequence[tuple[str, str]], release: str) -> list[str]:
-    return [needed for below, needed in companions if not below or numbers(release) < numbers(below)]
+    own = numbers(release)
+    return [
+        needed
+        for when, needed in companions
+        if not when or (own >= numbers(when) if when.startswith(">=") else own < numbers(when))
+    ]
 
 
 def numbers(release: str) -> tuple[int, ...]:

@@ -67,7 +67,8 @@ class Scheme:
     symmetric_weights, symmetric_activations   scale = max|x| / highest code and no zero point; else the scale is
                       (max - min) / (highest - lowest)
     per_channel       one weight scale an output channel, else one a tensor
-    per_block         a channel may be cut into blocks that have a scale each, which the artifact has to tell
+    halves            nothing is quantized, but constants are rounded to float16
+    told              scales are others than these formulas say (of blocks, ...), and the artifact has to tell them
     per_tensor        operators that keep one weight scale a tensor even so
     clips             calibration may choose a range narrower than the data (KL, Entropy, ...)
     nearest_weights   each weight gets the code nearest to it; else that is done first, and then codes and scales are
@@ -81,7 +82,8 @@ class Scheme:
     symmetric_weights: bool = True
     symmetric_activations: bool = False
     per_channel: bool = False
-    per_block: bool = False
+    halves: bool = False
+    told: bool = False
     per_tensor: frozenset[str] = frozenset()
     clips: bool = False
     nearest_weights: bool = True
@@ -156,7 +158,7 @@ class Target:
                   by so much, and of results beyond 1 by so much of them
     kernels       its fast kernels that no bound of single elements holds, each with its own bound and its switch
     companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
-                  below "" is every release
+                  below "" is every release, below ">=1.22" that one and newer ones
     features      for `driftnet selfcheck`, which puts bugs into targets: {what a bug may need: options that give it}.
                   "float" nothing is quantized; "onnx" what is quantized is an ONNX model, with onnxruntime's names for
                   codes (x_quantized), scales (x_scale) and zero points (x_zero_point); of such, "qdq" pairs of

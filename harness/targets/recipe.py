@@ -14,6 +14,8 @@ from driftnet.util.errors import UserError
 from driftnet.util.nearest import meant
 
 Recipe = Mapping[str, Any]
+DRAWN = 6
+"""Of more options no recipe is near to what anybody uses."""
 
 
 def effective(target: Target, recipe: Recipe) -> dict[str, Any]:
@@ -42,13 +44,14 @@ def remedied(target: Target, recipe: Recipe, remedy: Recipe) -> dict[str, Any]:
 
 
 def draw(target: Target, rng: random.Random) -> dict[str, Any]:
-    """A random recipe, canonical. Defaults are drawn as often as all other values of an option together, except that
-    an option which opens others (a quantization method, say) is drawn evenly."""
+    """A random recipe, canonical. Of some options another value than the default is drawn as often as that, DRAWN at
+    most on average; one which opens others (a quantization method, say) is drawn evenly."""
     opens = {name for option in target.options for name in option.when}
+    share = min(0.5, DRAWN / max(1, len(target.options) - len(opens)))
     chosen: dict[str, Any] = {}
     for option in target.options:
         if _applies(option, chosen):
-            even = option.name in opens or rng.random() < 0.5
+            even = option.name in opens or rng.random() < share
             chosen[option.name] = rng.choice(option.values) if even else option.values[0]
     return canonical(target, chosen)
 

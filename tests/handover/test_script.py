@@ -17,6 +17,7 @@ from driftnet.model.verdict import Verdict, Word
 from driftnet.targets.environments import Installed, declared, release_here, resolve
 from driftnet.targets.recipe import canonical, effective, swept
 from driftnet.targets.registry import registered
+from onnx import helper
 
 from tests.handover.test_handover import proof, run, saved_relu, script
 from tests.support import models
@@ -30,8 +31,20 @@ TOYS = "tests.support.toy_target"
 
 
 def calibrated():
-    case = conv_net()
-    return replace(case, calibration=tuple({"x": 2 * feed["x"]} for feed in case.feeds[:2]))
+    """Something for every option: a convolution, an activation, a product of data and constants; three samples."""
+    rng = np.random.default_rng(3)
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], "conv", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c"], ["r"], "relu"),
+        helper.make_node("MatMul", ["r", "v"], ["y"], "product"),
+    ]
+    constants = {name: rng.standard_normal(shape).astype("f") for name, shape in SHAPES.items()}
+    feeds = [{"x": rng.uniform(-1, 1, (1, 3, 2, 40)).astype("f")} for _ in range(3)]
+    case = models.case(nodes, feeds[0], constants, outputs=[("y", 1, (1, 4, 2, 6))], feeds=feeds[1:], opset=21)
+    return replace(case, calibration=tuple({"x": 2 * feed["x"]} for feed in feeds))
+
+
+SHAPES = {"w": (4, 3, 3, 3), "b": (4,), "v": (40, 6)}
 
 
 def written(saved, word, folder):

@@ -250,3 +250,19 @@ def test_the_steps_of_channels_are_their_own(runner):
         y[1, 2] += step
         assert verdict(runner, model, {**right, "d": d}).kind == kind
         assert verdict(runner, model, {**right, "y": y}).kind == kind
+
+
+def test_constants_that_are_rounded_to_float16_may_be_off_by_that_and_by_no_more(runner):
+    scheme, x = Scheme(halves=True), np.full((1, 4), 2, np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["m"]), helper.make_node("Relu", ["m"], ["y"])]
+
+    def said(w, held):
+        model = case(nodes, {"x": x}, {"w": w}, outputs=[("y", FLOAT, (1, 3))])
+        return verdict(runner, model, {"y": np.maximum(x @ held, 0)}, scheme=scheme)
+
+    w = np.random.default_rng(1).uniform(0.5, 1, (4, 3)).astype(np.float32)
+    halves = w.astype(np.float16).astype(np.float32)
+    assert said(w, halves).word is Word.AGREES
+    assert said(w, np.float32(1.002) * halves).word is Word.DIVERGES, "a weight is off by more than float16 rounds"
+    assert said(halves, np.float32(1.0001) * halves).word is Word.DIVERGES, "nothing to round"
+    assert said(w * np.float32(1e6), halves * np.float32(1e6)).word is Word.ABSTAINS, "float16 does not hold them"

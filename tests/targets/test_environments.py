@@ -116,7 +116,7 @@ def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
         ),
         ("onnxruntime-quant", "1.17.3", {"onnx", "sympy", "numpy<2", "onnx<1.17", "onnx<1.18", "onnx<1.20"}),
         ("onnxruntime-quant", "1.20.1", {"onnx", "sympy", "onnx<1.18", "onnx<1.20"}),
-        ("onnxruntime-quant", "99.0", {"onnx", "sympy"}),
+        ("onnxruntime-quant", "99.0", {"onnx", "onnx-ir", "sympy"}),
     ],
 )
 def test_old_releases_get_companions_of_their_time(name: str, release: str, expected: set[str]) -> None:

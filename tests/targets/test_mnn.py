@@ -91,6 +91,7 @@ def test_options_of_conversion_and_execution_keep_float_results(runner):
 def test_weight_only_quantization_moves_results_by_as_much_as_its_bits_allow(runner):
     assert_errors_between(runner, 1e-4, 2e-2, [recipe for recipe in WEIGHT_ONLY if recipe["weight_bits"] == 8])
     assert_errors_between(runner, 1e-2, 0.3, [recipe for recipe in WEIGHT_ONLY if recipe["weight_bits"] == 4])
+    assert_errors_between(runner, 1e-6, 2e-3, [{"fp16": True}])
 
 
 def test_each_offline_method_works_with_each_form_of_calibration(runner):

@@ -9,7 +9,7 @@ from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT, OPTIMIZERS
-from driftnet.targets.recipe import effective
+from driftnet.targets.recipe import canonical, effective, swept
 from onnx import helper
 
 from tests.support import models
@@ -36,6 +36,50 @@ OTHERS = [
     {"optimization": "off"},
     {"threads": 2},
 ]
+
+NET = """<ir_version: 10, opset_import: ["" : 21]>
+net (float[1,3,2,40] x, float[1,1,4,4] z, int64[2] i, bool q)
+    => (float[1,4,2,2] y, float[1,1,2,2] p, float[2,64] g, float[1,4,2,6] s)
+{
+    [conv] c = Conv <pads = [1, 1, 1, 1]> (x, w, b)
+    [relu] r = Relu (c)
+    [product] m = MatMul (r, v)
+    [sigmoid] n = Sigmoid (m)
+    [transpose] t = Transpose <perm = [0, 1, 3, 2]> (n)
+    [square] y = MatMul (n, t)
+    [pool] p = MaxPool <kernel_shape = [2, 2], strides = [2, 2]> (z)
+    [rows] g = Gather (e, i)
+    BRANCH
+}"""
+BRANCH = "[choice] s = If (q) <then_branch = a () => (float[1,4,2,6] u) {u = MatMul (r, v)}, else_branch = o () => \
+(float[1,4,2,6] l) {l = Identity (m)}>"
+SHAPES = {"w": (4, 3, 3, 3), "b": (4,), "v": (40, 6), "e": (32, 64)}
+LIKE_OTHERS = ("model_from", "strided", "calibration_cache")
+"""options that lead to the same model by another way"""
+
+
+def written(recipe, folder):
+    """What quantizing a net with something for every option writes; inputs z are small."""
+    rng, options = np.random.default_rng(3), effective(ONNXRUNTIME_QUANT, recipe)
+    # The other quantizers do not know what a branch reads from outside.
+    branch = BRANCH if options["quantize"] == "dynamic" else "f = Cast <to = 1> (q) [sum] s = Add (m, f)"
+    model = onnx.parser.parse_model(NET.replace("BRANCH", branch))
+    for name, shape in SHAPES.items():
+        model.graph.initializer.append(onnx.numpy_helper.from_array(rng.standard_normal(shape).astype("f"), name))
+    feeds = [
+        {
+            "x": (rng.standard_normal((1, 3, 2, 40)) ** 5 + k).astype("f"),
+            "z": rng.uniform(-1e-3, 1e-3, (1, 1, 4, 4)).astype("f"),
+            "i": np.int64([3, 1]),
+            "q": np.array(True),
+        }
+        for k in range(3)
+    ]
+    folder.mkdir(exist_ok=True)
+    (folder / "model.onnx").write_bytes(model.SerializeToString())
+    converted = ONNXRUNTIME_QUANT.convert(str(folder / "model.onnx"), str(folder), options)
+    quantized = ONNXRUNTIME_QUANT.quantize(converted, feeds, str(folder), options)
+    return onnx.load(quantized, load_external_data=False).SerializeToString(deterministic=True)
 
 
 def observe(runner, recipe):
@@ -79,6 +123,32 @@ def test_weights_keep_to_the_codes_of_the_declared_scheme(tmp_path):
             assert scales == right, f"{name} has {scales} scales, should have {right}"
 
     assert_each(STATIC + DYNAMIC, rule, name_of)
+
+
+def test_every_value_of_every_option_of_the_quantizer_changes_the_model_that_it_writes(tmp_path):
+    """But for those that only give, or calibrate, the same in another way."""
+    made = {}
+
+    def model(recipe):
+        key = str(sorted(recipe.items()))
+        if key not in made:
+            made[key] = written(recipe, tmp_path / str(len(made)))
+        return made[key]
+
+    def rule(pair):
+        name, recipe = pair
+        force = {"force_quantize": True} if name == "least_range" else {}  # what is small is quantized then
+        more, less = (
+            {**r, **force}
+            for r in (recipe, canonical(ONNXRUNTIME_QUANT, {k: v for k, v in recipe.items() if k != name}))
+        )
+        assert (model(more) == model(less)) == (name in LIKE_OTHERS), f"{name} changes something, or changes nothing"
+
+    opened = {option.name: option for option in ONNXRUNTIME_QUANT.options if option.when}
+    recipes = [r for r in swept(ONNXRUNTIME_QUANT) if r != {"calibration": "Entropy"}]  # 128 bins for as many codes
+    pairs = [(name, recipe) for recipe in recipes for name in recipe if name in opened]
+    assert len({name for name, _ in pairs}) == len(opened)
+    assert_each(pairs, rule, str)
 
 
 def test_formats_differ_in_the_operators_written(tmp_path):

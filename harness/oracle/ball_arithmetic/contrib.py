@@ -194,8 +194,11 @@ def matmul_nbits(
     node: Node,
 ) -> Ball:
     """A W', W (N, K) in codes of a few bits, one scale and zero point a block of K"""
-    if attribute(node, "accuracy_level", 0) == 4 or groups is not None:
-        raise Undecided("an operand that is quantized on the way, or blocks in another order")
+    if groups is not None:
+        raise Undecided("blocks in another order")
+    if attribute(node, "accuracy_level", 0) == 4:  # allows x to become int8, with a scale for each block of a row
+        rows = np.max(np.maximum(np.abs(x.low), np.abs(x.high)), axis=-1, keepdims=True, initial=0.0)
+        x = widened(x.numbers, x.error + rows / 254, x.dtype)
     n, k, block = (int(node.attributes[name]) for name in ("N", "K", "block_size"))
     codes_, origin, steps = unpacked_weights(packed, scale, zero, (n, k), bits, block)
     weights = Ball(((codes_ - origin) * steps).T, None, x.dtype)

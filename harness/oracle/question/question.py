@@ -37,6 +37,7 @@ class Question:
     approximations   operator -> by how much the target declares its results to be off
     artifact    what is known of what the target made when it quantized
     inexact     constants that the target holds to within so much only, whatever is right otherwise
+    coarse      those of them that it rounds more than float32 does, and results of subgraphs that hold such
     """
 
     case: Case
@@ -47,6 +48,7 @@ class Question:
     exceptions: frozenset[str] = frozenset()
     artifact: Artifact = UNTOLD
     inexact: Mapping[str, float] = field(default_factory=dict)
+    coarse: frozenset[str] = frozenset()
     approximations: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property

@@ -11,11 +11,12 @@ from copy import deepcopy
 import numpy as np
 from driftnet.model.graph import Graph, Node
 from driftnet.model.inspect import refill
+from driftnet.model.operators import AFFINE, Trait, traits_of
 from driftnet.oracle.ball_arithmetic.ball import Ball, format_of, is_float
 from driftnet.oracle.ball_arithmetic.creation import is_random
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.question.question import Question
-from driftnet.oracle.tolerances.table import FOLDING_ERROR
+from driftnet.oracle.tolerances.table import FOLDING_ERROR, HALF_ROUNDING, HALF_SUBNORMAL
 from onnx import GraphProto, numpy_helper
 
 
@@ -41,6 +42,24 @@ def precomputed(question: Question) -> Question:
     }
     inexact = {name: error for name, error in errors.items() if 0 < error < np.inf}
     return dataclasses.replace(question, case=case, inexact={**question.inexact, **inexact})
+
+
+def halved(question: Question) -> Question:
+    """The same question, of a model whose float constants are rounded to float16 once a converter has folded them."""
+    question = precomputed(question)
+    folds = any(node.op in AFFINE for node in question.graph.nodes)
+    inexact: dict[str, float] = {}
+    for name, x in question.graph.constants.items():
+        if is_float(x.dtype) and x.size and np.isfinite(x).all():
+            largest = float(np.abs(x).max())
+            with np.errstate(over="ignore"):
+                kept = (x.astype(np.float16) == x).all()
+            if largest > float(np.finfo(np.float16).max):
+                inexact[name] = np.inf
+            elif not kept or (folds and largest):
+                inexact[name] = largest * HALF_ROUNDING + HALF_SUBNORMAL
+    inside = {name for node in question.graph.nodes if Trait.HAS_BODY in traits_of(node.op) for name in node.outputs}
+    return dataclasses.replace(question, inexact={**question.inexact, **inexact}, coarse=frozenset({*inexact, *inside}))
 
 
 def folded(graph: Graph) -> dict[str, np.ndarray]:

@@ -58,14 +58,14 @@ def keeps_weights(question: Question, place: Place) -> bool:
         and scheme.weight_codes is not None
         and scheme.activation_codes is None
         and formulas.keeps_weights(model, scheme, nodes := model.ancestors(place[1]))
-        and not (scheme.per_block and any(node.op in WEIGHTED | RECURRENT for node in nodes))
+        and not (scheme.told and any(node.op in WEIGHTED | RECURRENT for node in nodes))
     )
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Recognizes outputs on the grid of the question's scheme; abstains on all others."""
     scheme = question.scheme
-    steps = calibration.steps(question, scheme) if scheme else {}
+    steps = calibration.steps(question, scheme) if scheme and not scheme.told else {}
     if scheme and scheme.clips:
         steps = _unclipped(question, steps)
     runs = {feed: Run(question, scheme, steps, feed) for feed, _ in places} if scheme and steps else {}

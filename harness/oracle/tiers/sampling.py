@@ -41,13 +41,17 @@ from driftnet.oracle.tolerances.table import (
 from onnx import helper
 
 SAMPLES = (0, 6, 24)  # most outputs need none: they are within the floor. Before accusing, ask for many.
+COARSE = "constants are held more coarsely than samples move them"
 UNMOVED = "nothing inside its subgraphs was moved"
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
     """Asks for samples only where the floor alone does not settle it."""
     verdicts: dict[Place, Verdict] = {}
-    disputed = list(places)
+    for place in places:
+        if any(not question.coarse.isdisjoint(node.inputs) for node in question.graph.ancestors(place[1])):
+            verdicts[place] = abstains(Tier.SAMPLING, place, COARSE, _operators(question, place))
+    disputed = [place for place in places if place not in verdicts]
     for count in SAMPLES:
         if count and question.is_too_large:
             verdicts |= {p: abstains(Tier.SAMPLING, p, TOO_LARGE, _operators(question, p)) for p in disputed}

@@ -148,6 +148,8 @@ CORRECTED_BIASES = Tolerance(0.5, "of the biases", "a quantizer that corrects bi
 LAYER_SCALE_ERROR = Tolerance(2e-5, "of the largest weight", "100 right ones, folded ones too", mnn=("3.6.1", 1e-7))
 LAYER_FLOAT_ERROR = Tolerance(1e-6, "of the largest weight", "scales and folded factors are float32", DERIVED)
 FITTED_EPSILON = Tolerance(1e-9, "of a code", "what a fit adds to a scale before it divides by it", DERIVED)
+HALF_ROUNDING = Tolerance(2.0**-11, "relative", "to nearest in float16", DERIVED)
+HALF_SUBNORMAL = Tolerance(2.0**-25, "absolute", "half of the smallest float16", DERIVED)
 FAR_APART = Tolerance(1e-6, "of a bound", "a bound is itself computed, and may be missed by its rounding", DERIVED)
 UNDERFLOW = Tolerance(1e-37, "absolute", "what float32 no longer holds in all of its digits", DERIVED)
 SCALE_ERROR = Tolerance(1e-6, "of a scale", "it is computed in float32", DERIVED)

@@ -22,6 +22,10 @@ CODED, SPARSE = 1, 2
 """IDSTQuan.type where weights are indices into a table of codes, all of them or those that are not 0. (Others: float16
 ...)"""
 
+HALF_SCALES, HALF_ROUNDED = 14, 3 / 2**11
+"""of IDSTQuan the field with scales in half precision; what they make a weight be off by, of the largest: its minimum
+and the largest code times the scale are rounded by 2^-11"""
+
 # Operators by their numbers in the enum OpType. CPURuntimeCreator::_supportQuant in source/backend/cpu/CPUBackend.cpp
 # says which run in int8 where all their operands and results have a scale; a session's callbacks show the same.
 BINARY, CONCAT, CONVERT_TENSOR, CONVOLUTION, DEPTHWISE, PACK, PADDING, UNARY = 7, 10, 129, 12, 13, 44, 45, 101
@@ -295,6 +299,7 @@ def _joined(layers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [
         {"name": name, "result": name.split(PRODUCT)[0]}
         | {key: np.concatenate([layer[key] for layer in group]) for key in ("weights", "scales")}
+        | {"room": group[0]["room"]}
         for name, group in parts.items()
     ]
 
@@ -309,6 +314,8 @@ def _layers(op: Table) -> Iterator[dict[str, Any]]:
     quantization = convolution.table(3)
     codes = _codes(quantization)
     alpha = quantization.array(1, "f4")
+    halves = quantization.array(HALF_SCALES, "f2") if not alpha.size else alpha[:0]
+    alpha = alpha if alpha.size else halves.astype(np.float32)
     if codes is None or not alpha.size:
         return
     channels = convolution.table(0).integer(10)
@@ -324,6 +331,7 @@ def _layers(op: Table) -> Iterator[dict[str, Any]]:
         "name": op.string(3).decode("utf-8", "replace"),
         "weights": weights.reshape(channels, -1),
         "scales": scales.reshape(channels, blocks),
+        "room": HALF_ROUNDED if halves.size else 0.0,
     }
 
 

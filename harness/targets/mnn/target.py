@@ -11,6 +11,7 @@ import ctypes
 import itertools
 import json
 import os
+import re
 import struct
 import traceback
 import zlib
@@ -36,6 +37,17 @@ COMPUTED_IN = {
     "uint8": "uint8",
 }
 
+# Options that are True or False, and the flag of the converter.
+SWITCHES = {
+    "fp16": "--fp16",
+    "transformer_fuse": "--transformerFuse",
+    "origin_rnn": "--useOriginRNNImpl",
+    "static_model": "--saveStaticModel",
+    "native_groups": "--groupConvNative",
+    "sparse": "--detectSparseSpeedUp",
+    "external_data": "--saveExternalData",
+}
+
 
 def preload() -> None:
     """Import the native modules, so that forked workers have them."""
@@ -52,6 +64,8 @@ def convert(model: str, folder: str, options: Options) -> str:
     arguments = ["mnnconvert", "-f", "ONNX", "--modelFile", model, "--MNNModel", artifact, "--bizCode", "driftnet"]
     # Without "=1" the flag means false, and inputs want NC4HW4.
     arguments += ["--keepInputFormat=1", *_flags(options)]
+    if options["static_model"] and not _has_fixed_shapes(model):
+        raise StageError("a static model needs the shape of each input, and here one is left open")
     _tools.mnnconvert(arguments)
     _check_written(artifact)
     return artifact
@@ -70,7 +84,12 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
         "quant_bits": 8,
         "path": data,
         "batch_size": batch,
+        "feature_clamp_value": options.get("activation_clamp", 127),
+        "weight_clamp_value": options.get("weight_clamp", 127),
     }
+    if options.get("skipped", False):
+        weighted = [op for op in _operators(artifact, folder) if op["type"] in ("Convolution", "ConvolutionDepthwise")]
+        config["skip_quant_op_names"] = [op["name"] for op in weighted[::2]]
     if options["calibration_input"] == "image" and _is_image(calibration):
         config.update(_write_images(calibration, data))
     else:
@@ -125,10 +144,14 @@ def commands(options: Options) -> str:
     lines = ["mnnconvert -f ONNX --modelFile model.onnx --MNNModel model.mnn --bizCode test --keepInputFormat=1"]
     lines[0] += "".join(f" {flag}" for flag in _flags(options))
     if options["quantize"] == "offline":
-        method = (
-            f'"feature_quantize_method": "{options["method"]}", "weight_quantize_method": "{options["weight_method"]}"'
-        )
-        lines.append(f'# quantize.json: {{{method}, "quant_bits": 8, "path": "calibration", ...}}')
+        given = {
+            "feature_quantize_method": options["method"],
+            "weight_quantize_method": options["weight_method"],
+            "feature_clamp_value": options.get("activation_clamp", 127),
+            "weight_clamp_value": options.get("weight_clamp", 127),
+            **({"skip_quant_op_names": ["every other convolution"]} if options.get("skipped", False) else {}),
+        }
+        lines.append(f'# quantize.json: {json.dumps(given)[:-1]}, "quant_bits": 8, "path": "calibration", ...}}')
         lines.append("mnnquant model.mnn quantized.mnn quantize.json")
     return "\n".join(lines)
 
@@ -136,11 +159,11 @@ def commands(options: Options) -> str:
 def scheme(options: Options) -> Scheme | None:
     """Weights: one scale an output channel. Activations, offline only: symmetric but for EMA, in [-127, 127]."""
     if options["quantize"] == "none":
-        return None
+        return Scheme(halves=True) if options["fp16"] else None
     if options["quantize"] == "offline":
         return Scheme(
-            weight_codes=(-127, 127),
-            activation_codes=(-127, 127),
+            weight_codes=_up_to(options.get("weight_clamp", 127)),
+            activation_codes=_up_to(options.get("activation_clamp", 127)),
             symmetric_weights=True,
             symmetric_activations=options["method"] != "EMA",
             per_channel=True,
@@ -148,13 +171,17 @@ def scheme(options: Options) -> Scheme | None:
             nearest_weights=options["weight_method"] == "MAX_ABS" or options["method"] == "EMA",  # which ignores it
         )
     highest = 2 ** (options["weight_bits"] - 1) - 1
-    symmetric = not options["weight_asymmetric"]
+    symmetric = not (options["weight_asymmetric"] or options["hqq"])
     return Scheme(
         weight_codes=(-highest if symmetric else -highest - 1, highest),
         symmetric_weights=symmetric,
         per_channel=True,
-        per_block=options["weight_block"] > 0,
+        told=options["weight_block"] > 0 or options["hqq"] or options["scale_bits"] != 32,
     )
+
+
+def _up_to(highest: int) -> tuple[int, int]:
+    return -highest, highest
 
 
 def _flags(options: Options) -> Iterator[str]:
@@ -165,10 +192,17 @@ def _flags(options: Options) -> Iterator[str]:
         yield f"--weightQuantAsymmetric={int(options['weight_asymmetric'])}"
         if options["weight_block"]:
             yield from ("--weightQuantBlock", str(options["weight_block"]))
-    if options["transformer_fuse"]:
-        yield "--transformerFuse"
-    if options["origin_rnn"]:
-        yield "--useOriginRNNImpl"
+        if options.get("hqq", False):
+            yield "--hqq"
+        if options["scale_bits"] != 32:
+            yield from ("--weightQuantScaleBit", str(options["scale_bits"]))
+    for name, flag in SWITCHES.items():
+        if options.get(name, False):
+            yield flag
+    if not options["matmul_as_conv"]:
+        yield from ("--convertMatmulToConv", "0")
+    if options["target_version"] != "newest":
+        yield from ("--targetVersion", options["target_version"])
 
 
 def _check_written(path: str) -> None:
@@ -183,6 +217,27 @@ def _quantize_file(source: str, target: str, settings: str) -> None:
     import _tools
 
     _tools.mnnquant(["mnnquant", source, target, settings])
+
+
+def _has_fixed_shapes(model: str) -> bool:
+    """Whether no dim of an input is left open; said of none where there is no onnx to tell."""
+    try:
+        import onnx
+    except ImportError:
+        return False
+    inputs = onnx.load(model, load_external_data=False).graph.input
+    return all(dim.HasField("dim_value") for x in inputs for dim in x.type.tensor_type.shape.dim)
+
+
+def _operators(artifact: str, folder: str) -> list[dict[str, Any]]:
+    """The operators of a file, as MNN tells them. It writes numbers that are none as C does."""
+    import _tools
+
+    told = os.path.join(folder, "told.json")
+    _tools.mnnconvert(["mnnconvert", "-f", "MNN", "--modelFile", artifact, "--JsonFile", told])
+    with open(told, encoding="utf-8", errors="replace") as file:
+        operators: list[dict[str, Any]] = json.loads(re.sub(r"(?<=[\s,\[])-?(nan|inf)\b", "0", file.read()))["oplists"]
+    return operators
 
 
 def _run_apart(call: Callable[[], None]) -> None:
@@ -306,7 +361,9 @@ _CONVERTER = "https://github.com/alibaba/MNN/blob/master/tools/converter/source/
 _CONVERT_DOCS = "https://github.com/alibaba/MNN/blob/master/docs/tools/convert.md"
 _WINOGRAD = "https://github.com/alibaba/MNN/blob/master/source/math/WingoradGenerater.cpp"
 _OFFLINE = {"quantize": ("offline",)}
+_FITTED = {**_OFFLINE, "method": ("KL", "ADMM")}  # EMA heeds nothing of these
 _WEIGHT_ONLY = {"quantize": ("weight-only",)}
+_NOTHING, _AS_CONVERTED = {"quantize": ("none",)}, {"quantize": ("none", "weight-only")}
 
 MNN = Target(
     name="mnn",
@@ -335,9 +392,15 @@ MNN = Target(
         Option("quantize", "quantize", ("none", "weight-only", "offline"), "what is quantized, and by which tool"),
         Option("weight_bits", "convert", (8, 4, 2, 3, 5, 6, 7), "bits of a weight", _WEIGHT_ONLY),
         Option("weight_asymmetric", "convert", (True, False), "whether weights get a zero point", _WEIGHT_ONLY),
-        Option("weight_block", "convert", (0, 32), "a scale for so many input channels; 0: for all", _WEIGHT_ONLY),
+        Option("weight_block", "convert", (0, 32, 16), "a scale for so many input channels; 0: for all", _WEIGHT_ONLY),
+        Option("hqq", "convert", (False, True), "half-quadratic fit of zero points, which it always has", _WEIGHT_ONLY),
+        Option("scale_bits", "convert", (32, 16), "bits of a stored scale", _WEIGHT_ONLY),
+        Option("fp16", "convert", (False, True), "weights and other constants in half precision", _NOTHING),
         Option("method", "quantize", ("KL", "ADMM", "EMA"), "how ranges of activations are found", _OFFLINE),
         Option("weight_method", "quantize", ("MAX_ABS", "ADMM"), "how weights are rounded", _OFFLINE),
+        Option("weight_clamp", "quantize", (127, 100), "largest code of a weight", _FITTED),
+        Option("activation_clamp", "quantize", (127, 100), "largest code of an activation", _FITTED),
+        Option("skipped", "quantize", (False, True), "every other weighted operator stays as it is", _FITTED),
         Option(
             "calibration_input",
             "quantize",
@@ -349,6 +412,12 @@ MNN = Target(
         Option("optimize_prefer", "convert", (0, 1, 2), "0: normal; 1: smallest; 2: fastest"),
         Option("transformer_fuse", "convert", (False, True), "fuse attention and the like"),
         Option("origin_rnn", "convert", (False, True), "keep LSTM and GRU as one operator"),
+        Option("static_model", "convert", (False, True), "fix the shapes of inputs"),
+        Option("native_groups", "convert", (False, True), "keep a grouped convolution as one operator"),
+        Option("matmul_as_conv", "convert", (True, False), "make a convolution of a product by constants"),
+        Option("sparse", "convert", (False, True), "write sparse weights as such"),
+        Option("external_data", "convert", (False, True), "weights in a file of their own", _AS_CONVERTED),
+        Option("target_version", "convert", ("newest", "1.2", "2.0"), "for which releases it is made"),
         Option("memory", "execute", ("normal", "low"), "low keeps quantized weights quantized in memory"),
         Option("threads", "execute", (1, 2), "threads of one run"),
     ),
@@ -362,6 +431,12 @@ MNN = Target(
         Rule("int64-in-int32", "execute", "", f"{_CONVERTER}/onnxOpConverter.cpp"),
     ),
     refusals=(
+        Rule(
+            "shapes left open in a static model",
+            "convert",
+            r"a static model needs the shape of each input",
+            _CONVERT_DOCS,
+        ),
         Rule(
             "operator not supported",
             "convert",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,46 @@ from driftnet.targets.interface import Feed, Option, Options, Rule, Scheme, Stag
 from driftnet.targets.onnxruntime_graph.target import OPTIMIZERS, OUTGROWN
 from driftnet.targets.onnxruntime_graph.target import preload as preload_runtime
 
-WEIGHT_CODES = {("s8", False): (-127, 127), ("s8", True): (-64, 64), ("u8", False): (0, 255), ("u8", True): (0, 127)}
+# Codes by (type, whether the range is reduced), as the quantizer has them.
+CODES = {
+    ("s4", False): (-8, 7),
+    ("s4", True): (-4, 3),
+    ("u4", False): (0, 15),
+    ("u4", True): (0, 7),
+    ("s8", False): (-128, 127),
+    ("s8", True): (-64, 64),
+    ("u8", False): (0, 255),
+    ("u8", True): (0, 127),
+    ("s16", False): (-32768, 32767),
+    ("s16", True): (-16384, 16384),
+    ("u16", False): (0, 65535),
+    ("u16", True): (0, 32767),
+}
+# Options that are True or False, and what extra_options calls them.
+EXTRA = {
+    "symmetric_activations": "ActivationSymmetric",
+    "force_quantize": "ForceQuantizeNoInputCheck",
+    "dedicated_pairs": "DedicatedQDQPair",
+    "restricted_zero_points": "ActivationRestrictedAsymmetric",
+    "symmetric_ranges": "CalibTensorRangeSymmetric",
+    "moving_average": "CalibMovingAverage",
+    "constant_products": "MatMulConstBOnly",
+    "pairs_of_weights": "AddQDQPairToWeight",
+    "contrib_pairs": "UseQDQContribOps",
+    "keep_activations": "QDQKeepRemovableActivations",
+    "subgraphs": "EnableSubgraph",
+    "nnapi_sigmoid": "extra.Sigmoid.nnapi",
+}
+# What a user names where only operators with weights are meant: options take names.
+WEIGHTED = ["Conv", "ConvTranspose", "Gemm", "MatMul"]
 
 
 def preload() -> None:
-    """Import the quantizer (.4 s), so that forked workers have it."""
-    import onnxruntime.quantization.shape_inference  # noqa: F401
+    """Import the quantizers (.4 s), so that forked workers have them."""
+    import onnxruntime.quantization.shape_inference
+
+    with contextlib.suppress(ImportError):  # an older release
+        import onnxruntime.quantization.matmul_nbits_quantizer  # noqa: F401
 
     preload_runtime()
 
@@ -33,6 +68,7 @@ def convert(model: str, folder: str, options: Options) -> str:
     quant_pre_process(
         model,
         preprocessed,
+        skip_optimization=options["preprocess"] == "shapes",
         skip_symbolic_shape=True,
         save_as_external_data=outside,
         all_tensors_to_one_file=outside,
@@ -45,37 +81,74 @@ def quantize(artifact: str, calibration: Sequence[Feed], folder: str, options: O
     """Quantize to `folder`/quantized.onnx; static quantization calibrates on `calibration`."""
     if options["quantize"] == "none":
         return artifact
+    import onnx
     import onnxruntime.quantization as ort
 
     quantized = os.path.join(folder, "quantized.onnx")
-    types = {"s8": ort.QuantType.QInt8, "u8": ort.QuantType.QUInt8}
-    activations, weights = _types(options)
+    model = onnx.load(artifact) if options["model_from"] == "memory" else artifact
+    outside = options["external_data"] or _keeps_data_outside(artifact)
+    if options["quantize"] == "weight-only":
+        _quantize_products(model, artifact, quantized, outside, options)
+        return quantized
+    activations, weights = (ort.QuantType[f"Q{name}"] for name in _type_names(options))
     arguments: dict[str, Any] = {
-        "weight_type": types[weights],
+        "weight_type": weights,
         "per_channel": options.get("per_channel", False),
         "reduce_range": options["reduce_range"],
-        "use_external_data_format": _keeps_data_outside(artifact),
+        "use_external_data_format": outside,
+        **_chosen(artifact, options),
     }
+    extra: dict[str, Any] = _extra(options)
     if options["quantize"] == "dynamic":
-        ort.quantize_dynamic(artifact, quantized, **arguments)
+        ort.quantize_dynamic(model, quantized, extra_options=extra, **arguments)
     else:
-        ort.quantize_static(
-            artifact,
-            quantized,
-            _Reader(iter(calibration)),
-            quant_format=ort.QuantFormat[options["format"]],
-            calibrate_method=ort.CalibrationMethod[options["calibration"]],
-            activation_type=types[activations],
-            extra_options={
-                "ActivationSymmetric": options.get("symmetric_activations", False),
-                "ForceQuantizeNoInputCheck": options["force_quantize"],
-                "DedicatedQDQPair": options.get("dedicated_pairs", False),
-            },
-            **arguments,
-        )
+        if (override := options.get("inputs", "as others")) != "as others":
+            extra["TensorQuantOverrides"] = _overrides(calibration, override)
+        if options["calibration_cache"]:
+            arguments["calibration_cache_path"] = os.path.join(folder, "ranges.json")
+        for _ in range(1 + options["calibration_cache"]):
+            ort.quantize_static(
+                model,
+                quantized,
+                _Reader(calibration),
+                quant_format=ort.QuantFormat[options["format"]],
+                calibrate_method=ort.CalibrationMethod[options["calibration"]],
+                activation_type=activations,
+                extra_options=dict(extra),
+                **arguments,
+            )
     if not os.path.exists(quantized):
         raise StageError("no model was written")
     return quantized
+
+
+def _quantize_products(model: Any, artifact: str, quantized: str, outside: bool, options: Options) -> None:
+    """Only the constant weights of MatMul, and rows of Gather, in blocks of a few bits."""
+    import onnx
+    import onnxruntime.quantization as ort
+    import onnxruntime.quantization.matmul_nbits_quantizer as nbits
+
+    read = onnx.load(artifact, load_external_data=False)
+    opset = max(entry.version for entry in read.opset_import if entry.domain in ("", "ai.onnx"))
+    if opset < 21 and (options["format"] == "QDQ" or options.get("gather", False)):  # else it writes another number
+        raise StageError("The opset of the input model is under 21 and doesn't support int4 data type")
+    form, algorithm = ort.QuantFormat[options["format"]], options.get("algorithm", "default")
+    # These two the quantizer has, and takes their names.
+    kinds = ("MatMul", "Gather") if options.get("gather", False) else ("MatMul",)
+    config = {"RTN": nbits.RTNWeightOnlyQuantConfig, "k_quant": nbits.KQuantWeightOnlyQuantConfig}
+    quantizer = nbits.MatMulNBitsQuantizer(
+        model,
+        bits=options.get("bits", 4),
+        block_size=options["block"],
+        is_symmetric=options["symmetric_blocks"],
+        accuracy_level=options.get("accuracy_level", 0) or None,
+        quant_format=form,
+        op_types_to_quantize=kinds,
+        channel_wised_quantize=options.get("whole_channels", False),
+        algo_config=config[algorithm](quant_format=form) if algorithm in config else None,
+    )
+    quantizer.process()
+    quantizer.model.save_model_to_file(quantized, outside)
 
 
 def execute(
@@ -126,7 +199,11 @@ def tap(
 
 
 def inspect(artifact: str, options: Options) -> dict[str, Any]:
-    """The quantized model."""
+    """The quantized model, with its weights where they lie outside because an option says so."""
+    if options["quantize"] != "none" and options["external_data"]:
+        import onnx
+
+        return {"model": onnx.load(artifact).SerializeToString()}
     with open(artifact, "rb") as file:
         return {"model": file.read()}
 
@@ -136,43 +213,131 @@ def commands(options: Options) -> str:
     lines, model = ["python - <<'END'", "from onnxruntime.quantization import *"], "model.onnx"
     if options["preprocess"]:
         lines.append("from onnxruntime.quantization.shape_inference import quant_pre_process")
-        lines.append(f"quant_pre_process({model!r}, 'preprocessed.onnx', skip_symbolic_shape=True)")
+        without = ", skip_optimization=True" if options["preprocess"] == "shapes" else ""
+        lines.append(f"quant_pre_process({model!r}, 'preprocessed.onnx', skip_symbolic_shape=True{without})")
         model = "preprocessed.onnx"
-    types = {"s8": "QuantType.QInt8", "u8": "QuantType.QUInt8"}
-    activations, weights = _types(options) if options["quantize"] != "none" else ("", "")
-    common = f"weight_type={types.get(weights)}, per_channel={options.get('per_channel', False)}"
-    if options["quantize"] == "dynamic":
-        arguments = f"{common}, reduce_range={options['reduce_range']}"
-        lines.append(f"quantize_dynamic({model!r}, 'quantized.onnx', {arguments})")
-    elif options["quantize"] == "static":
+    if options["quantize"] == "none":
+        return "\n".join([*lines, "END"])
+    given = f"onnx.load({model!r})" if options["model_from"] == "memory" else repr(model)
+    if options["model_from"] == "memory":
+        lines.append("import onnx")
+    if options["quantize"] == "weight-only":
         lines += [
-            f"quantize_static({model!r}, 'quantized.onnx', reader,  # a CalibrationDataReader of the inputs",
-            f"    quant_format=QuantFormat.{options['format']}, {common},",
-            f"    calibrate_method=CalibrationMethod.{options['calibration']}, activation_type={types[activations]},",
-            f"    reduce_range={options['reduce_range']}, extra_options={{",
-            f"        'ActivationSymmetric': {options.get('symmetric_activations', False)},",
-            f"        'ForceQuantizeNoInputCheck': {options['force_quantize']},",
-            f"        'DedicatedQDQPair': {options.get('dedicated_pairs', False)}}})",
+            "from onnxruntime.quantization.matmul_nbits_quantizer import *",
+            f"quantizer = MatMulNBitsQuantizer({given},",
+            f"    # {', '.join(f'{name} {value}' for name, value in options.items())}",
+            ")",
+            "quantizer.process()",
+            f"quantizer.model.save_model_to_file('quantized.onnx', {options['external_data']})",
         ]
-    return "\n".join([*lines, "END"])
+        return "\n".join([*lines, "END"])
+    activations, weights = _type_names(options)
+    arguments = [
+        f"weight_type=QuantType.Q{weights}",
+        f"per_channel={options.get('per_channel', False)}",
+        f"reduce_range={options['reduce_range']}",
+    ]
+    if options["external_data"]:
+        arguments.append("use_external_data_format=True")
+    if options["operators"] == "weighted":
+        arguments.append(f"op_types_to_quantize={WEIGHTED}")
+    if options["nodes"] != "all":
+        arguments.append(f"{options['nodes']}=[...]  # every other one, by name")
+    if options["quantize"] == "static":
+        arguments += [
+            f"quant_format=QuantFormat.{options['format']}",
+            f"calibrate_method=CalibrationMethod.{options['calibration']}",
+            f"activation_type=QuantType.Q{activations}",
+        ]
+        if options["calibration_cache"]:
+            arguments.append("calibration_cache_path='ranges.json'  # and once more with it")
+        if options.get("inputs", "as others") != "as others":
+            arguments.append(f"# TensorQuantOverrides of the model's inputs: {options['inputs']}")
+    reader = "reader, " if options["quantize"] == "static" else ""  # a CalibrationDataReader of the inputs
+    lines.append(f"quantize_{options['quantize']}({given}, 'quantized.onnx', {reader}extra_options={_extra(options)},")
+    lines += [f"    {argument}," if "#" not in argument else f"    {argument}" for argument in arguments]
+    return "\n".join([*lines, ")", "END"])
 
 
 def scheme(options: Options) -> Scheme | None:
     """The scheme that the options ask for. Dynamic: the ranges of activations come from the feed itself."""
     if options["quantize"] == "none":
         return None
+    if options["quantize"] == "weight-only":
+        bits = options["bits"] if options.get("algorithm") == "default" else 4  # others have no choice
+        highest = 2**bits - 1
+        return Scheme(weight_codes=(0, highest), symmetric_weights=options["symmetric_blocks"], told=True)
     activations, weights = _types(options)
     static, symmetric = options["quantize"] == "static", options.get("symmetric_activations", False)
-    signed = static and activations == "s8"
+    without_zero_point = (weights[0] == "s") != options["other_symmetry"]
+    narrowed = options.get("inputs") == "narrow" or options.get("moving_average", False)
+    widened = any(options.get(name, False) for name in ("symmetric_ranges", "restricted_zero_points"))
     return Scheme(
-        weight_codes=WEIGHT_CODES[weights, options["reduce_range"]],
-        activation_codes=((-127 if symmetric else -128), 127) if signed else (0, 255),
-        symmetric_weights=weights == "s8",
+        weight_codes=_codes(weights, options["reduce_range"], without_zero_point),
+        activation_codes=_codes(activations, False, symmetric),
+        symmetric_weights=without_zero_point,
         symmetric_activations=symmetric,
         per_channel=options.get("per_channel", False),
         per_tensor=frozenset() if static else frozenset({"Conv"}),  # ConvInteger takes one weight scale
-        clips=static and options["calibration"] != "MinMax",
+        clips=static and (options["calibration"] != "MinMax" or narrowed),
+        # Half a step is missing at the end of -8 to 7, and of a range that is made symmetric for codes that are not.
+        told=weights == "s4" or widened or narrowed or options.get("weight_block", 0) > 0,
+        narrow=float(options.get("least_range", "0")),
     )
+
+
+def _codes(type: str, reduced: bool, symmetric: bool) -> tuple[int, int]:
+    lowest, highest = CODES[type, reduced]
+    return (-highest if symmetric and type in ("s8", "s16") else lowest), highest
+
+
+def _extra(options: Options) -> dict[str, Any]:
+    """extra_options, as far as no tensor is named in it."""
+    given: dict[str, Any] = {EXTRA[name]: value for name, value in options.items() if name in EXTRA and value}
+    if options["other_symmetry"]:
+        given["WeightSymmetric"] = _types(options)[1][0] == "u"
+    if options.get("products_of_data", False):
+        given["MatMulConstBOnly"] = False
+    if options.get("strided", False):
+        given["CalibStridedMinMax"] = 1
+    if options.get("percentile", "99.999") != "99.999":
+        given["CalibPercentile"] = float(options["percentile"])
+    if options.get("least_range", "0") != "0":
+        given["MinimumRealRange"] = float(options["least_range"])
+    if options.get("float_results", False):
+        given["OpTypesToExcludeOutputQuantization"] = WEIGHTED
+    if options.get("float_biases", False):
+        given["QuantizeBias"] = False
+    if options.get("weight_block", 0):
+        given["BlockSize"] = options["weight_block"]
+    return given
+
+
+def _chosen(artifact: str, options: Options) -> dict[str, list[str]]:
+    """What is quantized and what is not, by operator and by name."""
+    import onnx
+
+    chosen: dict[str, list[str]] = {}
+    if options.get("operators", "all") == "weighted":
+        chosen["op_types_to_quantize"] = WEIGHTED
+    if options["nodes"] != "all":
+        nodes = onnx.load(artifact, load_external_data=False).graph.node
+        chosen[options["nodes"]] = [node.name for node in nodes if node.op_type != "Constant"][::2]
+    return chosen
+
+
+def _overrides(calibration: Sequence[Feed], how: str) -> dict[str, list[dict[str, Any]]]:
+    """TensorQuantOverrides of the inputs: another type, or the half of what calibration saw."""
+    import onnxruntime.quantization as ort
+
+    overrides: dict[str, list[dict[str, Any]]] = {}
+    for name in calibration[0]:
+        arrays = [feed[name] for feed in calibration]
+        if arrays[0].dtype != np.float32 or not all(x.size for x in arrays):
+            continue
+        low, high = min(x.min() for x in arrays) / 2, max(x.max() for x in arrays) / 2
+        overrides[name] = [{"quant_type": ort.QuantType.QUInt16} if how == "16 bits" else {"rmin": low, "rmax": high}]
+    return overrides
 
 
 def _keeps_data_outside(model: str) -> bool:
@@ -186,23 +351,45 @@ def _keeps_data_outside(model: str) -> bool:
 class _Reader:
     """What onnxruntime calls a CalibrationDataReader."""
 
-    def __init__(self, feeds: Iterator[Feed]) -> None:
+    def __init__(self, feeds: Sequence[Feed]) -> None:
         self._feeds = feeds
+        self.set_range(0, len(feeds))
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def set_range(self, start_index: int, end_index: int) -> None:
+        self._left = iter(self._feeds[start_index:end_index])
 
     def get_next(self) -> dict[str, np.ndarray] | None:
-        feed = next(self._feeds, None)
+        feed = next(self._left, None)
         return None if feed is None else dict(feed)
 
 
 def _types(options: Options) -> tuple[str, str]:
-    """(activations, weights), each "s8" or "u8"."""
+    """(activations, weights), each "s" or "u" and how many bits."""
     both = str(options["types"])
-    return both[:2], both[2:]
+    return f"{both[0]}{options.get('activation_bits', 8)}", f"{both[2]}{options.get('weight_bits', 8)}"
+
+
+def _type_names(options: Options) -> tuple[str, str]:
+    """The same as onnxruntime calls them, "Int8" or "UInt8"."""
+    activations, weights = (f"{'U' * (x[0] == 'u')}Int{x[1:]}" for x in _types(options))
+    return activations, weights
 
 
 _STATIC, _QUANTIZED = {"quantize": ("static",)}, {"quantize": ("static", "dynamic")}
+_DYNAMIC, _WEIGHT_ONLY = {"quantize": ("dynamic",)}, {"quantize": ("weight-only",)}
+_PAIRS, _BLOCKS = {**_STATIC, "format": ("QDQ",)}, {**_WEIGHT_ONLY, "format": ("QOperator",)}
+_OPERATORS = {**_STATIC, "format": ("QOperator",)}
+_MIN_MAX = {**_STATIC, "calibration": ("MinMax",)}
+_UNSYMMETRIC = {**_STATIC, "calibration": ("MinMax", "Entropy")}  # Percentile makes them symmetric anyway
+_ANY = {"quantize": ("static", "dynamic", "weight-only")}
 _OPTIMIZED = {"optimization": ("all",)}
 _DOCS = "https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html"
+_NBITS = (
+    "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/python/tools/quantization/matmul_nbits_quantizer.py"
+)
 _SOURCE = "https://github.com/microsoft/onnxruntime/blob/main/onnxruntime/core"
 _BIASES = "optimizer/qdq_transformer/weight_bias_quantization.h"
 _INCLUDE = "https://github.com/microsoft/onnxruntime/blob/main/include/onnxruntime/core/session"
@@ -218,9 +405,20 @@ ONNXRUNTIME_QUANT = Target(
     tap=tap,
     commands=commands,
     options=(
-        Option("preprocess", "convert", (False, True), "optimize and infer shapes before quantizing"),
-        Option("quantize", "quantize", ("static", "dynamic", "none"), "ranges of activations: calibrated, live"),
-        Option("format", "quantize", ("QDQ", "QOperator"), "how quantized operators are written", _STATIC),
+        Option("preprocess", "convert", (False, True, "shapes"), "optimize and infer shapes before, or only infer"),
+        Option(
+            "quantize",
+            "quantize",
+            ("static", "dynamic", "none", "weight-only"),
+            "ranges of activations: calibrated, live; weight-only: by MatMulNBits",
+        ),
+        Option(
+            "format",
+            "quantize",
+            ("QDQ", "QOperator"),
+            "how quantized operators are written",
+            {"quantize": ("static", "weight-only")},
+        ),
         Option("calibration", "quantize", ("MinMax", "Entropy", "Percentile"), "how ranges are found", _STATIC),
         Option(
             "types",
@@ -229,9 +427,18 @@ ONNXRUNTIME_QUANT = Target(
             "types of activations and weights; dynamic quantization has u8 activations whatever is said here",
             _QUANTIZED,
         ),
+        Option("activation_bits", "quantize", (8, 16), "bits of an activation", _PAIRS),
+        Option("weight_bits", "quantize", (8, 4, 16), "bits of a weight", _PAIRS),
         # With u8 weights the zero points of channels would differ, which QLinearConv does not take.
         Option("per_channel", "quantize", (False, True), "one weight scale a channel", {"types": ("s8s8", "u8s8")}),
         Option("reduce_range", "quantize", (False, True), "weights in 7 bits", _QUANTIZED),
+        Option(
+            "other_symmetry",
+            "quantize",
+            (False, True),
+            "signed weights with a zero point, unsigned ones with one in the middle (WeightSymmetric)",
+            _QUANTIZED,
+        ),
         Option(
             "symmetric_activations",
             "quantize",
@@ -239,13 +446,61 @@ ONNXRUNTIME_QUANT = Target(
             "activations without zero point",
             {**_STATIC, "types": ("s8s8",)},
         ),
-        Option("force_quantize", "quantize", (False, True), "quantize data movement of unquantized data too", _STATIC),
         Option(
-            "dedicated_pairs",
+            "restricted_zero_points",
             "quantize",
             (False, True),
-            "a Q/DQ pair for each consumer",
-            {**_STATIC, "format": ("QDQ",)},
+            "zero points of activations at an end or in the middle",
+            {**_STATIC, "types": ("u8s8", "u8u8")},
+        ),
+        Option("operators", "quantize", ("all", "weighted"), "op_types_to_quantize", _QUANTIZED),
+        Option(
+            "nodes", "quantize", ("all", "nodes_to_exclude", "nodes_to_quantize"), "all, or every other", _QUANTIZED
+        ),
+        Option("model_from", "quantize", ("file", "memory"), "how the model is given", _ANY),
+        Option("external_data", "quantize", (False, True), "weights in a file of their own", _ANY),
+        Option("force_quantize", "quantize", (False, True), "quantize data movement of unquantized data too", _STATIC),
+        Option("constant_products", "quantize", (False, True), "MatMul only by constants", _OPERATORS),
+        Option("nnapi_sigmoid", "quantize", (False, True), "1/256 for the scale of Sigmoid", _OPERATORS),
+        Option("products_of_data", "quantize", (False, True), "MatMul of data, too", _DYNAMIC),
+        Option("subgraphs", "quantize", (False, True), "what is in subgraphs, too", _DYNAMIC),
+        Option("symmetric_ranges", "quantize", (False, True), "ranges made symmetric in calibration", _UNSYMMETRIC),
+        Option("moving_average", "quantize", (False, True), "the moving average of minima and maxima", _MIN_MAX),
+        Option("strided", "quantize", (False, True), "calibrated sample by sample", _MIN_MAX),
+        Option(
+            "percentile",
+            "quantize",
+            ("99.999", "95"),
+            "of the data that are not clipped",
+            {**_STATIC, "calibration": ("Percentile",)},
+        ),
+        Option("calibration_cache", "quantize", (False, True), "ranges are saved, and read by a second run", _STATIC),
+        Option("least_range", "quantize", ("0", "0.01"), "narrower ranges of activations are widened to it", _STATIC),
+        Option("inputs", "quantize", ("as others", "16 bits", "narrow"), "overrides: another type, or range", _PAIRS),
+        Option("dedicated_pairs", "quantize", (False, True), "a Q/DQ pair for each consumer", _PAIRS),
+        Option("pairs_of_weights", "quantize", (False, True), "weights stay floats, before a pair", _PAIRS),
+        Option("contrib_pairs", "quantize", (False, True), "pairs of the domain com.microsoft", _PAIRS),
+        Option("keep_activations", "quantize", (False, True), "no Relu or Clip is absorbed by a range", _PAIRS),
+        Option("float_results", "quantize", (False, True), "results of weighted operators stay floats", _PAIRS),
+        Option("float_biases", "quantize", (False, True), "biases stay floats", _PAIRS),
+        Option(
+            "algorithm",
+            "quantize",
+            ("default", "RTN", "k_quant"),
+            "how blocks are rounded",
+            _BLOCKS,
+        ),
+        Option("bits", "quantize", (4, 8, 2), "bits of a weight", _BLOCKS),
+        Option("block", "quantize", (32, 16, 128), "weights that share a scale", _WEIGHT_ONLY),
+        Option("symmetric_blocks", "quantize", (False, True), "without zero points", _WEIGHT_ONLY),
+        Option("accuracy_level", "quantize", (0, 1, 4), "4: kernels may round the other operand to int8", _BLOCKS),
+        Option("gather", "quantize", (False, True), "rows of Gather too", _BLOCKS),
+        Option(
+            "whole_channels",
+            "quantize",
+            (False, True),
+            "blocks as long as a channel",
+            {**_WEIGHT_ONLY, "format": ("QDQ",)},
         ),
         Option("optimization", "execute", ("all", "off"), "graph optimization level of the session"),
         Option("threads", "execute", (1, 2), "threads of one run"),
@@ -258,6 +513,7 @@ ONNXRUNTIME_QUANT = Target(
         ("1.22", "onnx<1.18"),
         ("1.24", "onnx<1.20"),
         ("1.17", "scipy"),  # for entropies, which later ones compute themselves
+        (">=1.22", "onnx-ir"),  # for weights in blocks
         ("", "onnx"),
         ("", "sympy"),
     ),
@@ -274,11 +530,13 @@ ONNXRUNTIME_QUANT = Target(
     natives=(
         "onnxruntime.quantization.quantize_static",
         "onnxruntime.quantization.quantize_dynamic",
+        "onnxruntime.quantization.matmul_nbits_quantizer.MatMulNBitsQuantizer",
         "onnxruntime.quantization.shape_inference.quant_pre_process",
         "onnxruntime.InferenceSession",
     ),
     refusals=(
         Rule("unsupported combination of types", "quantize", r"quantization doesn't support data format", _DOCS),
+        Rule("too old for the types of blocks", "quantize", r"is under 21 and doesn't support int4 data type", _NBITS),
         Rule(
             "shape inference is left to the caller",
             "quantize",

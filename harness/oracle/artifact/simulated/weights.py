@@ -227,7 +227,7 @@ def _nearest(layer: Layer, weights: Weights, scheme: Scheme) -> Verdict | None:
     error = np.abs(scales * highest - largest)
     negligible = LAYER_FLOAT_ERROR * largest.max(initial=0.0)
     # Of a channel of hardly anything a quantizer may choose another scale, as long as a step of it is nothing either.
-    wrong = (error > LAYER_SCALE_ERROR * largest + negligible) & (scales > negligible)
+    wrong = (error > (LAYER_SCALE_ERROR + layer.room) * largest + negligible) & (scales > negligible)
     if not (scheme.symmetric_weights and layer.scales.shape[1] == 1 and wrong.any()):
         return None
     channel = int(np.argmax(wrong))
@@ -291,7 +291,7 @@ def distance_of(layer: Layer, weights: Weights) -> np.ndarray:
 
 def _bound(layer: Layer) -> np.ndarray:
     largest = float(np.abs(layer.weights).max(initial=0.0))
-    return PARAMETER_HALF_STEP * layer.steps.astype(np.float64) + LAYER_FLOAT_ERROR * largest
+    return PARAMETER_HALF_STEP * layer.steps.astype(np.float64) + (LAYER_FLOAT_ERROR + layer.room) * largest
 
 
 def _belongs_to(layer: Layer, weights: Weights, model: Graph) -> bool:

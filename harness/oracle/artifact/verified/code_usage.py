@@ -28,7 +28,7 @@ def wasted(c: Comparison, constants: Sequence[Held]) -> Iterator[Problem]:
     said: set[str] = set()
     for usage in used:
         share, held = usage.share, usage.held
-        least = UNUSUAL_USE * usual if c.span is None else CODES_USED * c.span / 255
+        least = UNUSUAL_USE * usual if c.span is None else CODES_USED * min(1.0, c.span / 255)
         if c.span is None and abs(share - SEVEN_BITS) < 1 / 255:
             continue
         if share < least and held.use.tensor not in said and usage.bytes == 1:
