@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.causes.facts import Facts, of_attributes, of_dtypes, of_list
-from driftnet.causes.predicate import Atom, Region, Trigger
+from driftnet.causes.predicate import Atom, Region, Trigger, tuples
 
 FILE = Path(__file__).with_name("exposure.json")
 
@@ -145,7 +145,7 @@ def statistics(file: Path = FILE) -> Statistics:
 
 def from_json(value: Mapping[str, Any]) -> Statistics:
     """What `as_json` made a JSON value of."""
-    parts = [{name: _tuples(v) for name, v in part.items()} for part in value["parts"]]
+    parts = [{name: tuples(v) for name, v in part.items()} for part in value["parts"]]
     opset_of = [source["opset"] for source in value["models"]]
     forms: list[Form] = []
     numbers: dict[tuple[int, int], int] = {}
@@ -249,7 +249,3 @@ def _joined(region: Region, reader: int, maker: int, pair: Pair) -> bool:
 
 def _share(part: int, whole: int) -> float:
     return round(part / whole, 4) if whole else 0.0
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value

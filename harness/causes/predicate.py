@@ -196,7 +196,7 @@ def _atom(value: Mapping[str, Any]) -> Atom:
     (test,) = set(value) - {"fact"}
     if test not in TESTS or not isinstance(value["fact"], str):
         raise ValueError(f"{value!r:.80} is no test of a fact")
-    return Atom(value["fact"], test, _tuples(value[test]))
+    return Atom(value["fact"], test, tuples(value[test]))
 
 
 def _pairs(value: Iterable[Any]) -> Iterator[tuple[int, int]]:
@@ -204,8 +204,9 @@ def _pairs(value: Iterable[Any]) -> Iterator[tuple[int, int]]:
         yield int(a), int(b)
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def tuples(value: Any) -> Any:
+    """Lists of JSON, and those in them, as the tuples that they were."""
+    return tuple(map(tuples, value)) if isinstance(value, list) else value
 
 
 def _listed(value: Any) -> Any:

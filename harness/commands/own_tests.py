@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from driftnet.commands import redtest
-from driftnet.commands.testing import Divergence, Settled, digest_of
+from driftnet.commands.testing import Divergence, Settled
 from driftnet.findings import corpus
 from driftnet.model.case import Case
+from driftnet.model.inspect import digest
 from driftnet.model.signature import hash8
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import reduce
@@ -69,7 +70,7 @@ class Watched:
     def _called(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         __tracebackhide__ = True
         name = next((name for name, value in kwargs.items() if isinstance(value, Case)), "")
-        if name and self.failure and digest_of(kwargs[name]) != digest_of(self.failure.case):
+        if name and self.failure and digest(kwargs[name]) != digest(self.failure.case):
             raise Settled(str(self.failure.error))
         try:
             return self.test(*args, **kwargs)
@@ -119,7 +120,7 @@ def reduced(watched: Watched, runner: Runner, folder: Path) -> str:
         return ""
     case, expected = smallest[0], runner.reference.run(smallest[0]).outputs
     name = watched.test.__name__.removeprefix("test_")
-    there = redtest.begun(folder) / "own" / f"test_{name}_{hash8(digest_of(case))}"
+    there = redtest.begun(folder) / "own" / f"test_{name}_{hash8(digest(case))}"
     if not there.exists():
         with corpus.whole(there) as draft:
             corpus.write_model(case, expected, draft)

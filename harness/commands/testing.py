@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 import sys
 from collections.abc import Iterable
@@ -20,7 +19,7 @@ from driftnet.findings.names import TESTS
 from driftnet.findings.pipeline import Effort, Finding, examine
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.study import proposal, sharing, study
-from driftnet.model.inspect import Case
+from driftnet.model.inspect import Case, digest
 from driftnet.model.verdict import Word
 from driftnet.run.runner import Runner
 from driftnet.targets import recipe as recipes
@@ -119,7 +118,7 @@ class Examiner:
         there is not.
         """
         __tracebackhide__ = True
-        asked = Asked(digest_of(case), target, repr(recipe))
+        asked = Asked(digest(case), target, repr(recipe))
         try:
             answer = self.latest.known(asked) or self._answer(self._trial(case, target, recipe or {}))
         except UserError as e:
@@ -160,16 +159,6 @@ class Examiner:
                     return None
                 saved = corpus.load(arrange.found(saved, proposal(learned), self.found))
             return saved
-
-
-def digest_of(case: Case) -> str:
-    """What tells a case from others: its model, and what it is fed."""
-    digest = hashlib.sha256(case.model)
-    for feed in case.runs:
-        for name, x in feed.items():
-            digest.update(repr((name, str(x.dtype), x.shape)).encode())
-            digest.update(x.tobytes() if x.dtype.kind != "O" else repr(x.tolist()).encode())
-    return digest.hexdigest()
 
 
 def _is_by_chance(finding: Finding) -> bool:

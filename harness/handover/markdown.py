@@ -1,9 +1,6 @@
 """Text of others in Markdown: a case is anybody's file, and what it says must not become markup, nor fill the page."""
 
 import re
-from collections.abc import Iterable
-
-from driftnet.util.errors import in_a_line
 
 LINE, BLOCK, PAGE = 1_000, 12_000, 60_000
 """Characters of a text in a line, of a block of code, and of a page: GitHub takes 65,536 in an issue."""
@@ -33,12 +30,6 @@ def fenced(text: str, language: str = "text") -> str:
     body = cut(plain(text).strip("\n"), BLOCK)
     fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", body)), default=0))
     return f"{fence}{language}\n{body}\n{fence}"
-
-
-def row(cells: Iterable[str], most: int) -> str:
-    """A row of a table: each cell in a line, of at most so many characters."""
-    escaped = (in_a_line(cell, most).replace("|", "\\|") for cell in cells)
-    return f"| {' | '.join(escaped)} |"
 
 
 def page(text: str) -> str:

@@ -1,6 +1,5 @@
 """Experiments on one failure: a case is run, and the answer is whether it fails in the same way."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -15,11 +14,10 @@ from driftnet.findings.pipeline import is_clear
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.instances import whole
 from driftnet.model.case import Case
-from driftnet.model.inspect import digest
 from driftnet.model.signature import coarse
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Verdict, Word
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
-from driftnet.reduce.problem import shrink
+from driftnet.reduce.problem import name_of, shrink
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
@@ -111,14 +109,14 @@ class Experiments:
 
     def fails(self, case: Case, recipe: Recipe) -> bool | None:
         """Whether it fails in the same way; None where that cannot be told."""
-        name = _name(case, recipe)
+        name = name_of(case, recipe)
         if name not in self._known:
             self._known[name] = self._run(case, recipe)
         return self._known[name]
 
     def agrees(self, case: Case, recipe: Recipe) -> bool:
         """Whether what `fails` was asked of is right each time it was run."""
-        return _name(case, recipe) in self._right
+        return name_of(case, recipe) in self._right
 
     def repeat(self, samples: Sequence[Sample]) -> None:
         """Run some of `samples` again; where one comes out otherwise, nothing is steady from now on."""
@@ -142,7 +140,7 @@ class Experiments:
                     return False
                 return True if is_clear(verdict) else None
         if verdict.word is Word.AGREES:
-            self._right.add(_name(case, recipe))
+            self._right.add(name_of(case, recipe))
         return False
 
     def _trial(self, case: Case, recipe: Recipe) -> Trial:
@@ -186,10 +184,6 @@ def computed(case: Case, reference: Reference) -> Tensors:
         return {}
     random = random_tensors(host.graph)
     return {name: x for name, x in found.items() if name not in random}
-
-
-def _name(case: Case, recipe: Recipe) -> str:
-    return digest(case) + json.dumps(dict(recipe), sort_keys=True)
 
 
 def _first(shape: Shape, host: Host, most: int = 6) -> list[tuple[int, ...]]:

@@ -186,14 +186,6 @@ def nearest(samples: Sequence[Sample], trigger: Trigger) -> Sample | None:
     return min(right, key=distance, default=None)
 
 
-def measure(
-    learned: Learned, installed: Installed, runner: Runner, *, seed: int, count: int = 40, tries: int = 120
-) -> Score:
-    """How often the trigger is right about fresh instances of its operators, drawn by the generator's own stream."""
-    triggers = [learned.trigger] if learned.trigger else []
-    return next(iter(compare(triggers, learned, installed, runner, seed=seed, count=count, tries=tries)), Score())
-
-
 def compare(
     triggers: Sequence[Trigger],
     learned: Learned,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 import onnx
-from driftnet.model.inspect import Case, bodies, graph_inputs
+from driftnet.model.inspect import Case, bodies, graph_inputs, refill
 from onnx import TensorProto, helper
 
 EXACT = 2.0**24
@@ -63,9 +63,7 @@ def framed(case: Case, part: Case) -> Case | None:
             feed["fed_beside"] = _BESIDE
     if not before and not behind:
         return None
-    nodes = [*before, *model.graph.node, *behind]
-    del model.graph.node[:]
-    model.graph.node.extend(nodes)
+    refill(model.graph.node, [*before, *model.graph.node, *behind])
     return replace(part, model=model.SerializeToString()).fed(feeds)
 
 

@@ -63,7 +63,7 @@ class Problem:
         recipe = self.recipe if recipe is None else recipe
         if not simpler(measures(case, recipe), self.measured()):
             return False
-        if _name(case, recipe) in self.shown:
+        if name_of(case, recipe) in self.shown:
             return False
         shown = self._show(case, recipe)
         taken = bool(shown) and self._can_calibrate(case)
@@ -74,7 +74,7 @@ class Problem:
         return taken
 
     def _show(self, case: Case, recipe: Recipe) -> object:
-        name = _name(case, recipe)
+        name = name_of(case, recipe)
         if name not in self.shown:
             if self.calls >= self.limit or self.elapsed >= self.seconds:
                 raise ExhaustedError
@@ -115,7 +115,8 @@ class Problem:
         return self._recorded[1]
 
 
-def _name(case: Case, recipe: Recipe) -> str:
+def name_of(case: Case, recipe: Recipe) -> str:
+    """What tells a case under a recipe from any other."""
     return digest(case) + json.dumps(dict(recipe), sort_keys=True)
 
 

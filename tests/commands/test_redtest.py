@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from driftnet import cases
 from driftnet.commands import redtest, testing
-from driftnet.commands.testing import Divergence, Examiner, Settled, digest_of
+from driftnet.commands.testing import Divergence, Examiner, Settled
 from driftnet.findings import corpus
 from driftnet.findings import trial as trials
-from driftnet.model.inspect import elements, nodes
+from driftnet.model.inspect import digest, elements, nodes
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 from hypothesis import given, settings
@@ -101,7 +101,7 @@ def test_hypothesis_runs_a_failed_test_no_longer_than_to_the_next_case(monkeypat
     @settings(database=None, max_examples=20, deadline=None)
     @given(case=cases())
     def test(case):
-        drawn.append(digest_of(case))
+        drawn.append(digest(case))
         examiner.check(case, "mnn")
 
     with pytest.raises(Settled, match="it is broken"):

@@ -1,7 +1,8 @@
 """The page that says what judges what leaves no operator out."""
 
-from driftnet.commands.rulebook import tiers
 from driftnet.generators.ops.table import OPERATORS
+
+from tests.support.rulebook import tiers
 
 
 def test_every_operator_has_a_tier_beside_sampling():

@@ -2,11 +2,11 @@
 
 import dataclasses
 
-from driftnet.commands import trophies
 from driftnet.findings import corpus
 
 from tests.findings.test_causes import CAUSE, written
 from tests.findings.test_corpus import saved_relu
+from tests.support.pages_of_causes import trophies
 
 
 def test_what_real_models_may_meet_is_told_with_what_is_known_upstream(tmp_path):
@@ -22,7 +22,7 @@ def test_what_real_models_may_meet_is_told_with_what_is_known_upstream(tmp_path)
         cause = dataclasses.replace(CAUSE, id=id, impact=impact, upstream=given.get("upstream", ""))
         written(tmp_path, cause, cases=(f"test_relu_0000000{k}",))
     corpus.save(saved_relu(id="test_relu_99999999"), tmp_path)
-    rows = [line for line in trophies.page(tmp_path).splitlines() if line.startswith("| wrong")]
+    rows = [line for line in trophies(tmp_path).splitlines() if line.startswith("| wrong")]
     assert [row.split(" | ")[-1] for row in rows] == [f"`aaaaaaa{k}` |" for k in (2, 4, 3, 1)]
     words = ["not reported as far as a search shows", "perhaps reported", "reported", "nobody has looked"]
     assert [row.split(" | ")[-2].partition(" (")[0].partition(":")[0] for row in rows] == words

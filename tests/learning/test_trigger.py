@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from driftnet.causes.words import sentence
-from driftnet.learning.trigger import learn_trigger, measure
+from driftnet.learning.trigger import compare, learn_trigger
 from driftnet.model.case import Case
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
@@ -49,7 +49,7 @@ def test_an_attribute_that_is_not_stated(runner: Runner) -> None:
     assert "without `strides`" in sentence(found.trigger, found.free), sentence(found.trigger, found.free)
     assert {"0.attr.strides.stated"} & {*found.needed} or "0.attr.strides" in found.needed
     assert "0.attr.ceil_mode" in found.free, f"of what was tried, this does not matter: {found.free}"
-    score = measure(found, resolve("tests.support.bugs:NEEDS_STRIDES"), runner, seed=9)
+    (score,) = compare([found.trigger], found, resolve("tests.support.bugs:NEEDS_STRIDES"), runner, seed=9)
     assert score.accuracy >= 0.95, f"of fresh instances it is right about {score}"
     assert score.failing, "some of them fail"
 

@@ -6,9 +6,12 @@ from functools import partial
 
 import click
 from driftnet.cli import main
-from driftnet.commands import findings, rulebook, trophies
-from driftnet.generators.ops import catalogue
+from driftnet.generators.building import kernels
+from driftnet.generators.ops.catalogue import NOT_GENERATED
+from driftnet.generators.ops.registry import Operator
+from driftnet.generators.ops.table import OPERATORS, families
 
+from tests.support import pages_of_causes, rulebook
 from tests.support.paths import ROOT
 from tests.support.worked_examples import one_artifact, one_case
 
@@ -41,14 +44,47 @@ def _helped(words: str, command: click.Command) -> Iterator[str]:
         yield from _helped(f"{words} {name}", part)
 
 
+def operators() -> str:
+    """The table of all operators as Markdown."""
+    lines = [
+        "# Operators",
+        "",
+        f"{len(OPERATORS)} operators of the default ONNX domain are generated, each in the form right for its opset.",
+        "Dtypes are those of the operator's first type parameter in the newest opset it is generated in, as far as a",
+        "kernel of onnxruntime's CPU provider and the specification agree. Weight: how often an operator is drawn.",
+        "",
+    ]
+    for family, names in families().items():
+        members = [operator for operator in OPERATORS if operator.name in names]
+        lines += [f"## {family}", "", "| operator | opsets | weight | dtypes | rule |", "|---|---|---:|---|---|"]
+        lines += [_row(operator) for operator in members]
+        lines.append("")
+    lines += ["## Not generated", "", "| operator | why |", "|---|---|"]
+    lines += [f"| {name} | {reason} |" for name, reason in NOT_GENERATED.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _row(operator: Operator) -> str:
+    opsets = f"{operator.since}-{operator.until}"
+    rule = " ".join(operator.rule.split("\n\n")[0].split()).replace("|", "\\|")
+    return f"| {operator.name} | {opsets} | {operator.weight:g} | {_dtypes(operator)} | {rule} |"
+
+
+def _dtypes(operator: Operator) -> str:
+    for parameter in kernels.parameters(operator.name, operator.until):
+        codes = kernels.dtypes(operator.name, operator.until, parameter)
+        return " ".join(map(kernels.name_of, codes))
+    return ""
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
     "architecture.md": partial(filled, "architecture.md", one_case),
     "artifact-tier.md": partial(filled, "artifact-tier.md", one_artifact),
     "commands.md": commands,
-    "findings.md": findings.page,
+    "findings.md": pages_of_causes.findings,
     "judgement.md": rulebook.page,
-    "operators.md": catalogue.page,
-    "trophies.md": trophies.page,
+    "operators.md": operators,
+    "trophies.md": pages_of_causes.trophies,
 }
 
 

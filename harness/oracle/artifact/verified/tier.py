@@ -10,6 +10,7 @@ Comparison, of which every question is asked. Where a message begins so, the rul
 
     execution  ...  as written                                                    execution.py
     topology   ...  is not the float model's, is gone, could not be matched       topology.py, told by messages.py
+    topology   ...  makes ... of shape, where the artifact's node is right         format.py, reader.py: how it is read
     parameter  ...  holds ..., the float model ...; has shape; of the bias        constants.py
     parameter  ...  uses ... of its codes                                         code_usage.py
     parameter  ...  is rounded within ..., but calibration saw, these inputs      ranges.py, range_outliers.py
