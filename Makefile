@@ -13,7 +13,7 @@ PIP   := --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 SITE  := build/site
 
-.PHONY: fuzz test proofs zoo zoo-table exposure lint bench clean setup coverage docs site
+.PHONY: fuzz test proofs zoo zoo-table zoo-audits gate exposure lint bench clean setup coverage docs site
 
 # Finding bugs is what fuzzing is for: status 1 (new findings) and 3 (only known ones) are successes too. The run itself
 # says its status, and ends with the best of what is new.
@@ -39,6 +39,13 @@ zoo: $(READY)
 # Is the word about them right? docs/zoo.md, of every verdict beside a comparison of its own: an hour of CPU time.
 zoo-table: $(READY)
 	$(BIN)/python -m tests.zoo.measure $(ARGS)
+
+# Is the word of `audit` about them right, and is one ordinary network accused? Half an hour of CPU time each.
+zoo-audits: $(READY)
+	$(BIN)/python -m tests.zoo.audits $(ARGS)
+
+gate: $(READY)
+	$(BIN)/python -m tests.zoo.gate $(ARGS)
 
 # How common the forms of operators are: counted anew in the models of packages of the index.
 exposure: $(READY)

@@ -277,6 +277,7 @@ def audit(
             "layers": [loss.as_json() for loss in found.layers],
             "in_float": [layer.as_json() for layer in found.in_float],
             "vanishing": list(found.vanishing),
+            "notes": [f"{problem.question} {problem.where}: {problem.message}" for problem in found.notes],
             "tolerated": found.tolerated,
             "excused": dict(found.excused),
             "network_isolated": runner.network_isolated,

@@ -34,17 +34,20 @@ from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
 from driftnet.oracle.exemptions import saturation
 from driftnet.oracle.exemptions.documented import documented
-from driftnet.oracle.tolerances.table import REWRITTEN
+from driftnet.oracle.tolerances.table import LEAST_CHANGE, REWRITTEN
 from driftnet.reduce.problem import shrink
 from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed, onnx_engine
 from driftnet.targets.recipe import effective
 from driftnet.util.errors import UserError
+from onnx import numpy_helper
 
 # Cast and Mul come with quantization too: they turn the sums of integer products into reals.
 PLAIN_OPERATORS = having(Trait.QUANTIZES) | having(Trait.DEQUANTIZES) | {"Cast", "Mul"}
 """operators that are not named where a window holds others"""
+MOST_TRIED = 8
+"""Problems of which it is tried what they do to the outputs: of more than these some do something."""
 ENOUGH = 0.95
 """Share of the float model's nodes that have to be compared before an audit agrees."""
 
@@ -61,6 +64,7 @@ class Audit:
     end_to_end  what the quantized model loses at each output, executed as it is written: right is not yet usable
     layers    how far off each tensor is up to there, as far as both models have it; the worst first
     in_float  the layers that lose most by themselves, and what is lost end to end where each is left in float
+    notes     problems with constants that do nothing to the outputs
     vanishing   operands of a join of which nothing is left in its result, whose step is too large for them
     preprocessed   it is the float model after onnxruntime's pre-processing that could be compared
     tolerated how many nodes differ by one rounding step, as fused kernels may
@@ -77,6 +81,7 @@ class Audit:
     layers: tuple[Loss, ...] = ()
     in_float: tuple[Layer, ...] = ()
     vanishing: tuple[str, ...] = ()
+    notes: tuple[Problem, ...] = ()
     preprocessed: bool = False
 
 
@@ -140,8 +145,12 @@ def _audited(
     try:
         records = runner.reference.record(artifact)
     except ReferenceError as e:
-        problem = Problem("execution", "", np.inf, 0.0, f"onnxruntime does not run the quantized model: {e}")
-        return Audit(Word.DIVERGES, (*compare_form(floating, graph), problem), 0.0)
+        before, ended = _as_far_as_it_runs(artifact, runner)
+        message = f"onnxruntime does not run the quantized model: {e}"
+        problem = Problem("execution", ended[0], np.inf, 0.0, message, ended)
+        calibration = Calibration(ranges_of(recorded), sampled=True, records=recorded, alike=alike)
+        wrong = compare(floating, graph, [evaluate(graph, record).balls for record in before], calibration).problems
+        return Audit(Word.DIVERGES, _distinct([*compare_form(floating, graph), *wrong, problem]), 0.0)
     balls = [evaluate(graph, record).balls for record in records]
     calibration = Calibration(ranges_of(recorded), sampled=True, records=recorded, alike=alike)
     found = compare(floating, graph, balls, calibration)
@@ -158,6 +167,8 @@ def _audited(
     lost = found.doubtful.keys() | unknown
     vouched = 1 - len(lost) / max(1, found.nodes)
     serious = _distinct(problem for problem in problems if not problem.mild)
+    notes = tuple(problem for problem in serious[:MOST_TRIED] if _does_nothing(problem, case, recorded, runner))
+    serious = tuple(problem for problem in serious if problem not in notes)
     return Audit(
         Word.DIVERGES if serious else Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS,
         serious,
@@ -169,7 +180,43 @@ def _audited(
         by_tensor(found.counterparts, records, recorded),
         worst_layers(case, artifact, found.counterparts, records, recorded, runner.reference.record),
         tuple(vanishing(floating, graph, recorded)),
+        notes,
     )
+
+
+def _does_nothing(problem: Problem, case: Case, recorded: Sequence[Values], runner: Runner) -> bool:
+    """Whether the float model has the same outputs with the wrong constant of the artifact, as far as anybody minds."""
+    if problem.stored is None or not np.isfinite(problem.stored).all():
+        return False
+    proto, feeds = onnx.ModelProto.FromString(case.model), case.feeds
+    stated = [
+        node.attribute[0].t for node in proto.graph.node if node.op_type == "Constant" and problem.where in node.output
+    ]
+    for tensor in [*(t for t in proto.graph.initializer if t.name == problem.where), *stated]:
+        own = numpy_helper.to_array(tensor)
+        tensor.CopyFrom(numpy_helper.from_array(problem.stored.reshape(own.shape).astype(own.dtype), tensor.name))
+        run = runner.reference.run(replace(case, model=proto.SerializeToString())).outputs
+        rows = losses(run, _only([v.name for v in proto.graph.output], recorded[: len(feeds)]))
+        return bool(rows) and all(row.relative_l2 < LEAST_CHANGE for row in rows)
+    return False
+
+
+def _as_far_as_it_runs(artifact: Case, runner: Runner) -> tuple[Sequence[Values], tuple[str, str]]:
+    """Every tensor before the first node that onnxruntime does not run; and that node, by name and operator."""
+    nodes, whole = artifact.proto.graph.node, artifact.proto
+    runs: dict[int, Sequence[Values]] = {0: artifact.feeds}
+    low, high = 0, len(nodes)
+    while high - low > 1:
+        middle, part = (low + high) // 2, onnx.ModelProto()
+        part.CopyFrom(whole)
+        del part.graph.node[middle:], part.graph.output[:]
+        try:
+            runs[middle] = runner.reference.record(replace(artifact, model=part.SerializeToString()))
+            low = middle
+        except ReferenceError:
+            high = middle
+    ended = nodes[low]
+    return runs[low], (ended.name or next(filter(None, ended.output), ""), ended.op_type)
 
 
 def _only(names: Iterable[str], runs: Sequence[Values]) -> list[Values]:

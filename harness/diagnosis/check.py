@@ -659,7 +659,8 @@ def _overall(whole: Verdict, found: Found, serious: Sequence[Fault], rule: str, 
             return Verdict(
                 Word.AGREES, Tier.WINDOWS, rule=rule, message=f"but for what is documented or known: {first.message}"
             )
-        return whole if whole.failed else first
+        beside = any(whole.culprits and whole.culprits == f.verdict.culprits for f in found.faults if f not in serious)
+        return whole if whole.failed and not beside else first  # what does nothing to the outputs is no headline
     if unconfirmed:
         message = f"failed once, but not again in fresh processes: {unconfirmed.word} in {unconfirmed.stage}"
         return replace(unconfirmed, word=Word.ABSTAINS, message=f"{message}: {unconfirmed.message}")

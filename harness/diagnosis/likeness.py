@@ -16,7 +16,7 @@ from driftnet.diagnosis.attribution import SIMPLIFIED, Remedy, Watch, is_cured, 
 from driftnet.findings.known import KnownIssue, symptom_of
 from driftnet.findings.pipeline import explanation
 from driftnet.findings.trial import Trial
-from driftnet.model.signature import coarse, fine
+from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Verdict
 
 
@@ -54,8 +54,9 @@ def unlike(own: Trial, known: str, issues: Sequence[KnownIssue], cures: Sequence
         if other is issue or (cause and other.saved.cause and other.saved.cause.id == cause.id)
     ]
     sign = coarse(own.target.name, verdict)
-    if fine(sign, own.case) in {other.saved.fine for other in same}:
-        return ""  # it was reduced to the very same
+    named = Signature(sign, fine(sign, own.case))
+    if any(named.fine == other.saved.fine or folder_name(named) in other.names for other in same):
+        return ""  # it was reduced to the very same, or to one that was merged into the cause
     if explanation(own, verdict, same, seen).rest is not None:
         return "the reduced case does not show it"
     if (

@@ -97,7 +97,9 @@ def test_a_damage_that_changes_an_output_is_found_and_named(runner, harm):
         wrong, names = damage.damaged(right, harm, 0)
         if names and (harm is damage.stale_bias_scale or changes_an_output(runner, right, wrong, case)):
             break
-    found = audit.audit(case.proto, wrong, case.feeds, runner)
+    of_ranges = harm is damage.narrow_range  # what is told by data like those of calibration alone
+    feeds = case.calibration if of_ranges else case.feeds
+    found = audit.audit(case.proto, wrong, feeds, runner, alike=of_ranges)
     assert found.problems, f"{harm.__name__} in {name} {form} was not found; it was made at {sorted(names)}"
     said = {text.removesuffix("_quant") for p in found.problems for text in (p.where, p.culprit[0]) if text}
     close = any(a.startswith(b) or b.startswith(a) for a in said for b in names)
@@ -580,6 +582,77 @@ def test_what_preprocessing_folds_and_inlines_is_compared_after_it(runner):
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor) * np.float32(1.3), tensor.name))
     damaged = audit.audit(case.proto, quantized, feeds, runner, alike=True)
     assert damaged.verdict is Word.DIVERGES, "a weight's scale of 1.3 times what it should be is not seen"
+
+
+def test_a_range_that_alone_cuts_its_data_off_is_named_however_much_wider_others_are():
+    """Two samples of those of calibration may need a half of some ranges, and all of others."""
+    names, data = [f"t{k}" for k in range(8)], np.linspace(-1, 1, 500)
+    wide = [Proportion(None, name, k / 8, (-1.0, 1.0), (-1.0, 1.0)) for k, name in enumerate(names[1:])]
+    cut = Proportion(None, "t0", -0.6, (-0.66, 0.66), (-1.0, 1.0))
+    graph = graphs.read(model([helper.make_node("Relu", [a], [b]) for a, b in zip(["x", *names], [*names, "y"])]))
+    for rows, accused in (([cut, *wide], ["t0"]), (wide, [])):
+        found = [row.name for row, _, _ in outliers(graph, rows, [dict.fromkeys(names, data)], alike=True)]
+        assert found == accused
+
+
+def test_where_an_artifact_ends_the_node_is_named_and_what_was_wrong_before_it(runner):
+    """An Add of two shapes that do not fit ends it; before it a Relu was taken away."""
+    right = fake_quantized(WEIGHTS, STEPS)
+    right.graph.node[-1].output[0] = "6"
+    ended = helper.make_node("Add", ["6", "five"], ["y"], "ended")
+    right.graph.node.append(ended)
+    right.graph.initializer.append(numpy_helper.from_array(np.ones((5, 5), np.float32), "five"))
+    right.graph.initializer[0].CopyFrom(numpy_helper.from_array(2 * WEIGHTS, "w"))
+    found = audit.audit(FLOAT, right, [FEED], runner)
+    assert {(p.question, p.where) for p in found.problems} >= {("execution", "ended"), ("parameter", "w")}, found
+
+
+def test_what_is_multiplied_between_two_nodes_is_named_where_a_norm_was_folded(runner):
+    """The name of a tensor behind it is all that a Conv whose norm was folded leaves to tell it by."""
+    rng = np.random.default_rng(6)
+    weight, scale, shift = (rng.normal(size=s).astype(np.float32) for s in ((3, 2, 1, 1), 3, 3))
+    values = [("x", [1, 2, 4, 4]), ("y", [1, 3, 4, 4])]
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in values]
+
+    def made(nodes: list[onnx.NodeProto], **constants: np.ndarray) -> onnx.ModelProto:
+        held = [numpy_helper.from_array(np.asarray(x, np.float32), name) for name, x in constants.items()]
+        held.append(numpy_helper.from_array(np.zeros(3, np.int8), "z"))
+        graph = helper.make_graph(nodes, "graph", infos[:1], infos[1:], held)
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
+
+    norm = helper.make_node("BatchNormalization", ["c", "s", "h", "m", "v"], ["y"], "norm")
+    first = helper.make_node("Relu", ["x"], ["r"], "relu")
+    norms = {"s": scale, "h": shift, "m": np.zeros(3), "v": np.ones(3) - 1e-5}
+    floating = made([first, helper.make_node("Conv", ["r", "w"], ["c"], "conv"), norm], w=weight, **norms)
+    folded = weight * scale[:, None, None, None]
+    steps = np.abs(folded).max((1, 2, 3)) / 127
+    codes = numpy_helper.from_array(np.rint(folded / steps[:, None, None, None]).astype(np.int8), "q")
+    back = helper.make_node("DequantizeLinear", ["q", "step", "z"], ["d"], axis=0)
+    conv = helper.make_node("Conv", ["r", "d", "h"], ["y"], "conv")
+
+    def quantized(nodes: list[onnx.NodeProto]) -> onnx.ModelProto:
+        whole = made([back, *nodes, conv], step=steps, h=shift, f=np.float32(1.5))
+        whole.graph.initializer.append(codes)
+        return whole
+
+    feed = {"x": rng.normal(size=(1, 2, 4, 4)).astype(np.float32)}
+    assert audit.audit(floating, quantized([first]), [feed], runner).verdict is Word.AGREES
+    between = [helper.make_node("Relu", ["x"], ["b"], "relu"), helper.make_node("Mul", ["b", "f"], ["r"], "more")]
+    found = audit.audit(floating, quantized(between), [feed], runner)
+    assert [(p.question, p.where) for p in found.problems] == [("topology", "more")], found
+
+
+@pytest.mark.parametrize(("factor", "verdict"), [(1.0, Word.AGREES), (100.0, Word.DIVERGES)])
+def test_a_wrong_constant_that_no_output_feels_is_a_note(runner, factor, verdict):
+    """An epsilon that is nothing beside what it is added to: of another number of its size nobody minds."""
+    sums = [helper.make_node("MatMul", ["x", "w"], ["5"]), helper.make_node("Add", ["5", "tiny"], ["y"], "sum")]
+    floating = model(sums, w=WEIGHTS, tiny=np.float32(1e-9 * factor**4))
+    pair = [helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["2"], axis=1)]
+    more = {"wq": CODES, "ws": STEPS.astype(np.float32), "wz": np.zeros(3, np.int8), "tiny": np.float32(0)}
+    products = [helper.make_node("MatMul", ["x", "2"], ["5"]), sums[1]]
+    found = audit.audit(floating, model([*pair, *products], **more), [FEED], runner)
+    assert found.verdict is verdict, found
+    assert [p.where for p in (found.notes if verdict is Word.AGREES else found.problems)] == ["tiny"]
 
 
 @pytest.mark.parametrize(("of_calibration", "accused"), [(True, []), (False, ["t0"])])

@@ -43,6 +43,17 @@ def issue_of(case, verdict, target="mnn"):
     return KnownIssue(saved)
 
 
+def test_what_is_reduced_to_a_case_that_was_merged_into_the_cause_is_that_cause(runner):
+    """Of merged cases that are not kept only the name is left: offline calibration ends at a bool."""
+    known = corpus.load(saved_case("442ee623"))
+    assert "test_mnn_quantize_crash_not_bfecfd84" in known.cause.merged
+    node = helper.make_node("Not", ["x"], ["y"])
+    case = models.case([node], {"x": np.array([True])}, outputs=[("y", TensorProto.BOOL, (1,))])
+    crashed = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV"), Observation((), ())
+    own = Trial(case, resolve("mnn"), KL, runner)
+    assert unlike(own, known.id, [KnownIssue(known)], (), lambda trial: crashed) == ""
+
+
 @pytest.mark.parametrize(
     ("recipe", "ours", "theirs", "reason"),
     [

@@ -21,6 +21,7 @@ WEIGHTS = {
     "QGemm": (3, 4, 5),
     "MatMulInteger": (1, -1, 3),
     "ConvInteger": (1, -1, 3),
+    "DynamicQuantizeLSTM": (1, 8, 9),
 }
 """positions of constant weights, their scale and their zero point"""
 
@@ -131,6 +132,13 @@ def weights_off_by_one(codes: np.ndarray, rng: np.random.Generator) -> np.ndarra
     return codes
 
 
+@_of_codes(_is_weight)
+def clipped_weights(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Weights end a third of the way to the last code."""
+    middle = (np.iinfo(codes.dtype).min + np.iinfo(codes.dtype).max + 1) // 2
+    return np.clip(codes, middle - 42, middle + 42)
+
+
 @_of_codes(lambda q, s, z: q.dtype == np.int32 and q.size > 1)
 def wrong_bias(codes: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """The codes of a bias are rotated."""
@@ -182,6 +190,61 @@ def lone_dequantize(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
 def halved_activation_scale(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
     """A DequantizeLinear of activations reads with half the scale."""
     return _with_another_constant(model, rng, 1, lambda x: x / 2)
+
+
+def narrow_range(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """The scale of activations is a quarter of what their range needs, for all that write and read them."""
+    constants = _constants(model)
+    nodes = [n for n in model.graph.node if n.op_type == "QuantizeLinear" and n.input[1] in constants]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    scale = constants[node.input[1]]
+    _set(scale, numpy_helper.to_array(scale) / np.float32(4))
+    return _readers(model, scale.name) | _readers(model, node.output[0]) | {node.input[0]}
+
+
+def wrong_float(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """One number of what stayed in float is half as large again, and a tenth more."""
+    quantizing = ("QuantizeLinear", "DequantizeLinear", "QLinear", "DynamicQuantize")
+    scales = {name for n in model.graph.node if n.op_type.startswith(quantizing) for name in n.input}
+    found = [t for t in model.graph.initializer if t.data_type == TensorProto.FLOAT and t.name not in scales]
+    found = [t for t in found if any(t.name in n.input for n in model.graph.node)]
+    if not found:
+        return set()
+    tensor = found[rng.integers(len(found))]
+    x = numpy_helper.to_array(tensor).copy()
+    x.flat[int(np.argmax(np.abs(x)))] *= np.float32(1.5)
+    x.flat[int(np.argmax(np.abs(x)))] += np.float32(0.1)
+    _set(tensor, x)
+    return _readers(model, tensor.name)
+
+
+def swapped_parts(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """Two parts of a Concat have changed places."""
+    nodes = [n for n in model.graph.node if n.op_type == "Concat" and n.input[0] != n.input[-1]]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    node.input[:] = [node.input[-1], *node.input[1:-1], node.input[0]]
+    return {node.name, *node.output}
+
+
+def shifted_slice(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
+    """A Slice starts and ends one element sooner or later; a Gather takes what stands beside."""
+    constants = _constants(model)
+    positions = {"Slice": (1, 2), "Gather": (1,)}
+    nodes = [n for n in model.graph.node if n.op_type in positions]
+    nodes = [n for n in nodes if all(n.input[k] in constants for k in positions[n.op_type])]
+    if not nodes:
+        return set()
+    node = nodes[rng.integers(len(nodes))]
+    ends = [numpy_helper.to_array(constants[node.input[k]]) for k in positions[node.op_type]]
+    step = -1 if ends[0].flat[0] > 0 else 1
+    for k, x in zip(positions[node.op_type], ends):
+        model.graph.initializer.append(numpy_helper.from_array(x + np.asarray(step, x.dtype), f"shifted_{k}"))
+        node.input[k] = f"shifted_{k}"
+    return {node.name, *node.output}
 
 
 def dropped_node(model: onnx.ModelProto, rng: np.random.Generator) -> Names:
@@ -348,10 +411,15 @@ DAMAGES: tuple[Damage, ...] = (
     one_wrong_weight,
     weights_off_by_one,
     doubled_weight_scale,
+    clipped_weights,
     stale_bias_scale,
     wrong_bias,
     lone_dequantize,
     halved_activation_scale,
+    narrow_range,
+    wrong_float,
+    swapped_parts,
+    shifted_slice,
     dropped_node,
     wrong_pads,
     wrong_perm,

@@ -113,7 +113,7 @@ def measured(specimen: Specimen, recipe: str, told: Mapping[str, Any] | None = N
     feeds = [specimen.feed(seed) for seed in range(FEEDS)]
     samples = [specimen.feed(100 + seed) for seed in range(SAMPLES)]
     told = told or checked(specimen.path, target, options, feeds, samples)
-    error, allowed, why = compared(specimen, recipe, feeds, samples)
+    error, allowed, why = compared(specimen.load(), target, options, feeds, samples)
     own = "unclear" if error is None else "right" if error <= allowed else "wrong"
     return {
         "model": specimen.name,
@@ -158,10 +158,10 @@ def checked(path: Path, target: str, options: Mapping[str, Any], feeds: Outputs,
     }
 
 
-def compared(specimen: Specimen, recipe: str, feeds: Outputs, samples: Outputs) -> tuple[float | None, float, str]:
+def compared(
+    model: onnx.ModelProto, target: str, options: Mapping[str, Any], feeds: Outputs, samples: Outputs
+) -> tuple[float | None, float, str]:
     """(relative L2 error of the worst output, what it may be, why); no error where nothing came out."""
-    target, options = RECIPES[recipe]
-    model = specimen.load()
     with Runner(timeout=120) as runner:
         case = Case(model.SerializeToString(), tuple(feeds), tuple(samples))
         seen = runner.observe(case, resolve(target), options)
@@ -350,7 +350,9 @@ def line(row: Mapping[str, Any]) -> str:
 def page(before: str = "") -> str:
     """docs/zoo.md; what was not measured on this machine stands as it did `before`."""
     order = [specimen.name for specimen in specimens()]
-    written = [[cell.strip() for cell in text.split("|")[1:-1]] for text in before.splitlines() if text.startswith("|")]
+    verdicts, heading, audits = before.partition("\n## ")
+    lines = [text for text in verdicts.splitlines() if text.startswith("|")]
+    written = [[cell.strip() for cell in text.split("|")[1:-1]] for text in lines]
     cells = {(row[0], row[2]): row for row in written if row[0] in order}
     cells |= {(row["model"], row["recipe"]): _cells(row) for row in rows() if row["verdict"]}
     table = sorted(cells.values(), key=lambda row: (order.index(row[0]), list(RECIPES).index(row[2])))
@@ -368,7 +370,7 @@ def page(before: str = "") -> str:
         "|---|---|---|---|---|---|---|---|---|---|---|",
         *("| " + " | ".join(row) + " |" for row in table),
     ]
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, ""]) + heading + audits
 
 
 def _cells(row: Mapping[str, Any]) -> list[str]:

@@ -160,6 +160,7 @@ def audit(console: Console, result: Result) -> None:
         *_end_to_end(result["end_to_end"]),
         not result["usable"] and f"  {OF_LITTLE_USE}",
         *(f"  vanishes: {said}" for said in result["vanishing"]),
+        *(f"  wrong, but does nothing to the outputs: {said}" for said in result["notes"]),
     )
     if layers := [row for row in result["layers"] if 0 < abs(row["sqnr_db"]) < LOUD][:OUTPUTS]:
         say(console, "  worst tensors: " + ", ".join(f"{row['output']} {row['sqnr_db']:.1f} dB" for row in layers))

@@ -1,7 +1,7 @@
 """What a comparison of a float model with its artifact carries from question to question."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 
@@ -100,6 +100,7 @@ class Problem:
     error, bound   how far off, and what was allowed, in the unit of the message
     culprit   (name, operator) of the node it belongs to;   mild  within one quantization step
     at        index of the element;   about  the rule that is broken, and the tensors that it is about
+    stored    what the artifact has in the place of the float model's constant called `where`, if that is what is wrong
     """
 
     question: str
@@ -111,6 +112,7 @@ class Problem:
     mild: bool = False
     at: tuple[int, ...] = ()
     about: tuple[str, ...] = ()
+    stored: np.ndarray | None = field(default=None, compare=False, repr=False)
 
     @property
     def excess(self) -> float:

@@ -18,7 +18,7 @@ from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair
 from driftnet.oracle.artifact.verified.dequantized import Numbers
 from driftnet.oracle.artifact.verified.format import Piece, Use
 from driftnet.oracle.artifact.verified.names import attributes_of, content, first_result, named
-from driftnet.oracle.artifact.verified.operators import CLIPPING, COMMUTATIVE, COPYING, RESHAPING
+from driftnet.oracle.artifact.verified.operators import CLIPPING, COMMUTATIVE, COPYING, MOVEMENT, RESHAPING
 from driftnet.oracle.ball_arithmetic.ball import Ball, Undecided, is_float
 from driftnet.oracle.tolerances.table import NEGLIGIBLE
 
@@ -106,7 +106,7 @@ class _Matcher:
                 self.taken.add(id(maker))
                 return Pair(node, How.SAME, maker, maker.uses)
             return Pair(node, How.BY_NAME, maker)
-        if not real and (other := self.miswired(node)):
+        if not real and (other := self.miswired(node) or self.namesake(node)):
             return self.claimed(node, other)
         if before and self.absorbable(node, before):
             self.at[first] = before
@@ -168,6 +168,25 @@ class _Matcher:
             if set(reads) & set(wanted) and not any(sorted(self.operands_at(o)) == sorted(reads) for o in others):
                 return piece
         return None
+
+    def namesake(self, node: Node) -> Piece | None:
+        """The operation called like `node` that reads its operands behind one that nobody in the float model is."""
+        wanted = self.operands_at(node)
+        for piece in self.by_operator[node.op]:
+            reads = self.operands_of(piece)
+            called = bool(node.name) and piece.node.name.removesuffix("_quant") == node.name
+            if not called or id(piece) in self.taken or len(reads) != len(wanted) or not all(wanted):
+                continue
+            if all(read == at or self.is_stranger(read, at) for read, at in zip(reads, wanted)):
+                return piece
+        return None
+
+    def is_stranger(self, real: str, at: str) -> bool:
+        """Whether `real` is computed of `at` by an operation that is no node's counterpart yet, nor moves data only."""
+        maker = self.makers.get(real)
+        return bool(
+            maker and id(maker) not in self.taken and maker.node.op not in MOVEMENT and at in self.operands_of(maker)
+        )
 
     def with_bias(self, pair: Pair) -> Pair:
         """The pair with the Add behind it, where the node has a bias that the piece has not."""

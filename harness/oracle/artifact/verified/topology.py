@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 from driftnet.model.graph import Node
-from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, problem_of
+from driftnet.oracle.artifact.verified.comparison import Comparison, How, Pair, Problem, label, problem_of
 from driftnet.oracle.artifact.verified.dequantized import apply
 from driftnet.oracle.artifact.verified.format import Use
 from driftnet.oracle.artifact.verified.messages import blaming, differences, disagreement
@@ -287,9 +287,10 @@ class _Walk:
         self.problems.append(problem)
 
     def stranger(self, pair: Pair) -> Node | None:
-        """What makes an operand of the counterpart, and is nobody's counterpart."""
+        """What makes an operand of the counterpart, is nobody's counterpart, and not called like a node either."""
         uses = pair.piece.uses if pair.piece and pair.how is How.SAME else ()
-        known = set(self.values.at.values())
+        known, own = set(self.values.at.values()), {label(node) for node in self.model.nodes}
         makers = [self.values.makers.get(use.real) for use in uses if use and use.real not in known]
         matched = {id(piece) for p in self.pairs for piece in (p.piece, p.bias) if piece}
-        return next((maker.node for maker in makers if maker and id(maker) not in matched), None)
+        others = [maker.node for maker in makers if maker and id(maker) not in matched]
+        return next((node for node in others if label(node) not in own), None)

@@ -1,0 +1,88 @@
+"""Is an ordinary network ever accused wrongly? Sixty of them, under every family of recipes of the default targets.
+
+`python -m tests.zoo.gate [--models "cnn 3,rnn 7"] [--recipes "mnn KL,..."]` checks each network of
+`tests.support.ordinary` under each recipe, prints each verdict that accuses, or has no answer, beside a comparison
+that driftnet has no part in (`tests.zoo.measure.compared`), and counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from driftnet.diagnosis.check import check
+from driftnet.findings import corpus
+from driftnet.findings.known import issues
+from driftnet.findings.trial import Trial
+from driftnet.model.case import Case
+from driftnet.model.verdict import Word
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import resolve
+
+from tests.support.ordinary import ordinary
+from tests.zoo.measure import compared
+
+OFFLINE = {"quantize": "offline"}
+DYNAMIC = {"quantize": "dynamic"}
+RECIPES: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "mnn": ("mnn", {}),
+    "mnn fused": ("mnn", {"transformer_fuse": True, "origin_rnn": True, "optimize_level": 2}),
+    "mnn weights": ("mnn", {"quantize": "weight-only"}),
+    "mnn weights in blocks": ("mnn", {"quantize": "weight-only", "weight_block": 32, "weight_asymmetric": False}),
+    "mnn weights kept": ("mnn", {"quantize": "weight-only", "memory": "low"}),
+    "mnn KL": ("mnn", OFFLINE),
+    "mnn ADMM": ("mnn", {**OFFLINE, "method": "ADMM", "weight_method": "ADMM"}),
+    "mnn EMA": ("mnn", {**OFFLINE, "method": "EMA"}),
+    "QDQ": ("onnxruntime-quant", {}),
+    "QDQ per channel": ("onnxruntime-quant", {"per_channel": True, "types": "u8s8", "preprocess": True}),
+    "QDQ percentile": ("onnxruntime-quant", {"calibration": "Percentile", "types": "u8u8"}),
+    "QOperator": ("onnxruntime-quant", {"format": "QOperator", "calibration": "Entropy"}),
+    "dynamic": ("onnxruntime-quant", DYNAMIC),
+    "dynamic u8": ("onnxruntime-quant", {**DYNAMIC, "types": "u8u8", "preprocess": True}),
+    "graph": ("onnxruntime-graph", {}),
+    "graph saved": ("onnxruntime-graph", {"level": "extended", "saved": "onnx"}),
+}
+SECONDS = 15.0
+"""CPU time of one check."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Check, print and count."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--models", default="", help="names, with commas; all without")
+    parser.add_argument("--recipes", default="", help="names, with commas; all without")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="CPU time of one check")
+    given = parser.parse_args(arguments)
+    recipes = given.recipes.split(",") if given.recipes else RECIPES
+    known, counts = issues(corpus.usual()), Counter[str]()
+    with Runner(small_models=True) as runner:
+        for name, case in ordinary():
+            for recipe in recipes if name in given.models.split(",") or not given.models else ():
+                counts[told(name, case, recipe, known, runner, given.seconds)] += 1
+    print(", ".join(f"{count} {said}" for said, count in sorted(counts.items())))
+
+
+def told(name: str, case: Case, recipe: str, known: Sequence[Any], runner: Runner, seconds: float) -> str:
+    """What the verdict is worth; printed, where it is no agreement."""
+    target, options = RECIPES[recipe]
+    checked = check(Trial(case, resolve(target), options, runner), known, seconds=seconds)
+    verdict = checked.verdict
+    if verdict.word is Word.AGREES:
+        return "agrees"
+    said = str(verdict.word)
+    error, allowed, why = compared(case.proto, target, options, case.feeds, case.calibration)
+    if verdict.failed:
+        own = "unclear" if error is None else "right" if error <= allowed else "wrong"
+        said = f"fails, by the comparison {own}"
+    blamed = ", ".join(sorted({culprit.op_type for culprit in checked.culprits}))
+    known_as = next((d.examination.known for d in checked.diagnoses if d.examination.known), "")
+    numbers = "" if error is None else f"{error:.2g} of {allowed:.2g}"
+    print(f"{said}: {name}, {recipe}: {verdict.word} {verdict.kind} at {blamed}; known {known_as}; {numbers} ({why}); "
+          f"{verdict.message[:300]}", flush=True)  # fmt: skip
+    return said
+
+
+if __name__ == "__main__":
+    main()
