@@ -14,9 +14,8 @@ from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
 from driftnet.handover import measures
 from driftnet.handover.measures import Measured, OtherwiseError, Run
-from driftnet.handover.script import said
 from driftnet.model.case import Case, Feed
-from driftnet.model.signature import normalized
+from driftnet.model.signature import normalized, said
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.oracle.tolerances.table import SAME_MEASURE
 from driftnet.run.reference import ReferenceError

@@ -9,7 +9,6 @@ import copy
 import ctypes
 import math
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -26,6 +25,7 @@ import onnx
 from driftnet.handover.markdown import plain
 from driftnet.handover.measures import Measured, OtherwiseError, Run
 from driftnet.model.inspect import dtype_name, graph_inputs
+from driftnet.model.signature import said
 from onnx import numpy_helper
 
 SCRIPT = Path(__file__)
@@ -37,7 +37,6 @@ REPRODUCED, NOT_TRIED, RAISED, OUT_OF_MEMORY = 1, 2, 3, 4  # exit statuses, the 
 MEMORY = 8 << 30  # bytes of address space that a run may take
 PATIENCE = 300  # seconds for what comes before and behind the run
 FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-LONGEST = 1000  # characters of a system's words
 
 Arrays = Mapping[str, np.ndarray]
 
@@ -153,13 +152,6 @@ def run_apart(folder: Path, place: Path, attempt: int, only: str) -> tuple[str, 
     ended = known.get(status) or (signal.Signals(-status).name if status < 0 else f"exit-{status}")
     own, raised = (text.replace(f"{place.resolve()}/", "") for text in (own, raised))  # as they were told when judged
     return stage, ended, said(own, raised, COMPLAINT) if status == RAISED else ""
-
-
-def said(log: str, message: str, complaint: str) -> str:
-    """What a system says of its failure: the line of its log that says why, else the error, else its log."""
-    why = re.search(complaint, log) if complaint else None
-    text = why.group(0) if why else message.strip() or log.strip()
-    return text.strip().splitlines()[0][:LONGEST] if text.strip() else ""
 
 
 def child(folder: str, attempt: str, only: str) -> NoReturn:

@@ -25,6 +25,11 @@ WORDS = 8
 speak."""
 
 
+LONGEST = 1000
+"""Characters of a system's words that are kept. What an error is about stands at their end: onnxruntime begins with the
+status, the node, and the source file and signature of the function that found it."""
+
+
 @dataclass(frozen=True)
 class Signature:
     """Both signatures of a finding. fine is `coarse | operator>operator | classes`, see `fine`."""
@@ -40,6 +45,13 @@ class Signature:
 
 DAMAGE = frozenset({"SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL"})
 """Signals by which a process with a damaged heap may end: which of them it is depends on chance."""
+
+
+def said(log: str, message: str, complaint: str) -> str:
+    """What a system says of its failure: the line of its log that says why, else the error, else its log."""
+    why = re.search(complaint, log) if complaint else None
+    text = why.group(0) if why else message.strip() or log.strip()
+    return text.strip().splitlines()[0][:LONGEST] if text.strip() else ""
 
 
 def coarse(target: str, verdict: Verdict) -> str:

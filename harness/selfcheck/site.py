@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 from driftnet.model.constants import stored_tensors
-from driftnet.model.declared import undeclare
+from driftnet.model.declared import settle_shapes
 from driftnet.model.inspect import all_nodes, opset, refill
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TensorShapeProto, TypeProto, helper, numpy_helper
+from driftnet.util.apart import trusting
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, TypeProto, helper, numpy_helper
 
 Shape = list[int | None]
 
@@ -171,21 +171,10 @@ def each(op_types: Sequence[str], damage: Damage) -> Callable[[ModelProto], None
     def damage_all(model: ModelProto) -> None:
         for site in sites(model, *op_types):
             damage(site)
-        mend_shapes(model)
+        with trusting():  # of a worker, which may be lost
+            settle_shapes(model)
 
     return damage_all
-
-
-def mend_shapes(model: ModelProto) -> None:
-    """Correct the declared shapes that no longer follow from the nodes. The others stay: quantizers look at them."""
-    bare = deepcopy(model)
-    undeclare(bare.graph)
-    inferred = _inferred(bare)
-    types = {value.name: value.type for value in (*inferred.value_info, *inferred.output)}
-    for value in (*model.graph.value_info, *model.graph.output):
-        shape = types[value.name].tensor_type.shape
-        if types[value.name].tensor_type.HasField("shape") and _contradict(value.type.tensor_type.shape, shape):
-            value.type.CopyFrom(types[value.name])
 
 
 def _inferred(model: ModelProto) -> GraphProto:
@@ -194,8 +183,3 @@ def _inferred(model: ModelProto) -> GraphProto:
         return onnx.shape_inference.infer_shapes(model, data_prop=True).graph
     except onnx.shape_inference.InferenceError:
         return model.graph
-
-
-def _contradict(a: TensorShapeProto, b: TensorShapeProto) -> bool:
-    pairs = [(x.dim_value, y.dim_value) for x, y in zip(a.dim, b.dim) if min(x.dim_value, y.dim_value) > 0]
-    return len(a.dim) != len(b.dim) or any(x != y for x, y in pairs)

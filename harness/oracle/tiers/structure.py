@@ -5,12 +5,12 @@ depends on data which rounding may change (NonZero, say), and a NaN behind an op
 quantization may put it (a divisor that became 0).
 """
 
-import re
 from collections.abc import Sequence
 
 import numpy as np
 from driftnet.model import external_data
 from driftnet.model.operators import Trait, traits_of
+from driftnet.model.signature import said
 from driftnet.model.verdict import Kind, Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.oracle.artifact import reach
 from driftnet.oracle.question.answers import abstains, diverges
@@ -18,21 +18,17 @@ from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import Place, Question
 from driftnet.targets.interface import Target
 
-LONGEST = 1000
-"""Characters of a system's words that are kept. What an error is about stands at their end: onnxruntime begins with the
-status, the node, and the source file and signature of the function that found it."""
-
 
 def failed_stage(observation: Observation, target: Target) -> Verdict | None:
     """The verdict on a stage that did not end well; None when all did."""
     run = observation.last
-    said = _said(run, target.complaint)
+    words = _said(run, target.complaint)
     match run.outcome:
         case Outcome.OK:
             return None
         case Outcome.CRASH:
             return _blame(
-                run, Word.CRASHES, run.signal, f"{target.name} was ended by {run.signal} in {run.stage}{said}"
+                run, Word.CRASHES, run.signal, f"{target.name} was ended by {run.signal} in {run.stage}{words}"
             )
         case Outcome.MEMORY:
             message = f"{target.name} went over its memory limit in {run.stage}, at {run.peak_mib:.0f} MiB"
@@ -41,13 +37,13 @@ def failed_stage(observation: Observation, target: Target) -> Verdict | None:
             message = f"{target.name} did not come back from {run.stage} within {run.seconds:.1f} seconds"
             return _blame(run, Word.HANGS, Kind.HANG, message)
         case Outcome.GARBAGE:
-            message = f"the worker of {target.name} answered {run.stage} with bytes that are no message{said}"
+            message = f"the worker of {target.name} answered {run.stage} with bytes that are no message{words}"
             return _blame(run, Word.FAILS, Kind.ERROR, message)
     for rule in target.refusals:
         if rule.stage == run.stage and (found := rule.matches(f"{run.message}\n{run.log}")):
             message = f"{target.name} does not support this: {found.group(0).strip()}"
             return Verdict(Word.REJECTS, Tier.STRUCTURE, run.stage, message=message, rule=rule.name)
-    return _blame(run, Word.FAILS, Kind.ERROR, f"{target.name} failed in {run.stage}{said}")
+    return _blame(run, Word.FAILS, Kind.ERROR, f"{target.name} failed in {run.stage}{words}")
 
 
 def misshapen(question: Question) -> Verdict | None:
@@ -102,12 +98,9 @@ def _data_dependent_shape(question: Question, place: Place) -> list[str]:
 
 
 def _said(run: StageRun, complaint: str) -> str:
-    """What the system itself says of the failure: the line of its log that says why, else the error, else its log."""
-    why = re.search(complaint, run.log) if complaint else None
-    if not why and run.message == f"ended by {run.signal}":
-        return ""  # that is said already
-    text = why.group(0) if why else run.message.strip() or run.log.strip()
-    return f": {text.strip().splitlines()[0][:LONGEST]}" if text.strip() else ""
+    """What the system itself says of the failure, behind a colon."""
+    words = said(run.log, run.message, complaint)
+    return f": {words}" if words and words != f"ended by {run.signal}" else ""  # that is said already
 
 
 def _blame(run: StageRun, word: Word, kind: str, message: str) -> Verdict:
