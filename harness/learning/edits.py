@@ -373,7 +373,9 @@ def without_axis(draft: Draft) -> None:
     for value in draft.graph.input:
         if value.name in draft.feeds[0] and draft.feeds[0][value.name].ndim == rank:
             del value.type.tensor_type.shape.dim[0]
-    draft.feeds = [{k: x[0] if x.ndim == rank else x for k, x in feed.items()} for feed in draft.feeds]
+    draft.feeds = [
+        {k: x.reshape(x.shape[1:]) if x.ndim == rank else x for k, x in feed.items()} for feed in draft.feeds
+    ]
 
 
 @edit

@@ -26,6 +26,13 @@ def test_an_axis_more_and_an_axis_less() -> None:
     assert np.array_equal(less.feeds[0]["x0"], case.feeds[0]["x0"][0]), "the numbers stay"
 
 
+def test_what_loses_its_last_axis_is_still_an_array() -> None:
+    less = edits.without_axis(one("Identity", np.array(["a"], dtype=object)))
+    assert less is not None
+    assert ranks(less) == (0, 0)
+    assert less.feeds[0]["x0"] == "a"
+
+
 def test_an_axis_of_two_is_kept() -> None:
     assert edits.without_axis(one("Relu", grid((2, 3)))) is None
     assert edits.without_axis(one("Add", grid((1, 3)), constants=[grid((2, 3))])) is None
