@@ -34,7 +34,7 @@ from driftnet.campaign.steering import KEPT, Doubts, Steering
 from driftnet.causes.facts import Host, host_of, recipe_facts
 from driftnet.causes.predicate import Trigger
 from driftnet.findings import arrange, corpus
-from driftnet.findings.known import KnownIssue, Symptom
+from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
 from driftnet.findings.pipeline import Care, Effort, Examination, Finding, examine, known_by
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
@@ -164,6 +164,7 @@ class Shard:
     installed: list[Installed] = field(default_factory=list)
     seeds: list[Case] = field(default_factory=list)
     known_issues: dict[str, KnownIssue] = field(default_factory=dict)
+    of_target: dict[str, KnownIssues] = field(default_factory=dict)
     steering: Steering = field(default_factory=lambda: Steering(()))
     doubts: Doubts = field(default_factory=Doubts)
     refusals: list[Refusals] = field(default_factory=list)
@@ -205,14 +206,28 @@ class Shard:
                     continue
                 cause = saved.cause or arrange.loose(saved)
                 if saved.status != "fixed" and cause.id not in mended:
-                    self.known_issues[path.name] = KnownIssue(saved)
-                    self.steering = Steering(())  # of another time
+                    self._know(KnownIssue(saved))
 
     def forget(self) -> None:
         """Know no more of what was found in this run and counts for nothing."""
         for name, issue in [*self.known_issues.items()]:
             if issue.saved.path and issue.saved.path.is_relative_to(self.plan.found) and not issue.saved.path.exists():
-                del self.known_issues[name]
+                self._forget(name)
+
+    def _know(self, issue: KnownIssue) -> None:
+        self.known_issues[issue.id] = issue
+        self.of_target.clear()
+        self.steering = Steering(())  # of another time
+
+    def _forget(self, name: str) -> None:
+        del self.known_issues[name]
+        self.of_target.clear()
+
+    def _issues(self, target: str) -> KnownIssues:
+        """What is known of a target now."""
+        if target not in self.of_target:
+            self.of_target[target] = KnownIssues.of([*self.known_issues.values()], target)
+        return self.of_target[target]
 
     def run(self, index: int, most: int) -> Iterator[Event]:
         """Examine the first `most` cases that `index` stands for, as events. The last is Done, unless it is stopped,
@@ -267,9 +282,9 @@ class Shard:
                     result = replace(result, known=kept.id)
                 else:
                     new = kept
-            if result.known:  # what explained this one is likely to explain the next: ask it first
+            if result.known:
                 met[result.symptom] = self.known_issues[result.known]
-                self.known_issues = {result.known: self.known_issues[result.known], **self.known_issues}
+                self._issues(trial.target.name).prefer(met[result.symptom])
             yield Examined(
                 index,
                 trial.target.name,
@@ -307,7 +322,7 @@ class Shard:
     def _examined(self, trial: Trial, care: Care, met: Mapping[Symptom, KnownIssue]) -> Examination:
         """What comes of a trial; what was not explained is tried once more, with more effort. Where the run is ending
         it counts as it stands: nobody may go on with it."""
-        issues = list(self.known_issues.values())
+        issues = self._issues(trial.target.name)
         effort = Effort(self.plan.reduce_seconds, REDUCTION_CALLS, self.stopping)
         result = examine(trial, issues, effort=effort, care=care, met=met)
         if result.unexplained and not self.stopping():
@@ -333,15 +348,15 @@ class Shard:
         meanwhile = [issue for name, issue in self.known_issues.items() if name not in {*before, saved.id}]
         if issue := known_by(finding, meanwhile, self.runner, Effort(self.plan.reduce_seconds, stop=self.stopping)):
             corpus.remove(loose)
-            del self.known_issues[saved.id]
+            self._forget(saved.id)
             return issue
         learned = study(saved, finding, self.runner)
-        others = [issue for name, issue in self.known_issues.items() if name != saved.id]
+        others = [issue for issue in self._issues(saved.target) if issue.id != saved.id]
         if issue := sharing(learned, finding.installed, others, self.runner):
             corpus.remove(loose)
             # What it is recognized by is another variant of that cause: the next one like it costs less.
             own = replace(arrange.loose(saved), **proposal(learned).said)
-            self.known_issues[saved.id] = KnownIssue(replace(saved, cause=own, path=issue.saved.path))
+            self._know(KnownIssue(replace(saved, cause=own, path=issue.saved.path)))
             return issue
         path = arrange.found(saved, proposal(learned), self.plan.found)
         self.learn(self.plan.found)

@@ -10,7 +10,7 @@ from functools import cached_property
 
 from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, Tensors, cost_of, facts_of
 from driftnet.causes.predicate import ONE_NODE, Region, Trigger, any_of
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.recognition import is_trusted
 
 STEERED_WEIGHT = 0.25

@@ -176,6 +176,10 @@ class Trigger:
         }
 
 
+_READ: dict[Trigger, Trigger] = {}
+"""Those that were read, each once: two equal ones are compared to the last atom whenever one is looked up."""
+
+
 def any_of(found: Iterable[bool | None]) -> bool | None:
     """Whether one is true; None where none is and some are unknown."""
     told: bool | None = False
@@ -189,7 +193,8 @@ def any_of(found: Iterable[bool | None]) -> bool | None:
 def trigger_of(value: Mapping[str, Any]) -> Trigger:
     """The trigger that `as_json` made a JSON value of. Raises ValueError, KeyError or TypeError for any other."""
     shape = Shape(int(value["roles"]), frozenset(_pairs(value["edges"])), frozenset(_pairs(value["shared"])))
-    return Trigger(shape, tuple(Region(tuple(map(_atom, atoms))) for atoms in value["regions"]))
+    trigger = Trigger(shape, tuple(Region(tuple(map(_atom, atoms))) for atoms in value["regions"]))
+    return _READ.setdefault(trigger, trigger)
 
 
 def _atom(value: Mapping[str, Any]) -> Atom:

@@ -3,11 +3,14 @@
 import contextlib
 import json
 import platform
+import re
+import shutil
 import statistics
 import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +18,16 @@ import numpy as np
 import onnx
 from driftnet.campaign.shard import Plan, choices, variant
 from driftnet.campaign.summary import Summary
+from driftnet.causes import record
 from driftnet.commands.fuzzing import fuzz
 from driftnet.commands.linting import lint
+from driftnet.findings import corpus as saved_cases
 from driftnet.findings.corpus import COMMITTED
 from driftnet.generators import bulk
 from driftnet.generators.quality import PLANTED, minimal, operators
 from driftnet.generators.strategies import cases as drawn_cases
 from driftnet.model.inspect import Case, nodes
+from driftnet.model.signature import hash8
 from driftnet.model.verdict import Word
 from driftnet.oracle.judge import judge
 from driftnet.run.runner import Runner
@@ -37,8 +43,8 @@ from msgspec import Struct
 from onnx import TensorProto, helper, numpy_helper
 
 MODELS = 200
-CAMPAIGN_CASES, CAMPAIGN_SEED = 120, 60611
-"""Of one campaign on one target; with so many it takes about a minute of CPU time on MNN from an empty corpus."""
+FROM_NONE, FROM_SAVED, TIMES, CAMPAIGN_SEED = 120, 600, 10, 60611
+"""Cases of one campaign on one target; from an empty corpus they take about a minute of CPU time on MNN."""
 
 
 def cases(models: int = MODELS, targets: Sequence[str] = DEFAULT_TARGETS) -> dict[str, float]:
@@ -114,10 +120,9 @@ def _drawn(models: int) -> float:
     return 1000 * (time.process_time() - started) / models
 
 
-def campaign(
-    cases: int = CAMPAIGN_CASES, targets: Sequence[str] = DEFAULT_TARGETS, saved: Path = COMMITTED
-) -> dict[str, float]:
-    """What campaigns with one worker find for their CPU time, from the saved cases and from none, a target at a time.
+def campaign(targets: Sequence[str] = DEFAULT_TARGETS, saved: Path = COMMITTED) -> dict[str, float]:
+    """What campaigns with one worker find for their CPU time, from the saved cases, from ten times as many of the same
+    causes, and from none, a target at a time.
 
     refused   cases that the target refuses, which tell nothing of it
     shares of the CPU time: of cases that did not fail, of known failures, of new ones (explained, confirmed, reduced,
@@ -125,15 +130,37 @@ def campaign(
     """
     measures: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as place:
-        none = Path(place) / "none"
+        none, many = Path(place) / "none", Path(place) / "many"
         none.mkdir()
+        multiplied(saved, many, TIMES)
         for word in targets:
-            for name, corpus in (("saved cases", saved), ("empty corpus", none)):
+            for name, corpus, cases in (
+                ("saved cases", saved, FROM_SAVED),
+                ("ten times as many", many, FROM_SAVED),
+                ("empty corpus", none, FROM_NONE),
+            ):
                 report = Path(place) / word / name
                 summary = fuzz(Plan(report=report, targets=(word,), cases=cases, seed=CAMPAIGN_SEED, corpus=corpus))
                 told = {f"{word}, {name}: {what}": value for what, value in campaign_measures(summary).items()}
                 measures |= told
     return measures
+
+
+def multiplied(saved: Path, many: Path, times: int) -> None:
+    """Write a corpus with `times` copies of each cause below `saved`, all but one under other names, into `many`."""
+    for file in saved.glob(f"*/*/{record.FILE}"):
+        folder = file.parent
+        names = [folder.name, *(path.name for path in saved_cases.folders([folder]))]
+        for copy in range(times):
+            other = {name[-8:]: hash8(f"{name} {copy}") if copy else name[-8:] for name in names}
+            renamed = partial(re.compile("|".join(other)).sub, lambda digits: other[digits[0]])  # noqa: B023 (used here)
+            for path in (path for path in folder.rglob("*") if path.is_file()):
+                place = many / renamed(str(path.relative_to(saved)))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                if path.suffix == ".json":
+                    place.write_text(renamed(path.read_text(encoding="utf-8")), encoding="utf-8")
+                else:
+                    shutil.copyfile(path, place)
 
 
 def campaign_measures(summary: Summary) -> dict[str, float]:

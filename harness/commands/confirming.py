@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from driftnet.causes.meeting import Meeting
-from driftnet.findings.known import symptom_of
+from driftnet.findings.issues import symptom_of
 from driftnet.findings.trial import Trial, watch_cut
 from driftnet.model import external_data
 from driftnet.model.feeds import made_up

@@ -12,7 +12,7 @@ from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.end_to_end import Loss, within
 from driftnet.diagnosis.synthetic_inputs import made_to_fit
 from driftnet.findings import arrange, corpus
-from driftnet.findings.known import KnownIssue, issues
+from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import located_case
 from driftnet.findings.pipeline import Effort, Finding, examine
 from driftnet.findings.trial import Trial

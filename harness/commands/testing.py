@@ -14,7 +14,7 @@ from driftnet.commands import redtest
 from driftnet.commands.saved import replay_one
 from driftnet.findings import arrange, corpus
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import KnownIssue, issues
+from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.names import TESTS
 from driftnet.findings.pipeline import Effort, Finding, examine
 from driftnet.findings.trial import Trial, watch

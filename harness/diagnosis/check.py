@@ -24,7 +24,7 @@ from driftnet.diagnosis.localize import Fault, Search, alike, locate
 from driftnet.diagnosis.result import Checked, Cost, Culprit, Diagnosis
 from driftnet.diagnosis.usability import nothing_quantized
 from driftnet.diagnosis.views import Distribution, Point, along_the_depth, around, distribution
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
 from driftnet.model.graph import read

@@ -13,7 +13,7 @@ from functools import partial
 
 from driftnet.causes.record import Status
 from driftnet.diagnosis.attribution import SIMPLIFIED, Remedy, Watch, is_cured, remedies, under
-from driftnet.findings.known import KnownIssue, symptom_of
+from driftnet.findings.issues import KnownIssue, symptom_of
 from driftnet.findings.pipeline import explanation
 from driftnet.findings.trial import Trial
 from driftnet.model.signature import Signature, coarse, fine, folder_name

@@ -27,137 +27,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
-from pathlib import Path
+from functools import cache, partial
 from typing import Any
 
-from driftnet.causes.place import Where
-from driftnet.causes.record import CauseRecord, Status
-from driftnet.findings import corpus
-from driftnet.findings.corpus import SavedCase
-from driftnet.findings.pattern import Occurrence, Pattern, PatternNode, family, may_occur, nodes_of, occurrences, sinks
+from driftnet.causes.record import Status
+from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
+from driftnet.findings.pattern import Occurrence, family, occurrences
 from driftnet.model.constants import with_constants
 from driftnet.model.inspect import Case, computing, graph_inputs
 from driftnet.model.signature import operand_class
 from driftnet.model.submodel import Record, Recording, UnrecordedError, reads, recording, submodel
-from driftnet.model.verdict import DEPENDS_ON_RUN, Kind
+from driftnet.model.verdict import DEPENDS_ON_RUN
 from driftnet.util.groups import groups
 from onnx import helper, numpy_helper
-
-TELLING = 5
-"""Words of an error message that tell its cause, whatever the operator; MNN's "Compute Shape Error" does not. A Python
-exception, which has a type, does in fewer."""
-
-
-NOWHERE = Where()
-
-
-@dataclass(frozen=True)
-class Symptom:
-    """How a case fails: the coarse signature, "" when it does not; the node that the verdict names as at fault, and its
-    operator, "" when it names none; the output that is wrong, "" when it is not one; where in the system it fails."""
-
-    coarse: str = ""
-    node: str = ""
-    culprit: str = ""
-    output: str = ""
-    where: Where = NOWHERE
-
-    @cached_property
-    def stage(self) -> str:
-        """The stage that failed."""
-        return (*self.coarse.split("/"), "")[1]
-
-    @cached_property
-    def sort(self) -> str:
-        """The coarse signature, in which how far a wrong value is off does not count, nor how often."""
-        place, _, kind = self.coarse.rpartition("/")
-        return f"{place}/{Kind.WRONG_VALUES}" if kind in VALUES else self.coarse
-
 
 Failure = Callable[[Case], Symptom]
 Cured = Callable[[Case, Mapping[str, Any]], bool]
 """Whether a case does not fail when these options are changed too."""
-
-VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN, *DEPENDS_ON_RUN})
-"""Kinds that only tell how far a wrong value is off, or how often."""
-
-
-def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "", where: Where = NOWHERE) -> Symptom:
-    """The symptom of a verdict with these (name, operator) pairs for culprits."""
-    node, culprit = culprits[0] if culprits else ("", "")
-    return Symptom(coarse, node, culprit, output, where)
-
-
-@dataclass(frozen=True, eq=False)
-class KnownIssue:
-    """A known bug, to be found in other models by the case that was saved of it."""
-
-    saved: SavedCase
-
-    @property
-    def id(self) -> str:
-        """The name of the saved case."""
-        return self.saved.id
-
-    @cached_property
-    def names(self) -> frozenset[str]:
-        """Its name, and those of the cases that were merged into its cause and are not kept."""
-        return frozenset((self.id, *(self.saved.cause.merged if self.saved.cause else ())))
-
-    @cached_property
-    def causes(self) -> tuple[CauseRecord, ...]:
-        """Its cause, by what was learned of this case, by what holds of the whole, and by what was learned of cases
-        that are not kept; none where it lies loose."""
-        whole = self.saved.cause
-        if whole is None:
-            return ()
-        merged = (whole.of_case(id) for id in whole.findings if id in whole.merged)
-        return tuple(dict.fromkeys((whole.of_case(self.saved.id), whole, *merged)))
-
-    @cached_property
-    def symptom(self) -> Symptom:
-        """How the saved case fails."""
-        return symptom_of(self.saved.coarse, self.saved.verdict.culprits)
-
-    @cached_property
-    def nodes(self) -> tuple[PatternNode, ...]:
-        """The nodes of the saved case."""
-        return nodes_of(self.saved.case)
-
-    @property
-    def is_told(self) -> bool:
-        """Whether the words of the error are pattern enough."""
-        words = self.symptom.coarse.rpartition("/")[2].split()
-        told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
-        return self.saved.kind == Kind.ERROR and told
-
-    @property
-    def passes_on(self) -> str:
-        """The class of the tensor that is pattern enough, "" where the operators count."""
-        lone = self.nodes[0] if len(self.nodes) == 1 and self.nodes[0].op_type == "Identity" else None
-        return lone.operands[0].leaf if lone and lone.operands[0] else ""
-
-    @property
-    def op_types(self) -> frozenset[str]:
-        """The operators of the pattern."""
-        return frozenset(node.op_type for node in self.nodes)
-
-    @cached_property
-    def pattern(self) -> Pattern:
-        """What a place has to have."""
-        if self.is_told:
-            return Pattern(self.nodes, sinks(self.nodes), classless=True)
-        blamed = frozenset(i for i, node in enumerate(self.nodes) if node.name == self.symptom.node)
-        if not blamed and self.saved.kind == Kind.OFF_BY_ONE_STEP:
-            blamed = sinks(self.nodes)
-        rankless = self.symptom.stage == "quantize"
-        return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
-
-
-def issues(folder: Path) -> list[KnownIssue]:
-    """What is known by the cases saved below `folder`: a fixed one explains nothing any more."""
-    return [KnownIssue(saved) for saved in corpus.load_all(folder) if saved.status != Status.FIXED]
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,7 +78,7 @@ class Explanation:
 
 
 def explain(
-    known_issues: Sequence[KnownIssue],
+    known_issues: KnownIssues,
     case: Case,
     failure: Failure,
     record: Record,
@@ -209,14 +95,11 @@ def explain(
     trusting    whether that is taken for known; else its nodes have to fail by themselves as the saved case does
     Raises what `record` raises for `case` itself.
     """
-    remedies = {f"{issue.symptom.sort} {issue.saved.remedy}": issue for issue in known_issues if issue.saved.remedy}
-    known_issues = [issue for issue in known_issues if not issue.saved.remedy]
-    possible = [issue for issue in known_issues if issue.passes_on or may_occur(issue.pattern, case)]
-    told = {issue.symptom.coarse: issue for issue in known_issues if issue.is_told}
     found: list[KnownIssue] = []
     places: set[int] = set()
-    alone = not (possible or told or remedies or any(issue.saved.cause for issue in known_issues))
-    rest, failed = case, Symptom() if alone else failure(case)
+    told: set[KnownIssue] = set()
+    rest, failed = case, failure(case) if known_issues else Symptom()
+    possible = cache(partial(known_issues.possible, case=case))
     recorded = cache(partial(recording, case, record))
 
     @cache  # of a place, whichever issues it may be of: so what they cost does not grow with their number
@@ -231,10 +114,11 @@ def explain(
         """The issues of which some place fails alone, with all places that do; those that fail in this way first. A bug
         of one stage is not why another fails; when it is neutralized, what is left may fail in a later one."""
         here = near(case, failed)
-        left = [issue for issue in possible if issue not in found and issue.symptom.stage == failed.stage]
+        left = [issue for issue in possible(failed.stage) if issue not in found]
         for issue in sorted(left, key=lambda issue: issue.symptom.sort != failed.sort):
             yield from there(issue, _places(issue, case, recorded()), here)
-        if last := told.pop(failed.coarse, None):
+        if (last := known_issues.told(failed)) and last not in told:
+            told.add(last)
             yield from there(last, _inseparable(case, recorded()), here)
 
     def there(issue: KnownIssue, at: Sequence[Occurrence], here: Set[int]) -> Iterator[Recognized]:
@@ -258,8 +142,8 @@ def explain(
         if without is None or not (failed := failure(without)).coarse:
             return Explanation(tuple(found), None)
         rest = without
-    for issue in remedies.values():
-        if issue.symptom.sort == failed.sort and cured(rest, issue.saved.remedy):
+    for issue in known_issues.cured(failed):
+        if cured(rest, issue.saved.remedy):
             return Explanation((*found, issue), None)
     return Explanation(tuple(found), rest)
 

@@ -128,13 +128,14 @@ def sinks(nodes: Sequence[PatternNode]) -> frozenset[int]:
 
 def may_occur(pattern: Pattern, case: Case) -> bool:
     """Whether `case` has as many nodes of each operator or its siblings as the pattern: costs microseconds."""
-    there = _families(case)
+    there = families(case)
     wanted = Counter(family(pattern.nodes[i].op_type) for i in pattern.anchors)
     return 0 < len(pattern.nodes) <= there.total() and wanted <= there
 
 
 @lru_cache(maxsize=4)  # a case is asked for each known issue
-def _families(case: Case) -> Counter[str]:
+def families(case: Case) -> Counter[str]:
+    """How many nodes `case` has of each operator with its siblings."""
     return Counter(family(node.op_type) for node in case.proto.graph.node)
 
 

@@ -16,7 +16,8 @@ from driftnet.causes.facts import recipe_facts
 from driftnet.causes.place import Where, place_of
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import NOWHERE, Explanation, KnownIssue, Symptom, explain, symptom_of
+from driftnet.findings.issues import NOWHERE, KnownIssue, KnownIssues, Symptom, symptom_of
+from driftnet.findings.known import Explanation, explain
 from driftnet.findings.recognition import Recognizer
 from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, confirm, is_stale_state, look, watch
 from driftnet.model.inspect import Case, Feed, nodes
@@ -169,13 +170,13 @@ class Inquiry:
     allowance   of the effort, from when it began
     """
 
-    issues: Sequence[KnownIssue]
+    issues: KnownIssues
     effort: Effort
     allowance: Allowance
     trusting: bool = True
 
     @classmethod
-    def begun(cls, issues: Sequence[KnownIssue], effort: Effort, runner: Runner, *, trusting: bool = True) -> Inquiry:
+    def begun(cls, issues: KnownIssues, effort: Effort, runner: Runner, *, trusting: bool = True) -> Inquiry:
         """One that begins now."""
         return cls(issues, effort, runner.allow(effort.seconds), trusting)
 
@@ -203,7 +204,7 @@ def examine(
     verdict, seen = watch(trial)
     if not verdict.failed or seen is None:
         return Examination(verdict)
-    issues = [issue for issue in known_issues if issue.saved.target == trial.target.name]
+    issues = KnownIssues.of(known_issues, trial.target.name)
     recognizer, failed = _recognizer(trial), _symptom(trial, verdict, seen)
     recognized = recognizer.recognized(issues, failed)
     issue = recognized.issue if recognized else met.get(failed)
@@ -236,8 +237,8 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
     if found is None:
         return Examination(verdict, unconfirmed=verdict, again=2 * CONFIRMING_RUNS)
     # Reduced, it may turn out to be one that the known issues did not recognize in the whole model.
-    if same := [issue.id for issue in inquiry.issues if folder_name(found.signature) in issue.names]:
-        return Examination(verdict, found, known=same[0])
+    if same := inquiry.issues.named(folder_name(found.signature)):
+        return Examination(verdict, found, known=same.id)
     try:
         issue = _known(replace(trial, case=found.case, recipe=found.recipe), inquiry)
     except ExhaustedError:
@@ -247,7 +248,7 @@ def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquir
 
 def known_by(finding: Finding, issues: Sequence[KnownIssue], runner: Runner, effort: Effort) -> KnownIssue | None:
     """Which of `issues` explains a finding, all of it: those that nobody knew of when it was examined."""
-    asked = [issue for issue in issues if issue.saved.target == finding.installed.target.name]
+    asked = KnownIssues.of(issues, finding.installed.target.name)
     if not asked:
         return None
     trial = Trial(finding.case, finding.installed, finding.recipe, runner)
@@ -296,7 +297,7 @@ def explanation(
     trial: Trial, verdict: Verdict, known_issues: Sequence[KnownIssue], seen: Observation | None = None
 ) -> Explanation:
     """How far the saved cases account for `trial` failing with `verdict`, as was `seen`."""
-    issues = [issue for issue in known_issues if issue.saved.target == trial.target.name]
+    issues = KnownIssues.of(known_issues, trial.target.name)
     return _explained(trial, verdict, seen, Inquiry.begun(issues, Effort(seconds=math.inf), trial.runner))
 
 
@@ -316,8 +317,7 @@ def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry
         found = look(replace(trial, case=part, recipe=remedied(trial.target, trial.recipe, remedy)))
         return is_gone(coarse(name, verdict), coarse(name, found) if found.failed else "")
 
-    first = {id(issue) for issue in recognizer.matching(issues, failed)}
-    issues = sorted(issues, key=lambda issue: id(issue) not in first)
+    issues = issues.first(recognizer.matching(issues, failed))
     try:
         record, recognize = trial.runner.reference.record, partial(recognizer.recognized, issues)
         return explain(issues, trial.case, failure, record, cured, recognize, inquiry.trusting)

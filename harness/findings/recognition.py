@@ -2,7 +2,8 @@
 
 A cause is what one fix would mend, and findings are merged into one by place and by trigger. So a failure is known
 
-    by place     it crashes in the same function, or an exception of the same function says the same words
+    by place     it crashes in the same function, an exception of the same function says the same words, or what is
+                 wrong in an artifact is of a class that one function makes
     by trigger   it shows in the same way, some place in its model meets the trigger, and what is wrong hangs on that
 
 A place decides by itself. A trigger was learned, and errs: only one that was right about almost all fresh instances may
@@ -23,7 +24,8 @@ from itertools import chain
 from driftnet.causes.facts import Facts, Host, Tensors, facts_of, host_of
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord
-from driftnet.findings.known import KnownIssue, Recognized, Symptom, near
+from driftnet.findings.issues import HEAP, KnownIssue, KnownIssues, Symptom
+from driftnet.findings.known import Recognized, near
 from driftnet.model.inspect import Case, computing
 from driftnet.model.verdict import Kind
 
@@ -46,13 +48,12 @@ class Recognizer:
     tensors: Callable[[], Tensors]
     _hosts: list[Host] = field(default_factory=list)
 
-    def recognized(
-        self, issues: Sequence[KnownIssue], failed: Symptom, gone: Set[int] = frozenset()
-    ) -> Recognized | None:
+    def recognized(self, issues: KnownIssues, failed: Symptom, gone: Set[int] = frozenset()) -> Recognized | None:
         """The issue that `failed` is known by. gone: indices of nodes that are not there any more."""
         alike = _alike(issues, failed)
         trusted = [(issue, cause) for issue, cause in alike if is_trusted(cause) or _comes_and_goes(cause)]
-        there = (Recognized(issue) for issue, cause in alike if is_same_place(cause, failed))
+        named = near(self.case, failed) if failed.node else frozenset()
+        there = (Recognized(issue, named) for issue, cause in alike if is_same_place(cause, failed))
         unsure = None
         for found in chain(self._matching(trusted, failed, gone), there):
             if found.sure:
@@ -60,7 +61,7 @@ class Recognizer:
             unsure = unsure or found
         return unsure
 
-    def matching(self, issues: Sequence[KnownIssue], failed: Symptom) -> list[KnownIssue]:
+    def matching(self, issues: KnownIssues, failed: Symptom) -> list[KnownIssue]:
         """The issues whose triggers are met, trusted or not."""
         found = (met.issue for met in self._matching(_alike(issues, failed), failed))
         return list(dict.fromkeys(found))
@@ -122,11 +123,11 @@ def is_trusted(cause: CauseRecord | None, least: float | None = None) -> bool:
 
 def _comes_and_goes(cause: CauseRecord) -> bool:
     """Whether what meets its trigger fails as the heap has it, so that few instances of it did."""
-    return cause.place.sort == "heap"
+    return cause.place.sort == HEAP
 
 
-def _alike(issues: Sequence[KnownIssue], failed: Symptom) -> list[tuple[KnownIssue, CauseRecord]]:
-    return [(issue, cause) for issue in issues for cause in issue.causes if is_alike(issue, cause, failed)]
+def _alike(issues: KnownIssues, failed: Symptom) -> list[tuple[KnownIssue, CauseRecord]]:
+    return [(issue, cause) for issue in issues.like(failed) for cause in issue.causes if is_alike(issue, cause, failed)]
 
 
 def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
@@ -134,8 +135,8 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     what may come of the same damage."""
     if failed.sort != issue.symptom.sort:
         return is_of_one_damage(issue, cause, failed)
-    if cause.place.sort == "heap":  # a damaged heap crashes anywhere
-        return failed.where.sort in ("heap", "crash", "")
+    if cause.place.sort == HEAP:  # a damaged heap crashes anywhere
+        return failed.where.sort in (HEAP, "crash", "")
     alike = (cause.place.sort, cause.place.keys[:1]) == (failed.where.sort, failed.where.keys[:1])
     return alike or is_same_place(cause, failed)
 
@@ -143,11 +144,13 @@ def is_alike(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
 def is_of_one_damage(issue: KnownIssue, cause: CauseRecord, failed: Symptom) -> bool:
     """Whether one of the two is a damaged heap, and the other wrong values: what is written out of bounds, be it while
     converting, ends in the one or in the other, as the heap has it."""
-    if "heap" not in (cause.place.sort, failed.where.sort):
+    if HEAP not in (cause.place.sort, failed.where.sort):
         return False
-    return (failed.sort if cause.place.sort == "heap" else issue.symptom.sort).endswith(Kind.WRONG_VALUES)
+    return (failed.sort if cause.place.sort == HEAP else issue.symptom.sort).endswith(Kind.WRONG_VALUES)
 
 
 def is_same_place(cause: CauseRecord, failed: Symptom) -> bool:
-    """Whether it failed in the place by which findings are merged into causes: whoever called the function."""
-    return cause.place.is_one_with(failed.where)
+    """Whether it failed in the place by which findings are merged into causes: whoever called the function, whatever
+    node an artifact of that class is wrong at."""
+    place, there = cause.place, failed.where
+    return place.is_one_with(there) or (place.class_tells and (place.sort, place.keys) == (there.sort, there.keys))

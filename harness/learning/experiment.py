@@ -9,7 +9,7 @@ from driftnet.causes.place import Where, place_of
 from driftnet.causes.predicate import Shape, Trigger
 from driftnet.causes.record import Status
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import symptom_of
+from driftnet.findings.issues import symptom_of
 from driftnet.findings.pipeline import is_clear
 from driftnet.findings.trial import Trial, watch
 from driftnet.learning.instances import whole

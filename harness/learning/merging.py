@@ -23,7 +23,7 @@ from driftnet.causes.predicate import Atom, Region, Trigger
 from driftnet.causes.record import finding
 from driftnet.causes.words import region_in_words, sentence
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import symptom_of
+from driftnet.findings.issues import symptom_of
 from driftnet.learning.trigger import Learned, Score
 from driftnet.model.inspect import elements, nodes
 from driftnet.model.operators import Trait, having

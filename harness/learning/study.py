@@ -8,7 +8,7 @@ from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.findings import arrange, corpus
 from driftnet.findings.arrange import Proposal, proposal_of
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import KnownIssue, issues, symptom_of
+from driftnet.findings.issues import KnownIssue, issues, symptom_of
 from driftnet.findings.pipeline import Finding
 from driftnet.learning.experiment import computed
 from driftnet.learning.foretelling import is_foretold, tried_of

@@ -27,7 +27,7 @@ from driftnet.causes.place import place_of
 from driftnet.causes.predicate import ONE_NODE, Trigger
 from driftnet.causes.record import CauseRecord
 from driftnet.findings import arrange, corpus
-from driftnet.findings.known import KnownIssue, Symptom, issues, symptom_of
+from driftnet.findings.issues import KnownIssue, Symptom, issues, symptom_of
 from driftnet.findings.pipeline import examine
 from driftnet.findings.recognition import is_alike, is_same_place
 from driftnet.findings.trial import Trial, watch_cut

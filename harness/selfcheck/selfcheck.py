@@ -17,7 +17,7 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
-from driftnet.findings.known import KnownIssue, issues
+from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk

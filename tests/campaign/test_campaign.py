@@ -27,7 +27,7 @@ from driftnet.campaign.summary import Summary, Tally, described
 from driftnet.cli.report import progress
 from driftnet.findings import corpus, trial
 from driftnet.findings.corpus import COMMITTED
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Examination
 from driftnet.model.verdict import Tier, Verdict, Word
 from driftnet.run import health

@@ -15,7 +15,7 @@ from driftnet.campaign import cluster
 from driftnet.campaign.cluster import Cluster, Order, Sent
 from driftnet.campaign.events import Done, Examined, Found
 from driftnet.campaign.shard import Plan, Shard
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.model.verdict import Verdict, Word
 from driftnet.util.errors import UserError
 

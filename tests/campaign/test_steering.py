@@ -8,7 +8,7 @@ from driftnet.campaign.shard import Plan, Shard
 from driftnet.campaign.steering import KEPT, STEERED_WEIGHT, TIMES, Doubts, Steering
 from driftnet.causes.facts import host_of
 from driftnet.causes.predicate import Atom
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.generators import bulk
 from driftnet.model.inspect import digest
 from driftnet.run.runner import Runner

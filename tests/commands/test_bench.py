@@ -1,9 +1,13 @@
 """Benchmarks measure what they say they measure."""
 
+import shutil
+
 import pytest
 from driftnet.campaign.summary import Entry, Summary
 from driftnet.causes.impact import Severity
 from driftnet.commands import bench
+from driftnet.findings import corpus
+from driftnet.findings.corpus import COMMITTED
 from driftnet.util.errors import UserError
 
 from tests.support import check_costs, models
@@ -55,3 +59,16 @@ def test_a_benchmark_that_there_is_not_is_named_with_those_there_are():
     with pytest.raises(UserError) as error:
         bench.run("nothing")
     assert error.value.hint == "there is campaign, cases, generators, lint"
+
+
+def test_a_corpus_ten_times_as_large_has_the_same_causes_under_other_names(tmp_path):
+    part = tmp_path / "part" / "tract"
+    shutil.copytree(COMMITTED / "tract", part)
+    bench.multiplied(part.parent, tmp_path / "many", 3)
+    once, many = corpus.load_all(part.parent), corpus.load_all(tmp_path / "many")
+    assert len(many) == 3 * len(once)
+    assert len({saved.id for saved in many}) == len(many), "each has a name of its own"
+    assert {saved.id for saved in once} < {saved.id for saved in many}
+    for saved in many:
+        assert saved.cause, f"{saved.id} has a cause"
+        assert saved.cause.trigger in {one.cause.trigger for one in once if one.cause}

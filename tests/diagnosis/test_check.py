@@ -14,7 +14,7 @@ from driftnet.cli.report import pages, tables
 from driftnet.diagnosis import check as checks
 from driftnet.diagnosis.check import check
 from driftnet.findings import corpus, pipeline
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Confirmed, Trial, watch
 from driftnet.model.inspect import elements, nodes

@@ -12,7 +12,8 @@ from driftnet.diagnosis.attribution import MODEL, Remedy, frozen, under
 from driftnet.diagnosis.check import check
 from driftnet.diagnosis.likeness import unlike
 from driftnet.findings import corpus
-from driftnet.findings.known import Explanation, KnownIssue
+from driftnet.findings.issues import KnownIssue
+from driftnet.findings.known import Explanation
 from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial
 from driftnet.model.inspect import graph_inputs

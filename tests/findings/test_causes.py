@@ -10,7 +10,7 @@ from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity
 from driftnet.findings import corpus
-from driftnet.findings.known import issues
+from driftnet.findings.issues import issues
 from driftnet.findings.names import located, located_case
 from driftnet.util.errors import UserError
 

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from driftnet.findings.corpus import SavedCase
-from driftnet.findings.known import Explanation, Failure, KnownIssue, Symptom, explain
+from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
+from driftnet.findings.known import Explanation, Failure, explain
 from driftnet.findings.pattern import may_occur, occurrences
 from driftnet.findings.pipeline import is_gone
 from driftnet.model.inspect import Case
@@ -34,7 +35,7 @@ def failure(bug: tools.Bug, coarse: str = COARSE, culprit: str = "") -> Failure:
 
 
 def explains(known: KnownIssue, case: Case, says: Failure, record: Any) -> bool:
-    return explain([known], case, says, record).rest is None
+    return explain(KnownIssues([known]), case, says, record).rest is None
 
 
 def issue(case: Case, coarse: str = COARSE, **verdict: Any) -> KnownIssue:
@@ -84,7 +85,7 @@ def test_a_place_is_run_once_however_many_issues_it_may_be_of():
         asked.append([n.op_type for n in part.proto.graph.node])
         return Symptom(COARSE) if part is case else Symptom()
 
-    assert explain([neg, *others], case, fails_as_a_whole, tools.record).rest is case
+    assert explain(KnownIssues([neg, *others]), case, fails_as_a_whole, tools.record).rest is case
     assert asked == [["Neg", "Abs"], ["Neg"]], "a place was run again"
 
 
@@ -166,7 +167,7 @@ def neg_and_abs(case: Case, recipe: object) -> bool:
 def test_two_known_bugs_explain_a_failure_together():
     case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
     known_issues = [issue(small(node(op, ["x"], ["y"]))) for op in ("Neg", "Abs")]
-    assert explain(known_issues, case, failure(neg_and_abs), tools.record).rest is None
+    assert explain(KnownIssues(known_issues), case, failure(neg_and_abs), tools.record).rest is None
     for one in known_issues:
         assert not explains(one, case, failure(neg_and_abs), tools.record), "one of two bugs explains both"
 
@@ -174,22 +175,27 @@ def test_two_known_bugs_explain_a_failure_together():
 def test_what_a_known_bug_does_not_explain_is_left_in_the_rest():
     case = small(node("Neg", ["x"], ["a"]), node("Exp", ["a"], ["b"]), node("Abs", ["b"], ["y"]))
     known = issue(small(node("Neg", ["x"], ["y"])))
-    explanation = explain([known], case, failure(neg_and_abs), tools.record)
+    explanation = explain(KnownIssues([known]), case, failure(neg_and_abs), tools.record)
     assert explanation.known_issues == (known,)
     assert operators(explanation) == ["Exp", "Abs"]
 
 
 def test_without_masks_the_rest_is_the_case():
     case = small(node("Neg", ["x"], ["y"]))
-    assert explain([], case, failure(neg_and_abs), tools.record).rest is case
+    assert explain(KnownIssues(), case, failure(neg_and_abs), tools.record).rest is case
 
 
 def test_nothing_runs_where_an_operator_of_the_pattern_is_missing():
-    def never(case: Case) -> Any:
-        raise AssertionError("the case was run")
+    case = small(node("Relu", ["x"], ["y"]))
+
+    def never(part: Case) -> Any:
+        raise AssertionError("a part was run")
+
+    def as_seen(part: Case) -> Symptom:
+        return Symptom(COARSE) if part is case else never(part)
 
     known = issue(small(node("Relu", ["x"], ["a"]), node("Relu", ["a"], ["y"])))
-    assert not explains(known, small(node("Relu", ["x"], ["y"])), never, never), "there is no operator of the pattern"
+    assert not explains(known, case, as_seen, never), "there is no operator of the pattern"
 
 
 def test_edges_are_part_of_the_pattern():
@@ -323,7 +329,7 @@ def test_a_bug_of_another_stage_is_not_asked():
         asked.append(part)
         return Symptom("planted/convert/crash")
 
-    assert explain([issue(neg(3))], case, failure, tools.record).rest is case
+    assert explain(KnownIssues([issue(neg(3))]), case, failure, tools.record).rest is case
     assert asked == [case]
 
 
@@ -413,7 +419,7 @@ def test_a_lone_identity_is_known_at_whatever_reads_or_makes_a_tensor_of_its_cla
         "Relu has no tensor of that class"
     )
     half = small(node("Relu", ["x"], ["t"]), node("Shape", ["t"], ["y"]))
-    assert operators(explain([known], half, fails, tools.record)) == ["Relu"]
+    assert operators(explain(KnownIssues([known]), half, fails, tools.record)) == ["Relu"]
 
 
 def test_an_error_of_few_words_is_known_at_its_own_operators_only():
@@ -432,9 +438,10 @@ def test_a_failure_that_goes_away_under_the_remedy_of_a_saved_case_is_that_one_w
     case = small(node("Sin", ["x"], ["y"]))
 
     def says(symptom: Symptom, cured: bool) -> bool:
-        return (
-            explain([known], case, lambda _: symptom, tools.record, lambda _, by: cured and by == remedy).rest is None
+        explained = explain(
+            KnownIssues([known]), case, lambda _: symptom, tools.record, lambda _, by: cured and by == remedy
         )
+        return explained.rest is None
 
     assert says(off, cured=True), "the same kind of failure, and gone"
     assert not says(off, cured=False), "another bug: the remedy is none"
@@ -450,7 +457,8 @@ def test_a_remedy_is_asked_of_what_patterns_do_not_explain():
         asked.append(len(part.proto.graph.node))
         return True
 
-    explanation = explain([moves, issue(small(node("Softmax", ["x"], ["y"])))], case, everywhere, tools.record, cured)
+    known = KnownIssues([moves, issue(small(node("Softmax", ["x"], ["y"])))])
+    explanation = explain(known, case, everywhere, tools.record, cured)
     assert explanation.rest is None
     assert len(explanation.known_issues) == 2
     assert asked == [1], "the Softmax is known by its pattern, so the rest is the Sin alone"
@@ -480,9 +488,9 @@ def test_a_place_that_the_wrong_output_does_not_hang_on_is_not_asked():
         return failure
 
     sine = issue(small(node("Sin", ["x"], ["y"])))
-    assert explain([sine], case, says("b"), tools.record).rest is case
+    assert explain(KnownIssues([sine]), case, says("b"), tools.record).rest is case
     assert runs == [3], "b hangs on the Neg alone, and the issue knows nothing of that"
-    assert explain([sine], case, says("c"), tools.record).rest is None
+    assert explain(KnownIssues([sine]), case, says("c"), tools.record).rest is None
 
 
 def test_a_hang_or_an_error_is_gone_when_something_else_is_the_matter_and_a_wrong_value_is_not():

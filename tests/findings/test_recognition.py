@@ -12,7 +12,8 @@ import pytest
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.causes.record import CauseRecord, Severity
-from driftnet.findings.known import KnownIssue, Symptom, explain
+from driftnet.findings.issues import KnownIssue, KnownIssues, Symptom
+from driftnet.findings.known import explain
 from driftnet.findings.recognition import Recognizer, is_trusted
 from driftnet.model.case import Case
 from driftnet.model.verdict import Kind
@@ -46,7 +47,7 @@ def triggered(
 
 def recognized(issues: Sequence[KnownIssue], case: Case, failed: Symptom, gone: frozenset[int] = frozenset()) -> Any:
     recognizer = Recognizer(case, {"recipe.threads": 1}, lambda: tools.record(case)[0])
-    found = recognizer.recognized(issues, failed, gone)
+    found = recognizer.recognized(KnownIssues(issues), failed, gone)
     return found and (found.issue.id, sorted(found.nodes))
 
 
@@ -152,11 +153,11 @@ def test_what_is_recognized_is_cut_out_and_the_rest_is_run():
         return Symptom(COARSE, output="y") if "Relu" in operators or still else Symptom()
 
     def recognize(failed: Symptom, gone: Any) -> Any:
-        return recognizer.recognized([known], failed, frozenset(gone))
+        return recognizer.recognized(KnownIssues([known]), failed, frozenset(gone))
 
     for still in (False, True):
         ran.clear()
-        explained = explain([known], CASE, failure, tools.record, recognize=recognize)
+        explained = explain(KnownIssues([known]), CASE, failure, tools.record, recognize=recognize)
         assert ran[:2] == [["Relu", "Neg"], ["Neg"]], f"what was run: {ran}"
         assert [found.id for found in explained.known_issues] == ["test_x"]
         assert (explained.rest is not None) is still, "another bug in the rest is left over"
@@ -164,7 +165,7 @@ def test_what_is_recognized_is_cut_out_and_the_rest_is_run():
 
 def test_what_is_recognized_is_verified_by_its_own_nodes_first():
     known = triggered(is_op("Relu"))
-    recognize = partial(Recognizer(CASE, {}, dict).recognized, [known])
+    recognize = partial(Recognizer(CASE, {}, dict).recognized, KnownIssues([known]))
     ran: list[list[str]] = []
 
     def failing(*guilty: str) -> Any:
@@ -175,11 +176,12 @@ def test_what_is_recognized_is_verified_by_its_own_nodes_first():
 
         return failure
 
-    explained = explain([known], CASE, failing("Relu"), tools.record, recognize=recognize, trusting=False)
+    explained = explain(KnownIssues([known]), CASE, failing("Relu"), tools.record, recognize=recognize, trusting=False)
     assert (ran, explained.rest) == ([["Relu", "Neg"], ["Relu"], ["Neg"]], None)
-    explained = explain([known], CASE, failing("Neg"), tools.record, recognize=recognize, trusting=False)
+    explained = explain(KnownIssues([known]), CASE, failing("Neg"), tools.record, recognize=recognize, trusting=False)
     assert explained.known_issues == (), "the Relu does not fail by itself: it was recognized by mistake"
-    assert explain([known], CASE, failing("Neg"), tools.record, recognize=recognize).known_issues == (known,)
+    explained = explain(KnownIssues([known]), CASE, failing("Neg"), tools.record, recognize=recognize)
+    assert explained.known_issues == (known,)
 
 
 def test_the_known_issues_are_asked_once_the_fewest_nodes_are_left():
@@ -221,25 +223,26 @@ def test_what_is_written_out_of_bounds_is_a_crash_or_a_wrong_value_and_known_if_
     known = triggered(is_op("Relu"))
     heap = triggered(is_op("Relu"), where=Where("heap"), coarse="planted/execute/crash", kind="SIGABRT")
     for issue_, failed in ((known, damaged), (heap, Symptom(COARSE, output="y"))):
-        found = Recognizer(CASE, {}, dict).recognized([issue_], failed)
+        found = Recognizer(CASE, {}, dict).recognized(KnownIssues([issue_]), failed)
         assert found, failed
         assert (found.nodes, found.sure) == ({0}, False)
-    assert Recognizer(CASE, {}, dict).recognized([known, heap], damaged).issue is heap, "what shows alike comes first"
+    first = Recognizer(CASE, {}, dict).recognized(KnownIssues([known, heap]), damaged)
+    assert first.issue is heap, "what shows alike comes first"
     crash = Symptom("planted/execute/crash", where=CRASH)
     shape = Symptom("planted/execute/wrong-shape", output="y")
     for issue_, failed in ((known, crash), (heap, shape)):
-        assert Recognizer(CASE, {}, dict).recognized([issue_], failed) is None, failed
+        assert Recognizer(CASE, {}, dict).recognized(KnownIssues([issue_]), failed) is None, failed
 
 
 def test_a_trigger_of_a_damaged_heap_is_believed_if_the_rest_is_right_however_few_instances_crashed():
     rarely = RELIABLE | {"right": 30, "failing": 1, "found": 1, "named": 10, "accuracy": 0.75}
     known = triggered(is_op("Relu"), score=rarely, where=Where("heap"), coarse="planted/execute/crash", kind="SIGABRT")
     failed = Symptom("planted/execute/crash", where=Where("heap"))
-    found = Recognizer(CASE, {}, dict).recognized([known], failed)
+    found = Recognizer(CASE, {}, dict).recognized(KnownIssues([known]), failed)
     assert found
     assert (found.nodes, found.sure) == ({0}, False)
     elsewhere = triggered(is_op("Relu"), score=rarely, coarse="planted/execute/crash", kind="SIGABRT")
-    assert Recognizer(CASE, {}, dict).recognized([elsewhere], Symptom("planted/execute/crash")) is None
+    assert Recognizer(CASE, {}, dict).recognized(KnownIssues([elsewhere]), Symptom("planted/execute/crash")) is None
 
 
 def test_a_place_that_makes_what_cannot_be_recorded_is_cut_out_with_what_reads_that():
@@ -252,5 +255,17 @@ def test_a_place_that_makes_what_cannot_be_recorded_is_cut_out_with_what_reads_t
         return Symptom(COARSE, output="y") if failed else Symptom()
 
     recognizer = Recognizer(case, {}, lambda: tools.record(case)[0])
-    left = explain([known], case, failure, tools.record, recognize=partial(recognizer.recognized, [known])).rest
+    issues = KnownIssues([known])
+    left = explain(issues, case, failure, tools.record, recognize=partial(recognizer.recognized, issues)).rest
     assert left is None, f"what is known is all that fails, and {left} is left"
+
+
+def test_what_one_function_of_a_quantizer_does_to_an_artifact_is_known_at_any_node():
+    removed, wrong = Where("artifact", ("operator removed",)), Where("artifact", ("scale",))
+    other = triggered(is_op("Gelu"), where=removed)
+    found = Recognizer(CASE, {}, dict).recognized(KnownIssues([other]), Symptom(COARSE, "y", "Neg", where=removed))
+    assert found
+    assert (found.issue, found.nodes) == (other, {1}), "the node that the verdict names is cut out"
+    vague = triggered(is_op("Gelu"), where=wrong)
+    failed = Symptom(COARSE, "y", "Neg", where=wrong)
+    assert Recognizer(CASE, {}, dict).recognized(KnownIssues([vague]), failed) is None, "many functions make scales"

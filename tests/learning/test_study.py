@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from driftnet.findings import arrange, corpus
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial
 from driftnet.learning.study import proposal, settled, sharing, study

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from driftnet.diagnosis.audit import audit
 from driftnet.findings import corpus
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial, watch
 from driftnet.generators import bulk

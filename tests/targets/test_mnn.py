@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from driftnet.findings.known import KnownIssue
+from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import examine
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Outcome, Word

@@ -1,0 +1,261 @@
+"""What is known: the bugs of saved cases that are not fixed, as a failure of another model is held against them.
+
+A failure is looked up by how it shows (stage, kind, words) and by the operators that its model has, so that what it
+costs does not grow with the number of known issues.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TypeVar, overload
+
+from driftnet.causes.place import Where
+from driftnet.causes.record import CauseRecord, Status
+from driftnet.findings import corpus
+from driftnet.findings.corpus import SavedCase
+from driftnet.findings.pattern import Pattern, PatternNode, families, family, may_occur, nodes_of, sinks
+from driftnet.model.inspect import Case
+from driftnet.model.verdict import DEPENDS_ON_RUN, Kind
+
+K = TypeVar("K")
+
+HEAP = "heap"
+"""The place of a crash in a heap that was damaged before."""
+
+TELLING = 5
+"""Words of an error message that tell its cause, whatever the operator; MNN's "Compute Shape Error" does not. A Python
+exception, which has a type, does in fewer."""
+
+
+NOWHERE = Where()
+
+
+@dataclass(frozen=True)
+class Symptom:
+    """How a case fails: the coarse signature, "" when it does not; the node that the verdict names as at fault, and its
+    operator, "" when it names none; the output that is wrong, "" when it is not one; where in the system it fails."""
+
+    coarse: str = ""
+    node: str = ""
+    culprit: str = ""
+    output: str = ""
+    where: Where = NOWHERE
+
+    @cached_property
+    def stage(self) -> str:
+        """The stage that failed."""
+        return (*self.coarse.split("/"), "")[1]
+
+    @cached_property
+    def sort(self) -> str:
+        """The coarse signature, in which how far a wrong value is off does not count, nor how often."""
+        place, _, kind = self.coarse.rpartition("/")
+        return f"{place}/{Kind.WRONG_VALUES}" if kind in VALUES else self.coarse
+
+
+VALUES = frozenset({Kind.WRONG_VALUES, Kind.OFF_BY_ONE_STEP, Kind.NAN, *DEPENDS_ON_RUN})
+"""Kinds that only tell how far a wrong value is off, or how often."""
+
+
+def symptom_of(coarse: str, culprits: Sequence[Sequence[str]], output: str = "", where: Where = NOWHERE) -> Symptom:
+    """The symptom of a verdict with these (name, operator) pairs for culprits."""
+    node, culprit = culprits[0] if culprits else ("", "")
+    return Symptom(coarse, node, culprit, output, where)
+
+
+@dataclass(frozen=True, eq=False)
+class KnownIssue:
+    """A known bug, to be found in other models by the case that was saved of it."""
+
+    saved: SavedCase
+
+    @property
+    def id(self) -> str:
+        """The name of the saved case."""
+        return self.saved.id
+
+    @cached_property
+    def names(self) -> frozenset[str]:
+        """Its name, and those of the cases that were merged into its cause and are not kept."""
+        return frozenset((self.id, *(self.saved.cause.merged if self.saved.cause else ())))
+
+    @cached_property
+    def causes(self) -> tuple[CauseRecord, ...]:
+        """Its cause, by what was learned of this case, by what holds of the whole, and by what was learned of cases
+        that are not kept; none where it lies loose."""
+        whole = self.saved.cause
+        if whole is None:
+            return ()
+        merged = (whole.of_case(id) for id in whole.findings if id in whole.merged)
+        return tuple(dict.fromkeys((whole.of_case(self.saved.id), whole, *merged)))
+
+    @cached_property
+    def symptom(self) -> Symptom:
+        """How the saved case fails."""
+        return symptom_of(self.saved.coarse, self.saved.verdict.culprits)
+
+    @cached_property
+    def nodes(self) -> tuple[PatternNode, ...]:
+        """The nodes of the saved case."""
+        return nodes_of(self.saved.case)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether the words of the error are pattern enough."""
+        words = self.symptom.coarse.rpartition("/")[2].split()
+        told = len(words) >= TELLING or any(word.endswith("error") and word != "error" for word in words)
+        return self.saved.kind == Kind.ERROR and told
+
+    @property
+    def passes_on(self) -> str:
+        """The class of the tensor that is pattern enough, "" where the operators count."""
+        lone = self.nodes[0] if len(self.nodes) == 1 and self.nodes[0].op_type == "Identity" else None
+        return lone.operands[0].leaf if lone and lone.operands[0] else ""
+
+    @property
+    def op_types(self) -> frozenset[str]:
+        """The operators of the pattern."""
+        return frozenset(node.op_type for node in self.nodes)
+
+    @cached_property
+    def pattern(self) -> Pattern:
+        """What a place has to have."""
+        if self.is_told:
+            return Pattern(self.nodes, sinks(self.nodes), classless=True)
+        blamed = frozenset(i for i, node in enumerate(self.nodes) if node.name == self.symptom.node)
+        if not blamed and self.saved.kind == Kind.OFF_BY_ONE_STEP:
+            blamed = sinks(self.nodes)
+        rankless = self.symptom.stage == "quantize"
+        return Pattern(self.nodes, blamed or frozenset(range(len(self.nodes))), rankless=rankless)
+
+
+class KnownIssues(Sequence[KnownIssue]):
+    """Known issues of one target, in the order in which they are asked: as they are given, but what was preferred last
+    comes first."""
+
+    def __init__(self, issues: Iterable[KnownIssue] = ()) -> None:
+        self._all = tuple(issues)
+        self._order: dict[int, int] = {id(issue): k for k, issue in enumerate(self._all)}
+        self._preferred = 0
+
+    @classmethod
+    def of(cls, issues: Sequence[KnownIssue], target: str) -> KnownIssues:
+        """Those of `target` among `issues`; what is one of these already is of it."""
+        return issues if isinstance(issues, cls) else cls(one for one in issues if one.saved.target == target)
+
+    @overload
+    def __getitem__(self, k: int) -> KnownIssue: ...
+    @overload
+    def __getitem__(self, k: slice) -> Sequence[KnownIssue]: ...
+    def __getitem__(self, k: int | slice) -> KnownIssue | Sequence[KnownIssue]:
+        return self._all[k]
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def prefer(self, issue: KnownIssue) -> None:
+        """Ask this one first from now on: what explained one failure is likely to explain the next."""
+        self._preferred += 1
+        self._order[id(issue)] = -self._preferred
+
+    def first(self, issues: Iterable[KnownIssue]) -> KnownIssues:
+        """The same, with some of them asked before all others."""
+        found = copy(self)
+        found._order = dict(self._order)
+        for issue in reversed([*issues]):
+            found.prefer(issue)
+        return found
+
+    def like(self, failed: Symptom) -> list[KnownIssue]:
+        """Those that show as `failed` does, and those of which one is a damaged heap where the other is wrong values:
+        what is written out of bounds ends in the one or in the other."""
+        found = [*self._of_sort[failed.sort]]
+        if failed.where.sort == HEAP:
+            found += [issue for sort, there in self._of_sort.items() if _is_wrong(sort) for issue in there]
+        if _is_wrong(failed.sort):
+            found += self._of_heaps
+        return self._ordered(found)
+
+    def possible(self, stage: str, case: Case) -> list[KnownIssue]:
+        """Those of this stage of which a place may be in `case`, by its operators, and that name no remedy."""
+        there = families(case)
+        found = [*self._passing_on[stage]]
+        for op in there:
+            found += (issue for issue in self._of_operator[stage, op] if may_occur(issue.pattern, case))
+        return self._ordered(found)
+
+    def told(self, failed: Symptom) -> KnownIssue | None:
+        """One that is known by its words alone, which `failed` says too."""
+        return self._told.get(failed.coarse)
+
+    def cured(self, failed: Symptom) -> list[KnownIssue]:
+        """Those that name a remedy and show as `failed` does, one for each remedy."""
+        return self._ordered(self._cured[failed.sort])
+
+    def named(self, name: str) -> KnownIssue | None:
+        """One that is called so, or has had a case merged into its cause that was."""
+        return self._named.get(name)
+
+    def _ordered(self, found: Iterable[KnownIssue]) -> list[KnownIssue]:
+        return sorted({id(issue): issue for issue in found}.values(), key=lambda issue: self._order[id(issue)])
+
+    @cached_property
+    def _of_sort(self) -> Mapping[str, list[KnownIssue]]:
+        return _grouped(self._all, lambda issue: issue.symptom.sort)
+
+    @cached_property
+    def _of_heaps(self) -> list[KnownIssue]:
+        return [issue for issue in self._all if any(cause.place.sort == HEAP for cause in issue.causes)]
+
+    @cached_property
+    def _by_place(self) -> list[KnownIssue]:
+        """Those that are known by a place in a model."""
+        return [issue for issue in self._all if not issue.saved.remedy]
+
+    @cached_property
+    def _passing_on(self) -> Mapping[str, list[KnownIssue]]:
+        return _grouped((issue for issue in self._by_place if issue.passes_on), lambda issue: issue.symptom.stage)
+
+    @cached_property
+    def _of_operator(self) -> Mapping[tuple[str, str], list[KnownIssue]]:
+        """Stage, and one operator with its siblings that a place has to have."""
+
+        def key(issue: KnownIssue) -> tuple[str, str]:
+            anchor = min(issue.pattern.anchors, default=-1)
+            return issue.symptom.stage, family(issue.nodes[anchor].op_type) if anchor >= 0 else ""
+
+        return _grouped((issue for issue in self._by_place if not issue.passes_on), key)
+
+    @cached_property
+    def _told(self) -> Mapping[str, KnownIssue]:
+        return {issue.symptom.coarse: issue for issue in self._by_place if issue.is_told}
+
+    @cached_property
+    def _cured(self) -> Mapping[str, list[KnownIssue]]:
+        named = {f"{issue.symptom.sort} {issue.saved.remedy}": issue for issue in self._all if issue.saved.remedy}
+        return _grouped(named.values(), lambda issue: issue.symptom.sort)
+
+    @cached_property
+    def _named(self) -> Mapping[str, KnownIssue]:
+        return {name: issue for issue in reversed(self._all) for name in issue.names}
+
+
+def _grouped(issues: Iterable[KnownIssue], key: Callable[[KnownIssue], K]) -> Mapping[K, list[KnownIssue]]:
+    found = defaultdict[K, list[KnownIssue]](list)
+    for issue in issues:
+        found[key(issue)].append(issue)
+    return found
+
+
+def _is_wrong(sort: str) -> bool:
+    return sort.endswith(Kind.WRONG_VALUES)
+
+
+def issues(folder: Path) -> list[KnownIssue]:
+    """What is known by the cases saved below `folder`: a fixed one explains nothing any more."""
+    return [KnownIssue(saved) for saved in corpus.load_all(folder) if saved.status != Status.FIXED]
