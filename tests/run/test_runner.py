@@ -19,6 +19,7 @@ from driftnet.run import runner
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox.worker import Worker
 from driftnet.targets.environments import Installed
+from driftnet.targets.interface import STAGES, unquantized
 from driftnet.util.errors import UserError
 
 from tests.support import models
@@ -49,6 +50,18 @@ def test_a_path_that_is_no_file_of_the_case_is_garbage(runner, deed):
     last = observe(runner, deed).last
     assert (last.stage, last.outcome) == ("convert", Outcome.GARBAGE), f"it is taken for {last}"
     assert_goes_on(runner)
+
+
+def test_a_stage_that_gives_what_it_is_given_is_asked_of_nobody(runner, monkeypatch):
+    plain = replace(INSTALLED, target=replace(HOSTILE, quantize=unquantized))
+    asked = []
+    call = Worker.call
+    monkeypatch.setattr(
+        Worker, "call", lambda self, word, *args, **told: [asked.append(word), call(self, word, *args, **told)][1]
+    )
+    seen = runner.observe(models.relu(), plain, {"deed": "none"})
+    assert [(run.stage, run.outcome) for run in seen.stages] == [(stage, Outcome.OK) for stage in STAGES]
+    assert [word.rpartition(".")[2] for word in asked] == ["convert", "execute"]
 
 
 def test_templates_are_not_given_up_before_their_health_is_known(runner, monkeypatch):
