@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
-import re
 import signal
 import sys
 import time
@@ -18,20 +16,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 import click
-from click.core import ParameterSource
 from driftnet import api
-from driftnet.cli import defaults
+from driftnet.cli import defaults, options
+from driftnet.cli.options import MONTH, PATH, Amount
 from driftnet.cli.report import tables
 from driftnet.handover.markdown import plain
 from driftnet.run import health
-from driftnet.run.share import GENERATED_SECONDS, MEMORY_GIB, REAL_SECONDS, SAVED_SECONDS
-from driftnet.util import machine
+from driftnet.run.share import GENERATED_SECONDS, REAL_SECONDS, SAVED_SECONDS
 from driftnet.util.errors import UserError
 from driftnet.util.files import RUNS, json_text, make_folder
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-WHOLE = re.compile("[0-9]{1,9}")
 # Where nobody can widen the window (a log, a pipe), tables are given room instead of being folded at 80 columns.
 _WIDTH = None if sys.stdout and sys.stdout.isatty() else 160
 
@@ -50,159 +46,6 @@ class _Console(Console):
 
 OUT = _Console(highlight=False, soft_wrap=True, width=_WIDTH)
 ERR = _Console(stderr=True, highlight=False, soft_wrap=True)
-_PATH = click.Path(path_type=Path)
-DAY, MONTH = 86400.0, 30 * 86400.0  # seconds
-
-
-class _Amount(click.FloatRange):
-    """A finite number within bounds: what a click.FloatRange takes but nan, which is in every one."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        number = super().convert(value, param, ctx)
-        return number if math.isfinite(number) else self.fail(f"{value} is no finite number.", param, ctx)
-
-
-_target = click.option(
-    "--target",
-    "targets",
-    multiple=True,
-    callback=lambda context, option, words: words or api.DEFAULT_TARGETS,
-    help="mnn, mnn==3.4.1, onnxruntime-quant, ...; repeat it for several.  "
-    f"[default: {', '.join(api.DEFAULT_TARGETS)}]",
-)
-_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON object on stdout and nothing else.")
-
-
-def _there(context: click.Context, option: click.Parameter, folder: Path) -> Path:
-    """`folder`, or the cases that came with driftnet where nobody named one and there is none.
-
-    One that somebody named and that is not there is an error, or with a typo everything would be new; --save makes it.
-    """
-    if folder.is_dir() or context.params.get("save"):
-        return folder
-    if context.get_parameter_source(option.name or "") is ParameterSource.DEFAULT:
-        from driftnet.findings import corpus
-
-        return corpus.usual()
-    hint = (
-        "name a folder of saved cases, an empty one if all is to be new; without --corpus those that came with driftnet"
-    )
-    raise UserError(f"--corpus {folder}: there is no such folder", hint=hint, kind="corpus")
-
-
-def _corpus(callback: Callable[[click.Context, click.Parameter, Path], Path] | None) -> Callable[[Any], Any]:
-    default = Path("corpus")
-    text = "Folder of saved cases, the known issues; without one, those that came with driftnet."
-    return click.option("--corpus", type=_PATH, default=default, callback=callback, help=text)
-
-
-_memory = click.option(
-    "--memory",
-    "memory_gib",
-    type=_Amount(min=0.1, max=1024),
-    default=MEMORY_GIB,
-    metavar="GIB",
-    help="Memory one worker may use.",
-)
-_operators = click.option(
-    "--operator", "operators", multiple=True, metavar="NAME", help="Only this one; repeat it for several."
-)
-_seeds = click.option(
-    "--from",
-    "seeds",
-    multiple=True,
-    type=_PATH,
-    metavar="MODEL|CASE|DIR",
-    help="Mutate these models instead of generating graphs.",
-)
-_python = click.option(
-    "--python", metavar="INTERPRETER", help="The Python that the targets are installed in.  [default: this one]"
-)
-
-
-def _budget(seconds: float, help: str, least: float = 0) -> Callable[[Any], Any]:
-    """seconds: unless something else is said; infinite: as long as it takes."""
-    return click.option(
-        "--budget",
-        type=_Amount(min=least, max=MONTH),
-        default=seconds if math.isfinite(seconds) else None,
-        callback=lambda context, option, said: math.inf if said is None else said,
-        metavar="SECONDS",
-        help=help if math.isfinite(seconds) else f"{help}  [default: none]",
-    )
-
-
-def _hide(context: click.Context, option: click.Parameter, yes: bool) -> None:
-    if yes:
-        from driftnet.run.sandbox import hiding
-
-        context.with_resource(hiding.hidden())
-
-
-_hide_files = click.option(
-    "--hide-files",
-    is_flag=True,
-    expose_value=False,
-    callback=_hide,
-    help="Show targets no files but their own, by bubblewrap. DRIFTNET_HIDE_FILES=1 says so too.",
-)
-
-
-def _timeout(seconds: float) -> Callable[[Any], Any]:
-    return click.option(
-        "--timeout",
-        type=_Amount(min=0.1, max=DAY),
-        default=seconds,
-        metavar="S",
-        help="Seconds one stage may take.",
-    )
-
-
-def _workers(default: str) -> Callable[[Any], Any]:
-    def count(context: click.Context, option: click.Parameter, text: str) -> int:
-        if text == "auto":
-            return machine.available_cores()
-        if WHOLE.fullmatch(text) and int(text) > 0:
-            return int(text)
-        raise UserError(f"--workers is a positive number or auto, not {text!r}", hint="driftnet fuzz --help")
-
-    return click.option(
-        "--workers", default=default, metavar="N|auto", callback=count, help="Processes; auto is one a core."
-    )
-
-
-def _pairs(
-    name: str, parameter: str, form: str, value: Callable[[str, str], Any] = lambda key, text: text, *, help: str
-) -> Callable[[Any], Any]:
-    """An option that may be given several times, as a dict."""
-
-    def parsed(context: click.Context, option: click.Parameter, texts: Sequence[str]) -> dict[str, Any]:
-        pairs = {}
-        for text in texts:
-            key, separator, given = text.partition("=")
-            if not separator or not key:
-                what = f"{text!r} is not of the form {name} {form}"
-                raise UserError(what, hint=f"{context.command_path} --help", kind="option")
-            pairs[key] = value(key, given)
-        return pairs
-
-    return click.option(name, parameter, multiple=True, metavar=form, callback=parsed, help=help)
-
-
-def _size(name: str, text: str) -> int:
-    if not WHOLE.fullmatch(text):
-        raise UserError(f"--dim {name} takes a whole number, not {text!r}", hint="driftnet check --help", kind="option")
-    return int(text)
-
-
-def _recipe(context: click.Context, option: click.Parameter, text: str | None) -> Mapping[str, Any] | None:
-    try:
-        value = None if text is None else json.loads(text)
-    except ValueError as e:
-        raise UserError(f"--recipe is not JSON: {e}", hint="driftnet check --help", kind="option") from e
-    if value is not None and not isinstance(value, dict):
-        raise UserError("--recipe is not a JSON object", hint="driftnet check --help", kind="option")
-    return value
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
@@ -220,8 +63,8 @@ def driftnet() -> None:
 
 
 @driftnet.command(short_help="Generate graphs and save what diverges.")
-@_target
-@click.option("--minutes", type=_Amount(min=0, max=MONTH / 60), metavar="M", help="Stop after M minutes.  [default: 2]")
+@options.target
+@click.option("--minutes", type=Amount(min=0, max=MONTH / 60), metavar="M", help="Stop after M minutes.  [default: 2]")
 @click.option("--cases", type=click.IntRange(min=1), metavar="N", help="Stop after N cases (model x target x recipe).")
 @click.option(
     "--seed",
@@ -229,7 +72,7 @@ def driftnet() -> None:
     help="Same seed, one worker, --no-steer: same cases in the same order.  "
     "[default: 0; with --state one that no night had]",
 )
-@_workers("auto")
+@options.workers("auto")
 @click.option(
     "--cluster",
     default="",
@@ -237,12 +80,12 @@ def driftnet() -> None:
     help="Examine on the workers of the Dask scheduler there, tcp://HOST:8786, instead of here.",
 )
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs with this operator, family or motif.")
-@_seeds
-@_corpus(_there)
+@options.seeds
+@options.corpus(options.there)
 @click.option("--save", is_flag=True, is_eager=True, help="Save new findings in the corpus too.")
 @click.option(
     "--state",
-    type=_PATH,
+    type=PATH,
     metavar="DIR",
     help="What goes from one night to the next: open causes are asked again first, each is announced once.",
 )
@@ -250,16 +93,16 @@ def driftnet() -> None:
     "--only-new", is_flag=True, help="Tell new findings alone; exit status 0 where there are only known ones."
 )
 @click.option(
-    "--report", type=_PATH, metavar="DIR", help="Where to write findings and summary.  [default: reports/<run>]"
+    "--report", type=PATH, metavar="DIR", help="Where to write findings and summary.  [default: reports/<run>]"
 )
 @click.option("--no-steer", is_flag=True, help="Draw operators of known issues as often as others.")
 @click.option("--resume", is_flag=True, help="Continue the run in --report.")
-@_python
-@_timeout(GENERATED_SECONDS)
-@_memory
+@options.python
+@options.timeout(GENERATED_SECONDS)
+@options.memory
 @click.option("--all", "every", is_flag=True, help="List what is known too, instead of counting it.")
-@_hide_files
-@_json
+@options.hide_files
+@options.as_json
 def fuzz(report: Path | None, no_steer: bool, only_new: bool, every: bool, as_json: bool, **given: Any) -> int:
     """Generate graphs, push them through the targets, save what diverges.
 
@@ -291,9 +134,9 @@ def fuzz(report: Path | None, no_steer: bool, only_new: bool, every: bool, as_js
 
 
 @driftnet.command(short_help="What nights know of each cause; merge states.")
-@click.argument("folder", type=_PATH, metavar="DIR")
-@click.option("--merge", "others", multiple=True, type=_PATH, metavar="OTHER", help="Take in what this state knows.")
-@_json
+@click.argument("folder", type=PATH, metavar="DIR")
+@click.option("--merge", "others", multiple=True, type=PATH, metavar="OTHER", help="Take in what this state knows.")
+@options.as_json
 def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
     """What the nights of `fuzz --state DIR` know: each cause that one announced, and whether it is open or fixed.
 
@@ -311,14 +154,14 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
 
 
 @driftnet.command(short_help="Run saved cases again.")
-@click.argument("paths", nargs=-1, type=_PATH, metavar="[CASE|DIR]...")
+@click.argument("paths", nargs=-1, type=PATH, metavar="[CASE|DIR]...")
 @click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
-@_budget(math.inf, "Wall time after which no other case is begun.")
-@_python
-@_timeout(SAVED_SECONDS)
-@_hide_files
-@_json
+@options.budget(math.inf, "Wall time after which no other case is begun.")
+@options.python
+@options.timeout(SAVED_SECONDS)
+@options.hide_files
+@options.as_json
 def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
     """Run saved cases again, and say whether each behaves as its status says.  [default: corpus]
 
@@ -339,14 +182,14 @@ def _list(context: click.Context, option: click.Parameter, text: str | None) -> 
 
 
 @driftnet.command(short_help="Which release broke it, which mended it?")
-@click.argument("path", required=False, type=_PATH, metavar="[CAUSE|CASE]")
+@click.argument("path", required=False, type=PATH, metavar="[CAUSE|CASE]")
 @click.option("--all", "every", is_flag=True, help="The causes of the corpus that have no history, by impact.")
 @click.option("--target", default="", metavar="T", help="With --all: causes of this target only.")
 @click.option("--releases", callback=_list, metavar="A,B,C", help="These.  [default: what the package index offers]")
-@_budget(math.inf, "With --all: time after which no other cause is begun.")
-@_corpus(None)
-@_hide_files
-@_json
+@options.budget(math.inf, "With --all: time after which no other cause is begun.")
+@options.corpus(None)
+@options.hide_files
+@options.as_json
 def bisect(corpus: Path, as_json: bool, **given: Any) -> int:
     """Run a case on the releases of its target, each in an environment made for it once: first bad, last good.
 
@@ -371,14 +214,14 @@ def bisect(corpus: Path, as_json: bool, **given: Any) -> int:
 @driftnet.command(short_help="Which operators work, of which types?")
 @click.option("--target", required=True, metavar="T", help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
 @click.option("--against", default="", metavar="T==RELEASE", help="Another release: what it did otherwise.")
-@_pairs("--option", "options", "K=V", help="One option of the target.  [default: nothing is quantized]")
-@_operators
-@_budget(120.0, "CPU time, shared by operators.", least=0.1)
+@options.several("--option", "options", "K=V", help="One option of the target.  [default: nothing is quantized]")
+@options.operators
+@options.budget(120.0, "CPU time, shared by operators.", least=0.1)
 @click.option("--seed", type=int, default=0, help="Same seed: the same models in the same order.")
-@click.option("--out", type=_PATH, metavar="DIR", help="Where to write support.html, support.md and support.json.")
-@_corpus(_there)
-@_hide_files
-@_json
+@click.option("--out", type=PATH, metavar="DIR", help="Where to write support.html, support.md and support.json.")
+@options.corpus(options.there)
+@options.hide_files
+@options.as_json
 def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
     """Which operators does a target have, of which types, ranks and attributes? Runs models of one operator each.
 
@@ -401,12 +244,12 @@ def support(corpus: Path, out: Path | None, as_json: bool, **given: Any) -> int:
 
 
 @driftnet.command(short_help="What was asked of a target, and what never?")
-@click.argument("paths", nargs=-1, required=True, type=_PATH, metavar="STATE|RUN...")
+@click.argument("paths", nargs=-1, required=True, type=PATH, metavar="STATE|RUN...")
 @click.option("--target", "targets", multiple=True, metavar="T", help="Only this one; repeat it for several.")
-@_operators
-@click.option("--out", type=_PATH, metavar="DIR", help="Where to write coverage.html and coverage.json.")
+@options.operators
+@click.option("--out", type=PATH, metavar="DIR", help="Where to write coverage.html and coverage.json.")
 @click.option("--all", "every", is_flag=True, help="Every operator, not only those of which most was never asked.")
-@_json
+@options.as_json
 def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
     """What have nights or a run asked of each target: operators by types, ranks, opsets, attributes, options of
     recipes; by what it was judged; and what was never asked.
@@ -431,18 +274,20 @@ def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
 
 
 @driftnet.command(short_help="One real model: verdict, fault, reduced case.")
-@click.argument("model", type=_PATH, metavar="MODEL.onnx")
-@_target
-@click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
-@click.option("--calibration", type=_PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
-@click.option("--recipe", metavar="JSON", callback=_recipe, help="The whole recipe, e.g. '{\"optimize_level\": 0}'.")
+@click.argument("model", type=PATH, metavar="MODEL.onnx")
+@options.target
+@click.option("--inputs", type=PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+@click.option("--calibration", type=PATH, metavar="DIR", help="Calibration feeds, in the same formats.")
+@click.option(
+    "--recipe", metavar="JSON", callback=options.recipe, help="The whole recipe, e.g. '{\"optimize_level\": 0}'."
+)
 @click.option("--quantize", metavar="Q", help="The target's quantization method; short for --option quantize=Q.")
-@_pairs("--option", "options", "K=V", help="One option of the target.")
+@options.several("--option", "options", "K=V", help="One option of the target.")
 @click.option("--sweep", is_flag=True, help="Try each value of each option, one at a time.")
-@_pairs("--dim", "dims", "NAME=N", _size, help="Size of a symbolic dim where inputs are generated.")
-@_budget(300.0, "CPU time for one target and recipe, after which nothing is run; nor after three times that.")
-@click.option("--atol", type=_Amount(min=0), default=0.0, metavar="A", help="Accept outputs within A + R |y| of y.")
-@click.option("--rtol", type=_Amount(min=0), default=0.0, metavar="R", help="See --atol.")
+@options.several("--dim", "dims", "NAME=N", options.size, help="Size of a symbolic dim where inputs are generated.")
+@options.budget(300.0, "CPU time for one target and recipe, after which nothing is run; nor after three times that.")
+@click.option("--atol", type=Amount(min=0), default=0.0, metavar="A", help="Accept outputs within A + R |y| of y.")
+@click.option("--rtol", type=Amount(min=0), default=0.0, metavar="R", help="See --atol.")
 @click.option("--accept", default="", metavar="NOTE", help="Why that is accepted, whatever the verdict is.")
 @click.option(
     "--anonymize",
@@ -450,13 +295,13 @@ def coverage(out: Path | None, every: bool, as_json: bool, **given: Any) -> int:
     is_flag=True,
     help="Keep out of --out every name, text, weight and input that the failure does not need.",
 )
-@click.option("--out", type=_PATH, metavar="DIR", help="Where to write the reduced case.")
-@_corpus(_there)
-@_python
-@_timeout(REAL_SECONDS)
-@_memory
-@_hide_files
-@_json
+@click.option("--out", type=PATH, metavar="DIR", help="Where to write the reduced case.")
+@options.corpus(options.there)
+@options.python
+@options.timeout(REAL_SECONDS)
+@options.memory
+@options.hide_files
+@options.as_json
 def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int:
     """One real model: does each target do what onnxruntime does, and if not, which nodes show it?
 
@@ -468,9 +313,9 @@ def check(model: Path, quantize: str | None, as_json: bool, **given: Any) -> int
               driftnet check model.onnx --target onnxruntime-quant --quantize static --calibration samples/
               driftnet check model.onnx --sweep --dim batch=1 --json
     """
-    options = given["options"] | ({"quantize": quantize} if quantize else {})
-    settings = api.CheckSettings(**given | {"options": options})
-    if sum([settings.sweep, settings.recipe is not None, bool(options)]) > 1:
+    chosen = given["options"] | ({"quantize": quantize} if quantize else {})
+    settings = api.CheckSettings(**given | {"options": chosen})
+    if sum([settings.sweep, settings.recipe is not None, bool(chosen)]) > 1:
         raise UserError("--recipe, --sweep and --quantize/--option exclude each other", hint="driftnet check --help")
     if settings.anonymize and not settings.out:
         raise UserError("--anonymize says how to write a reduced case, not where", hint="give --out DIR too")
@@ -498,15 +343,15 @@ def _write_check(result: dict[str, Any], model: Path, out: Path, settings: api.C
 
 
 @driftnet.command(short_help="Which known causes does a model meet?")
-@click.argument("model", type=_PATH, metavar="MODEL.onnx")
+@click.argument("model", type=PATH, metavar="MODEL.onnx")
 @click.option("--target", required=True, metavar="T", help="mnn, mnn==3.4.1, onnxruntime-quant, ...")
-@click.option("--recipe", metavar="JSON", callback=_recipe, help="The recipe that the model is meant for.")
-@_pairs("--option", "options", "K=V", help="One option of the target, as in --option quantize=offline.")
+@click.option("--recipe", metavar="JSON", callback=options.recipe, help="The recipe that the model is meant for.")
+@options.several("--option", "options", "K=V", help="One option of the target, as in --option quantize=offline.")
 @click.option("--confirm", is_flag=True, help="Run what may be met: each place cut out, on made-up inputs.")
-@_corpus(_there)
-@_python
-@_hide_files
-@_json
+@options.corpus(options.there)
+@options.python
+@options.hide_files
+@options.as_json
 def lint(model: Path, as_json: bool, **given: Any) -> int:
     """Which known causes of failure does a model meet on a target, by their triggers alone? Nothing is run.
 
@@ -526,13 +371,13 @@ def lint(model: Path, as_json: bool, **given: Any) -> int:
 
 
 @driftnet.command(short_help="A quantized model against its float model.")
-@click.argument("model", type=_PATH, metavar="FLOAT.onnx")
-@click.argument("quantized", type=_PATH, metavar="QUANTIZED.onnx")
-@click.option("--inputs", type=_PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
-@_timeout(REAL_SECONDS)
-@_memory
-@_hide_files
-@_json
+@click.argument("model", type=PATH, metavar="FLOAT.onnx")
+@click.argument("quantized", type=PATH, metavar="QUANTIZED.onnx")
+@click.option("--inputs", type=PATH, metavar="NPZ|DIR", help="Feeds: .npz, or an ONNX test_data_set folder.")
+@options.timeout(REAL_SECONDS)
+@options.memory
+@options.hide_files
+@options.as_json
 def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
     """Is the quantized model a right quantization of the float model, whatever tool made it, and executed as written?
 
@@ -550,14 +395,14 @@ def audit(model: Path, quantized: Path, as_json: bool, **given: Any) -> int:
 
 
 @driftnet.command(short_help="Make a failing case or model small.")
-@click.argument("path", type=_PATH, metavar="CASE|MODEL.onnx")
+@click.argument("path", type=PATH, metavar="CASE|MODEL.onnx")
 @click.option("--target", default="", metavar="T", help="The target it fails on; a saved case names its own.")
-@_budget(60.0, "CPU time for it.")
-@click.option("--out", type=_PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
-@_python
-@_timeout(SAVED_SECONDS)
-@_hide_files
-@_json
+@options.budget(60.0, "CPU time for it.")
+@click.option("--out", type=PATH, required=True, metavar="DIR", help="Where to write the reduced case.")
+@options.python
+@options.timeout(SAVED_SECONDS)
+@options.hide_files
+@options.as_json
 def reduce(path: Path, as_json: bool, **given: Any) -> int:
     """Make a failing case or model as small as its failure allows.
 
@@ -575,16 +420,16 @@ def reduce(path: Path, as_json: bool, **given: Any) -> int:
 
 
 @driftnet.command(short_help="Set the status of a cause or case.")
-@click.argument("path", type=_PATH, metavar="CAUSE|CASE")
+@click.argument("path", type=PATH, metavar="CAUSE|CASE")
 @click.option("--status", default="", metavar="S", help="open, fixed, flaky or expected.")
 @click.option("--upstream", default="", metavar="URL", help="Where it was reported.")
 @click.option("--note", default="", metavar="TEXT", help="One line for the next reader; for expected, the rule.")
-@_pairs("--remedy", "remedy", "K=V", help="An option under which the bug is gone.")
-@click.option("--merge", type=_PATH, metavar="CAUSE", help="Another cause that is the same: its cases join this one.")
-@click.option("--split", type=_PATH, metavar="CASE", help="A case of this cause that is another one.")
-@_corpus(None)
-@_hide_files
-@_json
+@options.several("--remedy", "remedy", "K=V", help="An option under which the bug is gone.")
+@click.option("--merge", type=PATH, metavar="CAUSE", help="Another cause that is the same: its cases join this one.")
+@click.option("--split", type=PATH, metavar="CASE", help="A case of this cause that is another one.")
+@options.corpus(None)
+@options.hide_files
+@options.as_json
 def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
     """Set the status of a cause with all its cases, or of one case; what stands in a report is brought into the corpus,
     where it gets a cause if it had none.
@@ -602,13 +447,13 @@ def triage(path: Path, corpus: Path, as_json: bool, **given: Any) -> int:
 
 
 @driftnet.command(short_help="HTML pages of runs and of saved cases.")
-@click.argument("paths", nargs=-1, type=_PATH, metavar="[RUN|CORPUS|CAUSE]...")
+@click.argument("paths", nargs=-1, type=PATH, metavar="[RUN|CORPUS|CAUSE]...")
 @click.option(
-    "--out", type=_PATH, default=RUNS / "html", metavar="DIR", help="Where to write index.html and a page a case."
+    "--out", type=PATH, default=RUNS / "html", metavar="DIR", help="Where to write index.html and a page a case."
 )
 @click.option("--open", "opened", is_flag=True, help="Show it in a browser: of one finding, its own page.")
-@_hide_files
-@_json
+@options.hide_files
+@options.as_json
 def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int:
     """HTML pages of the findings of runs and of saved cases.  [default: corpus]
 
@@ -636,9 +481,9 @@ def report(paths: Sequence[Path], out: Path, opened: bool, as_json: bool) -> int
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--focus", multiple=True, metavar="NAME", help="Only graphs with this operator, family or motif.")
 @click.option("--target", default="", metavar="NAME", help="Only what this target takes, where that is little.")
-@_seeds
-@click.option("--out", type=_PATH, required=True, metavar="DIR")
-@_json
+@options.seeds
+@click.option("--out", type=PATH, required=True, metavar="DIR")
+@options.as_json
 def generate(as_json: bool, **given: Any) -> int:
     """Write just the graphs, as ONNX backend-test folders DIR/test_000000, DIR/test_000001 ...
 
@@ -657,8 +502,8 @@ def generate(as_json: bool, **given: Any) -> int:
 @click.option(
     "--try", "word", metavar="MODULE:ATTRIBUTE", help="Run the easiest model on this target, registered or not."
 )
-@_hide_files
-@_json
+@options.hide_files
+@options.as_json
 def targets(prune: bool, word: str | None, as_json: bool) -> int:
     """What can be examined: targets, their releases and their options.
 
@@ -678,14 +523,14 @@ def targets(prune: bool, word: str | None, as_json: bool) -> int:
 
 
 @driftnet.command(short_help="Does the oracle see bugs planted into targets?")
-@_target
+@options.target
 @click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
-@_workers("1")
-@_corpus(_there)
-@_hide_files
-@_json
+@options.workers("1")
+@options.corpus(options.there)
+@options.hide_files
+@options.as_json
 def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
     """Plant bugs (mutants) into real targets, and count which of them the oracle detects.
 
@@ -707,9 +552,9 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
 
 @driftnet.command(short_help="Measure driftnet itself, in CPU time.")
 @click.argument("name", required=False)
-@click.option("--compare", nargs=2, type=_PATH, metavar="A B", help="Two result files instead of a run: B against A.")
-@click.option("--out", type=_PATH, metavar="FILE", help="Where to write the result as JSON.")
-@_json
+@click.option("--compare", nargs=2, type=PATH, metavar="A B", help="Two result files instead of a run: B against A.")
+@click.option("--out", type=PATH, metavar="FILE", help="Where to write the result as JSON.")
+@options.as_json
 def bench(name: str | None, compare: tuple[Path, Path] | None, out: Path | None, as_json: bool) -> int:
     """Measure driftnet itself, in CPU time: cases (the default), generators, or campaign.
 
