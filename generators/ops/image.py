@@ -33,6 +33,8 @@ def resize(b: Builder) -> None:
     form = b.choose("sizes", ("scales", "scales", "sizes", "computed"))
     if form == "sizes" and not x.static:
         form = "computed"
+    if form == "computed" not in b.profile.numbers:
+        form = "sizes" if x.static else "scales"
     coordinates = _coordinates(b, coordinates, form)
     spatial = bool(b.choose("axes", (False, False, True))) and b.has("axes")
     policy = b.choose("keep_aspect_ratio_policy", (None, None, "not_larger", "not_smaller", "stretch"))
@@ -108,7 +110,7 @@ def _resize_operands(
     if form == "scales":
         return x, roi, constant(b, "scales_source", np.array((1.0, 1.0, *factors)[kept:], np.float32)), None
     scales = constant(b, "scales_source", np.zeros(0, np.float32)) if b.opset < 13 else None
-    if form == "computed" in b.profile.numbers and not spatial:
+    if form == "computed" and not spatial:
         return x, roi, scales, _computed_sizes(b, x, sizes)
     return x, roi, scales, integers(b, "sizes_source", sizes if spatial else (*x.shape[:2], *sizes))
 

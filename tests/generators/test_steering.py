@@ -123,6 +123,12 @@ def test_a_profile_makes_operands_constant() -> None:
     assert seen > 30, f"only {seen} operators with weights in 60 cases: nothing was asked"
 
 
+def test_a_size_that_differs_between_feeds_is_never_a_constant() -> None:
+    """Where it may not be computed either, there are scales in its place: they fit every feed."""
+    for index in range(30):
+        assert_valid(bulk.case(7, index, focus=("Resize",), profile=CONSTANT_OPERANDS))
+
+
 FEW = Profile(
     weights=("initializer", "constant"),
     numbers=("initializer",),
