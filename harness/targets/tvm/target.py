@@ -242,8 +242,9 @@ TVM = Target(
         Option("opt_level", "execute", (3, 2, 1, 0), "how much LLVM optimizes"),
         Option("rewrite", "execute", ("none", *REWRITES), "one pass that is run before all others"),
     ),
-    # Against float64, in [-30, 30]: 9.9e-7 was measured of TVM 0.27.0.post1, of results beyond 1 as a share of them.
-    approximations={"Mish": 1.2e-6},
+    # Against float64, in [-30, 30] where they are defined: 9.9e-7 and 1.1e-7 were measured of TVM 0.27.0.post1, of
+    # results beyond 1 as a share of them. Its Atanh is a logarithm: where that is of nearly 1, little is left.
+    approximations={"Mish": 1.2e-6, "Atanh": 1.3e-7},
     companions=(("", "onnx"),),
     features={"float": {}},
     profile={"numbers": ("initializer", "constant")},
