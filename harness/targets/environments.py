@@ -356,7 +356,7 @@ def _offered(distribution: str, minor: int) -> tuple[str, ...]:
 def _needed(companions: Sequence[tuple[str, str]], release: str) -> list[str]:
     own = numbers(release)
     return [
-        needed
+        needed.format(release=release)
         for when, needed in companions
         if not when or (own >= numbers(when) if when.startswith(">=") else own < numbers(when))
     ]

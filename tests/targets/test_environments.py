@@ -124,6 +124,10 @@ def test_old_releases_get_companions_of_their_time(name: str, release: str, expe
     assert set(needed) == expected, f"{name} {release} gets {needed}, should get {expected}"
 
 
+def test_a_companion_may_be_of_the_same_release() -> None:
+    assert environments._needed([("", "runtime=={release}"), ("3.2", "old")], "3.2.1") == ["runtime==3.2.1"]
+
+
 def test_the_default_targets_are_those_that_driftnet_registers_itself() -> None:
     assert DEFAULT_TARGETS == ("mnn", "onnxruntime-graph", "onnxruntime-quant")
     assert set(DEFAULT_TARGETS) <= set(registered())
