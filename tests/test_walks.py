@@ -1,14 +1,15 @@
 """What CONTRIBUTING.md and docs/ show of code can be typed as it stands there."""
 
+import json
+import os
 import re
+import subprocess
 import sys
 import textwrap
-from types import ModuleType
+from pathlib import Path
 
 import numpy as np
-import onnxruntime
 from driftnet.reduce import passes, reducer
-from driftnet.targets.recipe import effective
 from onnx import TensorProto, helper
 
 from tests.support import models, reduction
@@ -31,29 +32,49 @@ def test_the_operator_that_is_shown_is_the_one_that_there_is():
     assert shown in (ROOT / "generators/ops/shape.py").read_text(encoding="utf-8"), f"has become another one:\n{shown}"
 
 
-class Session:
-    """A toolchain's own session, as the walk has it."""
+SYSTEM = """
+import onnxruntime
 
-    def __init__(self, path: str) -> None:
+Error = ValueError
+
+
+def convert(model, path, level):
+    return model
+
+
+class load:
+    def __init__(self, path):
         self.session = onnxruntime.InferenceSession(path)
 
-    def run(self, feed: dict, outputs: list) -> dict:
+    def run(self, feed, outputs):
         return dict(zip(outputs, self.session.run(outputs, feed)))
+"""
+"""A toolchain, as the walk has it."""
 
 
-def test_the_target_that_is_shown_runs(monkeypatch, tmp_path):
-    system = ModuleType("my_toolchain")
-    system.Error, system.load = ValueError, Session
-    system.convert = lambda model, path, level: model
-    monkeypatch.setitem(sys.modules, "my_toolchain", system)
-    shown: dict = {}
-    exec(block("CONTRIBUTING.md", "def convert(model, folder, options):"), shown)
-    target, case, path = shown["TARGET"], models.relu(), tmp_path / "model.onnx"
-    path.write_bytes(case.model)
-    options = effective(target, {})
-    artifact = target.quantize(target.convert(str(path), str(tmp_path), options), case.feeds, str(tmp_path), options)
-    (results,) = target.execute(artifact, case.feeds[:1], {"y": "float32"}, options)
-    assert np.array_equal(results["y"], np.maximum(case.feeds[0]["x"], 0)), f"gives {results}"
+def test_the_target_that_is_shown_is_installed_and_tried(tmp_path):
+    files = {
+        "pyproject.toml": block("CONTRIBUTING.md", "[project]"),
+        "my_toolchain/__init__.py": SYSTEM,
+        "my_toolchain/target.py": block("CONTRIBUTING.md", "def convert(model, folder, options):"),
+    }
+    project, site = tmp_path / "project", tmp_path / "site"
+    for name, text in files.items():
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text(text)
+    assert sum(len(text.splitlines()) for text in files.values()) - len(SYSTEM.splitlines()) <= 60, "it has grown"
+    words = ("--no-deps", "--no-index", "--no-build-isolation", "--quiet", "--target", site, project)
+    done = subprocess.run([sys.executable, "-m", "pip", "install", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    tried = subprocess.run(
+        [str(Path(sys.executable).with_name("driftnet")), "targets", "--try", "my-toolchain", "--json"],
+        env={**os.environ, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+    )
+    assert tried.returncode == 0, tried.stdout + tried.stderr
+    told = json.loads(tried.stdout)
+    assert (told["release"], {row["verdict"] for row in told["tried"]}) == ("1.0", {"agrees"}), told
 
 
 def test_the_reduction_pass_that_is_shown_takes_signs_away(monkeypatch):

@@ -96,7 +96,8 @@ def watch(trial: Trial, *, fresh: bool = False) -> tuple[Verdict, Observation | 
     """What `look` says, and what was observed; None where there was no need to ask the target, or what it said, or the
     model, takes too much to be judged.
 
-    Raises ExhaustedError where the allowance of the runner, if there is one, is spent before that is known.
+    Raises ExhaustedError where the allowance of the runner, if there is one, is spent before that is known, and
+    UserError (kind "target") where a statement of the target's own file raises: that is no failure of the system.
     """
     allowance, most = trial.runner.allowance, _most(trial)
     try:
@@ -108,6 +109,13 @@ def watch(trial: Trial, *, fresh: bool = False) -> tuple[Verdict, Observation | 
         verdict, seen = Verdict(Word.ABSTAINS, message=message, rule=TOO_MUCH), None
     if allowance and allowance.cut:
         raise ExhaustedError(allowance.cut)
+    if seen and seen.last.mistake and verdict.failed:
+        raise UserError(
+            f"the plug-in of target {trial.target.name} is broken: {seen.last.mistake}, {seen.last.stage}: "
+            f"{seen.last.message}",
+            hint="mend it; what the system itself reports is raised as a StageError",
+            kind="target",
+        )
     return verdict, seen
 
 

@@ -466,5 +466,6 @@ def _stage_run(stage: str, reply: Reply, folder: Path) -> StageRun:
     # Names in a model need not be text, and a system's message may quote them: a lone surrogate could not be written.
     texts = (text.encode("utf-8", "replace").decode() for text in (reply.message, reply.log))
     message, log = (text.replace(f"{folder}/", "") for text in texts)
-    frames = tuple(frame.encode("utf-8", "replace").decode() for frame in reply.frames)
-    return StageRun(stage, reply.outcome, message, reply.signal, log, reply.seconds, reply.peak_mib, frames)
+    *frames, mistake = (where.encode("utf-8", "replace").decode() for where in (*reply.frames, reply.mistake))
+    seconds, peak = reply.seconds, reply.peak_mib
+    return StageRun(stage, reply.outcome, message, reply.signal, log, seconds, peak, tuple(frames), mistake)

@@ -141,8 +141,9 @@ class Target:
         what calibration reads; may be missing
     executes_plain  whether execute runs what convert gives too, where quantize made something else of it
 
-    Each raises StageError with the system's own message when the system reports a failure; any other exception counts
-    as one too, with its type in the message. A quantize that has nothing to do under `options` returns its input.
+    Each raises StageError with the system's own message when the system reports a failure; any other exception
+    that comes out of the system counts as one too, with its type in the message; one that a statement of the functions'
+    own file raises says that they are broken. A quantize that has nothing to do under `options` returns its input.
 
     distribution  the package whose installed version is this target's release
     options       the recipe space, each default first

@@ -1,14 +1,18 @@
-"""`driftnet targets --try`: a plug-in that is broken itself is told from a system that fails."""
+"""A plug-in that is broken itself is told from a system that fails, by every command that runs it."""
 
 import json
+import struct
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from driftnet import api
 from driftnet.cli import main as cli
+from driftnet.findings import corpus
 from driftnet.util.errors import UserError
 
+from tests.handover.test_handover import saved_relu
+from tests.support.rules import assert_each
 from tests.support.toy_target import TOY, keep
 
 
@@ -24,9 +28,24 @@ def failing_system(model, folder, options):
     return np.load(f"{folder}/nothing.npy")
 
 
+def native_failure(model, folder, options):
+    return struct.unpack("<I", b"")
+
+
+def without_a_key(artifact, calibration, folder, options):
+    return artifact if options["no such option"] else ""
+
+
+def giving_no_value(artifact, feeds, outputs, options):
+    return object()
+
+
 MISSPELT = replace(TOY, convert=misspelt)
 TAKES_LESS = replace(TOY, execute=without_options)
 SYSTEM_FAILS = replace(TOY, convert=failing_system)
+NATIVE_FAILS = replace(TOY, convert=native_failure)
+LACKS_A_KEY = replace(TOY, quantize=without_a_key)
+GIVES_NO_VALUE = replace(TOY, execute=giving_no_value)
 KEEPS = replace(TOY, quantize=keep)
 
 
@@ -38,21 +57,41 @@ def test_the_easiest_model_goes_through_every_value_of_every_option():
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("MISSPELT", "test_trying.py, misspelt: NameError"), ("TAKES_LESS", "execute: TypeError")],
+    [
+        ("MISSPELT", "test_trying.py:LINE, convert: NameError"),
+        ("LACKS_A_KEY", "test_trying.py:LINE, quantize: KeyError"),
+        ("TAKES_LESS", "test_trying.py:LINE, execute: TypeError"),
+        ("GIVES_NO_VALUE", "test_trying.py:LINE, execute: TypeError"),
+    ],
 )
 def test_a_plug_in_that_is_broken_is_a_mistake_of_its_author(name, said):
+    said = said.replace("LINE", r"\d+")
     with pytest.raises(UserError, match=f"plug-in of target toy is broken: .*{said}") as caught:
         api.attempt(f"{__name__}:{name}")
     assert caught.value.kind == "target"
 
 
-def test_what_the_system_raises_is_a_failure_of_the_system():
-    verdicts = {row["verdict"] for row in api.attempt(f"{__name__}:SYSTEM_FAILS")["tried"]}
+@pytest.mark.parametrize("name", ["SYSTEM_FAILS", "NATIVE_FAILS"])
+def test_what_the_system_raises_is_a_failure_of_the_system(name):
+    verdicts = {row["verdict"] for row in api.attempt(f"{__name__}:{name}")["tried"]}
     assert verdicts == {"fails"}
 
 
-def test_the_command_ends_with_status_2(capsys):
-    with pytest.raises(SystemExit) as end:
-        cli.main(["targets", "--try", f"{__name__}:MISSPELT", "--json"])
-    assert end.value.code == 2
-    assert json.loads(capsys.readouterr().out)["error"]["kind"] == "target"
+def test_each_command_that_runs_it_ends_with_status_2_and_has_found_nothing(tmp_path, capsys):
+    saved = corpus.save(saved_relu(target="toy"), tmp_path / "corpus")
+    broken, run = f"{__name__}:LACKS_A_KEY", tmp_path / "run"
+    commands = [
+        ["targets", "--try", broken],
+        ["check", str(saved / "model.onnx"), "--target", broken],
+        ["replay", str(saved), "--target", broken],
+        ["fuzz", "--target", broken, "--cases", "2", "--workers", "1", "--report", str(run), "--corpus", str(tmp_path)],
+    ]
+
+    def rule(command):
+        with pytest.raises(SystemExit) as end:
+            cli.main([*command, "--json"])
+        told = json.loads(capsys.readouterr().out)
+        assert (end.value.code, told["error"]["kind"]) == (2, "target"), f"ends with {end.value.code}: {told}"
+
+    assert_each(commands, rule, lambda command: command[0])
+    assert not list(run.glob("cases/*/*")), "nothing is found in a plug-in"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from driftnet.model.artifact import Artifact
@@ -12,7 +14,7 @@ from driftnet.oracle.judge import judge
 from driftnet.oracle.question.answers import Decide
 from driftnet.oracle.question.question import Question
 from driftnet.run.runner import Runner
-from driftnet.targets.interface import Rule, Scheme, StageError, Target
+from driftnet.targets.interface import Scheme, StageError, Target
 from driftnet.util.records import read
 
 
@@ -21,18 +23,10 @@ def refuses(*_):
     raise StageError("this target is never run")
 
 
-def target(scheme: Scheme | None = None, refusals: tuple[Rule, ...] = (), exceptions: tuple[Rule, ...] = ()) -> Target:
+def target(scheme: Scheme | None = None, **declared: Any) -> Target:
     """A target that exists as a declaration only."""
-    return Target(
-        "declared",
-        "driftnet",
-        refuses,
-        refuses,
-        refuses,
-        scheme=lambda options: scheme,
-        refusals=refusals,
-        exceptions=exceptions,
-    )
+    bare = Target("declared", "driftnet", refuses, refuses, refuses, scheme=lambda options: scheme)
+    return replace(bare, **declared)
 
 
 def told(said: Mapping[str, object] | None) -> Artifact:

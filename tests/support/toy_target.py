@@ -59,7 +59,9 @@ def failing(model: str, folder: str, options: Options) -> str:
     return no_such_system.convert(model)
 
 
-LACKS_ITS_SYSTEM = Target("lacks-its-system", "numpy", failing, keep, execute, options=OPTIONS_OF_TOY)
+LACKS_ITS_SYSTEM = Target(
+    "lacks-its-system", "numpy", failing, keep, execute, options=OPTIONS_OF_TOY, natives=("no_such_system.convert",)
+)
 
 
 def made(suffix: str) -> Any:

@@ -5,6 +5,7 @@ depends on data which rounding may change (NonZero, say), and a NaN behind an op
 quantization may put it (a divisor that became 0).
 """
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,6 +18,9 @@ from driftnet.oracle.question.answers import abstains, diverges
 from driftnet.oracle.question.poles import poles
 from driftnet.oracle.question.question import Place, Question
 from driftnet.targets.interface import Target
+
+MISSING = re.compile(r"(?:ModuleNotFoundError|ImportError): No module named '(\w+)")
+"""What no system is to blame for, where another package than its own is meant."""
 
 
 def failed_stage(observation: Observation, target: Target) -> Verdict | None:
@@ -39,6 +43,10 @@ def failed_stage(observation: Observation, target: Target) -> Verdict | None:
         case Outcome.GARBAGE:
             message = f"the worker of {target.name} answered {run.stage} with bytes that are no message{words}"
             return _blame(run, Word.FAILS, Kind.ERROR, message)
+    own = {native.partition(".")[0] for native in target.natives}
+    if (lacks := MISSING.match(run.message)) and lacks[1] not in own:
+        message = f"{target.name} needs the package {lacks[1]}, which is not installed beside it"
+        return Verdict(Word.REJECTS, Tier.STRUCTURE, run.stage, message=message, rule="missing-package")
     for rule in target.refusals:
         if rule.stage == run.stage and (found := rule.matches(f"{run.message}\n{run.log}")):
             message = f"{target.name} does not support this: {found.group(0).strip()}"

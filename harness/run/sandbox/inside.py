@@ -9,12 +9,15 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import dis
 import fcntl
 import gc
 import importlib
+import inspect
 import json
 import mmap
 import os
+import re
 import resource
 import shutil
 import signal
@@ -430,7 +433,8 @@ def _answer(pipe: socket.socket) -> None:
         except interface.StageError as e:
             reply.update(outcome="error", message=str(e))
         except Exception as e:
-            reply.update(outcome="error", message=f"{type(e).__name__}: {e}", frames=_frames(e))
+            told, mistake = f"{type(e).__name__}: {e}", _mistake(e, functions.get(name))
+            reply.update(outcome="error", message=told, frames=_frames(e), mistake=mistake)
         reply["message"] = reply["message"][:_MOST_SAID]
         _flush()
         usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
@@ -463,6 +467,28 @@ def _frames(error: Exception) -> list[str]:
         where = os.path.relpath(frame.filename, entry) if entry else os.path.basename(frame.filename)
         frames.append(f"{where} {frame.name}")
     return frames[::-1]
+
+
+def _mistake(error: Exception, function: Callable[..., Any] | None) -> str:
+    """ "file:line" where `error` comes out of the file of `function` itself; "" where what that has called raised it,
+    native code too, of which there is no frame."""
+    own = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None) if function else None
+    last = error.__traceback__
+    while last and last.tb_next:
+        last = last.tb_next
+    if own is None or last is None:
+        return ""
+    code = last.tb_frame.f_code
+    if code.co_filename in (__file__, interface.__file__):  # it takes other arguments, or gives what is no value
+        return f"{own.co_filename}:{own.co_firstlineno}"
+    called = dis.opname[code.co_code[last.tb_lasti]].startswith(("CALL", "IMPORT"))
+    misfit = isinstance(error, TypeError) and re.search(_MISFIT, str(error))
+    return (
+        f"{code.co_filename}:{last.tb_lineno}" if code.co_filename == own.co_filename and (misfit or not called) else ""
+    )
+
+
+_MISFIT = r"\btakes .*argument|missing \d+ required|unexpected keyword argument|multiple values for|is not callable"
 
 
 def _receive(pipe: socket.socket) -> bytearray | None:

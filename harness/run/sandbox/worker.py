@@ -72,6 +72,7 @@ class Reply:
     seconds  wall time;   peak_mib  peak resident memory of the process, or of the largest of its children
     frames   where it failed, innermost first: of an exception "package/module.py function", of a crash that was held
              "module symbol"
+    mistake  "file:line" of the function's own file, where that raised what StageError is not, and had called nothing
     """
 
     outcome: Outcome
@@ -82,6 +83,7 @@ class Reply:
     seconds: float = 0.0
     peak_mib: float = 0.0
     frames: tuple[str, ...] = ()
+    mistake: str = ""
 
 
 @dataclass(frozen=True)
@@ -411,6 +413,7 @@ class _Answer(Struct, frozen=True, forbid_unknown_fields=True):
     cpu: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
     peak_mib: Annotated[float, Meta(ge=0, le=sys.float_info.max)]
     frames: tuple[str, ...] = ()
+    mistake: str = ""
 
 
 def _parse(message: bytearray, call: int, process: Process) -> Reply:
@@ -428,7 +431,8 @@ def _parse(message: bytearray, call: int, process: Process) -> Reply:
     process.cpu = answer.cpu
     log = _read_log(process.log)
     frames = tuple(frame[:LINE] for frame in answer.frames[:FRAMES])
-    return Reply(outcome, value, shortened(answer.message, MESSAGE), "", log, peak_mib=answer.peak_mib, frames=frames)
+    text, mistake = shortened(answer.message, MESSAGE), answer.mistake[:LINE]
+    return Reply(outcome, value, text, "", log, peak_mib=answer.peak_mib, frames=frames, mistake=mistake)
 
 
 def _cause(status: int, broken: str, log: str) -> tuple[Outcome, str, str]:

@@ -281,7 +281,7 @@ def scheme(options: Options) -> Scheme | None:
         per_tensor=frozenset() if static else frozenset({"Conv"}),  # ConvInteger takes one weight scale
         clips=static and (options["calibration"] != "MinMax" or narrowed),
         # Half a step is missing at the end of -8 to 7, and of a range that is made symmetric for codes that are not.
-        told=weights == "s4" or widened or narrowed or options.get("weight_block", 0) > 0,
+        told=weights == "s4" or widened or narrowed,
         narrow=float(options.get("least_range", "0")),
     )
 
@@ -308,8 +308,6 @@ def _extra(options: Options) -> dict[str, Any]:
         given["OpTypesToExcludeOutputQuantization"] = WEIGHTED
     if options.get("float_biases", False):
         given["QuantizeBias"] = False
-    if options.get("weight_block", 0):
-        given["BlockSize"] = options["weight_block"]
     return given
 
 
@@ -544,7 +542,11 @@ ONNXRUNTIME_QUANT = Target(
             _DOCS + "#pre-processing",
         ),
     ),
-    outgrown=OUTGROWN,
+    outgrown=(
+        *OUTGROWN,
+        Rule("too old for an option", "quantize", r"got an unexpected keyword argument '\w+'|KeyError: 'Q\w+'", _DOCS),
+        Rule("too old for an option", "quantize", r"No module named 'onnxruntime\.", _DOCS),
+    ),
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
         Rule("u8s8-saturation", "execute", "", _DOCS + "#when-and-why-do-i-need-to-try-u8u8"),

@@ -50,6 +50,13 @@ def test_a_documented_refusal_is_found_in_message_or_log_of_its_stage(runner):
     assert ended(runner, run, refusals=(elsewhere,)).word is Word.FAILS
 
 
+def test_a_package_that_is_not_installed_beside_the_system_is_no_failure_of_it(runner):
+    for missing, word in (("scipy", Word.REJECTS), ("toolchain", Word.FAILS), ("toolchain.parts", Word.FAILS)):
+        run = StageRun("quantize", Outcome.ERROR, f"ModuleNotFoundError: No module named '{missing}'")
+        said = ended(runner, run, natives=("toolchain.run",))
+        assert (said.word, said.rule) == (word, "missing-package" if word is Word.REJECTS else ""), missing
+
+
 def test_a_crash_is_no_refusal_whatever_was_printed_before(runner):
     rule = Rule("unsupported operator", "execute", "Not Support", "https://example.org/operators")
     run = StageRun("execute", Outcome.CRASH, signal="SIGABRT", log="Not Support: Foo")
