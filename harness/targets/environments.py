@@ -37,6 +37,7 @@ NAME = re.compile(r"(?!\.)(?!.*\.\.)[\w.-]+")
 
 DAY = 86400.0  # seconds
 OURS = sys.version_info.minor
+ALONE, BINARY = " --no-deps", "--only-binary=:all:"
 MINORS = range(8, 15)
 """Pythons that a release may need: a worker runs on 3.8 and newer."""
 
@@ -269,15 +270,14 @@ def _cache() -> Path:
 
 def _make(new: Environment, companions: Sequence[str], minor: int) -> None:
     """By uv where it is on the PATH (.3 s, where pip takes 3 s), else, or where uv fails, by pip, which says why."""
-    wanted = ["--only-binary=:all:", f"{new.distribution}=={new.release}", "numpy", *companions]
+    with_all = [needed for needed in companions if ALONE not in needed]
+    alone = [needed.replace(ALONE, "") for needed in companions if ALONE in needed]
+    installs = [[f"{new.distribution}=={new.release}", "numpy", *with_all], *([["--no-deps", *alone]] if alone else [])]
     if uv := shutil.which("uv"):
         base, settings = _interpreter(minor), _as_pip()
         commands = (
             [uv, "venv", "-q", "--python", base, str(new.folder)],
-            [
-                *(uv, "pip", "install", "-q", "--python", new.python),
-                *wanted,
-            ],
+            *([uv, "pip", "install", "-q", "--python", new.python, BINARY, *wanted] for wanted in installs),
         )
         if not any(_ran(command, settings).returncode for command in commands):
             return
@@ -287,7 +287,7 @@ def _make(new: Environment, companions: Sequence[str], minor: int) -> None:
     pip = [sys.executable, "-I", "-m", "pip", "--python", new.python] if ours else [new.python, "-I", "-m", "pip"]
     for command in (
         [_interpreter(minor), "-I", "-m", "venv", *(["--without-pip"] if ours else []), str(new.folder)],
-        [*pip, "install", "--no-input", *wanted],
+        *([*pip, "install", "--no-input", BINARY, *wanted] for wanted in installs),
     ):
         done = _ran(command)
         if done.returncode:
@@ -356,7 +356,7 @@ def _offered(distribution: str, minor: int) -> tuple[str, ...]:
 def _needed(companions: Sequence[tuple[str, str]], release: str) -> list[str]:
     own = numbers(release)
     return [
-        needed.format(release=release)
+        needed.format(*own, release=release)
         for when, needed in companions
         if not when or (own >= numbers(when) if when.startswith(">=") else own < numbers(when))
     ]

@@ -159,7 +159,8 @@ class Target:
                   by so much, and of results beyond 1 by so much of them
     kernels       its fast kernels that no bound of single elements holds, each with its own bound and its switch
     companions    (releases below, requirement): what those need beside themselves, or cannot run with when it is newer;
-                  below "" is every release, below ">=1.22" that one and newer ones; {release} is the one itself
+                  below "" is every release, below ">=1.22" that one and newer ones; {release} is the one
+                  itself, {0}, {1} ... its numbers; of one that ends with " --no-deps" comes nothing that it requires
     features      for `driftnet selfcheck`, which puts bugs into targets: {what a bug may need: options that give it}.
                   "float" nothing is quantized; "onnx" what is quantized is an ONNX model, with onnxruntime's names for
                   codes (x_quantized), scales (x_scale) and zero points (x_zero_point); of such, "qdq" pairs of

@@ -47,6 +47,10 @@ def words(x: Any) -> Any:
         return [words(v) for v in x]
     if type(x).__name__ == "SessionOptions":
         return {name: str(getattr(x, name)) for name in SETTINGS} | {name: entry(x, name) for name in ENTRIES}
+    if type(x).__name__ == "Mat":  # of ncnn, as Net is
+        return words(np.array(x))
+    if type(x).__name__ == "Net":
+        return {name: str(getattr(x.opt, name)) for name in dir(x.opt) if name.startswith(("use_", "num_", "light"))}
     if x is None or isinstance(x, bool | int | float | str):
         return (
             re.sub(r"[a-z0-9_]{8}/augmented", "a name/augmented", x.replace(os.getcwd(), "."))

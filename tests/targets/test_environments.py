@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from driftnet.run.sandbox.zygote import Zygote
 from driftnet.targets import environments
-from driftnet.targets.environments import environment, prune, resolve
+from driftnet.targets.environments import declared, environment, prune, resolve
 from driftnet.targets.interface import Target
 from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
@@ -117,10 +117,11 @@ def test_an_interpreter_of_ones_own_is_asked_for_its_release() -> None:
         ("onnxruntime-quant", "1.17.3", {"onnx", "sympy", "numpy<2", "onnx<1.17", "onnx<1.18", "onnx<1.20"}),
         ("onnxruntime-quant", "1.20.1", {"onnx", "sympy", "onnx<1.18", "onnx<1.20"}),
         ("onnxruntime-quant", "99.0", {"onnx", "onnx-ir", "sympy"}),
+        ("ncnn", "1.0.20260114", {"onnx", "pnnx<=20260114 --no-deps"}),
     ],
 )
 def test_old_releases_get_companions_of_their_time(name: str, release: str, expected: set[str]) -> None:
-    needed = environments._needed(resolve(name).target.companions, release)
+    needed = environments._needed(declared(name).companions, release)
     assert set(needed) == expected, f"{name} {release} gets {needed}, should get {expected}"
 
 
@@ -135,13 +136,15 @@ def test_the_default_targets_are_those_that_driftnet_registers_itself() -> None:
 
 @pytest.fixture(scope="module")
 def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A cache, and a package index without network that offers one release of a toy distribution and of numpy."""
+    """A cache, and a package index without network that offers one release of a toy distribution, of numpy, and of what
+    needs something that there is not."""
     folder = tmp_path_factory.mktemp("index")
-    for name, release in ("driftnet_toy", "1.0"), ("numpy", "9.9"):
+    for name, release in ("driftnet_toy", "1.0"), ("numpy", "9.9"), ("driftnet_heavy", "1.3"):
+        needs = "Requires-Dist: tons\n" if name == "driftnet_heavy" else ""
         info = f"{name}-{release}.dist-info"
         with zipfile.ZipFile(folder / f"{name}-{release}-py3-none-any.whl", "w") as wheel:
             wheel.writestr(f"{name}.py", f"release = {release!r}\n")
-            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n")
+            wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {release}\n{needs}")
             wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
             wheel.writestr(f"{info}/RECORD", "")
     with pytest.MonkeyPatch.context() as patch:
@@ -166,6 +169,14 @@ def test_another_release_gets_an_environment_of_its_own_once(index: Path) -> Non
     assert prune() == [made]
     assert environments.environments() == []
     assert not made.folder.exists(), "prune() left the environment where it was"
+
+
+def test_a_companion_may_come_without_what_it_requires_itself(index: Path) -> None:
+    with pytest.raises(UserError, match=r"no environment for driftnet-toy 1\.0"):
+        environment("driftnet-toy", "1.0", [("", "driftnet-heavy")])
+    made = environment("driftnet-toy", "1.0", [("", "driftnet-heavy=={0}.3 --no-deps")])
+    assert environments._release_in(made.python, "driftnet-heavy") == "1.3"
+    prune()
 
 
 def test_a_release_that_does_not_exist_is_a_user_error_that_lists_the_others(index: Path) -> None:
