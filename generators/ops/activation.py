@@ -43,7 +43,8 @@ def prelu(b: Builder) -> None:
     """y = x where x >= 0, else slope x; slope broadcasts to x (unidirectional)"""
     x = data(b, ranks=(2, 3, 4, 5), fixed=(1,))
     per_channel = (x.shape[1],) + (1,) * (x.rank - 2)
-    shape = b.choose("shape", (per_channel, (1,), per_channel, (1,) * x.rank))
+    last = x.shape[-1:] if x.fixed(x.rank - 1) else per_channel
+    shape = b.choose("shape", (per_channel, (1,), last, (1,) * x.rank))
     slope = weight(b, "slope", shape, dtype=x.dtype)
     b.emit((x, slope), x, bounds=_leaky(x.low, x.high, slope.magnitude))
 

@@ -235,7 +235,9 @@ def _of_its_time(target: Target, release: str, here: str | None) -> Target:
     """What is declared of an older release than the one installed here: what that is too old for, it refuses."""
     if here is not None and numbers(release) >= numbers(here):
         return target
-    return replace(target, refusals=(*target.refusals, *target.outgrown))
+    own = numbers(release)
+    later = {o.name: tuple(value for value, since in o.since.items() if own < numbers(since)) for o in target.options}
+    return replace(target, refusals=(*target.refusals, *target.outgrown), undrawn=later)
 
 
 def _hint() -> str:

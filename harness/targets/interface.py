@@ -27,7 +27,8 @@ class Option:
     """One axis of a target's recipe space.
 
     values[0] is the default, towards which recipes are simplified. The option has a meaning only where each option
-    named in `when` has one of the values given there; elsewhere it is left out of the recipe.
+    named in `when` has one of the values given there; elsewhere it is left out of the recipe. `since` says which values
+    came with a later release than the oldest: of an older one they are not drawn.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Option:
     values: tuple[Any, ...]
     help: str
     when: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    since: Mapping[Any, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -170,6 +172,7 @@ class Target:
     mutants       bugs of its own for it: each changes the file that quantize gave, in place
     profile       what models are drawn for it, where it takes little at all (only constants for axes, say): the fields
                   of driftnet.generators.building.profile.Profile
+    undrawn       option -> values that this release is too old for, by their `since`
     natives       the system's functions and methods, dotted, through which everything goes that is asked of it: what
                   the script for maintainers asks of them is held against what the target asks
 
@@ -199,6 +202,7 @@ class Target:
     mutants: tuple[Callable[[str], None], ...] = ()
     profile: Mapping[str, Any] = field(default_factory=dict)
     natives: tuple[str, ...] = ()
+    undrawn: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
 
 class WireError(ValueError):

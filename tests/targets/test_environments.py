@@ -9,6 +9,7 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from driftnet.run.sandbox.zygote import Zygote
 from driftnet.targets import environments
 from driftnet.targets.environments import declared, environment, prune, resolve
 from driftnet.targets.interface import Target
+from driftnet.targets.recipe import draw, effective
 from driftnet.targets.registry import DEFAULT_TARGETS, registered
 from driftnet.util.errors import UserError
 
@@ -127,6 +129,15 @@ def test_old_releases_get_companions_of_their_time(name: str, release: str, expe
 
 def test_a_companion_may_be_of_the_same_release() -> None:
     assert environments._needed([("", "runtime=={release}"), ("3.2", "old")], "3.2.1") == ["runtime==3.2.1"]
+
+
+def test_what_an_old_release_is_too_old_for_is_not_drawn_but_a_recipe_may_say_so() -> None:
+    target = environments._of_its_time(resolve("onnxruntime-quant").target, "1.16.3", "1.31.1")
+    rng = Random(3)
+    drawn = [draw(target, rng) for _ in range(400)]
+    assert {recipe.get("quantize", "static") for recipe in drawn} == {"static", "dynamic", "none"}
+    assert all(recipe.get("model_from", "file") == "file" for recipe in drawn)
+    assert effective(target, {"model_from": "memory"})["model_from"] == "memory", "a saved recipe stays as it is"
 
 
 def test_the_default_targets_are_those_that_driftnet_registers_itself() -> None:

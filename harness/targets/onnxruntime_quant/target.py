@@ -409,6 +409,7 @@ ONNXRUNTIME_QUANT = Target(
             "quantize",
             ("static", "dynamic", "none", "weight-only"),
             "ranges of activations: calibrated, live; weight-only: by MatMulNBits",
+            since={"weight-only": "1.22"},
         ),
         Option(
             "format",
@@ -425,8 +426,8 @@ ONNXRUNTIME_QUANT = Target(
             "types of activations and weights; dynamic quantization has u8 activations whatever is said here",
             _QUANTIZED,
         ),
-        Option("activation_bits", "quantize", (8, 16), "bits of an activation", _PAIRS),
-        Option("weight_bits", "quantize", (8, 4, 16), "bits of a weight", _PAIRS),
+        Option("activation_bits", "quantize", (8, 16), "bits of an activation", _PAIRS, {16: "1.17"}),
+        Option("weight_bits", "quantize", (8, 4, 16), "bits of a weight", _PAIRS, {4: "1.19", 16: "1.17"}),
         # With u8 weights the zero points of channels would differ, which QLinearConv does not take.
         Option("per_channel", "quantize", (False, True), "one weight scale a channel", {"types": ("s8s8", "u8s8")}),
         Option("reduce_range", "quantize", (False, True), "weights in 7 bits", _QUANTIZED),
@@ -455,7 +456,7 @@ ONNXRUNTIME_QUANT = Target(
         Option(
             "nodes", "quantize", ("all", "nodes_to_exclude", "nodes_to_quantize"), "all, or every other", _QUANTIZED
         ),
-        Option("model_from", "quantize", ("file", "memory"), "how the model is given", _ANY),
+        Option("model_from", "quantize", ("file", "memory"), "how the model is given", _ANY, {"memory": "1.17"}),
         Option("external_data", "quantize", (False, True), "weights in a file of their own", _ANY),
         Option("force_quantize", "quantize", (False, True), "quantize data movement of unquantized data too", _STATIC),
         Option("constant_products", "quantize", (False, True), "MatMul only by constants", _OPERATORS),
@@ -472,9 +473,23 @@ ONNXRUNTIME_QUANT = Target(
             "of the data that are not clipped",
             {**_STATIC, "calibration": ("Percentile",)},
         ),
-        Option("calibration_cache", "quantize", (False, True), "ranges are saved, and read by a second run", _STATIC),
+        Option(
+            "calibration_cache",
+            "quantize",
+            (False, True),
+            "ranges are saved, and read by a second run",
+            _STATIC,
+            {True: "1.31"},
+        ),
         Option("least_range", "quantize", ("0", "0.01"), "narrower ranges of activations are widened to it", _STATIC),
-        Option("inputs", "quantize", ("as others", "16 bits", "narrow"), "overrides: another type, or range", _PAIRS),
+        Option(
+            "inputs",
+            "quantize",
+            ("as others", "16 bits", "narrow"),
+            "overrides: another type, or range",
+            _PAIRS,
+            {"16 bits": "1.17"},
+        ),
         Option("dedicated_pairs", "quantize", (False, True), "a Q/DQ pair for each consumer", _PAIRS),
         Option("pairs_of_weights", "quantize", (False, True), "weights stay floats, before a pair", _PAIRS),
         Option("contrib_pairs", "quantize", (False, True), "pairs of the domain com.microsoft", _PAIRS),
@@ -544,8 +559,15 @@ ONNXRUNTIME_QUANT = Target(
     ),
     outgrown=(
         *OUTGROWN,
-        Rule("too old for an option", "quantize", r"got an unexpected keyword argument '\w+'|KeyError: 'Q\w+'", _DOCS),
-        Rule("too old for an option", "quantize", r"No module named 'onnxruntime\.", _DOCS),
+        *(
+            Rule("too old for an option", "quantize", pattern, _DOCS)
+            for pattern in (
+                r"got an unexpected keyword argument '\w+'",
+                r"(Key|Attribute)Error: '?QU?Int\d+",
+                r"PathLike object, not ModelProto",
+                r"No module named 'onnxruntime\.",
+            )
+        ),
     ),
     exceptions=(
         # Without VNNI, pairs of products of u8 and s8 are added in 16 bits.
