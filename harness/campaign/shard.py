@@ -50,6 +50,7 @@ from driftnet.run.runner import Runner
 from driftnet.run.share import GENERATED_SECONDS, MEMORY_GIB
 from driftnet.targets import recipe
 from driftnet.targets.environments import Installed, resolve
+from driftnet.targets.interface import Target
 from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trusting
 from driftnet.util.errors import UserError
@@ -386,9 +387,10 @@ class Shard:
             self.steering = Steering(tuple(self.known_issues.values()), self.doubts)
         steering, refusals = self.steering, self.refusals[favoured]
         recipes = [
-            (one.target.name, recipe_facts(one.target, choice.recipe))
+            (one.target.name, recipe_facts(one.target, under))
             for one in self.installed
             for choice in choices(one, plan.seed, index)
+            for under in runs_under(one.target, choice.recipe)
         ]
         free, tried = plan.focus or self._chance(index, "free", KEPT), self._tries(index)
         refused = self._refused(index, favoured)
@@ -499,6 +501,13 @@ def choices(installed: Installed, seed: int, index: int) -> list[Choice]:
     rng = random.Random(f"{seed}/{index}/{installed.target.name}")
     drawn = (recipe.draw(installed.target, rng) for _ in range(RECIPES_PER_MODEL))
     return [Choice(chosen, rng.getrandbits(32), rng.random() < LOSSLESS_SHARE) for chosen in drawn]
+
+
+def runs_under(target: Target, chosen: recipe.Recipe) -> list[recipe.Recipe]:
+    """The recipes by which a model is run under one: where what is to be quantized is executed too, that without
+    quantizing as well."""
+    plain = recipe.unquantized(target, chosen) if target.executes_plain else chosen
+    return [chosen] if plain == chosen else [chosen, plain]
 
 
 def variant(case: Case, installed: Installed, choice: Choice) -> Case:

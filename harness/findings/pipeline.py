@@ -23,6 +23,7 @@ from driftnet.findings.trial import CONFIRMING_RUNS, Confirmed, Trial, blamed, c
 from driftnet.model.inspect import Case, Feed, nodes
 from driftnet.model.signature import Signature, coarse, fine, folder_name
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Tier, Verdict, Word
+from driftnet.oracle.judge import BEFORE
 from driftnet.oracle.tolerances.table import CLEAR_OF_BOUND, CLEAR_OF_STEP
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import BUDGET, MINIMAL, reduce
@@ -31,7 +32,7 @@ from driftnet.run.reference import ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.run.sandbox.allowance import Allowance
 from driftnet.targets.environments import Installed
-from driftnet.targets.recipe import Recipe, canonical, remedied
+from driftnet.targets.recipe import Recipe, canonical, remedied, unquantized
 from driftnet.targets.recipe import simpler as simpler_recipes
 from driftnet.util.machine import description
 
@@ -205,7 +206,7 @@ def examine(
     if not verdict.failed or seen is None:
         return Examination(verdict)
     issues = KnownIssues.of(known_issues, trial.target.name)
-    recognizer, failed = _recognizer(trial), _symptom(trial, verdict, seen)
+    recognizer, failed = _recognizer(trial, verdict), _symptom(trial, verdict, seen)
     recognized = recognizer.recognized(issues, failed)
     issue = recognized.issue if recognized else met.get(failed)
     sure = recognized is None or recognized.sure
@@ -273,9 +274,11 @@ def _symptom(trial: Trial, verdict: Verdict, seen: Observation | None) -> Sympto
     return symptom_of(coarse(trial.target.name, verdict), verdict.culprits, verdict.output, where)
 
 
-def _recognizer(trial: Trial) -> Recognizer:
+def _recognizer(trial: Trial, verdict: Verdict) -> Recognizer:
+    """Of a failure with `verdict`. What is wrong before it is quantized is so whatever quantizes it."""
     tensors = partial(trial.runner.reference.computed, trial.case)
-    return Recognizer(trial.case, recipe_facts(trial.target, trial.recipe), tensors)
+    recipe = unquantized(trial.target, trial.recipe) if verdict.message.startswith(BEFORE) else trial.recipe
+    return Recognizer(trial.case, recipe_facts(trial.target, recipe), tensors)
 
 
 def _unquantized(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Trial, Verdict, Observation]:
@@ -284,7 +287,8 @@ def _unquantized(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Tri
     Calibration runs the model: what cannot be run crashes a quantizer, through no fault of its own. And weights that
     are converted wrongly are quantized wrongly.
     """
-    for recipe in simpler_recipes(trial.target, trial.recipe) if verdict.stage == "quantize" else ():
+    may = verdict.stage == "quantize" or verdict.message.startswith(BEFORE)
+    for recipe in simpler_recipes(trial.target, trial.recipe) if may else ():
         simpler = replace(trial, recipe=recipe)
         if not simpler.quantizes:
             found, observed = watch(simpler)
@@ -303,7 +307,7 @@ def explanation(
 
 def _explained(trial: Trial, verdict: Verdict, seen: Observation | None, inquiry: Inquiry) -> Explanation:
     """How far known issues account for `trial` failing with `verdict`, as was seen."""
-    name, recognizer, issues = trial.target.name, _recognizer(trial), inquiry.issues
+    name, recognizer, issues = trial.target.name, _recognizer(trial, verdict), inquiry.issues
     failed = _symptom(trial, verdict, seen)
 
     def failure(part: Case) -> Symptom:

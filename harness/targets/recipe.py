@@ -68,6 +68,13 @@ def simpler(target: Target, recipe: Recipe) -> Iterator[dict[str, Any]]:
             yield candidate
 
 
+def unquantized(target: Target, recipe: Recipe) -> Recipe:
+    """The recipe nearest to `recipe` under which nothing is quantized: itself, or with one option back to its default,
+    or the empty one."""
+    _, *nearer = simpler(target, recipe) if recipe else ({},)
+    return next((one for one in (recipe, *nearer) if target.scheme(effective(target, one)) is None), {})
+
+
 def swept(target: Target) -> list[dict[str, Any]]:
     """The empty recipe, then every other value of every option on its own, with what opens that option."""
     recipes: list[dict[str, Any]] = [{}]

@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import onnx
 import pytest
-from driftnet.findings.issues import KnownIssue
-from driftnet.findings.pipeline import examine
+from driftnet.findings.corpus import COMMITTED
+from driftnet.findings.issues import KnownIssue, issues
+from driftnet.findings.pipeline import Care, examine
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Outcome, Word
 from driftnet.targets.environments import resolve
@@ -231,3 +232,14 @@ def test_what_does_not_run_is_not_the_quantizers_fault(runner):
     )
     found = examine(Trial(pooled, resolve("mnn"), {"quantize": "offline"}, runner), [known])
     assert found.known == known.id, "the crash of the float model explains that of the quantizer"
+
+
+def test_what_is_wrong_before_it_is_quantized_is_known_by_the_trigger_of_floats(runner):
+    constants = {"i": np.array([[-1], [-2]]), "u": models.grid((2, 1))}
+    scattered = one("ScatterElements", models.grid((2, 3)), constants=constants, axis=1)
+    known = issues(COMMITTED / "mnn")
+    for recipe in ({}, {"quantize": "offline", "method": "EMA"}):
+        before = runner.target_runs
+        found = examine(Trial(scattered, resolve("mnn"), recipe, runner), known, care=Care.NONE)
+        assert "scatterelements" in found.recognized, f"under {recipe} it is {found.verdict.message}"
+        assert runner.target_runs == before + 1, "nothing had to be run to know it"

@@ -1,10 +1,11 @@
 """Recipes: drawn legally, canonical, simplified towards the empty one, and bad options named."""
 
 import random
+from dataclasses import replace
 
 import pytest
 from driftnet.targets import recipe
-from driftnet.targets.interface import Option, Target
+from driftnet.targets.interface import Option, Scheme, Target
 from driftnet.util.errors import UserError
 
 OPTIONS = (
@@ -91,3 +92,14 @@ def test_a_switch_is_empty_unless_it_is_given_and_never_drawn_nor_swept():
 def test_a_switch_for_what_there_is_not_is_named():
     with pytest.raises(UserError, match=r"option without of target toy takes a list of folding, fusing"):
         recipe.validated(SWITCHED, {"without": ["unrolling"]})
+
+
+def test_the_recipe_without_quantizing_is_the_nearest_one():
+    def scheme(options):
+        return None if options["quantize"] == "none" else Scheme()
+
+    target = replace(TARGET, scheme=scheme)
+    plain = {"level": 2}
+    for given in (plain, {**plain, "quantize": "kl"}, {**plain, "quantize": "ema", "bits": 4}):
+        assert recipe.unquantized(target, given) == plain, f"of {given}"
+    assert recipe.unquantized(target, {}) == {}
