@@ -40,7 +40,8 @@ def lint(
     started, model = time.process_time(), Path(model)
     proto = read_model(model)
     installed = resolve(target, python=python)
-    chosen = chosen_recipe(installed.target, recipe, options or {})
+    parsed = recipes.parsed(installed.target, options or {})
+    chosen = recipes.validated(installed.target, {**(recipe or {}), **parsed})
     known = causes_of(corpus or _usual_corpus(), installed.target)
     found = meetings(list(hosts(proto)), known, recipe_facts(installed.target, chosen))
     result: dict[str, Any] = {
@@ -65,12 +66,6 @@ def lint(
 def lint_status(result: Mapping[str, Any]) -> int:
     """The exit status of `lint`: 1 where a cause is met."""
     return 1 if result["met"] else 0
-
-
-def chosen_recipe(target: Target, given: Recipe | None, options: Mapping[str, str]) -> dict[str, Any]:
-    """The options that are meant. Raises UserError for those that there are not."""
-    parsed = {name: recipes.parsed(target, name, text) for name, text in options.items()}
-    return recipes.validated(target, {**(given or {}), **parsed})
 
 
 def read_model(path: Path) -> onnx.ModelProto:

@@ -168,8 +168,7 @@ def _check_dims(model: onnx.ModelProto, dims: Mapping[str, int]) -> None:
 def _recipes(target: Target, settings: CheckSettings) -> list[dict[str, Any]]:
     if settings.sweep:
         return recipe.swept(target)
-    parsed = {name: recipe.parsed(target, name, text) for name, text in settings.options.items()}
-    return [recipe.validated(target, {**(settings.recipe or {}), **parsed})]
+    return [recipe.validated(target, {**(settings.recipe or {}), **recipe.parsed(target, settings.options)})]
 
 
 def _check_one(

@@ -64,7 +64,7 @@ def support(
     """
     demand(operators, REGISTRY, "{} is not generated", "docs/operators.md lists what is")
     ours, theirs = resolve(target), resolve(against) if against else None
-    given = {name: recipe.parsed(ours.target, name, text) for name, text in (options or {}).items()}
+    given = recipe.parsed(ours.target, options or {})
     chosen = recipe.validated(ours.target, given) if given else None
     names = operators or sorted(REGISTRY)
     seen: dict[str, list[dict[str, Any]]] = {name: [] for name in names}

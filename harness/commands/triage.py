@@ -117,7 +117,7 @@ def _told(folder: Path) -> dict[str, Any]:
 
 def _remedy(cases: Sequence[SavedCase], texts: Mapping[str, str]) -> dict[str, Any]:
     installed = resolve(cases[0].target)
-    chosen = {name: recipe.parsed(installed.target, name, text) for name, text in texts.items()}
+    chosen = recipe.parsed(installed.target, texts)
     with Runner() as runner:
         for saved in cases:
             changed = recipe.validated(installed.target, recipe.remedied(installed.target, saved.recipe, chosen))

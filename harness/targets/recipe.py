@@ -14,6 +14,7 @@ from driftnet.util.errors import UserError
 from driftnet.util.nearest import meant
 
 Recipe = Mapping[str, Any]
+LISTED = "driftnet targets lists every option with its values"
 DRAWN = 6
 """Of more options no recipe is near to what anybody uses."""
 
@@ -97,25 +98,19 @@ def validated(target: Target, recipe: Recipe) -> dict[str, Any]:
             _check_switch(target, name, value)
             continue
         if name not in options:
-            raise UserError(
-                f"target {target.name} has no option {name!r}; it has {there}",
-                hint=meant(name, [*options, *target.switches], "driftnet targets lists every option with its values"),
-                kind="option",
-            )
+            what = f"target {target.name} has no option {name!r}; it has {there}"
+            raise UserError(what, hint=meant(name, [*options, *target.switches], LISTED), kind="option")
         if value not in options[name].values:
-            raise UserError(
-                f"option {name} of target {target.name} cannot be {value!r}; "
-                f"it is one of {', '.join(map(repr, options[name].values))}",
-                hint=meant(str(value), options[name].values, "driftnet targets lists every option with its values"),
-                kind="option",
-            )
+            what = f"option {name} of target {target.name} cannot be {value!r}"
+            what += f"; it is one of {', '.join(map(repr, options[name].values))}"
+            raise UserError(what, hint=meant(str(value), options[name].values, LISTED), kind="option")
     in_effect = effective(target, recipe)
     if idle := [name for name in recipe if name not in in_effect]:
         name = idle[0]
         when = " and ".join(f"{k} = {' or '.join(map(str, values))}" for k, values in options[name].when.items())
         raise UserError(
             f"option {name} of target {target.name} has a meaning only with {when}",
-            hint=f"set that too, or leave {name} out; driftnet targets lists every option with its values",
+            hint=f"set that too, or leave {name} out; {LISTED}",
             kind="option",
         )
     return canonical(target, recipe)
@@ -131,14 +126,15 @@ def _check_switch(target: Target, name: str, value: Any) -> None:
         )
 
 
-def parsed(target: Target, name: str, text: str) -> Any:
-    """The value of option `name` that a person wrote as `text`; unknown texts come back as they are."""
-    if name in target.switches:
-        return [part for part in text.split(",") if part]
-    for option in target.options:
-        if option.name == name:
-            return next((value for value in option.values if str(value).lower() == text.lower()), text)
-    return text
+def parsed(target: Target, texts: Mapping[str, str]) -> dict[str, Any]:
+    """The values of options that a person wrote as texts; what is unknown comes back as it is."""
+    values = {option.name: {str(value).lower(): value for value in option.values[::-1]} for option in target.options}
+    return {
+        name: [part for part in text.split(",") if part]
+        if name in target.switches
+        else values.get(name, {}).get(text.lower(), text)
+        for name, text in texts.items()
+    }
 
 
 def _applies(option: Option, chosen: Mapping[str, Any]) -> bool:

@@ -71,8 +71,8 @@ def test_options_with_a_meaning_are_taken_in_any_order():
 
 
 def test_texts_become_the_values_they_stand_for():
-    assert recipe.parsed(TARGET, "level", "0") == 0
-    assert recipe.parsed(TARGET, "quantize", "KL") == "kl"
+    assert recipe.parsed(TARGET, {"level": "0"}) == {"level": 0}
+    assert recipe.parsed(TARGET, {"quantize": "KL"}) == {"quantize": "kl"}
 
 
 SWITCHED = Target(
@@ -83,7 +83,7 @@ SWITCHED = Target(
 def test_a_switch_is_empty_unless_it_is_given_and_never_drawn_nor_swept():
     assert recipe.effective(SWITCHED, {})["without"] == []
     assert recipe.validated(SWITCHED, {"without": ["fusing"]}) == {"without": ["fusing"]}
-    assert recipe.parsed(SWITCHED, "without", "folding,fusing") == ["folding", "fusing"]
+    assert recipe.parsed(SWITCHED, {"without": "folding,fusing"}) == {"without": ["folding", "fusing"]}
     assert recipe.swept(SWITCHED) == recipe.swept(TARGET)
     drawn = [recipe.draw(SWITCHED, random.Random(seed)) for seed in range(50)]
     assert [r for r in drawn if "without" in r] == [], "a switch was drawn"
