@@ -19,7 +19,6 @@ from driftnet.targets.interface import Scheme
 
 LARGEST_SUM = 2**23  # in steps: float32 holds every sum of the reference up to 2^24
 RICH = 0.4  # of the weighted operators have rich weights, and end there
-ANY_CODES = (-128, 127)
 CUT = "_cut"
 """what is added to the name of a tensor that left the grid, where it becomes an input"""
 
@@ -51,13 +50,13 @@ class Part:
     ) -> Part:
         """Nothing drawn yet but what holds for all. Where activations are not quantized, any codes will do."""
         unit, sharp = 2.0 ** -int(rng.integers(0, 5)), bool(rng.random() < 0.5)
-        lattice = Lattice.draw(rng, scheme.activation_codes or ANY_CODES, scheme.symmetric_activations, sharp)
+        lattice = Lattice.draw(rng, scheme.activation_codes or formulas.ANY_CODES, scheme.symmetric_activations, sharp)
         return Part(model, scheme, shapes, feeds, unit, lattice)
 
     @property
     def codes(self) -> tuple[int, int]:
         """Those of activations."""
-        return self.scheme.activation_codes or ANY_CODES
+        return self.scheme.activation_codes or formulas.ANY_CODES
 
     def holds(self, arrays: Sequence[np.ndarray]) -> bool:
         """Whether a tensor with these values, one array a feed, is on the formulas."""
@@ -75,7 +74,7 @@ def operands_for(
     """(values of what is free among the operands of `node`, whether they are rich); None where they cannot be drawn."""
     free = [name for name in dict.fromkeys(node.inputs) if name and name not in part.values]
     weighted = formulas.has_weights(part.model, node)
-    if any(not formulas.indifferent(x) for x in _shared(part, node)):
+    if any(not formulas.indifferent(x, part.scheme) for x in _shared(part, node)):
         return None, False
     rich = weighted and node.inputs[1] in free and rng.random() < RICH
     drawn: Drawn = {}

@@ -21,6 +21,9 @@ PLAIN = frozenset(
 FOLDED = AFFINE - {"Add", "Sub"}  # which leave factors alone
 """operators that a converter may multiply into weights before it quantizes them"""
 
+ANY_CODES = (-128, 127)
+"""where a scheme has none"""
+
 
 def fits(node: Node) -> bool:
     """Whether `node` is one of these, and nothing but its operands decides on the range of its results.
@@ -67,9 +70,15 @@ def on_grid(arrays: Sequence[np.ndarray], codes: tuple[int, int], symmetric: boo
     return True
 
 
-def indifferent(x: np.ndarray) -> bool:
-    """Whether `x` is quantized without loss whatever the formula: what is not zero is the same everywhere."""
-    return bool(x.dtype == np.float32 and np.isfinite(x).all() and np.unique(x[x != 0]).size <= 1)
+def indifferent(x: np.ndarray, scheme: Scheme) -> bool:
+    """Whether `x` is quantized without loss by weights' formula or activations': what is not zero is the same all over.
+
+    Only zero is where some range is symmetric for codes that are not: no code stands for either end of it.
+    """
+    weights, activations = scheme.weight_codes or ANY_CODES, scheme.activation_codes or ANY_CODES
+    between = (scheme.symmetric_weights and weights[0] >= 0) or (scheme.symmetric_activations and activations[0] >= 0)
+    levels = np.unique(x[x != 0]).size
+    return bool(x.dtype == np.float32 and np.isfinite(x).all() and levels <= (0 if between else 1))
 
 
 def channel_axes(node: Node, scheme: Scheme) -> tuple[int, ...]:
@@ -118,7 +127,9 @@ def keeps_weights(model: Graph, scheme: Scheme, nodes: Sequence[Node]) -> bool:
         if any(inner.op in WEIGHTED | RECURRENT for inner in bodies):
             return False  # a subgraph has weights of its own
         if node.op in RECURRENT:
-            if not all(name in varying or indifferent(model.constants.get(name, _NONE)) for name in node.inputs[1:3]):
+            if not all(
+                name in varying or indifferent(model.constants.get(name, _NONE), scheme) for name in node.inputs[1:3]
+            ):
                 return False
         elif node.op in WEIGHTED and node.inputs[1] not in varying:
             if not has_weights(model, node) or weight_scales(model, node, scheme) is None:
@@ -157,7 +168,7 @@ def weight_scales(model: Graph, node: Node, scheme: Scheme) -> np.ndarray | None
         return None
     if weights is None or node.inputs[1] not in model.initializers:
         scale = scales(given.min(initial=0.0), given.max(initial=0.0), scheme.weight_codes, scheme.symmetric_weights)
-        return np.reshape(scale, (1,) * given.ndim) if indifferent(given) else None
+        return np.reshape(scale, (1,) * given.ndim) if indifferent(given, scheme) else None
     kept = channel_axes(node, scheme)
     axes = tuple(k for k in range(weights.ndim) if k not in kept)
     low, high = (f(weights, axis=axes, keepdims=True).astype(np.float64) for f in (np.min, np.max))

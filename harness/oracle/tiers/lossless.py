@@ -144,7 +144,7 @@ class Run:
             quantized = name and k not in settings(node.op) and self.values[name].dtype.kind == "f"
             if not quantized or (weighted and name in node.inputs[1:3]):
                 continue
-            kept = name not in self.vanished and formulas.indifferent(self.values[name])
+            kept = name not in self.vanished and formulas.indifferent(self.values[name], self.scheme)
             fits = kept if name in model.constants else name in self.held
             if not fits and name not in rounded:
                 return False

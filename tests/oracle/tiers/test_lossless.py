@@ -257,6 +257,15 @@ def test_a_converter_may_take_a_gemm_apart_because_of_its_alpha_or_a_bias_that_i
     assert formulas.taken_apart(node, {"b": np.zeros(bias), "y": np.zeros((3, 2))}) is apart
 
 
+@pytest.mark.parametrize(("symmetric", "word"), [(False, Word.DIVERGES), (True, Word.ABSTAINS)])
+def test_no_code_stands_for_the_end_of_a_range_that_is_symmetric_for_codes_that_are_not(runner, symmetric, word):
+    """onnxruntime, WeightSymmetric of uint8: of the constant 1.0 is kept 127 steps of 2/255."""
+    node = helper.make_node("Add", ["x", "w"], ["y"])
+    model = case([node], {"x": np.zeros(1, np.float32)}, {"w": np.ones(1, np.float32)}, outputs=[("y", FLOAT, (1,))])
+    scheme = Scheme((0, 255), (0, 255), symmetric_weights=symmetric)
+    assert lossless_says(runner, model, {"y": np.float32([127 * 2 / 255])}, scheme).word is word
+
+
 def test_a_feed_outside_the_calibrated_range_abstains(runner):
     model = put(SCHEMES["u8s8"])
     wider = dataclasses.replace(model, feeds=({"x": model.feeds[0]["x"] * 2},), calibration=model.feeds)
