@@ -3,8 +3,6 @@
 Which other operators and types it has not yet is learned as any refusal is (`driftnet.campaign.refused`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from driftnet.findings.trial import Trial, look

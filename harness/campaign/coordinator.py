@@ -4,8 +4,6 @@ The coordinator hands out case indices in order and forwards what the shards rep
 into the journal what it reports; so it may be killed at any moment, and nothing is lost but the time.
 """
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import math

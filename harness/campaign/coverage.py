@@ -4,8 +4,6 @@ A form is an operator with a type, a rank, an opset, a class of an attribute (as
 option of the recipe. They are counted by cases, from the journal: each graph is told once, with the index that drew it.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache

@@ -3,8 +3,6 @@
 Each is a line of the journal too, with its name as "event".
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

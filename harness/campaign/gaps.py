@@ -3,8 +3,6 @@
 The forms are those that can be told beforehand: an operator, a type of it, an attribute of it that is stated.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Set
 from random import Random

@@ -8,8 +8,6 @@ Asking costs 3 CPU ms, so it is done only where every output is an integer or ha
 generated models, of which half are insensitive.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable
 

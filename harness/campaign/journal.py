@@ -7,8 +7,6 @@ The journal and the folder of its cases are all that a run needs to be gone on w
 its end is none, and what was begun and has no `Done` is to be done again.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import time

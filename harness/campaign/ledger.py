@@ -7,8 +7,6 @@ Everything here is a value: what a night sees makes another ledger. Two that wen
 common, can be `merged`, in any order and any number of times.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from enum import StrEnum
 from typing import Annotated, TypeVar

@@ -4,8 +4,6 @@ A form is an operator, or one with a type, rank or origin of an operand, or a va
 graph's inputs and outputs. Where a refusal names operators or types, it is put down to these.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Set

@@ -1,7 +1,5 @@
 """A run retold from its journal: which operators met which verdicts, and when each cause was met first."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path

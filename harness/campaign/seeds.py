@@ -1,7 +1,5 @@
 """Neighbours of models that somebody has: seeds of a campaign beside, or in the place of, generated graphs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 What other shards have found is read from the run's folder of cases, which is the only thing the shards share.
 """
 
-from __future__ import annotations
-
 import gc
 import importlib
 import math

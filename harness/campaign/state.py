@@ -6,8 +6,6 @@ cases/          what nights have found, as a corpus: a folder a cause, its cases
 lock            held by the run that works on it
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

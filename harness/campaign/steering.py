@@ -1,8 +1,6 @@
 """Steering: where drawing goes by what is known. Away from places that meet a known trigger, and, where no trigger is
 known, from the operators of saved cases."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ While a campaign runs, `Tally` counts what it hears; what holds in the end is `d
 folder of cases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A target that somebody wrote, tried on the easiest model: does its plug-in work at all?"""
 
-from __future__ import annotations
-
 from typing import Any
 
 from driftnet.findings.trial import Trial, look

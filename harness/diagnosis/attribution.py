@@ -4,8 +4,6 @@ stage at fault.
 Asked of reduced cases, where a run costs milliseconds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -6,8 +6,6 @@ tensor is recorded. Each node is then judged by itself, on what stands before it
 With all optimizations the artifact runs in windows, each fed from the record, if its outputs differ at all.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

@@ -4,8 +4,6 @@ The model as a whole tells whether every stage runs, and whether what comes out 
 where it goes wrong, and vouch for the rest. Each fault is then examined as any other case: confirmed, known or reduced.
 """
 
-from __future__ import annotations
-
 import contextlib
 import math
 from collections import Counter

@@ -4,8 +4,6 @@ What a person asks first of a converted model, whatever any bound says. The shar
 experiment: what the target made of the nodes at fault is put into the reference, and carried on to the outputs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace

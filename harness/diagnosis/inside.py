@@ -6,8 +6,6 @@ a 1-D Conv makes another rank where it is a graph output). Agreement is believed
 moved with a fusion. So it counts where the part fails as a model of its own too, or the model up to there does.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ A target declares each with what it may lose at most, normwise, and how to do wi
 than that which is gone without the kernel is its rounding: agreement, by the kernel's name, with the remedy told.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ is told that its fault is known looks no further. So the known case is put to th
 model: it fails under the recipe of the model, in the same way, and what mends one of them mends the other.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial

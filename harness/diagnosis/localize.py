@@ -6,8 +6,6 @@ is halved as long as a half fails, and delta debugging takes what is left; a mod
 as a whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What a check found: of a model the verdict, of each fault the nodes, what cures it and the reduced case."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence

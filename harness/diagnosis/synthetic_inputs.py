@@ -1,7 +1,5 @@
 """Made-up feeds for the audit of an artifact: as large as its ranges say that the data of its calibration were."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ End to end, tensor by tensor up to there, and layer by layer: each float node is
 that what it loses is its own. The layers that lose most are then put into the artifact in float, one at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace

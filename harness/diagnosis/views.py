@@ -1,8 +1,6 @@
 """Views of a checked model for people: where in it a fault lies, how errors run along its depth, how a wrong tensor is
 distributed."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ of causes are; what was merged by hand stays together, and what was split off st
 what it replaces goes last: whatever ends an arrangement early, no case is lost.
 """
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import json

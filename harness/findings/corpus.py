@@ -12,8 +12,6 @@ in a run's report, is a cause of its own, of which no trigger is known.
 Cases are data: nothing in them is executed or unpickled. A folder appears whole or not at all.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import json

@@ -22,8 +22,6 @@ remedy, options under which its bug is gone (the optimizer switched off), no pat
 or with those words, that goes away under the same options is the same one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from copy import deepcopy
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How people name a cause or a case: by its folder, by its id, or by the 8 hex digits at its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

@@ -11,8 +11,6 @@ Where it is known at which node the bug is, the pattern's other nodes are but th
 stand for one of them that has its edges, and shares with the others the tensors that it shares in the pattern.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

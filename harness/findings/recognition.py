@@ -14,8 +14,6 @@ or is by what is known, a trigger that is met tells what may be behind a failure
 the rest of the model is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
