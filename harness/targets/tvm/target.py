@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import traceback
@@ -9,9 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
-from driftnet.targets.interface import STAGES, Feed, Option, Options, Rule, StageError, Target, unquantized
+from driftnet.targets.interface import Feed, Option, Options, Rule, StageError, Target, unquantized
 
 T = TypeVar("T")
+LIBRARIES = itertools.count()
+"""Their numbers: of a name that was loaded before, that library is given."""
 
 # How it writes an operator out, and what it says below an error of the call that it is about.
 _OPERATOR = re.compile(r'ir\.Op\(.*?name="([\w.]+)".*?support_level=\d+\)')
@@ -24,12 +27,8 @@ def preload() -> None:
 
 
 def convert(model: str, folder: str, options: Options) -> str:
-    """The ONNX file as it is, or what it is compiled to, as `folder`/model.so."""
-    if options["format"] == "memory":
-        return model
-    path = os.path.join(folder, "model.so")
-    _said(lambda: _compiled(model, {}, options)[0].export_library(path))
-    return path
+    """The model as it is: what is compiled for memory and for a library fails alike, so both are done in one stage."""
+    return model
 
 
 def execute(
@@ -42,9 +41,9 @@ def execute(
 def commands(options: Options) -> str:
     """The package's own functions."""
     given = ["onnx.load('model.onnx')"]
-    if options.get("shapes") == "static":
+    if options["shapes"] == "static":
         given.append("shape_dict=SHAPES")
-    kept = options.get("params") == "inputs"
+    kept = options["params"] == "inputs"
     if kept:
         given.append("keep_params_in_input=True")
     lines = [
@@ -94,7 +93,7 @@ def _compiled(path: str, feed: Feed, options: Options) -> tuple[Any, list[Any]]:
     from tvm import relax
     from tvm.relax.frontend.onnx import from_onnx
 
-    kept = options.get("params") == "inputs"
+    kept = options["params"] == "inputs"
     module = from_onnx(
         onnx.load(path),
         shape_dict={name: list(x.shape) for name, x in feed.items()},
@@ -125,13 +124,18 @@ def _executed(
     machines: dict[Any, Any] = {}
     answers = []
     for feed in feeds:
-        static = options.get("shapes") == "static"
+        static = options["shapes"] == "static"
         shapes = tuple((name, x.shape) for name, x in feed.items()) if static else None
         if shapes not in machines:
+            built, weights = _compiled(artifact, feed if static else {}, options)
             if options["format"] == "library":
-                built, weights = tvm.runtime.load_module(artifact), list[Any]()
-            else:
-                built, weights = _compiled(artifact, feed if static else {}, options)
+                path = os.path.abspath(f"model{next(LIBRARIES)}.so")
+                try:
+                    built.export_library(path)
+                    built = tvm.runtime.load_module(path)
+                finally:
+                    if os.path.exists(path):
+                        os.remove(path)
             machine = relax.VirtualMachine(built, tvm.cpu())
             wanted = machine.module["get_function_arity"]("main") - len(weights)
             order = [machine.module["get_function_param_name"]("main", k) for k in range(wanted)]
@@ -178,7 +182,7 @@ def _place(error: Exception) -> str:
 
 _FRONTEND = "https://github.com/apache/tvm/blob/main/python/tvm/relax/frontend/onnx/onnx_frontend.py"
 
-# Models are loaded and compiled in either stage. A pattern takes the operators that it names: they are left out then.
+# A pattern takes the operators that it names: they are left out then.
 REFUSED = (
     (
         "operator not supported",
@@ -216,22 +220,15 @@ TVM = Target(
     commands=commands,
     options=(
         Option(
-            "format", "convert", ("memory", "library"), "what is run: what was compiled, or a shared library made of it"
+            "format", "execute", ("memory", "library"), "what is run: what was compiled, or a shared library made of it"
         ),
         Option(
             "shapes",
             "execute",
             ("static", "declared"),
             "shapes of inputs: those of the feed, as the model declares them",
-            {"format": ("memory",)},
         ),
-        Option(
-            "params",
-            "execute",
-            ("constants", "inputs"),
-            "what initializers are to the compiler",
-            {"format": ("memory",)},
-        ),
+        Option("params", "execute", ("constants", "inputs"), "what initializers are to the compiler"),
         Option(
             "pipeline",
             "execute",
@@ -259,5 +256,5 @@ TVM = Target(
         "tvm.runtime.load_module",
         "tvm.relax.VirtualMachine",
     ),
-    refusals=tuple(Rule(name, stage, said, _FRONTEND) for name, said in REFUSED for stage in STAGES),
+    refusals=tuple(Rule(name, "execute", said, _FRONTEND) for name, said in REFUSED),
 )
