@@ -28,7 +28,7 @@ def gemm(b: Builder) -> None:
     n = b.choose("n", COLUMNS) or k
     w = weight(b, "w", (n, k) if transposed_b else (k, n), dtype=a.dtype)
     c = optional(b, "c", b.choose("c_shape", ((n,), (1, n), (1,), (), (n,))), dtype=a.dtype)
-    alpha, beta = b.choose("alpha", (1.0, 1.0, 0.5, 2.0)), b.choose("beta", (1.0, 1.0, 0.5, -1.0))
+    alpha, beta = b.choose("alpha", (1.0, 1.0, 0.5, 2.0)), b.choose("beta", (1.0, 1.0, 0.0, -1.0))
     attributes = {"alpha": alpha, "beta": beta, "transA": int(transposed_a), "transB": int(transposed_b)}
     top = abs(alpha) * _top(a, w, k) + (abs(beta) * c.magnitude if c else 0.0)
     b.emit((a, w, c), lambda s: (s[outer], n), attributes, bounds=top)
