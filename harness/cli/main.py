@@ -153,7 +153,9 @@ def state(folder: Path, others: Sequence[Path], as_json: bool) -> int:
 
 @driftnet.command(short_help="Run saved cases again.")
 @click.argument("paths", nargs=-1, type=PATH, metavar="[CASE|DIR]...")
-@click.option("--target", default="", metavar="T[==RELEASE]", help="Replay on this target or release instead.")
+@click.option(
+    "--target", multiple=True, metavar="T[==RELEASE]", help="Replay on this release instead; repeat it for a table."
+)
 @click.option("--runs", type=click.IntRange(min=1), default=5, help="Fresh processes each case is run in.")
 @options.budget(math.inf, "Wall time after which no other case is begun.")
 @options.python
@@ -167,7 +169,7 @@ def replay(paths: Sequence[Path], as_json: bool, **given: Any) -> int:
 
     \b
     Examples: driftnet replay corpus
-              driftnet replay 19604402 --target mnn==3.4.1
+              driftnet replay 19604402 --target mnn==3.4.1 --target mnn     a table of cases and releases
     """
     result = api.replay(paths or (Path("corpus"),), **given)
     _warn_of_the_network(result)

@@ -25,7 +25,7 @@ HANGING_SECONDS = 2.0  # a saved case has a node or two: if it hung, and still r
 def replay(
     paths: Sequence[Path | str] = ("corpus",),
     *,
-    target: str = "",
+    target: str | Sequence[str] = "",
     runs: int = 5,
     python: str | None = None,
     timeout: float = SAVED_SECONDS,
@@ -33,7 +33,7 @@ def replay(
 ) -> dict[str, Any]:
     """Run every saved case at or below `paths`, `runs` times in fresh workers: does it behave as its status says?
 
-    target  examine this release; only the cases of its target are run
+    target  examine this release, or each of these; only the cases of its target are run
     python  the interpreter that holds the targets; None: this one, or one made for the release
     budget  seconds after which no other case is begun
 
@@ -47,29 +47,33 @@ def replay(
             f"no saved case below {', '.join(map(str, paths))}", hint="driftnet fuzz finds some", kind="case"
         )
     loaded = [corpus.load(folder) for folder in folders]
-    if target:
-        name, there = resolve(target, python=python).target.name, {saved.target for saved in loaded}
-        loaded = [saved for saved in loaded if saved.target == name]
-        if not loaded:
-            raise UserError(
-                f"no saved case is for target {name}", hint=f"they are for {', '.join(sorted(there))}", kind="case"
-            )
-    counts = Counter(saved.target for saved in loaded)
-    absent = {name: counts[name] for name in sorted(counts) if not (target or python or is_installed(name))}
-    if len(absent) < len(counts):
-        loaded = [saved for saved in loaded if saved.target not in absent]
-    for saved in loaded:
-        recipe.validated(resolve(target or saved.target, python=python).target, saved.recipe)
+    absent: dict[str, int] = {}
+    if words := [target] if isinstance(target, str) and target else list(dict.fromkeys(target)):
+        pairs: list[tuple[corpus.SavedCase, str]] = []
+        for word in words:
+            name = resolve(word, python=python).target.name
+            own = [(saved, word) for saved in loaded if saved.target == name]
+            if not own:
+                there = ", ".join(sorted({saved.target for saved in loaded}))
+                raise UserError(f"no saved case is for target {name}", hint=f"they are for {there}", kind="case")
+            pairs += own
+    else:
+        counts = Counter(saved.target for saved in loaded)
+        absent = {name: counts[name] for name in sorted(counts) if not (python or is_installed(name))}
+        some = len(absent) < len(counts)
+        pairs = [(saved, saved.target) for saved in loaded if not (some and saved.target in absent)]
+    for saved, word in pairs:
+        recipe.validated(resolve(word, python=python).target, saved.recipe)
     finish = time.monotonic() + budget
     cases: list[dict[str, Any]] = []
     with Runner(timeout=timeout) as runner:
-        for saved in loaded:
+        for saved, word in pairs:
             if cases and time.monotonic() > finish:
                 break
-            cases.append(replay_one(saved, target, runs, runner, python=python))
+            cases.append(replay_one(saved, word, runs, runner, python=python))
         return {
             "cases": cases,
-            "left": len(loaded) - len(cases),
+            "left": len(pairs) - len(cases),
             "absent": absent,
             "network_isolated": runner.network_isolated,
         }

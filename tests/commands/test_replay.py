@@ -3,9 +3,11 @@
 import dataclasses
 import subprocess
 import sys
+from io import StringIO
 
 import pytest
 from driftnet import api
+from driftnet.cli.report import tables
 from driftnet.commands import saved as saved_cases
 from driftnet.commands.saved import is_elsewhere
 from driftnet.commands.testing import Replayed, replayed
@@ -18,6 +20,7 @@ from driftnet.targets.environments import Installed, resolve
 from driftnet.targets.registry import registered
 from driftnet.util.errors import UserError
 from driftnet.util.machine import description
+from rich.console import Console
 
 from tests.findings.test_corpus import saved_relu
 from tests.support import models, mutants
@@ -42,6 +45,19 @@ def test_after_its_budget_a_replay_begins_no_other_case_and_says_how_many_are_le
         corpus.save(saved_relu(id=id), tmp_path)
     result = api.replay([tmp_path], runs=1, budget=0)
     assert (len(result["cases"]), result["left"]) == (1, 1)
+
+
+def test_of_several_releases_each_runs_every_case_and_has_a_column(tmp_path, monkeypatch):
+    corpus.save(saved_relu(id="test_relu_aaaaaaaa"), tmp_path)
+    ours = resolve("mnn")
+    other = dataclasses.replace(ours, release="1.0")
+    monkeypatch.setattr(saved_cases, "resolve", lambda word, python=None: other if word.endswith("1.0") else ours)
+    result = api.replay([tmp_path], target=["mnn==1.0", "mnn"], runs=1)
+    assert [case["release"] for case in result["cases"]] == ["1.0", ours.release]
+    console = Console(record=True, width=120, file=StringIO())
+    tables.replay(console, result)
+    head, row, *_ = [line.split() for line in console.export_text().splitlines()]
+    assert (head[3:], row[3:]) == (["mnn==1.0", f"mnn=={ours.release}"], ["agrees", "agrees"])
 
 
 def fail():

@@ -36,19 +36,14 @@ def shares(seconds: Mapping[str, float]) -> str:
 
 
 def replay(console: Console, result: Result) -> None:
-    """One row a saved case, called by its digits; rows that are not as their status says stand out."""
-    table = _table("case", "what", "status", "outcome", "runs", "")
+    """One row a saved case, called by its digits; what is not as its status says stands out. Of several releases a
+    column each."""
     wrong = [c for c in result["cases"] if not c["as_expected"]]
-    for c in result["cases"]:
-        mark = "" if c["as_expected"] else "[red]unexpected[/]"
-        if c["as_expected"] and c["status"] == "open" and c["outcome"] != "reproduces":
-            mark = f"depends on the {c['depends']}"
-        digits, what = called(c["id"])
-        table.add_row(digits, what, c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
-    console.print(table)
+    number = len({c["id"] for c in result["cases"]})
+    console.print(_by_case(result) if number == len(result["cases"]) else _by_release(result))
     on = ", ".join(dict.fromkeys(f"{c['target']}=={c['release']}" for c in result["cases"]))
     left = f"; {result['left']} not begun, for want of time" if result["left"] else ""
-    say(console, f"{counted(len(result['cases']), 'case')} on {on}, {len(wrong)} unexpected{left}")
+    say(console, f"{counted(number, 'case')} on {on}, {len(wrong)} unexpected{left}")
     for name, count in result["absent"].items():
         say(console, f"{counted(count, 'case')} of {name} left out: it is not installed here; --target {name}==RELEASE")
     for c in wrong:
@@ -56,6 +51,28 @@ def replay(console: Console, result: Result) -> None:
         if c["status"] == "open" and c["outcome"] == "agrees":
             said = f" agrees on {c['target']}=={c['release']}: if that is a fix, driftnet triage CASE --status fixed"
         say(console, called(c["id"])[0] + said)
+
+
+def _by_case(result: Result) -> Table:
+    table = _table("case", "what", "status", "outcome", "runs", "")
+    for c in result["cases"]:
+        mark = "" if c["as_expected"] else "[red]unexpected[/]"
+        if c["as_expected"] and c["status"] == "open" and c["outcome"] != "reproduces":
+            mark = f"depends on the {c['depends']}"
+        table.add_row(*called(c["id"]), c["status"], c["outcome"], f"{c['reproduced']}/{c['runs']}", mark)
+    return table
+
+
+def _by_release(result: Result) -> Table:
+    releases = list(dict.fromkeys(f"{c['target']}=={c['release']}" for c in result["cases"]))
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    for c in result["cases"]:
+        said = c["outcome"] if c["as_expected"] else f"[red]{c['outcome']}[/]"
+        cells.setdefault((c["id"], c["status"]), {})[f"{c['target']}=={c['release']}"] = said
+    table = _table("case", "what", "status", *releases)
+    for (id, status), row in cells.items():
+        table.add_row(*called(id), status, *(row.get(release, "") for release in releases))
+    return table
 
 
 def bisect(console: Console, result: Result) -> None:
