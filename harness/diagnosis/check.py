@@ -28,6 +28,7 @@ from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
+from driftnet.model.signature import folder_name
 from driftnet.model.submodel import Recording, UnrecordedError, recording_within, submodel
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
@@ -625,6 +626,9 @@ def _likened(inquiry: Inquiry, diagnosis: Diagnosis, whole: Trial) -> Diagnosis:
     examined, issues = diagnosis.examination, inquiry.known_issues
     if not examined.known or _rule_of(issues, examined) or examined.verdict.word is Word.HANGS:
         return diagnosis
+    name = folder_name(examined.finding.signature) if examined.finding else ""
+    if very := next((issue for issue in issues if name in issue.names), None):  # whatever it was recognized as
+        return replace(diagnosis, examination=replace(examined, known=very.id))
     inquiry.tell(f"comparing with {examined.known}")
     try:
         own = _reduced(examined, whole)

@@ -14,7 +14,7 @@ from driftnet.diagnosis.attribution import SIMPLIFIED, Remedy, Watch, is_cured, 
 from driftnet.findings.issues import KnownIssue, symptom_of
 from driftnet.findings.pipeline import explanation
 from driftnet.findings.trial import Trial
-from driftnet.model.signature import Signature, coarse, fine, folder_name
+from driftnet.model.signature import coarse, fine
 from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Observation, Verdict
 
 
@@ -52,9 +52,8 @@ def unlike(own: Trial, known: str, issues: Sequence[KnownIssue], cures: Sequence
         if other is issue or (cause and other.saved.cause and other.saved.cause.id == cause.id)
     ]
     sign = coarse(own.target.name, verdict)
-    named = Signature(sign, fine(sign, own.case))
-    if any(named.fine == other.saved.fine or folder_name(named) in other.names for other in same):
-        return ""  # it was reduced to the very same, or to one that was merged into the cause
+    if fine(sign, own.case) in {other.saved.fine for other in same}:
+        return ""  # it was reduced to the very same
     if explanation(own, verdict, same, seen).rest is not None:
         return "the reduced case does not show it"
     if (

@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 from driftnet import api
+from driftnet.diagnosis import check as checks
 from driftnet.diagnosis import likeness
 from driftnet.diagnosis.attribution import MODEL, Remedy, frozen, under
 from driftnet.diagnosis.check import check
@@ -44,15 +45,19 @@ def issue_of(case, verdict, target="mnn"):
     return KnownIssue(saved)
 
 
-def test_what_is_reduced_to_a_case_that_was_merged_into_the_cause_is_that_cause(runner):
+def test_what_is_reduced_to_a_saved_case_is_that_whatever_it_was_recognized_as(runner, monkeypatch):
     """Of merged cases that are not kept only the name is left: offline calibration ends at a bool."""
-    known = corpus.load(saved_case("442ee623"))
-    assert "test_mnn_quantize_crash_not_bfecfd84" in known.cause.merged
+    merged, other = (KnownIssue(corpus.load(saved_case(digits))) for digits in ("442ee623", "a909caa6"))
+    assert "test_mnn_quantize_crash_not_bfecfd84" in merged.names
     node = helper.make_node("Not", ["x"], ["y"])
-    case = models.case([node], {"x": np.array([True])}, outputs=[("y", TensorProto.BOOL, (1,))])
-    crashed = Verdict(Word.CRASHES, stage="quantize", kind="SIGSEGV"), Observation((), ())
-    own = Trial(case, resolve("mnn"), KL, runner)
-    assert unlike(own, known.id, [KnownIssue(known)], (), lambda trial: crashed) == ""
+    case = models.case([node], {"x": np.array([False])}, outputs=[("y", TensorProto.BOOL, (1,))])
+
+    def recognized(trial, known_issues=(), **more):
+        return replace(examine(trial, **more), known=other.id if known_issues else "")
+
+    monkeypatch.setattr(checks, "examine", recognized)
+    (diagnosis,) = check(Trial(case, resolve("mnn"), KL, runner), [other, merged]).diagnoses
+    assert (diagnosis.examination.known, diagnosis.unlike) == (merged.id, "")
 
 
 @pytest.mark.parametrize(
