@@ -30,9 +30,9 @@ ACTIVATIONS: tuple[Activation, ...] = (
 
 
 def ordinary() -> Iterator[tuple[str, Case]]:
-    """(name, case) of all of them."""
-    for kind, make in (("cnn", _convolutional), ("rnn", _recurrent), ("transformer", _transformer)):
-        for seed in range(EACH):
+    """(name, case) of all of them, by turns of each kind."""
+    for seed in range(EACH):
+        for kind, make in (("cnn", _convolutional), ("rnn", _recurrent), ("transformer", _transformer)):
             yield f"{kind} {seed}", make(seed)
 
 
