@@ -117,19 +117,6 @@ def _member(archive: Path, name: str) -> bytes:
 Rng = np.random.Generator
 
 
-def _filtered(rng: Rng) -> Feed:
-    """Eight moments of speech, four frames of 128 bands each, whose voice is wanted, and what it remembers: nothing."""
-    bands = np.maximum(inputs.mel(_power(rng, 32, 512, 160), 16000, 128) * np.log(10) / 10, np.log(1e-6))
-    voice = np.maximum(0, rng.standard_normal((1, 256)))
-    state = np.zeros((3, 1, 512), np.float32)
-    return {
-        "stacked_logmel": bands.reshape(1, 8, 512).astype(np.float32),
-        "dvec": (voice / np.linalg.norm(voice)).astype(np.float32),
-        "h0": state,
-        "c0": state,
-    }
-
-
 def _picture(
     name: str, draw: Callable[[Rng, int, int], np.ndarray], height: int, width: int, low: object, span: object
 ):
@@ -430,7 +417,6 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "stream_enhancer": _stream,
     "age_guess": _picture("images", inputs.photo, 64, 64, FACES, 256 / 255),
     "gender_guess": _picture("images", inputs.photo, 32, 32, FACES, 256 / 255),
-    "voice_filter": _filtered,
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
