@@ -644,13 +644,20 @@ def test_what_is_multiplied_between_two_nodes_is_named_where_a_norm_was_folded(r
 
 @pytest.mark.parametrize(("factor", "verdict"), [(1.0, Word.AGREES), (100.0, Word.DIVERGES)])
 def test_a_wrong_constant_that_no_output_feels_is_a_note(runner, factor, verdict):
-    """An epsilon that is nothing beside what it is added to: of another number of its size nobody minds."""
+    """An epsilon that is nothing beside what it is added to is rounded to 0."""
     sums = [helper.make_node("MatMul", ["x", "w"], ["5"]), helper.make_node("Add", ["5", "tiny"], ["y"], "sum")]
     floating = model(sums, w=WEIGHTS, tiny=np.float32(1e-9 * factor**4))
-    pair = [helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["2"], axis=1)]
-    more = {"wq": CODES, "ws": STEPS.astype(np.float32), "wz": np.zeros(3, np.int8), "tiny": np.float32(0)}
-    products = [helper.make_node("MatMul", ["x", "2"], ["5"]), sums[1]]
-    found = audit.audit(floating, model([*pair, *products], **more), [FEED], runner)
+    pairs = [
+        helper.make_node("DequantizeLinear", ["wq", "ws", "wz"], ["2"], axis=1),
+        helper.make_node("DequantizeLinear", ["zero", "one", "zero"], ["tiny_back"]),
+    ]
+    more = {"wq": CODES, "ws": STEPS.astype(np.float32), "wz": np.zeros(3, np.int8)}
+    more |= {"zero": np.int8(0), "one": np.float32(1)}
+    products = [
+        helper.make_node("MatMul", ["x", "2"], ["5"]),
+        helper.make_node("Add", ["5", "tiny_back"], ["y"], "sum"),
+    ]
+    found = audit.audit(floating, model([*pairs, *products], **more), [FEED], runner)
     assert found.verdict is verdict, found
     assert [p.where for p in (found.notes if verdict is Word.AGREES else found.problems)] == ["tiny"]
 

@@ -100,7 +100,8 @@ class Problem:
     error, bound   how far off, and what was allowed, in the unit of the message
     culprit   (name, operator) of the node it belongs to;   mild  within one quantization step
     at        index of the element;   about  the rule that is broken, and the tensors that it is about
-    stored    what the artifact has in the place of the float model's constant called `where`, if that is what is wrong
+    stored    what the artifact has in the place of the float model's constant called `where`, if that is what is wrong,
+              has been rounded, and is no weight
     """
 
     question: str

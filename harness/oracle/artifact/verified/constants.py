@@ -196,7 +196,8 @@ class Constants:
         codes, format = self.artifact.codes_of(held.use.tensor), held.use.format or Format("")
         about = ("stored", held.name, codes, format.zero_point, str(format.axis), *(format.unit or (format.scale,)))
         own = self.model.constants.get(held.name)  # not one that is computed, or into which something was folded
-        stored = found if own is not None and np.array_equal(own, wanted, equal_nan=True) else None
+        rounded = held.use.format and held.node.op in BROADCASTING  # an epsilon, say; of weights all is told
+        stored = found if rounded and own is not None and np.array_equal(own, wanted, equal_nan=True) else None
         place = tuple(map(int, where))
         self.add(held.node, held.name, error[where], bound[where], message, at=place, about=about, stored=stored)
         return False
