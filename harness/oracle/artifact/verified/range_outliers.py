@@ -79,7 +79,8 @@ def outliers(
         size = sum(record[p.name].size for record in records)
         if alone and max(log2, p.log2) < -(enough := float(ALIKE if size >= LARGE else PROMINENT)):
             least = enough
-        others = (known[name] for name in linked[p.name] if known[name].found != p.found)  # one range is one witness
+        # A range that cuts its data off is one witness, however many tensors have it.
+        others = (known[name] for name in linked[p.name] if log2 > 0 or known[name].found != p.found)
         nearest = min((abs(p.log2 - other.log2) for other in others), default=np.inf)
         if abs(log2) <= least or nearest <= least or p.of_calibration:
             continue
