@@ -14,7 +14,7 @@ from typing import Any
 
 from driftnet.diagnosis.check import check
 from driftnet.findings import corpus
-from driftnet.findings.known import issues
+from driftnet.findings.issues import issues
 from driftnet.findings.trial import Trial
 from driftnet.model.case import Case
 from driftnet.model.verdict import Word
