@@ -75,7 +75,7 @@ def test_the_same_seed_examines_the_same_cases_in_the_same_order(tmp_path):
 
 def test_what_is_found_is_saved_and_then_known(tmp_path):
     # onnxruntime's quantizer is deterministic; what MNN does may depend on what its heap happens to hold
-    options = {"targets": ["onnxruntime-quant"], "cases": 12, "seed": 6, "steer": False, "workers": 2}
+    options = {"targets": ["onnxruntime-quant"], "cases": 12, "seed": 2, "steer": False, "workers": 2}
     first, events = fuzz(tmp_path, save=True, **options)
     assert first.new, "this seed is known to find something"
     assert first.exit_status == 1
@@ -88,7 +88,7 @@ def test_what_is_found_is_saved_and_then_known(tmp_path):
 
 
 def test_a_run_goes_on_where_it_stopped(tmp_path):
-    options = {"targets": ["onnxruntime-quant"], "cases": 4, "seed": 6, "steer": False, "workers": 1}
+    options = {"targets": ["onnxruntime-quant"], "cases": 4, "seed": 2, "steer": False, "workers": 1}
     fuzz(tmp_path, **options)
     second, events = fuzz(tmp_path, **options, resume=True)
     assert {index for index, *_ in examined(events)} == {1}
@@ -264,7 +264,7 @@ def test_shards_that_come_no_further_are_the_machines_fault_and_end(tmp_path, mo
     monkeypatch.setattr(coordinator, "begin", begin)
     monkeypatch.setattr(coordinator, "SILENT_TICKS", ticks)
     with pytest.raises(UserError, match=says) as error:
-        fuzz(tmp_path, cases=60, seed=6, targets=["onnxruntime-quant"], steer=False, workers=1)
+        fuzz(tmp_path, cases=60, seed=2, targets=["onnxruntime-quant"], steer=False, workers=1)
     assert error.value.kind == "machine"
     assert multiprocessing.active_children() == []
 
@@ -294,7 +294,7 @@ def die_with_the_lock(plan, stop):
 def test_a_shard_that_dies_with_a_lock_leaves_no_other_waiting_for_it(tmp_path, monkeypatch):
     monkeypatch.setattr(coordinator, "begin", die_with_the_lock)
     with pytest.raises(UserError, match="a process of driftnet itself died"):
-        fuzz(tmp_path, cases=60, seed=6, targets=["onnxruntime-quant"], steer=False, workers=2)
+        fuzz(tmp_path, cases=60, seed=2, targets=["onnxruntime-quant"], steer=False, workers=2)
     assert multiprocessing.active_children() == []
 
 
@@ -372,7 +372,7 @@ def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch):
     def fail(**options):
         raise UserError("no space", kind="machine")
 
-    plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=6, steer=False)
+    plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=2, steer=False)
     with Runner(small_models=True) as runner:
         monkeypatch.setattr(runner, "check_health", fail)
         one = Shard(plan, runner, stopping=lambda: False)
@@ -382,7 +382,7 @@ def test_nothing_is_found_while_the_machine_is_at_fault(tmp_path, monkeypatch):
 
 
 def test_the_machine_is_looked_at_now_and_then_and_where_somebody_abstains(tmp_path, monkeypatch):
-    plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=6, steer=False)
+    plan = Plan(targets=("onnxruntime-quant",), corpus=tmp_path, report=tmp_path / "report", seed=2, steer=False)
     looks = []
     with Runner(small_models=True) as runner:
         monkeypatch.setattr(runner, "check_health", lambda **options: looks.append(1))
@@ -399,13 +399,13 @@ def test_the_machine_is_looked_at_now_and_then_and_where_somebody_abstains(tmp_p
 def test_what_was_not_explained_is_no_finding_and_is_examined_again_by_resume(tmp_path):
     """Two of these failures are known, and recognized by no trigger: it takes runs to tell."""
     report = tmp_path / "report"
-    plan = Plan(targets=("onnxruntime-quant",), corpus=COMMITTED, report=report, seed=71, cases=56, steer=False)
+    plan = Plan(targets=("onnxruntime-quant",), corpus=COMMITTED, report=report, seed=78, cases=40, steer=False)
     first = api.fuzz(replace(plan, reduce_seconds=0.0))
     assert [f.id for f in first.new] == [], "what nobody had the time to explain is told as new"
     assert first.unexplained, "all of it was explained without any effort"
     assert first.exit_status == 1
     again = api.fuzz(replace(plan, resume=True, cases=4 * len(first.unexplained)))
-    assert (again.unexplained, len(again.new), again.models) == ([], 0, 14)
+    assert (again.unexplained, len(again.new), again.models) == ([], 0, 10)
 
 
 def test_a_failure_that_did_not_come_back_is_kept_with_its_rate():

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import onnx
-from driftnet.targets.interface import Options, Target
+from driftnet.targets.interface import Options, StageError, Target
 from driftnet.targets.onnxruntime_quant import target as onnxruntime_quant
 from driftnet.targets.onnxruntime_quant.target import ONNXRUNTIME_QUANT
 
@@ -26,7 +26,7 @@ def found(model: onnx.ModelProto, *operators: str) -> list[onnx.NodeProto]:
 def refuse_pools_without_strides(model: onnx.ModelProto) -> None:
     for node in found(model, "MaxPool", "AveragePool"):
         if all(attribute.name != "strides" for attribute in node.attribute):
-            raise ValueError("strides are none")
+            raise StageError("strides are none")
 
 
 def negate_long_maxima(model: onnx.ModelProto) -> None:
@@ -49,7 +49,7 @@ def refuse_hidden_transposes(model: onnx.ModelProto) -> None:
     for node in found(model, "MatMul"):
         for maker in found(model, "Transpose"):
             if maker.output[0] in node.input and maker.output[0] not in outputs:
-                raise ValueError("a Transpose was fused")
+                raise StageError("a Transpose was fused")
 
 
 def refuse_tied_weights(model: onnx.ModelProto) -> None:
@@ -59,14 +59,14 @@ def refuse_tied_weights(model: onnx.ModelProto) -> None:
         for maker in found(model, "MatMul"):
             tied = weights.get(node.input[1], b"") == weights.get(maker.input[1])
             if tied and maker.output[0] == node.input[0]:
-                raise ValueError("weights are used twice")
+                raise StageError("weights are used twice")
 
 
 def refuse_outputs_that_are_read(model: onnx.ModelProto) -> None:
     """An output that Neg, Abs or Exp reads too; and Ceil anywhere."""
     outputs = {value.name for value in model.graph.output}
     if any(node.input[0] in outputs for node in found(model, "Neg", "Abs", "Exp")) or found(model, "Ceil"):
-        raise ValueError("an output is gone")
+        raise StageError("an output is gone")
 
 
 def having(name: str, bug: Bug) -> Target:
