@@ -123,10 +123,10 @@ def _doubts(known: Known, options: Facts) -> str:
         return f"{named - found:g} of {named:g} instances that the trigger named did not fail"
     if not named:
         return "the trigger was not measured on anything that it names"
-    untried = [
+    untried = [  # an option that has no meaning under these is as good as off
         name.removeprefix("recipe.")
         for name, value in known.recipe.items()
-        if options.get(name) != value and name not in known.record.tried and not _asks(known.record, name)
+        if options.get(name, False) != value and name not in known.record.tried and not _asks(known.record, name)
     ]
     return f"seen with another {', '.join(untried)} only" if untried else ""
 

@@ -1,5 +1,7 @@
 """The command line: options in, one function of driftnet.api, its result as a table or as JSON, an exit status."""
 
+from __future__ import annotations
+
 import contextlib
 import math
 import os
