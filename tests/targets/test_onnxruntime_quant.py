@@ -193,3 +193,32 @@ def test_ranges_behind_float16_are_known_only_as_far_as_that_rounds(runner):
     case = models.case(nodes, {"x": quarters, "v": one}, constants, outputs=outputs, opset=21)
     verdict = look(Trial(case, resolve("onnxruntime-quant"), {}, runner))
     assert verdict.word is Word.AGREES, verdict.message
+
+
+def test_what_a_gemm_of_beta_0_leaves_out_may_stay_as_it_is(runner):
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["y"], beta=0.0),
+        helper.make_node("Gather", ["table", "i"], ["z"]),
+    ]
+    constants = {"w": [[0]], "b": [1], "table": [[-0.25], [2]]}
+    case = models.case(
+        nodes,
+        {"x": np.float32([[3]]), "i": np.array([[1]])},
+        {name: np.float32(x) for name, x in constants.items()},
+        outputs=[("y", onnx.TensorProto.FLOAT, (1, 1)), ("z", onnx.TensorProto.FLOAT, (1, 1, 1))],
+    )
+    verdict = look(Trial(case, resolve("onnxruntime-quant"), {"quantize": "dynamic"}, runner))
+    assert verdict.word is Word.AGREES, verdict.message
+
+
+def test_symmetric_codes_of_seven_bits_have_64_in_the_middle(runner):
+    weights = np.float32([[0.99, -0.94], [0.5, 0.1]])  # of one sign a little less than of the other
+    case = models.case(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        {"x": models.grid((1, 2))},
+        {"w": weights},
+        outputs=[("y", onnx.TensorProto.FLOAT, (1, 2))],
+    )
+    recipe = {"quantize": "dynamic", "types": "u8u8", "reduce_range": True, "other_symmetry": True}
+    verdict = look(Trial(case, resolve("onnxruntime-quant"), recipe, runner))
+    assert verdict.word is Word.AGREES, verdict.message

@@ -23,7 +23,8 @@ class Usage:
 
 def wasted(c: Comparison, constants: Sequence[Held]) -> Iterator[Problem]:
     """The problems with codes that right constants leave out, of those whose scales come from their own range."""
-    used = [usage for held in constants for usage in _usages(c.numbers, held)]
+    middle = (int(c.span or 255) + 1) // 2  # with a bit less unsigned codes begin at 0 all the same
+    used = [usage for held in constants for usage in _usages(c.numbers, held, middle)]
     usual = float(np.median([usage.share for usage in used] or [0]))
     said: set[str] = set()
     for usage in used:
@@ -40,8 +41,9 @@ def wasted(c: Comparison, constants: Sequence[Held]) -> Iterator[Problem]:
             yield problem_of(held.node, "parameter", share, least, message, where=held.name)
 
 
-def _usages(numbers: Numbers, held: Held) -> list[Usage]:
-    """One for each scale of a quantized constant; none where it is 0, or its codes are not known."""
+def _usages(numbers: Numbers, held: Held, middle: int) -> list[Usage]:
+    """One for each scale of a quantized constant; none where it is 0, or its codes are not known. middle: of unsigned
+    codes, the zero point of those that are symmetric."""
     format = held.use.format
     try:
         if format is None or format.block:
@@ -49,7 +51,7 @@ def _usages(numbers: Numbers, held: Held) -> list[Usage]:
         ball, zero, scale = numbers.coded(numbers.artifact.codes_of(held.use.tensor), format)
         if ball.dtype.kind not in "iu":
             return []
-        symmetric = (numbers.zero_point(format, (1, 1)) == (0 if np.iinfo(ball.dtype).min < 0 else 128)).all()
+        symmetric = (numbers.zero_point(format, (1, 1)) == (0 if np.iinfo(ball.dtype).min < 0 else middle)).all()
     except Undecided:
         return []
     codes = ball.numbers - zero

@@ -112,9 +112,9 @@ class Constants:
         operands = {k: x for k, x in own.items() if is_float(x.dtype)}
         if pair.node.op == "Gemm" and pair.piece:
             for position, name in ((1, "alpha"), (2, "beta")):  # either may have been multiplied into its operand
-                factor = pair.node.attributes.get(name, 1.0) / (pair.piece.node.attributes.get(name, 1.0) or 1.0)
-                if position in operands and factor != 1:
-                    operands[position] = operands[position] * factor
+                ours, theirs = (node.attributes.get(name, 1.0) for node in (pair.node, pair.piece.node))
+                if position in operands and ours != theirs:
+                    operands[position] = operands[position] * (ours / (theirs or 1.0))
         return fold(pair.node, operands, foldings, self.constants) if foldings else operands
 
     def constant(self, pair: Pair, position: int, use: Use, wanted: np.ndarray) -> Held | None:
