@@ -174,7 +174,7 @@ class KnownIssues(Sequence[KnownIssue]):
     def like(self, failed: Symptom) -> list[KnownIssue]:
         """Those that show as `failed` does, and those of which one is a damaged heap where the other is wrong values:
         what is written out of bounds ends in the one or in the other."""
-        found = [*self._of_sort[failed.sort]]
+        found = [*self._of_sort.get(failed.sort, ())]
         if failed.where.sort == HEAP:
             found += [issue for sort, there in self._of_sort.items() if _is_wrong(sort) for issue in there]
         if _is_wrong(failed.sort):
@@ -184,9 +184,9 @@ class KnownIssues(Sequence[KnownIssue]):
     def possible(self, stage: str, case: Case) -> list[KnownIssue]:
         """Those of this stage of which a place may be in `case`, by its operators, and that name no remedy."""
         there = families(case)
-        found = [*self._passing_on[stage]]
+        found = [*self._passing_on.get(stage, ())]
         for op in there:
-            found += (issue for issue in self._of_operator[stage, op] if may_occur(issue.pattern, case))
+            found += (issue for issue in self._of_operator.get((stage, op), ()) if may_occur(issue.pattern, case))
         return self._ordered(found)
 
     def told(self, failed: Symptom) -> KnownIssue | None:
@@ -195,7 +195,7 @@ class KnownIssues(Sequence[KnownIssue]):
 
     def cured(self, failed: Symptom) -> list[KnownIssue]:
         """Those that name a remedy and show as `failed` does, one for each remedy."""
-        return self._ordered(self._cured[failed.sort])
+        return self._ordered(self._cured.get(failed.sort, ()))
 
     def named(self, name: str) -> KnownIssue | None:
         """One that is called so, or has had a case merged into its cause that was."""
