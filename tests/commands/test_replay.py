@@ -11,7 +11,7 @@ from driftnet.cli.report import tables
 from driftnet.commands import saved as saved_cases
 from driftnet.commands.saved import is_elsewhere
 from driftnet.commands.testing import Replayed, replayed
-from driftnet.findings import corpus, trial
+from driftnet.findings import corpus, pipeline, trial
 from driftnet.findings.trial import CONFIRMING_RUNS, Trial, confirm, watch
 from driftnet.model.verdict import Verdict, Word
 from driftnet.run.runner import Runner
@@ -77,6 +77,21 @@ def test_the_health_of_templates_in_which_nothing_failed_is_not_asked_for(runner
     monkeypatch.setattr(runner, "check_health", fail)
     verdict, reproduced, _ = confirm(Trial(models.relu(), installed, {}, runner))
     assert (verdict.word, reproduced) == (Word.AGREES, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "seen", "same"),
+    [
+        ("nondeterministic", Verdict(Word.DIVERGES, stage="execute", kind="wrong-values"), True),
+        ("nondeterministic", Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV"), True),
+        ("nondeterministic", Verdict(Word.CRASHES, stage="convert", kind="SIGSEGV"), False),
+        ("nondeterministic", Verdict(Word.AGREES), False),
+        ("stale-state", Verdict(Word.CRASHES, stage="execute", kind="SIGSEGV"), False),
+    ],
+)
+def test_what_lies_in_memory_may_end_a_run_as_well_as_change_its_results(kind, seen, same):
+    saved = saved_relu(verdict=Verdict(Word.DIVERGES, stage="execute", kind=kind))
+    assert pipeline.reproduces(saved, seen) is same
 
 
 ABSENT = "released"
