@@ -74,6 +74,9 @@ REDUCED = 0.8
 FLOAT = (Tier.EXACT, Tier.RUNNING_ERROR, Tier.SAMPLING)
 """The tiers that accuse what no noise of quantizing is in."""
 
+WEIGHED = 0.5
+"""The share of what is left for confirming that weighing faults may take: what does nothing is not confirmed."""
+
 EXPLAINED = 0.5
 """Faults that explain less than this share of the error together work on each other: a small share acquits none."""
 
@@ -160,6 +163,8 @@ class Found:
     unconfirmed   a failure that fresh processes did not show again;   interrupted   somebody ended the check
     cut           what was ended because the time was spent, before a fault had been examined
     unlocated     how a window fails that nobody had the time to look into
+    hasty         the time was spent before all faults had been looked for and weighed
+    unheard       it was spent before anybody knew whether the model fails for the rounding of a fast kernel only
     """
 
     target: str
@@ -175,6 +180,8 @@ class Found:
     interrupted: bool = False
     cut: str = ""
     unlocated: Verdict | None = None
+    hasty: bool = False
+    unheard: bool = False
 
     def is_beside(self, fault: Fault) -> bool:
         """Whether `fault` fails otherwise than the model, of which nothing comes out: that fails by none of these, and
@@ -218,8 +225,11 @@ def _checked(
     spared = CONFIRMING * first
     if not verdict.failed:
         spared = min(spared, SPARED * allowance.left)
-    with contextlib.suppress(ExhaustedError):
+    unheard = False
+    try:
         trial, verdict, observation = kernels.uncovered(trial, verdict, observation)
+    except ExhaustedError:
+        unheard = True
     if observation is None and verdict.rule != TOO_MUCH:
         return Checked(verdict, culprits=tuple(Culprit(*pair) for pair in verdict.culprits))
     random = _random_outputs(case)
@@ -232,9 +242,11 @@ def _checked(
         return checked
     hurried = trial.hurried(verdict, observation) if observation else trial
     inquiry = Inquiry(hurried, known_issues, allowance, spared, tell, started, limit, first > DEAR)
-    with contextlib.suppress(ExhaustedError):
+    try:
         checked = replace(checked, verdict=kernels.judged(trial, verdict, observation, inquiry.watch, whole=True))
-    return _with_costs(inquiry, _localized(inquiry, checked))
+    except ExhaustedError:
+        unheard = True
+    return _with_costs(inquiry, _localized(inquiry, checked, unheard))
 
 
 def _unquantized(trial: Trial, observation: Observation) -> str:
@@ -270,10 +282,11 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
     return replace(checked, verdict=verdict, costs=tuple(costs))
 
 
-def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
-    """`checked` with what the windows say, and the faults."""
+def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
+    """`checked` with what the windows say, and the faults; unheard as of a Found."""
     whole = checked.verdict
-    found = Found(inquiry.trial.target.name, whole if whole.failed and not checked.outputs else None)
+    ended = whole if whole.failed and not checked.outputs else None
+    found = Found(inquiry.trial.target.name, ended, unheard=unheard)
     try:
         found.again = _fails_again(inquiry, found.ended)
         inquiry = _entered(_with_one_feed(inquiry, whole), found.ended)
@@ -301,9 +314,13 @@ def _localized(inquiry: Inquiry, checked: Checked) -> Checked:
     if harmless:
         message = f"but for what does nothing to the outputs: {harmless.verdict.message}"
         whole = Verdict(Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS, Tier.WINDOWS, message=message)
+    verdict = _overall(whole, found, serious, rule, vouched)
+    if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
+        message = f"undecided, for the budget was spent before it was known {unasked}: {verdict.message}"
+        verdict = replace(verdict, word=Word.ABSTAINS, message=message, rule=BUDGET)
     return replace(
         checked,
-        verdict=_overall(whole, found, serious, rule, vouched),
+        verdict=verdict,
         judged=tuple(found.judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
@@ -374,7 +391,8 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         found.unlocated = _locate(inquiry, recorded, failing, whole, found.faults)
         verdicts = [*windows, *(fault.verdict for fault in found.faults)]
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
-        _weigh(inquiry, recorded, checked, found)
+        _weigh(replace(inquiry, spared=WEIGHED * inquiry.spared), recorded, checked, found)
+    found.hasty = not inquiry.in_time
     if not _harmless(checked, found):
         _diagnose(inquiry, whole, found)
 
@@ -524,13 +542,38 @@ def _serious(found: Found) -> list[Fault]:
     return [fault for fault, said in weighed if said is None or not said.negligible]
 
 
+def _unasked(inquiry: Inquiry, checked: Checked, found: Found, serious: Sequence[Fault]) -> str:
+    """What could take back an accusation, and was not known when the time was spent; "" where nothing is open. What
+    ends a model, or gives its outputs another form, is taken back by nothing; and what somebody ended is as it is."""
+    whole, diagnoses = checked.verdict, found.diagnoses
+    if found.interrupted or (whole.failed and not whole.in_values):
+        return ""
+    if found.unheard and whole.failed:
+        return "whether it is the rounding of a fast kernel"
+    may_be_harmless = not whole.failed or _is_right(checked) or (whole.stage == "quantize" and whole.culprits)
+    if found.hasty and checked.outputs and may_be_harmless and all(f.nodes not in found.impacts for f in serious):
+        return "what it does to the outputs"
+    issues = inquiry.known_issues
+    rules = any(issue.saved.rule for issue in issues)
+    left = [d.examination for d in diagnoses if not _rule_of(issues, d.examination)]
+    open_ = [e for e in left if e.unexplained and (rules or e.verdict.kind == Kind.OFF_BY_ONE_STEP)]
+    if diagnoses and len(left) == len(open_) and (open_ or found.cut):
+        return "whether it is documented, or a step that is known"
+    return ""
+
+
+def _is_right(checked: Checked) -> bool:
+    """Whether the outputs are as good as right."""
+    return all(row.relative_l2 < LEAST_CHANGE for row in checked.end_to_end)
+
+
 def _harmless(checked: Checked, found: Found) -> Fault | None:
     """The fault by which the model as a whole fails, where that and all others do nothing to the outputs: it accuses
     the very weights, or the outputs are as good as right."""
-    whole, table = checked.verdict, checked.end_to_end
+    whole = checked.verdict
     if not (whole.failed and whole.in_values and found.faults) or _serious(found):
         return None
-    if all(row.relative_l2 < LEAST_CHANGE for row in table):
+    if _is_right(checked):
         return found.faults[0]
     accused = whole.stage == "quantize" and whole.culprits
     return next((fault for fault in found.faults if accused and fault.verdict.culprits == accused), None)

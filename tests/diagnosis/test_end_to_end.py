@@ -15,6 +15,7 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.model.submodel import recording, submodel
 from driftnet.model.verdict import Kind, Observation, Tier, Verdict, Word
 from driftnet.oracle.judge import BEFORE
+from driftnet.reduce.problem import ExhaustedError
 from driftnet.targets.environments import resolve
 from onnx import TensorProto, helper
 
@@ -118,6 +119,45 @@ def test_the_fault_that_does_the_damage_comes_first_and_one_without_is_a_note(
     assert [note.node for note in checked.notes] == noted
 
 
+def cut_after(runs, monkeypatch, watched):
+    """Let the time of a check be spent once so many runs have been watched."""
+    seen = []
+
+    def counted(trial):
+        if len(seen) >= runs:
+            raise ExhaustedError
+        seen.append(trial)
+        return watched(trial)
+
+    monkeypatch.setattr(checks, "watch", counted)
+    monkeypatch.setattr(checks.Inquiry, "in_time", property(lambda self: len(seen) < runs))
+    monkeypatch.setattr(checks, "examine", lambda trial, *args, **options: checks.Examination(WRONG))
+
+
+@pytest.mark.parametrize("whole", [Verdict(Word.AGREES, Tier.RUNNING_ERROR), WRONG], ids=["agrees", "diverges"])
+def test_a_cut_budget_never_accuses_what_a_full_one_acquits(runner, monkeypatch, whole):
+    """One Relu is off by a thousandth, which is nothing to the outputs."""
+    case = two_branches()
+
+    def watched(trial):
+        nodes = {node.name for node in trial.case.proto.graph.node}
+        (out,) = trial.runner.reference.run(trial.case).outputs
+        if "small" not in nodes or "large" in nodes:
+            return (whole if "large" in nodes else Verdict(Word.AGREES, Tier.RUNNING_ERROR)), Observation((), (out,))
+        return WRONG, Observation((), ({name: x * np.float32(1.001) for name, x in out.items()},))
+
+    installed = resolve("onnxruntime-quant")
+    closed = replace(installed, target=replace(installed.target, tap=None))
+    said = []
+    for runs in range(1, 13):
+        with monkeypatch.context() as patch:
+            cut_after(runs, patch, watched)
+            said.append(check(Trial(case, closed, {"quantize": "none"}, runner), ()).verdict)
+    assert {verdict.word for verdict in said} == {Word.ABSTAINS, Word.AGREES}, said
+    undecided = [verdict for verdict in said if verdict.rule == checks.BUDGET]
+    assert any("undecided" in v.message and "what it does to the outputs" in v.message for v in undecided), said
+
+
 @pytest.mark.parametrize(
     ("got", "near"),
     [
@@ -159,7 +199,7 @@ def test_winograds_rounding_is_told_from_the_noise_of_quantized_weights(runner):
     assert kernels.judged(trial, verdict, seen, watch).word is Word.AGREES, verdict.message
 
 
-def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
+def test_winograd_is_told_from_a_bug_by_doing_without_it(runner, monkeypatch):
     case = coarse_conv()
     trial = Trial(case, resolve("mnn"), {}, runner)
     verdict, seen = watch(trial)
@@ -173,6 +213,11 @@ def test_winograd_is_told_from_a_bug_by_doing_without_it(runner):
     assert cost.left < 2e-6 < 1e-5 < cost.moved
     assert "gone with disabled_kernels=Winograd, which leaves" in checked.verdict.message, checked.verdict.message
     assert checked.as_json()["kernels"][0]["message"] == checked.verdict.message, "JSON and sentence say two things"
+    with monkeypatch.context() as patch:
+        cut_after(1, patch, watch)
+        undecided = check(trial, ()).verdict
+    assert undecided.word is Word.ABSTAINS, "nobody knew yet what it is without the kernel"
+    assert "undecided" in undecided.message, undecided.message
     coarse = dataclasses.replace(kernel, loss=lost / 2)
     monkey = dataclasses.replace(trial.installed.target, kernels=(coarse,))
     strict = dataclasses.replace(trial, installed=dataclasses.replace(trial.installed, target=monkey))
