@@ -160,6 +160,27 @@ def test_of_an_operand_that_was_moved_back_and_forth_both_kinds_are_right():
         assert bool(problems([*RELU[:2], there[0], (op, ["xd"], ["y"], {})], floating)) is wrong, op
 
 
+def test_of_a_movement_that_does_nothing_one_may_read_the_operand_and_others_the_rounded_result():
+    moved = ("Transpose", ["x"], ["t"], {"perm": [0, 1]})
+    floating = model([moved, ("Sin", ["t"], ["a"], {}), ("Neg", ["t"], ["b"], {}), ("Add", ["a", "b"], ["y"], {})])
+    rounded = [("QuantizeLinear", ["t", "xs", "xz"], ["tq"], {}), ("DequantizeLinear", ["tq", "xs", "xz"], ["td"], {})]
+    rest = [moved, *rounded, ("Neg", ["td"], ["b"], {}), ("Add", ["a", "b"], ["y"], {})]
+    for op, expected in (("Sin", []), ("Cos", [("topology", "a")])):
+        assert problems([(op, ["x"], ["a"], {}), *rest], floating) == expected, op
+
+
+def test_an_output_that_is_constant_is_given_as_it_was_made_whatever_others_read():
+    made = ("Range", ["two", "ten", "one"], ["y"], {})
+    given = {"two": np.float32(2), "ten": np.float32(10), "one": np.float32(1)}
+    floating = model([made, ("LeakyRelu", ["y"], ["z"], {})], **given)
+    leaky = {"domain": "com.microsoft", "alpha": 0.01}
+    rounded = [("QuantizeLinear", ["y", "cs", "cz"], ["y_quantized"], {})]
+    rounded += [("QLinearLeakyRelu", ["y_quantized", "cs", "cz", "cs", "cz"], ["z_quantized"], leaky)]
+    for first, expected in ((2, []), (2.01, [("topology", "y")])):
+        changed = {**given, "two": np.float32(first), "cs": np.float32(0.11), "cz": np.uint8(0)}
+        assert problems([made, *rounded], floating, **changed) == expected, first
+
+
 def test_a_shape_with_other_bounds_is_no_counterpart_of_one_that_was_folded():
     floating = model([("Neg", ["x"], ["t"], {}), ("Shape", ["t"], ["s"], {}), ("Reshape", ["t", "s"], ["y"], {})])
     part = [("Neg", ["xd"], ["t"], {}), ("Shape", ["t"], ["InstanceShape"], {"start": 1})]

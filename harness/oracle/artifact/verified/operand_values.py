@@ -74,6 +74,12 @@ class OperandValues:
             raise Undecided(f"what became of {name!r} is not known")
         return exact(own)
 
+    def output(self, name: str) -> Ball:
+        """What the float model has for a graph output: where the artifact gives a constant as it was made, that one,
+        whatever others read of it."""
+        as_made = name in self.constants and self.artifact.use(name).format is None
+        return exact(self.constants[name]) if as_made else self.value(name)
+
     def operands(self, pair: Pair) -> list[Ball | None]:
         """What the float node reads, were it in the place of its counterpart."""
         names = enumerate(pair.node.inputs)
@@ -101,10 +107,12 @@ class OperandValues:
 
     def kinds(self, real: str, like: Use | None = None) -> list[Use]:
         """A use of a real tensor that is rounded, and one that is not, where there are both; only that of the kind of
-        `like` if there is one."""
-        uses = self.uses.get(real) or [self.artifact.use(real)]
+        `like` if there is one: as it is made, where that is not rounded and all others are."""
+        made = self.artifact.use(real)
+        uses = self.uses.get(real) or [made]
         if like:
-            uses = [use for use in uses if (use.format is None) == (like.format is None)] or uses
+            alike = [use for use in uses if (use.format is None) == (like.format is None)]
+            uses = alike or ([made] if like.format is None and not made.integer else uses)
         return list({use.format is None: use for use in reversed(uses)}.values())
 
     def is_inside(self, use: Use) -> bool:

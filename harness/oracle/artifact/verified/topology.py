@@ -244,7 +244,7 @@ class _Walk:
             if name in self.constants and real not in self.comparison.artifact.constant:
                 continue  # the artifact computes it, with roundings on the way
             try:
-                wanted = self.values.value(name)
+                wanted = self.values.output(name)
                 inside = name in self.values.carried and real not in self.values.anchored
                 found = self.values.unrounded(real) if inside else self.values.as_read(real)
                 slack = sum(self.values.step_of(self.values.use(r)) for r in (at, real) if r)
