@@ -176,7 +176,7 @@ def test_an_output_that_is_constant_is_given_as_it_was_made_whatever_others_read
     leaky = {"domain": "com.microsoft", "alpha": 0.01}
     rounded = [("QuantizeLinear", ["y", "cs", "cz"], ["y_quantized"], {})]
     rounded += [("QLinearLeakyRelu", ["y_quantized", "cs", "cz", "cs", "cz"], ["z_quantized"], leaky)]
-    for first, expected in ((2, []), (2.01, [("topology", "y")])):
+    for first, expected in ((2, []), (2.01, [("parameter", "y"), ("topology", "y")])):
         changed = {**given, "two": np.float32(first), "cs": np.float32(0.11), "cz": np.uint8(0)}
         assert problems([made, *rounded], floating, **changed) == expected, first
 
