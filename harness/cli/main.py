@@ -537,7 +537,8 @@ def selfcheck(corpus: Path, as_json: bool, **given: Any) -> int:
     """Plant bugs (mutants) into real targets, and count which of them the oracle detects.
 
     Exit status: 0; 1 when less than 80 % of a kind or 97 % of all are detected, a clean target is blamed, the oracle
-    raises an error, or a kind changed an output in none of the cases tried: then it was not tested.
+    raises an error, or a kind changed an output in none of the cases tried: then it was not tested. A kind that needs
+    what the target documents that it does not support is told apart.
 
     \b
     Examples: driftnet selfcheck --target mnn==3.4.1 --workers auto

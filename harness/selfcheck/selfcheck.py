@@ -74,6 +74,8 @@ class Count:
     mutants    verdicts on the mutant, one for each case in which the bug changed an output
     clean      how many verdicts on the clean target there are;   set_aside  the failures that the corpus explains
     alarms     the clean target's other failures
+    ran        of the cases tried, those that the clean target runs;   failed  those that it does not
+    refused    those that it documents that it does not support
     """
 
     stage: str = ""
@@ -82,6 +84,14 @@ class Count:
     clean: int = 0
     set_aside: int = 0
     alarms: list[Judged] = field(default_factory=list)
+    ran: int = 0
+    failed: int = 0
+    refused: int = 0
+
+    @property
+    def applies(self) -> bool:
+        """Whether the target takes at all what the bug needs."""
+        return self.ran > 0 or self.refused <= self.failed
 
     @property
     def effective(self) -> int:
@@ -151,7 +161,12 @@ def check(
         if count.effective == wanted:
             break
         clean = runner.observe(trial.case, trial.installed, trial.recipe)
-        seen = runner.observe(trial.case, damaged.installed, trial.recipe) if clean.outputs else clean
+        if not clean.outputs:
+            refused = _verdict(trial, clean).word is Word.REJECTS
+            count.refused, count.failed = count.refused + refused, count.failed + (not refused)
+            continue
+        count.ran += 1
+        seen = runner.observe(trial.case, damaged.installed, trial.recipe)
         if not is_effective(mutant, trial, clean, seen):
             continue
         judged = partial(Judged, trial.target.name, trial.options, trial.case.origin, constructed)
@@ -210,6 +225,7 @@ def summary(counts: Mapping[str, Count]) -> dict[str, Any]:
             name: {
                 "stage": count.stage,
                 "what": count.what,
+                "applies": count.applies,
                 **_detection(count.mutants),
                 "missed": [judged.as_json() for judged in count.mutants if not judged.verdict.failed],
             }
@@ -241,6 +257,8 @@ def _problems(result: Mapping[str, Any]) -> list[str]:
     """What is not as it should be, in sentences."""
     problems = []
     for name, kind in result["kinds"].items():
+        if not kind["applies"]:
+            continue
         if not kind["effective"]:
             problems.append(f"{name} was not tested: of the cases tried, it changed an output in none")
         elif kind["detected"] < LEAST_OF_A_KIND * kind["effective"]:

@@ -249,6 +249,24 @@ def test_too_little_detected_a_false_alarm_and_an_error_of_the_oracle_are_proble
     ]
 
 
+def test_a_bug_of_what_a_target_refuses_does_not_apply_and_one_that_never_runs_is_a_problem():
+    refused, broken = Count(refused=30, failed=2), Count(refused=2, failed=30)
+    assert not selfcheck.summary({"swapped-gates": refused, "lost-bias": made(9)})["problems"]
+    assert selfcheck.summary({"swapped-gates": broken, "lost-bias": made(9)})["problems"] == [
+        "swapped-gates was not tested: of the cases tried, it changed an output in none"
+    ]
+
+
+def test_cases_that_the_clean_target_refuses_are_counted_as_such(runner, monkeypatch):
+    ran = selfcheck.check(MUTANTS["toggled-keepdims"], 0, 1, runner, (), ["tests.support.plain:PLAIN"])
+    assert (ran.refused, ran.applies) == (0, True)
+    rejecting = Verdict(Word.REJECTS)
+    monkeypatch.setattr(selfcheck, "judge", lambda *given, **others: rejecting)
+    monkeypatch.setattr(runner, "observe", lambda *given: Observation(()))
+    refused = selfcheck.check(MUTANTS["toggled-keepdims"], 0, 1, runner, (), ["tests.support.plain:PLAIN"])
+    assert (refused.ran, refused.failed, refused.applies) == (0, 0, False)
+
+
 def test_a_false_alarm_is_told_with_its_message_and_how_to_see_it_again(capsys):
     alarm = Judged("mnn", {}, {"focus": ["ReduceL2"]}, False, Verdict(Word.DIVERGES, message="y has shape [1]"))
     counts = selfcheck.summary({"lost-bias": replace(made(9), alarms=[alarm])})

@@ -336,6 +336,8 @@ def selfcheck(console: Console, result: Result) -> None:
     for what, seen in (*result["places"].items(), ("on the grid", result["constructed"]), ("all", result)):
         share = seen["detected"] / seen["effective"] if seen["effective"] else 1.0
         console.print(f"{what}: {seen['detected']} of {seen['effective']} detected ({share:.1%})")
+    if without := [name for name, kind in result["kinds"].items() if not kind["applies"]]:
+        say(console, f"of what the target documents that it does not support: {', '.join(without)}")
     clean = result["clean"]
     console.print(
         f"clean targets: {counted(clean['cases'], 'case')}; false alarms: {clean['false_alarms']}; "
