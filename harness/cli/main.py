@@ -529,6 +529,7 @@ def targets(prune: bool, word: str | None, as_json: bool) -> int:
 @click.option("--cases", type=click.IntRange(min=1), default=22, metavar="N", help="Effective cases of each kind.")
 @click.option("--seed", type=int, default=0, help="Same seed: same cases.")
 @click.option("--kind", "kinds", multiple=True, metavar="NAME", help="Only this kind of bug.")
+@click.option("--out", type=PATH, metavar="DIR", help="Where to write what a clean target is blamed for, reduced.")
 @options.workers("1")
 @options.corpus(options.there)
 @options.hide_files

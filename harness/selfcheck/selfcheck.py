@@ -2,7 +2,8 @@
 
 For each kind of bug, generated cases are run on the clean target and on its mutant. A case is effective when an output
 differs in a way that somebody could call wrong (see selfcheck.effect). It is detected when the mutant's verdict is a
-failure. A failure of the clean target that the corpus explains is set aside; any other is a false alarm.
+failure. A failure of the clean target that the corpus explains is set aside; any other is a false alarm, until somebody
+has read it and brings it into the corpus.
 """
 
 import multiprocessing
@@ -17,6 +18,7 @@ from multiprocessing import util
 from pathlib import Path
 from typing import Any
 
+from driftnet.findings import corpus
 from driftnet.findings.issues import KnownIssue, issues
 from driftnet.findings.pipeline import Effort, examine
 from driftnet.findings.trial import Trial
@@ -48,13 +50,17 @@ EFFORT = Effort(seconds=10.0, calls=45)
 
 @dataclass(frozen=True)
 class Judged:
-    """A verdict on the clean target or on its mutant, and what it takes to come back to it."""
+    """A verdict on the clean target or on its mutant, and what it takes to come back to it.
+
+    case   of an alarm, the folder that it was written to, reduced
+    """
 
     target: str
     recipe: Recipe
     origin: Mapping[str, Any]
     constructed: bool
     verdict: Verdict
+    case: str = ""
 
     @property
     def place(self) -> str:
@@ -154,8 +160,9 @@ def check(
     runner: Runner,
     known_issues: Sequence[KnownIssue],
     targets: Sequence[str] = DEFAULT_TARGETS,
+    out: Path | None = None,
 ) -> Count:
-    """Count until `wanted` cases were effective, or TRIES times as many were tried."""
+    """Count until `wanted` cases were effective, or TRIES times as many were tried. Alarms are written into `out`."""
     count = Count(mutant.stage, mutant.doc)
     for trial, damaged, constructed in trials(mutant, seed, TRIES * wanted, runner, targets):
         if count.effective == wanted:
@@ -177,7 +184,8 @@ def check(
         elif (found := examine(trial, known_issues, effort=EFFORT)).known or not found.confirmed:
             count.set_aside += 1  # the corpus explains it, or it does not fail again
         else:
-            count.alarms.append(judged(verdict))
+            written = str(corpus.save(found.finding.to_save(), out)) if out and found.finding else ""
+            count.alarms.append(judged(verdict, written))
     return count
 
 
@@ -198,18 +206,19 @@ def run(
     seed: int,
     workers: int,
     corpus_folder: Path,
+    out: Path | None = None,
     listener: Listener,
 ) -> dict[str, Count]:
     """Check these kinds, all that fit into the targets when there are none, each in one of `workers` processes.
 
-    The listener is told of each kind that is done. Raises UserError for a kind or a target that there is not.
+    The listener is told of each kind that is done, and `out` gets what clean targets are blamed for. Raises UserError for a kind or a target that there is not.
     """
     there = _fitting(targets)
     demand(kinds, there, "no bug is called {!r}", f"into {' and '.join(targets)} fit {', '.join(there)}")
     names = [name for name in there if name in kinds or not kinds]
     counts: dict[str, Count] = {}
     with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), _begin, (corpus_folder,)) as pool:
-        asked = partial(_check_kind, seed=seed, cases=cases, targets=targets)
+        asked = partial(_check_kind, seed=seed, cases=cases, targets=targets, out=out)
         for name, count in zip(names, pool.map(asked, names)):
             counts[name] = count
             listener(name, count)
@@ -285,9 +294,9 @@ def _begin(corpus_folder: Path) -> None:
     _masks = issues(corpus_folder)
 
 
-def _check_kind(name: str, seed: int, cases: int, targets: Sequence[str]) -> Count:
+def _check_kind(name: str, seed: int, cases: int, targets: Sequence[str], out: Path | None) -> Count:
     with trusting():  # a pool makes another process
-        return check(_fitting(targets)[name], seed, cases, _lab, _masks, targets)
+        return check(_fitting(targets)[name], seed, cases, _lab, _masks, targets, out)
 
 
 def _fitting(targets: Sequence[str]) -> dict[str, Mutant]:

@@ -6,14 +6,17 @@ import subprocess
 import sys
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from driftnet.cli import main as cli
 from driftnet.cli.report import tables
+from driftnet.findings.corpus import load
 from driftnet.findings.trial import Trial
 from driftnet.model.artifact import Artifact
+from driftnet.model.inspect import nodes
 from driftnet.model.verdict import Observation, Outcome, StageRun, Tier, Verdict, Word
 from driftnet.selfcheck import mutant, mutated, selfcheck
 from driftnet.selfcheck.effect import is_effective, same
@@ -274,6 +277,14 @@ def test_a_false_alarm_is_told_with_its_message_and_how_to_see_it_again(capsys):
     said = capsys.readouterr().out
     assert "false alarm on mnn (ReduceL2): y has shape [1]" in said
     assert "driftnet selfcheck --kind lost-bias --seed 7 --cases 3 --json" in said
+
+
+def test_what_a_clean_target_is_blamed_for_is_written_down_reduced(runner, tmp_path):
+    maxima = replace(MUTANTS["toggled-keepdims"], focus=("ReduceMax",))
+    count = selfcheck.check(maxima, 2, 2, runner, (), ["tests.support.bugs:NEGATES_LONG_MAXIMA"], out=tmp_path)
+    saved = [load(Path(alarm.case)) for alarm in count.alarms]
+    assert {nodes(case.case) for case in saved} == {1}, f"{len(saved)} alarms"
+    assert {node.op_type for case in saved for node in case.case.proto.graph.node} == {"ReduceMax"}
 
 
 def test_an_unknown_kind_is_the_users_mistake(capsys):
