@@ -211,7 +211,8 @@ def run(
 ) -> dict[str, Count]:
     """Check these kinds, all that fit into the targets when there are none, each in one of `workers` processes.
 
-    The listener is told of each kind that is done, and `out` gets what clean targets are blamed for. Raises UserError for a kind or a target that there is not.
+    The listener is told of each kind that is done, and `out` gets what clean targets are blamed for. Raises UserError
+    for a kind or a target that there is not.
     """
     there = _fitting(targets)
     demand(kinds, there, "no bug is called {!r}", f"into {' and '.join(targets)} fit {', '.join(there)}")
