@@ -271,8 +271,8 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
         with contextlib.suppress(ExhaustedError):
             _, seen = inquiry.watch(with_options(inquiry.trial, kernel.without))
             moved = losses(checked.outputs, seen.outputs, checked.random) if seen and seen.outputs else []
-            if moved:
-                worst = max(moved, key=lambda row: row.relative_l2)
+            worst = max(moved, key=lambda row: row.relative_l2, default=None)
+            if worst and worst.relative_l2:
                 right = losses(seen.outputs if seen else (), inquiry.trial.runner.reference.run(inquiry.case).outputs)
                 left = next(row.relative_l2 for row in right if row.output == worst.output)
                 costs.append(Cost(kernel.name, worst.output, worst.relative_l2, left, dict(kernel.without)))

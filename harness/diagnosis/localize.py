@@ -45,14 +45,14 @@ class Search:
     def keep(self, judged: Judged) -> None:
         """Take a window for told."""
         nodes = tuple(judged.nodes)
-        self.told[nodes] = Fault(nodes, submodel(self.case, nodes, self.recorded), judged.verdict)
+        self.told[nodes] = Fault(nodes, submodel(self.case, nodes, self.recorded, shared=True), judged.verdict)
 
     def fault(self, nodes: Sequence[int], wanted: Verdict | None = None) -> Fault | None:
         """These nodes by themselves, where they fail: in the way of `wanted`, or in any way."""
         key = tuple(nodes)
         if key not in self.told:
             try:
-                part = submodel(self.case, key, self.recorded)
+                part = submodel(self.case, key, self.recorded, shared=True)
                 self.told[key] = Fault(key, part, self.look(part))
             except UnrecordedError:
                 self.told[key] = None

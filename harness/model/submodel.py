@@ -60,7 +60,9 @@ def recording_within(case: Case, record: Record, most: int = MOST_RECORDED) -> t
     return part, Recording(first + rest.feeds, rest.calibration)
 
 
-def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Sequence[str] = ()) -> Case:
+def submodel(
+    case: Case, keep: Collection[int], recorded: Recording, outputs: Sequence[str] = (), *, shared: bool = False
+) -> Case:
     """The model of the nodes of `case` whose indices are in `keep`.
 
     Constant nodes come along with the nodes that read them, whether named in `keep` or not. A cut edge becomes an
@@ -68,6 +70,7 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
     such as a computed shape, that is equal in all feeds); else a graph input.
 
     outputs   by default the graph outputs among the kept values and whatever only dropped nodes read
+    shared    floats that kept and dropped nodes read are outputs as well: what is wrong in them may not show inside
     Raises UnrecordedError where a cut edge or an output has no recorded value; ValueError when nothing is kept.
     """
     graph = case.proto.graph
@@ -78,7 +81,7 @@ def submodel(case: Case, keep: Collection[int], recorded: Recording, outputs: Se
     stated = set(range(len(graph.node))).difference(computing(graph))
     constants = {i for i in stated if graph.node[i].output[0] in read}
     kept = [graph.node[i] for i in sorted(constants | operators)]
-    outputs = outputs or _exposed(graph, operators)
+    outputs = outputs or _exposed(graph, operators, recorded.feeds[0] if shared else {})
 
     there = {name for node in kept for name in node.output}
     there.update(v.name for v in graph.input)
@@ -196,8 +199,9 @@ def _declared(graph: onnx.GraphProto, read: Container[str]) -> list[onnx.ValueIn
     return [helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in stored]
 
 
-def _exposed(graph: onnx.GraphProto, keep: set[int]) -> list[str]:
-    # A value that kept nodes read stays inside: as an output it would forbid the fusion that may be the failure.
+def _exposed(graph: onnx.GraphProto, keep: set[int], shared: Tensors) -> list[str]:
+    # A value that only kept nodes read stays inside: as an output it would forbid the fusion that may be the failure.
+    # So does one that others read too, but for floats among `shared`.
     readers: dict[str, set[int]] = {}
     for i, node in enumerate(graph.node):
         for name in reads(node):
@@ -205,8 +209,11 @@ def _exposed(graph: onnx.GraphProto, keep: set[int]) -> list[str]:
     final = {v.name for v in graph.output}
     made = [name for i in sorted(keep) for name in graph.node[i].output if name]
     unread = [name for name in made if not readers.get(name, set()) & keep]
+    beside = {
+        name for name in made if name in shared and shared[name].dtype.kind == "f" and readers.get(name, keep) - keep
+    }
     # A node that nothing reads was dead before; it is shown only where nothing else is.
-    return [name for name in made if name in final or (name in readers and name in unread)] or unread
+    return [name for name in made if name in final or (name in readers and name in unread) or name in beside] or unread
 
 
 def _is_parameter(arrays: list[np.ndarray]) -> bool:

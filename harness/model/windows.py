@@ -117,7 +117,7 @@ def survey(
 
 def _judged(case: Case, recorded: Recording, window: Window, look: Callable[[Case], Verdict]) -> Judged | None:
     try:
-        return Judged(window, look(submodel(case, nodes_of(window), recorded)))
+        return Judged(window, look(submodel(case, nodes_of(window), recorded, shared=True)))
     except UnrecordedError:
         return None
 

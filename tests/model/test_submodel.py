@@ -140,6 +140,15 @@ def test_a_value_between_kept_nodes_is_no_output_unless_it_was_one():
     assert names == ["b", "d"], f"outputs are {names}: b was an output before"
 
 
+def test_a_float_that_nodes_on_both_sides_of_a_cut_read_is_an_output_where_that_is_asked_for():
+    case = diamond()
+    exp_neg, recorded = [0, 2], recording(case, tools.record)
+    for shared, outputs in ((False, ["c"]), (True, ["a", "c"])):
+        part = submodel(case, exp_neg, recorded, shared=shared)
+        assert [value.name for value in part.proto.graph.output] == outputs
+        assert_computes_the_recorded(part, recorded)
+
+
 def test_outputs_can_be_chosen():
     case = diamond()
     part = submodel(case, [0, 1], recording(case, tools.record), ["a", "b"])

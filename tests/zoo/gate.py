@@ -22,7 +22,8 @@ from driftnet.run.runner import Runner
 from driftnet.targets.environments import resolve
 
 from tests.support.ordinary import ordinary
-from tests.zoo.measure import compared
+from tests.zoo.measure import alone, compared
+from tests.zoo.measure import said as own
 
 OFFLINE = {"quantize": "offline"}
 DYNAMIC = {"quantize": "dynamic"}
@@ -78,8 +79,10 @@ def told(name: str, case: Case, recipe: str, known: Sequence[Any], runner: Runne
     said = str(verdict.word)
     error, allowed, why = compared(case.proto, target, options, case.feeds, case.calibration)
     if verdict.failed:
-        own = "unclear" if error is None else "right" if error <= allowed else "wrong"
-        said = f"fails, by the comparison {own}"
+        parts = [[name for name, _ in diagnosis.nodes] for diagnosis in checked.diagnoses]
+        if own(error, allowed) != "wrong" and (worst := alone(case.proto, parts, target, options, case.runs)):
+            error, allowed, why = worst
+        said = f"fails, by the comparison {own(error, allowed)}"
     blamed = ", ".join(sorted({culprit.op_type for culprit in checked.culprits}))
     known_as = next((d.examination.known for d in checked.diagnoses if d.examination.known), "")
     numbers = "" if error is None else f"{error:.2g} of {allowed:.2g}"

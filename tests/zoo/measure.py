@@ -45,8 +45,10 @@ realistic inputs, calibrated on four. Beside each verdict stands what a comparis
 models, without Winograd's kernels, may lose what a hundred roundings of their inputs do; quantized weights four times
 what numpy's rounding of them loses; of onnxruntime's own artifacts the execution is compared with that without
 optimizations, and each weight with the float one; MNN's offline quantization with onnxruntime's of the same scheme, and
-with the float model whose tensors are cut where the Kullback-Leibler divergence of their histograms is least. Where
-nothing came out, or nothing can be compared, the comparison is unclear. MiB are those of the largest process.
+with the float model whose tensors are cut where the Kullback-Leibler divergence of their histograms is least. A whole
+that is off by no more may hold a wrong node all the same: so where a model is accused, the comparison asks the nodes
+that are by themselves. Where nothing came out, or nothing can be compared, the comparison is unclear. MiB are those of
+the largest process.
 """
 FEEDS, SAMPLES = 2, 4
 ROUNDED = 1e-5
@@ -113,8 +115,12 @@ def measured(specimen: Specimen, recipe: str, told: Mapping[str, Any] | None = N
     feeds = [specimen.feed(seed) for seed in range(FEEDS)]
     samples = [specimen.feed(100 + seed) for seed in range(SAMPLES)]
     told = told or checked(specimen.path, target, options, feeds, samples)
-    error, allowed, why = compared(specimen.load(), target, options, feeds, samples)
-    own = "unclear" if error is None else "right" if error <= allowed else "wrong"
+    model = specimen.load()
+    error, allowed, why = compared(model, target, options, feeds, samples)
+    own = said(error, allowed)
+    parts = [[node["node"] for node in fault["nodes"]] for fault in told["faults"]]
+    if own != "wrong" and told["verdict"] == "diverges" and (worst := alone(model, parts, target, options, feeds)):
+        (error, allowed, why), own = worst, said(*worst[:2])
     return {
         "model": specimen.name,
         "recipe": recipe,
@@ -125,6 +131,11 @@ def measured(specimen: Specimen, recipe: str, told: Mapping[str, Any] | None = N
         "allowed": allowed,
         "why": why,
     }
+
+
+def said(error: float | None, allowed: float) -> str:
+    """What the comparison says in a word."""
+    return "unclear" if error is None else "right" if error <= allowed else "wrong"
 
 
 def checked(path: Path, target: str, options: Mapping[str, Any], feeds: Outputs, samples: Outputs) -> dict[str, Any]:
@@ -192,6 +203,8 @@ def compared(
         like = off(alike.outputs, right) if alike.outputs else 0.0
         cut = off(run(with_cut_tensors(model, samples).SerializeToString(), feeds), right)
         why = f"onnxruntime's of that scheme: {like:.2g}; cut as that divergence has it: {cut:.2g}"
+        if LOST <= cut <= error <= LIKE * cut:
+            return None, 0.0, f"off by {error:.2g}, but cutting loses as much; {why}"
         return error, min(LOST, max(QUANTIZED, LIKE * like, LIKE * cut)), why
     # onnxruntime's own artifact: executed as it is written, but for steps that fused kernels may be off by, and the
     # weights in it right? What steps come to shows where the inputs are off by as much.
@@ -202,6 +215,72 @@ def compared(
     steps, where = weight_error(model, onnx.ModelProto.FromString(artifact))
     why = f"as written {executed:.2g}, weights {steps:.2f} steps, end to end {error:.2g}"
     return (executed, allowed, why) if steps <= HALF else (float("inf"), allowed, f"{why} at {where}")
+
+
+def alone(
+    model: onnx.ModelProto, parts: Sequence[Sequence[str]], target: str, options: Mapping[str, Any], feeds: Outputs
+) -> tuple[float, float, str] | None:
+    """The worst of these parts by itself, each calibrated on what it is fed, as of `compared`; beside what a whole
+    network loses when it is quantized, a wrong node may not show. None where none of them could be compared.
+
+    parts   names of nodes, or of what those without a name make
+    """
+    found: list[tuple[float, float, str]] = []
+    for names in parts:
+        nodes = [n for n in model.graph.node if n.name in names or not set(names).isdisjoint(n.output)]
+        if not nodes:
+            continue
+        part, fed = cut_out(model, nodes, feeds)
+        error, allowed, why = compared(part, target, options, fed, fed)
+        if error is not None and said(error, allowed) == "right" and options:
+            with Runner(timeout=120) as runner:
+                got = runner.observe(Case(part.SerializeToString(), tuple(fed), tuple(fed)), resolve(target), options)
+            right, codes = (
+                run(part.SerializeToString(), fed),
+                with_rounded_weights(with_cut_tensors(part, fed, coded=True)),
+            )
+            like = off(run(codes.SerializeToString(), fed), right)
+            error, allowed, why = off(got.outputs, right), max(QUANTIZED, LIKE * like), f"in codes of numpy: {like:.2g}"
+        if error is not None:
+            found.append((error, allowed, f"{', '.join(names)} alone: {why}"))
+    return max(found, key=lambda each: each[0] / each[1], default=None)
+
+
+def cut_out(
+    model: onnx.ModelProto, nodes: Sequence[onnx.NodeProto], feeds: Outputs
+) -> tuple[onnx.ModelProto, list[Feed]]:
+    """These nodes as a model, and what onnxruntime feeds them; what is constant stays so."""
+    graph = model.graph
+    constant = {t.name: t for t in graph.initializer}
+    constant |= {n.output[0]: n.attribute[0].t for n in graph.node if n.op_type == "Constant"}
+    made = [name for node in nodes for name in node.output if name]
+    read = [x for x in dict.fromkeys(x for node in nodes for x in node.input if x) if x not in made]
+    later = {x for node in graph.node if node not in nodes for x in node.input} | {v.name for v in graph.output}
+    given = [name for name in made if name in later] or made[-1:]
+    whole = onnx.ModelProto()
+    whole.CopyFrom(model)
+    there = {value.name for value in graph.output}
+    names = [name for name in (*read, *given) if name not in there and name not in constant and name not in feeds[0]]
+    whole.graph.output.extend(onnx.ValueInfoProto(name=name) for name in names)
+    seen = [{**feed, **ran} for feed, ran in zip(feeds, run(whole.SerializeToString(), feeds))]
+
+    def declared(name: str) -> onnx.ValueInfoProto:
+        x = seen[0][name]
+        return onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+
+    part = onnx.ModelProto()
+    part.CopyFrom(model)
+    for field in ("node", "initializer", "input", "output", "value_info"):
+        part.graph.ClearField(field)
+    part.graph.node.extend(nodes)
+    for name in read:
+        if name in constant:
+            part.graph.initializer.add().CopyFrom(constant[name])
+            part.graph.initializer[-1].name = name
+    taken = [name for name in read if name not in constant]
+    part.graph.input.extend(map(declared, taken))
+    part.graph.output.extend(map(declared, given))
+    return part, [{name: run[name] for name in taken} for run in seen]
 
 
 def run(model: bytes, feeds: Outputs) -> list[Feed]:
@@ -257,8 +336,9 @@ def with_rounded_weights(model: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def with_cut_tensors(model: onnx.ModelProto, samples: Outputs) -> onnx.ModelProto:
-    """The model with what each of these operators makes cut at a threshold by its histogram over `samples`."""
+def with_cut_tensors(model: onnx.ModelProto, samples: Outputs, *, coded: bool = False) -> onnx.ModelProto:
+    """The model with what each of these operators makes cut at a threshold by its histogram over `samples`; coded, not
+    cut there but rounded to codes of its whole range, after opset 10."""
     whole, copy = onnx.ModelProto(), onnx.ModelProto()
     whole.CopyFrom(model)
     copy.CopyFrom(model)
@@ -271,7 +351,16 @@ def with_cut_tensors(model: onnx.ModelProto, samples: Outputs) -> onnx.ModelProt
         copy.graph.node.append(node)
         name = node.output[0]
         if name in made and seen[0][name].dtype == np.float32:
-            most = threshold(np.concatenate([record[name].ravel() for record in seen]))
+            values = np.concatenate([record[name].ravel() for record in seen])
+            if coded:
+                scale = np.float32(np.abs(values).max(initial=0.0) / (CODES - 1) or 1.0)
+                steps = {f"{name}:scale": scale, f"{name}:zero": np.int8(0)}
+                copy.graph.initializer.extend(numpy_helper.from_array(np.asarray(x), k) for k, x in steps.items())
+                copy.graph.node[-1].output[0] = f"{name}:whole"
+                for op, takes, makes in (("Quantize", "whole", f"{name}:codes"), ("Dequantize", "codes", name)):
+                    copy.graph.node.append(onnx.helper.make_node(f"{op}Linear", [f"{name}:{takes}", *steps], [makes]))
+                continue
+            most = threshold(values)
             for end, limit in (("low", -most), ("high", most)):
                 copy.graph.initializer.append(numpy_helper.from_array(np.float32(limit), f"{name}:{end}"))
             copy.graph.node[-1].output[0] = f"{name}:whole"

@@ -26,6 +26,9 @@ from driftnet.oracle.tolerances.table import DEEPEST_CLIP
 from driftnet.targets.interface import Scheme
 from onnx import NodeProto, helper, numpy_helper
 
+MOST_AT_ONCE = 2**26
+"""Bytes of samples that are run by one session, where one sample is no larger: the noise of all weights is in each."""
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -118,7 +121,8 @@ def sampled(noise: Noise, question: Question, numbers: range) -> list[Sequence[V
     model, choices = _instrumented(
         case.proto, noise, {name: values[name] for name in (*noise.activations, *noise.weights)}
     )
-    feeds = []
+    runs: list[Values] = []
+    feeds: list[dict[str, np.ndarray]] = []
     for number in numbers:
         rng = np.random.default_rng(number)
         drawn = {f"{name}~use": np.asarray(number % 4 == 0 or rng.random() < 0.5) for name in choices}
@@ -132,7 +136,10 @@ def sampled(noise: Noise, question: Question, numbers: range) -> list[Sequence[V
             exact = {f"{name}~exact" if name in noise.activations else name: x for name, x in feed.items()}
             shifts = {f"{name}~shift": _shift(rng, record[name], number) for name in noise.activations}
             feeds.append({**exact, **drawn, **shifts})
-    runs = question.reference.run(Case(model, tuple(feeds))).outputs
+        one_more = sum(x.nbytes for feed in feeds[-len(case.feeds) :] for x in feed.values())
+        if number == numbers[-1] or len(feeds) // len(case.feeds) * one_more + one_more > MOST_AT_ONCE:
+            runs += question.reference.run(Case(model, tuple(feeds))).outputs
+            feeds = []
     return [runs[k : k + len(case.feeds)] for k in range(0, len(runs), len(case.feeds))]
 
 

@@ -94,6 +94,16 @@ def test_half_a_step_needs_no_samples(runner, monkeypatch):
     assert (said.word, said.error, said.bound) == (Word.AGREES, 0, 0)
 
 
+def test_samples_are_the_same_however_many_run_at_once(runner, monkeypatch):
+    model = network()
+    question = Question(model, (), runner.reference.run(model).outputs, runner.reference, S8S8)
+    together = noise.sampled(noise.of_scheme(question, S8S8), question, range(5))
+    monkeypatch.setattr(noise, "MOST_AT_ONCE", 1)
+    apart = noise.sampled(noise.of_scheme(question, S8S8), question, range(5))
+    assert [run["y"].tobytes() for (run,) in apart] == [run["y"].tobytes() for (run,) in together]
+    assert len(apart) == 5
+
+
 def test_only_weights_quantized_means_only_weights_are_noisy(runner):
     scheme = Scheme((-8, 7), symmetric_weights=False, per_channel=True)
     model = network()
