@@ -7,13 +7,14 @@ those that it uses; modules of other packages are imported.
 
 import ast
 import contextlib
+import copy
 import functools
 import importlib.util
 import re
 import sys
 import tokenize
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import metadata
 from itertools import accumulate, pairwise
 from types import FunctionType
@@ -36,7 +37,7 @@ class Module:
 
     text    in UTF-8, in which the syntax tree counts columns;   lines  where each of them begins
     body    its statements;   binds  those that make each of its names
-    edits   {where: what is to stand there instead}
+    edits   {where: what is to stand there instead}, those of annotations first
     """
 
     name: str
@@ -99,7 +100,7 @@ class Script:
             raise EntangledError(f"{made} is made while its module runs: its text alone does not say what it does")
         self._tops.add(function.__module__.partition(".")[0])
         module = self._module(function.__module__)
-        for statement in module.binds[name]:
+        for statement in [*module.binds[name]]:
             if isinstance(statement, ast.FunctionDef) and options is not None:
                 _cut(module, statement, options)
         self._bring(module, name)
@@ -107,7 +108,11 @@ class Script:
 
     def _module(self, name: str) -> Module:
         if name not in self._modules:
-            self._modules[name] = _read(name)
+            if (found := _found(name)) is None:
+                raise EntangledError(f"the source of {name} is not there")
+            read = _read(name, *found)
+            binds = {bound: [*statements] for bound, statements in read.binds.items()}
+            self._modules[name] = replace(read, body=[*read.body], binds=binds, edits={**read.edits})
         return self._modules[name]
 
     def _bring(self, module: Module, name: str) -> None:
@@ -182,10 +187,8 @@ def joined(parts: Sequence[str]) -> str:
     return "".join(part + gap for part, gap in zip(parts, [*gaps, "\n"]))
 
 
-def _read(name: str) -> Module:
-    if (found := _found(name)) is None:
-        raise EntangledError(f"the source of {name} is not there")
-    source, package = found
+@functools.lru_cache(maxsize=128)  # a third of what a new finding cost a campaign's own process went into reading again
+def _read(name: str, source: str, package: str) -> Module:
     text, body = source.encode(), ast.parse(source).body
     binds: dict[str, list[ast.stmt]] = {}
     for statement in body:
@@ -232,7 +235,10 @@ def _cut(module: Module, function: ast.FunctionDef, options: Mapping[str, Any]) 
         if isinstance(statement, ast.If) and leaves and _holds(ast.unparse(statement.test), function, options):
             rest = module.span(statement)[1], module.span(function)[1]
             module.edits[rest] = "\n    # what follows is for other options"
-            del function.body[k + 1 :]
+            shorter = copy.copy(function)
+            shorter.body = function.body[: k + 1]
+            for statements in (module.body, module.binds[function.name]):
+                statements[statements.index(function)] = shorter
             return
 
 
