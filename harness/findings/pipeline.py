@@ -221,7 +221,7 @@ def examine(
 def _examined(trial: Trial, verdict: Verdict, seen: Observation, inquiry: Inquiry) -> Examination:
     """What comes of a failure. What known issues explain has failed by itself, cut out; and what they leave of a case
     is confirmed when it is reduced."""
-    simpler, cause, observed = _unquantized(trial, verdict, seen)
+    simpler, cause, observed = _simpler(trial, verdict, seen)
     known = _explained(simpler, cause, observed, inquiry)
     if known.rest is None:
         return Examination(verdict, known=known.known_issues[0].id)
@@ -261,7 +261,7 @@ def _known(trial: Trial, inquiry: Inquiry) -> KnownIssue | None:
     verdict, seen = watch(trial)
     if not verdict.failed or seen is None:
         return None
-    simpler, cause, observed = _unquantized(trial, verdict, seen)
+    simpler, cause, observed = _simpler(trial, verdict, seen)
     known = _explained(simpler, cause, observed, replace(inquiry, trusting=True))
     return known.known_issues[0] if known.rest is None else None
 
@@ -281,18 +281,23 @@ def _recognizer(trial: Trial, verdict: Verdict) -> Recognizer:
     return Recognizer(trial.case, recipe_facts(trial.target, recipe), tensors)
 
 
-def _unquantized(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Trial, Verdict, Observation]:
-    """A simpler recipe that does not quantize and fails too, with what it shows; else what is given.
+def _simpler(trial: Trial, verdict: Verdict, seen: Observation) -> tuple[Trial, Verdict, Observation]:
+    """A simpler recipe by which it fails too, with what it shows, where that tells more: one that does not quantize, or
+    one by which it is executed that ends in the error that converting ended in; else what is given.
 
-    Calibration runs the model: what cannot be run crashes a quantizer, through no fault of its own. And weights that
-    are converted wrongly are quantized wrongly.
+    Calibration runs the model: what cannot be run crashes a quantizer, through no fault of its own. Weights that are
+    converted wrongly are quantized wrongly. And a converter that fixes shapes computes them as the runtime would.
     """
-    may = verdict.stage == "quantize" or verdict.message.startswith(BEFORE)
+    early = verdict.stage == "convert" and verdict.kind == Kind.ERROR
+    may = early or verdict.stage == "quantize" or verdict.message.startswith(BEFORE)
+    sort = _symptom(trial, verdict, None).sort
     for recipe in simpler_recipes(trial.target, trial.recipe) if may else ():
         simpler = replace(trial, recipe=recipe)
-        if not simpler.quantizes:
+        if early or not simpler.quantizes:
             found, observed = watch(simpler)
-            if observed and found.failed and (found.word is Word.DIVERGES) == (verdict.word is Word.DIVERGES):
+            alike = found.failed and (found.word is Word.DIVERGES) == (verdict.word is Word.DIVERGES)
+            later = found.stage == "execute" and _symptom(simpler, found, None).sort == sort
+            if observed and alike and (later or not early):
                 return simpler, found, observed
     return trial, verdict, seen
 

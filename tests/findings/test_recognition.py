@@ -78,6 +78,13 @@ def test_how_far_a_value_is_off_does_not_count():
     )
 
 
+def test_an_error_or_a_crash_is_the_same_in_whichever_stage_it_shows():
+    for kind in ("error/compute shape error for", "crash"):
+        known = triggered(is_op("Relu"), coarse=f"planted/execute/{kind}")
+        assert recognized([known], CASE, Symptom(f"planted/convert/{kind}")), f"{kind} of the stage before"
+    assert recognized([triggered(is_op("Relu"))], CASE, Symptom("planted/convert/wrong-values", output="y")) is None
+
+
 def test_a_wrong_output_has_to_hang_on_the_place():
     known = triggered(is_op("Relu"))
     assert recognized([known], TWO, Symptom(COARSE, output="y")), "y is what the Relu makes"

@@ -234,6 +234,14 @@ def test_what_does_not_run_is_not_the_quantizers_fault(runner):
     assert found.known == known.id, "the crash of the float model explains that of the quantizer"
 
 
+def test_what_does_not_run_is_not_the_fault_of_who_fixes_shapes(runner):
+    pooled = one("LpPool", models.grid((1, 1, 2)), kernel_shape=[1], auto_pad="SAME_UPPER")
+    found = examine(Trial(pooled, resolve("mnn"), {}, runner)).finding
+    known, static = KnownIssue(found.to_save()), Trial(pooled, resolve("mnn"), {"static_model": True}, runner)
+    assert (found.verdict.stage, look(static).stage) == ("execute", "convert"), "to fix shapes is to compute them"
+    assert examine(static, [known]).known == known.id, "the error of the runtime explains that of the converter"
+
+
 def test_what_is_wrong_before_it_is_quantized_is_known_by_the_trigger_of_floats(runner):
     constants = {"i": np.array([[-1], [-2]]), "u": models.grid((2, 1))}
     scattered = one("ScatterElements", models.grid((2, 3)), constants=constants, axis=1)
