@@ -206,6 +206,8 @@ def _operations(ops: list[Table], names: list[str], tensors: dict[str, Any], cod
         runs, steps = ("codes", 1) if stays else (runs, steps)
         if runs == "float" and kind in EITHER and not taken.isdisjoint((*inputs, *outputs)):
             runs = "somehow"
+        if kind == UNARY and op.table(2).has(2) and tensors.get(outputs[0], {}).get("high", 127) < 127:
+            runs = "somehow"  # the codes in its table go up to 127, whatever range its result is told to have
         if kind == UNARY and op.table(2).integer(0) == SQUARE:
             inputs = 2 * inputs  # of Mul
         operation = {"name": name, "inputs": inputs, "outputs": outputs, "runs": runs, "steps": steps}

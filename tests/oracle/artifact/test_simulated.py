@@ -415,6 +415,18 @@ def test_mnn_does_not_tell_what_becomes_of_the_number_that_pads(runner, fill, ru
     assert [op.runs for op in seen.artifact.operations if op.name == "y"] == [runs]
 
 
+def test_the_codes_in_mnn_s_tables_go_beyond_the_range_that_activations_are_clamped_to(runner):
+    case = models.case(
+        [helper.make_node("Reciprocal", ["x"], ["y"])],
+        {"x": np.array([0.5, 1, 3.5], np.float32)},
+        outputs=[("y", FLOAT, (3,))],
+        calibration=[{"x": np.array([0.5, 1, 1.5], np.float32)}],
+    )
+    seen, options = observed(runner, case, activation_clamp=100)
+    found = judge(case, seen, target=MNN, options=options, reference=runner.reference)
+    assert found.word is Word.AGREES, found.message
+
+
 def test_a_name_that_two_tensors_have_is_that_of_the_one_the_other_is_transposed_into(runner):
     rng = np.random.default_rng(3)
     feed, w = {"x": rng.normal(size=(1, 4, 4, 4)).astype(np.float32)}, rng.normal(size=(8, 4, 2, 2)).astype(np.float32)
