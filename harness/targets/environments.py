@@ -16,10 +16,12 @@ import shutil
 import subprocess
 import sys
 import time
+import tomllib
 import zlib
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from importlib import metadata
 from pathlib import Path
 
@@ -271,19 +273,22 @@ def _cache() -> Path:
 
 
 def _make(new: Environment, companions: Sequence[str], minor: int) -> None:
-    """By uv where it is on the PATH (.3 s, where pip takes 3 s), else, or where uv fails, by pip, which says why."""
+    """By uv where it is on the PATH (.3 s, where pip takes 3 s), with companions of the release's time; else, or where
+    uv fails, by pip, which says why, with the newest that are allowed."""
     with_all = [needed for needed in companions if ALONE not in needed]
     alone = [needed.replace(ALONE, "") for needed in companions if ALONE in needed]
     installs = [[f"{new.distribution}=={new.release}", "numpy", *with_all], *([["--no-deps", *alone]] if alone else [])]
     if uv := shutil.which("uv"):
         base, settings = _interpreter(minor), _as_pip()
-        commands = (
-            [uv, "venv", "-q", "--python", base, str(new.folder)],
-            *([uv, "pip", "install", "-q", "--python", new.python, BINARY, *wanted] for wanted in installs),
-        )
-        if not any(_ran(command, settings).returncode for command in commands):
-            return
-        shutil.rmtree(new.folder, ignore_errors=True)
+        date = _dated(uv, new, minor)
+        for until in [["--exclude-newer", date], []] if date else [[]]:  # a companion may be younger
+            commands = (
+                [uv, "venv", "-q", "--python", base, str(new.folder)],
+                *([uv, "pip", "install", "-q", "--python", new.python, BINARY, *until, *wanted] for wanted in installs),
+            )
+            if not any(_ran(command, settings).returncode for command in commands):
+                return
+            shutil.rmtree(new.folder, ignore_errors=True)
     # Our own pip where there is one: putting pip into the environment takes 4 s, more than most releases themselves.
     ours = importlib.util.find_spec("pip") is not None
     pip = [sys.executable, "-I", "-m", "pip", "--python", new.python] if ours else [new.python, "-I", "-m", "pip"]
@@ -294,6 +299,20 @@ def _make(new: Environment, companions: Sequence[str], minor: int) -> None:
         done = _ran(command)
         if done.returncode:
             raise _failure(new, (done.stderr or done.stdout).strip(), minor)
+
+
+def _dated(uv: str, new: Environment, minor: int) -> str:
+    """A day after the index got this release, as uv takes it: what it needs is had as it was then, the same for
+    everybody. "" where the index does not tell."""
+    wanted = new.folder.with_suffix(".in")
+    wanted.write_text(f"{new.distribution}=={new.release}", encoding="utf-8")
+    lock = ["--no-deps", "-q", "--format", "pylock.toml", "--python-version", f"3.{minor}"]
+    said = _ran([uv, "pip", "compile", *lock, str(wanted)], _as_pip()).stdout
+    with contextlib.suppress(tomllib.TOMLDecodeError):
+        files = [wheel for package in tomllib.loads(said).get("packages", []) for wheel in package.get("wheels", [])]
+        if dates := [wheel["upload-time"] for wheel in files if "upload-time" in wheel]:
+            return f"{max(dates) + timedelta(days=1):%Y-%m-%dT%H:%M:%SZ}"
+    return ""
 
 
 def _ran(command: Sequence[str], settings: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:

@@ -131,6 +131,52 @@ def test_a_companion_may_be_of_the_same_release() -> None:
     assert environments._needed([("", "runtime=={release}"), ("3.2", "old")], "3.2.1") == ["runtime==3.2.1"]
 
 
+UV = f"""#!{sys.executable}
+import pathlib, sys
+here, given = pathlib.Path(__file__).parent, sys.argv[1:]
+with open(here / "asked", "a") as file:
+    print(*given, file=file)
+if given[0] == "venv":
+    (pathlib.Path(given[-1]) / "bin").mkdir(parents=True)
+    (pathlib.Path(given[-1]) / "bin" / "python").touch()
+if given[1] == "compile":
+    print((here / "lock").read_text())
+if "--exclude-newer" in given and (here / "young").exists():
+    sys.exit(1)
+"""
+LOCK = """
+[[packages]]
+name = "driftnet-toy"
+wheels = [{ upload-time = 2024-11-18T11:38:22Z }, { upload-time = 2024-11-18T11:00:00Z }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("lock", "young", "dates"),
+    [
+        (LOCK, False, ["2024-11-19T11:38:22Z"]),
+        (LOCK, True, ["2024-11-19T11:38:22Z", ""]),
+        ('[[packages]]\nname = "driftnet-toy"\n', False, [""]),
+        ("", False, [""]),
+    ],
+    ids=["its time", "a companion is younger", "no date", "no lock"],
+)
+def test_what_a_release_needs_is_had_as_it_was_when_that_came_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lock: str, young: bool, dates: list[str]
+) -> None:
+    (tmp_path / "lock").write_text(lock)
+    (tmp_path / "uv").write_text(UV)
+    (tmp_path / "uv").chmod(0o755)
+    if young:
+        (tmp_path / "young").touch()
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("DRIFTNET_CACHE", str(tmp_path / "cache"))
+    environment("driftnet-toy", "1.0", (("", "companion"),))
+    asked = [line.split() for line in (tmp_path / "asked").read_text().splitlines() if "install" in line]
+    assert [line[line.index("--exclude-newer") + 1] if "--exclude-newer" in line else "" for line in asked] == dates
+    assert {line[-1] for line in asked} == {"companion"}
+
+
 def test_what_an_old_release_is_too_old_for_is_not_drawn_but_a_recipe_may_say_so() -> None:
     target = environments._of_its_time(resolve("onnxruntime-quant").target, "1.16.3", "1.31.1")
     rng = Random(3)
