@@ -30,6 +30,8 @@ def convert(model: str, folder: str, options: Options) -> str:
         raise StageError(_last(said) or f"pnnx ended with exit status {status}")
     if unknown := re.findall(r"^todo (.+)", said, re.MULTILINE):
         raise StageError(f"todo {', '.join(dict.fromkeys(unknown))}")  # it ends well, and writes what nothing loads
+    if without := _WITHOUT.search(said):
+        raise StageError(without[0])  # likewise, and what it writes computes something else
     for name, content in files.items():
         with open(os.path.join(folder, name), "wb") as file:
             file.write(content)
@@ -168,6 +170,8 @@ def _last(text: str) -> str:
     return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
 
 
+_WITHOUT = re.compile(r"^.* is not supported( yet)?!?$", re.MULTILINE)
+
 _PNNX = "https://github.com/Tencent/ncnn/blob/master/tools/pnnx/README.md"
 _MAT = "https://github.com/Tencent/ncnn/blob/master/src/mat.h"
 _LAYERS = "https://github.com/Tencent/ncnn/blob/master/docs/developer-guide/operators.md"
@@ -224,6 +228,7 @@ NCNN = Target(
         Rule("tensor without axes", "convert", r"\S+ has rank 0", _MAT),
         Rule("type not supported", "convert", r"unsupported tensor elem data type \d+", _PNNX),
         Rule("operator without a conversion", "convert", r"^todo .*", _PNNX),
+        Rule("form of an operator not supported", "convert", _WITHOUT.pattern, _PNNX),
         Rule("operator that ncnn has not", "execute", r"^layer \S+ not exists or registered", _LAYERS),
     ),
 )
