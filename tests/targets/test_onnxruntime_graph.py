@@ -5,9 +5,9 @@ import onnxruntime
 from driftnet.findings.trial import Trial, look
 from driftnet.model.verdict import Word
 from driftnet.targets.environments import resolve
-from driftnet.targets.onnxruntime_graph.target import ONNXRUNTIME_GRAPH, OPTIMIZERS, SINGLE, _settings
+from driftnet.targets.onnxruntime_graph.target import KINDS, ONNXRUNTIME_GRAPH, OPTIMIZERS, SINGLE, _settings, convert
 from driftnet.targets.recipe import effective, swept
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, load, save
 
 from tests.support import models
 from tests.support.rules import assert_each
@@ -45,6 +45,26 @@ def test_a_bug_of_an_optimizer_is_seen_at_its_level_and_in_what_is_saved(runner)
 
 def test_without_the_optimizer_it_is_gone(runner):
     assert word(runner, {"disabled_optimizers": ["Pad_Fusion"]}) is Word.AGREES
+
+
+def test_fusions_for_transformers_change_what_is_run_and_what_they_make_is_judged(runner, tmp_path, monkeypatch):
+    """The exact Gelu as torch exports it becomes one operator."""
+    numbers = {"root": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)}
+    steps = [("Div", "x", "root"), ("Erf", "Div"), ("Add", "Erf", "one"), ("Mul", "x", "Add"), ("Mul", "Mul", "half")]
+    nodes = [helper.make_node(op, [*given], [op]) for op, *given in steps]
+    nodes[-1].output[0] = "y"
+    made = [("y", TensorProto.FLOAT, (8,))]
+    gelu = models.case(nodes, {"x": np.linspace(-3, 3, 8, dtype=np.float32)}, numbers, outputs=made, opset=17)
+    monkeypatch.chdir(tmp_path)
+    save(gelu.proto, "model.onnx")
+
+    def rule(kind):
+        fused = convert("model.onnx", ".", effective(ONNXRUNTIME_GRAPH, {"transformers": kind}))
+        assert [node.op_type for node in load(fused).graph.node] == ["Gelu"]
+        verdict = look(Trial(gelu, resolve("onnxruntime-graph"), {"transformers": kind}, runner))
+        assert verdict.word is Word.AGREES, verdict.message
+
+    assert_each(KINDS, rule, str)
 
 
 def test_what_is_left_out_are_optimizers():

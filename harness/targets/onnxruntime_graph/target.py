@@ -1,4 +1,5 @@
-"""onnxruntime's graph optimizer: the CPU provider with its optimizations, in a session or by way of a saved model."""
+"""onnxruntime's graph optimizer: the CPU provider with its optimizations, in a session or by way of a saved model; and
+the fusions for transformers in Python that come with it."""
 
 from __future__ import annotations
 
@@ -34,6 +35,10 @@ SINGLE = (
 )
 
 
+# Those with fusions of their own that are for CPUs too, of the kinds that onnxruntime.transformers knows.
+KINDS = ("bert", "gpt2", "bart", "t5", "conformer", "clip")
+
+
 def preload() -> None:
     """Import onnxruntime, so that forked workers have it."""
     import onnxruntime
@@ -42,8 +47,15 @@ def preload() -> None:
 
 
 def convert(model: str, folder: str, options: Options) -> str:
-    """The model as it is: what a session optimizes and what it saves fail alike, so both are done in one stage."""
-    return model
+    """The model as it is, since what a session optimizes and what it saves fail alike, and both are done in one stage;
+    or what the fusions for one kind of transformers make of it, without a session's own, as `folder`/fused.onnx."""
+    if options["transformers"] == "none":
+        return model
+    from onnxruntime.transformers.optimizer import optimize_model
+
+    path = os.path.join(folder, "fused.onnx")
+    optimize_model(model, options["transformers"], opt_level=0).save_model_to_file(path)
+    return path
 
 
 def execute(
@@ -76,6 +88,7 @@ def commands(options: Options) -> str:
     lines = [
         "python - <<'END'",
         "import onnxruntime as ort",
+        *_fusing(options),
         "settings = ort.SessionOptions()",
         f"settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_{level}",
     ]
@@ -88,12 +101,23 @@ def commands(options: Options) -> str:
     if not options["prepacking"]:
         lines.append("settings.add_session_config_entry('session.disable_prepacking', '1')")
     disabled = f", disabled_optimizers={_disabled(options)}" if _disabled(options) else ""
-    lines.append(f"session = ort.InferenceSession('model.onnx', settings{disabled})")
+    path = "model.onnx" if options["transformers"] == "none" else "fused.onnx"
+    lines.append(f"session = ort.InferenceSession({path!r}, settings{disabled})")
     if options["saved"] != "no":
         lines.append("settings = ort.SessionOptions()")
         lines.append("settings.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL")
         lines.append(f"session = ort.InferenceSession('optimized.{options['saved']}', settings)")
     return "\n".join([*lines, "END"])
+
+
+def _fusing(options: Options) -> list[str]:
+    if options["transformers"] == "none":
+        return []
+    kind = options["transformers"]
+    return [
+        "from onnxruntime.transformers.optimizer import optimize_model",
+        f"optimize_model('model.onnx', {kind!r}, opt_level=0).save_model_to_file('fused.onnx')",
+    ]
 
 
 def _settings(options: Options, level: str) -> Any:
@@ -169,6 +193,7 @@ ONNXRUNTIME_GRAPH = Target(
     execute=execute,
     commands=commands,
     options=(
+        Option("transformers", "convert", ("none", *KINDS), "for which transformers nodes are fused in Python first"),
         Option("level", "execute", ("all", "layout", "extended", "basic", "off"), "how much is optimized"),
         Option("without", "execute", ("none", *SINGLE), "one optimizer that is left out", _OPTIMIZED),
         Option("saved", "execute", ("no", "onnx", "ort"), "what is run: the session, or the model that it saved"),
@@ -177,9 +202,9 @@ ONNXRUNTIME_GRAPH = Target(
         Option("threads", "execute", (1, 2), "threads of one node"),
     ),
     switches={"disabled_optimizers": OPTIMIZERS},
-    companions=(("1.19", "numpy<2"),),
+    companions=(("1.19", "numpy<2"), ("", "onnx")),
     features={"float": {}},
-    natives=("onnxruntime.InferenceSession",),
+    natives=("onnxruntime.InferenceSession", "onnxruntime.transformers.optimizer.optimize_model"),
     outgrown=OUTGROWN,
     refusals=(
         Rule(
