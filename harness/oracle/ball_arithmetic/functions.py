@@ -70,6 +70,13 @@ def through(function: Function, x: Ball, operator: str, turns: Sequence[Turn] = 
     return approximated(ends.numbers, ends.error, x.dtype, operator, factor)
 
 
+def looser(x: Ball, error: float) -> Ball:
+    """What a target that declares `error` of its own may give in place of `x`: off by so much in float32, by so much of
+    elements beyond 1, and in narrower formats by as many roundings."""
+    own = error * max(1.0, format_of(x.dtype).unit / U)
+    return widened(x.numbers, x.error + own * np.maximum(1.0, np.abs(x.numbers)), x.dtype)
+
+
 def root(x: Ball) -> Ball:
     """The square root of what is not negative."""
     return through(np.sqrt, positive(x), "Sqrt")

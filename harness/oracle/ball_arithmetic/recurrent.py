@@ -21,6 +21,7 @@ from driftnet.oracle.ball_arithmetic.functions import (
     exponential_unit,
     hard_sigmoid,
     leaky_relu,
+    looser,
     sigmoid,
     softplus,
     softsign,
@@ -31,6 +32,8 @@ from driftnet.oracle.ball_arithmetic.linear import Sum, products
 from driftnet.oracle.ball_arithmetic.rules import Context, Maybe, Operands, Results, attribute, rule
 
 Activation = Callable[[Ball], Ball]
+LOOSE = "driftnet.loose"
+"""An attribute: the ONNX name of an activation -> by how much a target says that it is off."""
 State = tuple[Ball, ...]
 
 
@@ -251,9 +254,15 @@ ACTIVATIONS: Mapping[str, Callable[..., Ball]] = {
 def _activations(node: Node, defaults: tuple[str, ...]) -> tuple[Activation, ...]:
     """The activations, each taking from the lists of alphas and betas what it needs."""
     lists = {name: iter(attribute(node, f"activation_{name}", ())) for name in ("alpha", "beta")}
+    loose = {name.lower(): error for name, error in attribute(node, LOOSE, {}).items()}
     found = []
     for name in attribute(node, "activations", defaults):
         function = ACTIVATIONS[str(name).lower()]
         taken = {name: next(lists[name], None) for name in signature(function).parameters if name in lists}
-        found.append(partial(function, **{name: x for name, x in taken.items() if x is not None}))
+        exact = partial(function, **{name: x for name, x in taken.items() if x is not None})
+        found.append(partial(_loosely, exact, loose.get(str(name).lower(), 0.0)))
     return tuple(found)
+
+
+def _loosely(function: Activation, error: float, x: Ball) -> Ball:
+    return looser(function(x), error) if error else function(x)

@@ -12,7 +12,8 @@
                         tie, as of a range from -a to a, it is either
 
     approximation       results of operators that the target names are off by what it says of them, in float32: of
-                        elements beyond 1 by so much of them, and of narrower types by as many of their roundings
+                        elements beyond 1 by so much of them, and of narrower types by as many of their roundings;
+                        a recurrent layer's activations too
 
 Each has to be declared by the target, by this name. What is right of the model rewritten so is no failure.
 """
@@ -25,11 +26,13 @@ import numpy as np
 import onnx
 from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.inspect import all_nodes
-from driftnet.model.operators import WEIGHTED, Trait, having
+from driftnet.model.operators import RECURRENT, WEIGHTED, Trait, having
 from driftnet.model.verdict import Tier, Verdict
-from driftnet.oracle.ball_arithmetic.ball import Ball, U, format_of, is_float, outside, widened
+from driftnet.oracle.ball_arithmetic.ball import Ball, is_float, outside, widened
 from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.evaluate import evaluate
+from driftnet.oracle.ball_arithmetic.functions import looser
+from driftnet.oracle.ball_arithmetic.recurrent import LOOSE
 from driftnet.oracle.ball_arithmetic.rules import rule
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
@@ -81,6 +84,8 @@ def documented(
     known, constants = folded(graph), dict(graph.constants)
     for outer in graph.nodes:
         node = _within(outer, approximations or {})
+        if node.op in RECURRENT and approximations:
+            node = replace(node, attributes={**node.attributes, LOOSE: approximations})
         if node is not outer:
             names.add(APPROXIMATED)
         inputs = list(node.inputs)
@@ -218,5 +223,4 @@ def inexact(x: Ball, *, error: float | None = None) -> Ball:
 @rule(APPROXIMATE)
 def approximate(x: Ball, *, error: float) -> Ball:
     """A result that was approximated."""
-    own = error * max(1.0, format_of(x.dtype).unit / U)
-    return widened(x.numbers, x.error + own * np.maximum(1.0, np.abs(x.numbers)), x.dtype)
+    return looser(x, error)

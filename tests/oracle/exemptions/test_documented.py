@@ -114,6 +114,22 @@ def test_an_approximation_is_right_within_what_the_target_says_of_it(runner):
     assert said(2 * shift, Erf=5e-6).word is Word.DIVERGES
 
 
+def test_an_approximation_holds_of_the_activations_of_a_recurrent_layer():
+    """tract computes them as it does Sigmoid and Tanh by themselves."""
+    weights = {"w": np.full((1, 4, 2), 0.5, np.float32), "r": np.zeros((1, 4, 1), np.float32)}
+    layer = helper.make_node("LSTM", ["x", "w", "r"], ["y"], hidden_size=1)
+    model = case([layer], {"x": X[None]}, weights, outputs=[("y", TensorProto.FLOAT, (1, 1, 1, 1))])
+
+    def error(**approximations):
+        run, names = documented(graph.read(model.proto), (), approximations)
+        return names, evaluate(run, model.feeds[0]).balls["y"].error.max()
+
+    (none, own), (names, loose) = error(), error(Sigmoid=4e-6)
+    assert (none, names) == (set(), {APPROXIMATED})
+    assert 3e-6 <= loose - own <= 2e-5, f"it is allowed to be off by {loose}, without by {own}"
+    assert error(Relu=1.0)[1] == own, "it has none"
+
+
 def test_an_approximation_holds_in_a_subgraph_too():
     branch = helper.make_graph(
         [node("Erf", ["x"], ["b"])], "branch", [], [helper.make_tensor_value_info("b", TensorProto.FLOAT, (1, 2))]
