@@ -608,6 +608,8 @@ def _diagnose(inquiry: Inquiry, whole: Verdict, found: Found) -> None:
             effort = replace(effort, calls=max(0, inquiry.left - RESERVED))
         trial = replace(inquiry.trial, case=case)
         try:
+            if trial.quantizes and kernels.used(trial):  # or it may be taken for the rounding that hides it
+                trial = kernels.uncovered(trial, *inquiry.watch(trial))[0]
             examined = examine(trial, inquiry.known_issues, effort=effort)
         except ExhaustedError as e:
             found.cut = str(e)

@@ -30,16 +30,25 @@ def used(trial: Trial) -> list[Kernel]:
 
 def judged(trial: Trial, verdict: Verdict, seen: Observation | None, watch: Watch, *, whole: bool = False) -> Verdict:
     """`verdict`, or what it is without a kernel, where that is no failure and the difference is the kernel's rounding.
+    Where a model fails before it is quantized, that is asked of what is not quantized; what quantizing does is left.
 
     whole   a whole model, in which what its layers lose adds up: their windows are held to the bound, it is not
     """
     if seen is None or verdict.kind != Kind.WRONG_VALUES or not verdict.in_values:
         return verdict
+    before = verdict.message.startswith(BEFORE)
     for kernel in used(trial):
         without, other = watch(with_options(trial, kernel.without))
+        if other is None or (without.message.startswith(BEFORE) if before else without.failed):
+            continue
         # Held against the same without the kernel: against the reference the noise of quantizing would count, too.
-        if other and not without.failed and (whole or loss(seen.outputs, other.outputs) <= kernel.loss):
-            return replace(without, rule=kernel.name, output=verdict.output, feed=verdict.feed, message=_said(kernel))
+        pair = (seen.plain, other.plain) if before else (seen.outputs, other.outputs)
+        if whole or loss(*pair) <= kernel.loss:
+            return (
+                without
+                if without.failed
+                else replace(without, rule=kernel.name, output=verdict.output, feed=verdict.feed, message=_said(kernel))
+            )
     return verdict
 
 

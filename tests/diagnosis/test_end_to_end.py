@@ -185,7 +185,10 @@ def coarse_conv():
 
 def test_winograd_hides_nothing_of_how_a_model_is_quantized(runner):
     trial = Trial(coarse_conv(), resolve("mnn"), {"quantize": "offline"}, runner)
-    assert watch(trial)[0].message.startswith(BEFORE), "no longer so coarse: is this still needed?"
+    verdict, seen = watch(trial)
+    assert verdict.message.startswith(BEFORE), "no longer so coarse: is this still needed?"
+    part = kernels.judged(trial, verdict, seen, watch)
+    assert not part.message.startswith(BEFORE), f"of a window: {part.message}"
     checked = check(trial, (), seconds=0)
     assert not checked.verdict.message.startswith(BEFORE), checked.verdict.message
 
