@@ -25,6 +25,7 @@ from driftnet.diagnosis.views import Distribution, Point, along_the_depth, aroun
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.pipeline import Effort, Examination, examine
 from driftnet.findings.trial import TOO_MUCH, Trial, look, watch
+from driftnet.model.framed import framed
 from driftnet.model.graph import read
 from driftnet.model.inspect import Case, computing, has_any
 from driftnet.model.operators import Trait
@@ -415,8 +416,16 @@ def _survey(inquiry: Inquiry, recorded: Recording, whole: Verdict, judged: list[
     def explains(verdict: Verdict) -> bool:
         return _is_wrong(verdict, whole) and (verdict.in_values or not whole.in_values)
 
+    def judge(part: Case) -> Verdict:
+        verdict = inquiry.survey(part, share)
+        if whole.failed or not verdict.failed or verdict.in_values:
+            return verdict
+        within = framed(inquiry.case, part)  # it may fail for being cut out
+        there = inquiry.look(within, share) if within else verdict
+        return there if there.word is Word.AGREES else verdict
+
     try:
-        for one in survey(inquiry.case, recorded, lambda part: inquiry.survey(part, share), explains):
+        for one in survey(inquiry.case, recorded, judge, explains):
             judged.append(one)
             seen = {node for j in judged for node in j.nodes}
             inquiry.tell(f"windows: {len(seen)} of {live} nodes")

@@ -124,6 +124,26 @@ def test_a_fault_of_a_quantized_model_is_put_down_to_its_stage(runner, bug, stag
     assert [(d.nodes, d.stage) for d in checked.diagnoses] == [((("conv", "Conv"),), stage)], checked.verdict
 
 
+def test_a_window_that_fails_for_being_cut_out_is_judged_in_a_frame(runner):
+    """MNN gives what a 1-D Conv makes a dim more where it is an output."""
+    nodes = [
+        node
+        for k in range(5)
+        for node in (
+            helper.make_node("Conv", [f"x{k}", f"w{k}"], [f"y{k}"], kernel_shape=[3], pads=[1, 1]),
+            helper.make_node("Relu", [f"y{k}"], [f"x{k + 1}"]),
+        )
+    ]
+    nodes.append(helper.make_node("ReduceMean", ["x5"], ["z"], axes=[2], keepdims=0))
+    rng = np.random.default_rng(0)
+    weights = {f"w{k}": rng.normal(size=(4, 4, 3)).astype(np.float32) for k in range(5)}
+    case = models.case(
+        nodes, {"x0": models.grid((1, 4, 16))}, weights, outputs=[("z", TensorProto.FLOAT, (1, 4))], opset=17
+    )
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "weight-only"}, runner), ())
+    assert {judged.verdict.word for judged in checked.judged} == {Word.AGREES}, checked.judged
+
+
 def test_a_spent_budget_keeps_the_verdict_on_the_whole_model(runner):
     case = production.SMALL["transformer"]()
     checked = check(
