@@ -10,9 +10,13 @@ from onnx import TensorShapeProto, ValueInfoProto
 
 
 def undeclare(graph: onnx.GraphProto) -> None:
-    """Take away the shapes that are declared of what nodes make."""
+    """Take away the shapes that are declared of what nodes make. Without that of a constant onnx infers wrong ones: it
+    takes a Slice for one along the first axes."""
+    constant = {tensor.name for tensor in graph.initializer}
     for value in (*graph.output, *graph.value_info):
-        if value.type.HasField("tensor_type"):  # to touch it would make a tensor of a sequence
+        if value.name not in constant and value.type.HasField(
+            "tensor_type"
+        ):  # to touch it would make a tensor of a sequence
             value.type.tensor_type.ClearField("shape")
 
 

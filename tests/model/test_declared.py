@@ -73,3 +73,19 @@ def test_a_sequence_stays_one_whose_shape_is_taken_away():
     graph = helper.make_graph([helper.make_node("SequenceEmpty", [], ["s"])], "test", [], [value])
     undeclare(graph)
     assert graph.output[0].type.HasField("sequence_type"), f"it is declared {graph.output[0].type}"
+
+
+def test_what_a_constant_is_declared_to_be_stays_so_that_a_slice_is_right():
+    """onnx forgets the value of an initializer whose declaration has no shape, and slices the first axes then."""
+    bounds = {"starts": 1, "ends": 3, "axes": 2}
+    graph = helper.make_graph(
+        [helper.make_node("Slice", ["x", *bounds], ["y"])],
+        "test",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 8, 2])],
+        [numpy_helper.from_array(np.array([value]), name) for name, value in bounds.items()],
+        value_info=[helper.make_tensor_value_info(name, TensorProto.INT64, [1]) for name in bounds],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    assert settle_shapes(model) == []
+    onnx.checker.check_model(model, full_check=True)
