@@ -62,19 +62,20 @@ def evaluate(
     lenient: bool = False,
     observed: Values | None = None,
     inexact: Mapping[str, float] | None = None,
+    most: int = MOST_HELD,
 ) -> Evaluation:
     """Every tensor of `graph`, given those that `feed` holds: its inputs, or recorded tensors to cut it at.
 
     What `feed` holds is taken from there and not computed. lenient: allow each QuantizeLinear one step more.
     observed: tensors as the implementation that is judged gave them. A recurrent layer then need not be right from the
     first step to the last, which no ball could follow for long, but at every step from the state that it showed.
-    inexact: the radii of constants that are not known exactly.
+    inexact: the radii of constants that are not known exactly. most: elements of balls that may be held.
     """
     with np.errstate(all="ignore"):
         constants = {name: graph.constants[name] for name in inexact or {}}
         given = {name: widened(x, np.asarray((inexact or {})[name]), x.dtype) for name, x in constants.items()}
         given |= {name: held(x) for name, x in feed.items()}
-        return _evaluate(graph, given, {}, lenient, observed or {})
+        return _evaluate(graph, given, {}, lenient, observed or {}, most)
 
 
 def applied(node: Node, operands: Values, opset: int) -> Evaluation:
@@ -83,7 +84,7 @@ def applied(node: Node, operands: Values, opset: int) -> Evaluation:
 
 
 def _evaluate(
-    graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool, observed: Values
+    graph: Graph, given: Mapping[str, Any], unknown: Mapping[str, str], lenient: bool, observed: Values, most: int
 ) -> Evaluation:
     """given, unknown: balls and undecided tensors from outside, for a subgraph those around it too."""
     balls: dict[str, Any] = {**{name: held(x) for name, x in graph.constants.items()}, **given}
@@ -93,7 +94,7 @@ def _evaluate(
 
     def subgraph(proto: onnx.GraphProto, operands: Sequence[Any]) -> list[Any]:
         inner = bodies.get(id(proto)) or bodies.setdefault(id(proto), graphs.read_graph(proto, graph.opset))
-        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient, {})
+        found = _evaluate(inner, {**balls, **dict(zip(inner.inputs, operands))}, undecided, lenient, {}, most)
         if missing := [found.undecided[name] for name in inner.outputs if name in found.undecided]:
             raise Undecided(f"{missing[0]} has no answer")
         return [found.balls[name] for name in inner.outputs]
@@ -103,7 +104,7 @@ def _evaluate(
         if all(name in balls for name in node.outputs if name):
             continue
         reason = next((undecided[name] for name in node.inputs if name in undecided), "")
-        reason = reason or (TOO_LARGE if computed > MOST_HELD else "")
+        reason = reason or (TOO_LARGE if computed > most else "")
         results: Sequence[Any] = ()
         if not reason:
             operands = [balls[name] if name else None for name in node.inputs]

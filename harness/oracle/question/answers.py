@@ -36,11 +36,10 @@ def agrees_inside(tier: Tier, place: Place, got: np.ndarray, ball: Ball) -> Verd
     return agrees(tier, place, error=float(error[worst]), bound=float(np.broadcast_to(ball.error, error.shape)[worst]))
 
 
-def evaluations(question: Question, graph: Graph, places: Sequence[Place]) -> dict[int, Evaluation]:
-    """What `graph` makes of each feed of `places`."""
-    feeds, observed, inexact = question.case.feeds, question.observed, question.inexact
-    asked = sorted({feed for feed, _ in places})
-    return {feed: evaluate(graph, feeds[feed], observed=observed[feed], inexact=inexact) for feed in asked}
+def evaluated(question: Question, graph: Graph, feed: int) -> Evaluation:
+    """What `graph` makes of a feed. Its balls are to be let go before the next is asked for."""
+    feeds, observed = question.case.feeds[feed], question.observed[feed]
+    return evaluate(graph, feeds, observed=observed, inexact=question.inexact)
 
 
 def diverges(

@@ -16,7 +16,7 @@ from driftnet.oracle.ball_arithmetic.ball import outside
 from driftnet.oracle.ball_arithmetic.conditioning import culprit, is_ill_at
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
-from driftnet.oracle.question.answers import abstains, agrees, agrees_inside, diverges, evaluations
+from driftnet.oracle.question.answers import abstains, agrees, agrees_inside, diverges, evaluated
 from driftnet.oracle.question.question import Place, Question
 
 RANDOM = "random-by-definition"
@@ -28,8 +28,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     verdicts: dict[Place, Verdict] = {}
     for feed in sorted({feed for feed, _ in places}):
         there = [place for place in places if place[0] == feed]
-        evaluated = evaluations(question, question.graph, there)[feed]
-        verdicts |= {place: _judge(question, place, evaluated) for place in there}
+        evaluation = evaluated(question, question.graph, feed)
+        verdicts |= {place: _judge(question, place, evaluation) for place in there}
     return {place: verdicts[place] for place in places}
 
 

@@ -42,7 +42,7 @@ from driftnet.oracle.ball_arithmetic.conditioning import is_ill
 from driftnet.oracle.ball_arithmetic.data_movement import pieces
 from driftnet.oracle.ball_arithmetic.evaluate import Evaluation
 from driftnet.oracle.ball_arithmetic.rules import Context, rule
-from driftnet.oracle.question.answers import abstains, agrees_inside, diverges, evaluations
+from driftnet.oracle.question.answers import abstains, agrees_inside, diverges, evaluated
 from driftnet.oracle.question.question import Place, Question
 from driftnet.oracle.scheme.artifact_trace import Grid, Trace, read_trace
 from driftnet.oracle.tolerances.table import CODE_ROUNDINGS, ONE_STEP
@@ -70,14 +70,19 @@ class Simulation:
 
 
 def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdict]:
-    """Each feed is evaluated once. Abstains everywhere unless the artifact tells its operations."""
+    """Each feed is evaluated once, and its balls let go before the next. Abstains everywhere unless the artifact tells
+    its operations."""
     simulation = simulated(question)
     if simulation is None:
         return {place: abstains(TIER, place, "the artifact tells no operations", ()) for place in places}
     if simulation.misquantized:
         return dict.fromkeys(places, simulation.misquantized)
-    evaluated = evaluations(question, simulation.graph, places)
-    return {place: _judge(question, place, evaluated[place[0]], simulation) for place in places}
+    verdicts: dict[Place, Verdict] = {}
+    for feed in sorted({feed for feed, _ in places}):
+        there = [place for place in places if place[0] == feed]
+        evaluation = evaluated(question, simulation.graph, feed)
+        verdicts |= {place: _judge(question, place, evaluation, simulation) for place in there}
+    return {place: verdicts[place] for place in places}
 
 
 def simulated(question: Question) -> Simulation | None:

@@ -39,7 +39,7 @@ from driftnet.oracle.artifact.verified.reader import kept_by, read_artifact
 from driftnet.oracle.artifact.verified.subgraphs import compare_bodies
 from driftnet.oracle.artifact.verified.topology import differing_attributes, differing_nodes
 from driftnet.oracle.ball_arithmetic.ball import exact
-from driftnet.oracle.ball_arithmetic.evaluate import Evaluation, evaluate
+from driftnet.oracle.ball_arithmetic.evaluate import MOST_HELD, Evaluation, evaluate
 from driftnet.oracle.exemptions import documented, saturation
 from driftnet.oracle.question.answers import abstains, agrees
 from driftnet.oracle.question.question import Place, Question
@@ -70,7 +70,8 @@ def decide(question: Question, places: Sequence[Place]) -> Mapping[Place, Verdic
     if graph is None:
         return {place: abstains(TIER, place, "the artifact cannot be read", []) for place in places}
     feeds = sorted({feed for feed, _ in places})
-    evaluations = {feed: evaluate(graph, question.case.feeds[feed]) for feed in feeds}
+    most = MOST_HELD // len(feeds)  # the balls of all are held together
+    evaluations = {feed: evaluate(graph, question.case.feeds[feed], most=most) for feed in feeds}
     balls = [evaluation.balls for evaluation in evaluations.values()]
     span = scheme.weight_codes[1] - scheme.weight_codes[0] if scheme and scheme.weight_codes else None
     found = compare(question.graph, graph, balls, calibration_of(question), span)
