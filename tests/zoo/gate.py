@@ -80,7 +80,8 @@ def told(name: str, case: Case, recipe: str, known: Sequence[Any], runner: Runne
     error, allowed, why = compared(case.proto, target, options, case.feeds, case.calibration)
     if verdict.failed:
         parts = [[name for name, _ in diagnosis.nodes] for diagnosis in checked.diagnoses]
-        if own(error, allowed) != "wrong" and (worst := alone(case.proto, parts, target, options, case.runs)):
+        worst = alone(case.proto, parts, target, options, case.runs) if own(error, allowed) != "wrong" else None
+        if worst and own(*worst[:2]) == "wrong":
             error, allowed, why = worst
         said = f"fails, by the comparison {own(error, allowed)}"
     blamed = ", ".join(sorted({culprit.op_type for culprit in checked.culprits}))

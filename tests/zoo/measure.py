@@ -121,8 +121,10 @@ def measured(specimen: Specimen, recipe: str, told: Mapping[str, Any] | None = N
     error, allowed, why = compared(model, target, options, feeds, samples)
     own = said(error, allowed)
     parts = [[node["node"] for node in fault["nodes"]] for fault in told["faults"]]
-    if own != "wrong" and told["verdict"] == "diverges" and (worst := alone(model, parts, target, options, feeds)):
-        (error, allowed, why), own = worst, said(*worst[:2])
+    if own != "wrong" and told["verdict"] == "diverges":
+        worst = alone(model, parts, target, options, feeds)
+        if worst and said(*worst[:2]) == "wrong":
+            (error, allowed, why), own = worst, "wrong"
     return {
         "model": specimen.name,
         "recipe": recipe,

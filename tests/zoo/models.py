@@ -360,6 +360,26 @@ def _stream(rng: Rng) -> Feed:
     return feed
 
 
+def _bar(rng: Rng) -> Feed:
+    """Forty frames of music in 180 bands, and states of nothing."""
+    power = inputs.spectrum(inputs.music(rng, 2048 + 441 * 39, 44100), 2048, 441)
+    bands = np.log10(1 + 100 * 10 ** (inputs.mel(power, 44100, 180) / 10))
+    states = {f"state_{k}_hidden_in": np.zeros(25, np.float32) for k in (1, 2, 4, 5)}
+    return {"input": bands.astype(np.float32), **states}
+
+
+def _mixture(rng: Rng) -> Feed:
+    """Twenty frames of speech, four beside each other, and the voice that is looked for."""
+    bands = [inputs.mel(_power(rng, 20, 400, 160), 16000, 128) for _ in range(4)]
+    voice, state = rng.standard_normal((1, 256)), np.zeros((3, 1, 512), np.float32)
+    return {
+        "stacked_logmel": inputs.standard(np.concatenate(bands, 1))[None].astype(np.float32),
+        "dvec": (voice / np.linalg.norm(voice)).astype(np.float32),
+        "h0": state,
+        "c0": state,
+    }
+
+
 FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "ocr_detector": _picture("x", inputs.page, 192, 256, *IMAGENET),
     "ocr_recognizer": _picture("x", _line, 48, 320, 0.5, 0.5),
@@ -417,6 +437,9 @@ FEEDS: dict[str, Callable[[Rng], Feed]] = {
     "stream_enhancer": _stream,
     "age_guess": _picture("images", inputs.photo, 64, 64, FACES, 256 / 255),
     "gender_guess": _picture("images", inputs.photo, 32, 32, FACES, 256 / 255),
+    "bank_captcha": lambda rng: {"input": np.repeat(inputs.text_line(rng, 50, 155, 4)[None, ..., None], 3, 3)},
+    "voice_filter": _mixture,
+    "downbeats": _bar,
     "vowel_marks": lambda rng: {"input": 1 + inputs.letters(rng, 48, 40)[None]},
 }
 
