@@ -9,10 +9,12 @@ no symbols are needed in it: who looks from outside finds the instruction in the
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import platform
 import re
 import struct
+from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -157,10 +159,11 @@ def _unwound(held: Held) -> Iterator[str]:
 
 
 Maps = Sequence[tuple[int, int, int, str]]
+"""(first address, end, offset of the first in its file, module), in the order of addresses"""
 
 
 def _maps(pid: int) -> Maps:
-    """(first address, end, offset of the first in its file, module) of all that `pid` may execute."""
+    """All that `pid` may execute."""
     found = []
     with contextlib.suppress(OSError), open(f"/proc/{pid}/maps") as file:
         for line in file:
@@ -172,7 +175,10 @@ def _maps(pid: int) -> Maps:
 
 
 def _place(address: int, maps: Maps) -> str:
-    return next((f"{m}+{address - first + offset:#x}" for first, end, offset, m in maps if first <= address < end), "")
+    for first, end, offset, module in maps[max(0, bisect(maps, (address, math.inf)) - 1) :][:1]:
+        if first <= address < end:
+            return f"{module}+{address - first + offset:#x}"
+    return ""
 
 
 @cache
