@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from driftnet.generators.genome import of_code
 from driftnet.generators.motifs import MOTIFS, Fragment
-from driftnet.generators.ops.table import CODES, families
+from driftnet.generators.ops.table import CODES, OPERATORS, families
 
 
 def known_focus() -> tuple[str, ...]:
@@ -27,6 +27,11 @@ def fragments(focus: tuple[str, ...]) -> tuple[Fragment, ...]:
         else:
             raise ValueError(f"nothing is called {name!r}; there are {_listing()}")
     return tuple(found)
+
+
+def operators_of(focus: Sequence[str]) -> frozenset[str]:
+    """The operators that the names ask for. Raises ValueError for unknown names."""
+    return frozenset(OPERATORS[step.data[0]].name for steps in fragments(tuple(focus)) for step in steps)
 
 
 def _listing() -> str:

@@ -37,6 +37,7 @@ from driftnet.findings.pipeline import Care, Effort, Examination, Finding, exami
 from driftnet.findings.trial import Trial
 from driftnet.generators import bulk
 from driftnet.generators.building.profile import EVERYTHING, Profile
+from driftnet.generators.focus import operators_of
 from driftnet.handover import handover
 from driftnet.learning.experiment import Sample
 from driftnet.learning.study import proposal, sharing, study
@@ -174,6 +175,11 @@ class Shard:
     warned: set[Warned | LeftOut] = field(default_factory=set)
     ages: list[Mapping[str, float]] = field(default_factory=list)
     examined: int = 0
+
+    @cached_property
+    def focused(self) -> Set[str]:
+        """The operators that somebody asked for: drawn whatever is known of them."""
+        return operators_of(self.plan.focus)
 
     @cached_property
     def journal(self) -> Journal:
@@ -390,14 +396,16 @@ class Shard:
             for choice in choices(one, plan.seed, index)
             for under in runs_under(one.target, choice.recipe)
         ]
-        free, tried = plan.focus or self._chance(index, "free", KEPT), self._tries(index)
+        free, tried = self._chance(index, "free", KEPT), self._tries(index)
         refused = self._refused(index, favoured)
 
         def unwanted(case: Case) -> Set[str]:
             known = frozenset[str]()
             if not free:
                 known = steering.unwanted(self._read(case).host, recipes, lambda: self.runner.reference.computed(case))
-            return known if tried or not refusals else known | refusals.unwanted(self._read(case).forms)
+            if refusals and not tried:
+                known |= refusals.unwanted(self._read(case).forms)
+            return known - self.focused
 
         def drawn(seed: int, focus: Sequence[str], weights: Mapping[str, float]) -> Case:
             return bulk.case(
@@ -433,11 +441,11 @@ class Shard:
 
     def _refused(self, index: int, favoured: int) -> Set[str]:
         """The operators that the target at `favoured` refuses, if this index goes by that."""
-        return frozenset() if self._tries(index) else self.refusals[favoured].operators()
+        return frozenset() if self._tries(index) else self.refusals[favoured].operators() - self.focused
 
     def _tries(self, index: int) -> bool:
         """Whether this index is drawn as if nothing was refused."""
-        return bool(self.plan.focus) or self._chance(index, "refused", TRIED)
+        return self._chance(index, "refused", TRIED)
 
     def _read(self, case: Case) -> _Read:
         """Its graph, read once: most cases of an index have one. The host has the numbers of the first of them."""
@@ -450,9 +458,9 @@ class Shard:
 
     def _refused_for(self, case: Case, j: int, verdict: Verdict) -> frozenset[str]:
         """What target `j` did with `case` is learned; the operators that the rest of its cases do without."""
-        if not self.steers or self.plan.focus:
+        if not self.steers:
             return frozenset()
-        return self.refusals[j].learn(self._read(case).forms, verdict)
+        return self.refusals[j].learn(self._read(case).forms, verdict) - self.focused
 
     def _met(self, trial: Trial) -> Set[Trigger]:
         """The triggers that a case meets, by what is known of it without running it."""

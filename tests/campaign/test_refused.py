@@ -122,6 +122,17 @@ def test_without_steering_what_was_refused_changes_no_case(tmp_path):
     assert held <= sum("Neg" in _ops(bulk.case(3, index)) for index in range(100)) // 4
 
 
+def test_what_somebody_asks_for_is_drawn_though_it_was_refused_and_other_operators_are_not(tmp_path):
+    plan = Plan(targets=("mnn",), corpus=tmp_path / "none", report=tmp_path, seed=3, focus=("Neg",))
+    shard = Shard(plan, None, stopping=lambda: True)
+    for _ in range(TIMES):
+        for node in (NEG, EXP):
+            shard._refused_for(small(node), 0, refused(f"Not Support: ONNX::{node.op_type}"))
+    held = [_ops(shard._case(index, 0)) for index in range(60)]
+    assert sum("Neg" in ops for ops in held) > 50, "Neg was asked for"
+    assert sum("Exp" in ops for ops in held) <= 2
+
+
 def test_forms_are_those_of_the_bytes_of_a_graph_whatever_it_is_fed():
     """So that a shard tells them once for all cases of an index that have the same bytes."""
     for case in (bulk.case(3, index) for index in range(60)):
