@@ -28,12 +28,21 @@ def avoiding(genome: Genome, made: Callable[[Genome], Case], avoid: Avoid, rng: 
         unwanted = avoid(case)
         if not unwanted:
             break
+        unwanted = unwanted | _readers(case, unwanted - {_name(record) for record in genome.records})
         changed = _redrawn(genome, unwanted, rng) if attempt < TRIES else without(genome, unwanted)
         if changed == genome:  # one record is left
             break
         genome = changed
         case = made(genome)
     return case
+
+
+def _readers(case: Case, without_record: Set[str]) -> Set[str]:
+    """The operators that read what others make that have no record of their own: where operands come from, such as a
+    DequantizeLinear of constants, is for their records to say."""
+    nodes = case.proto.graph.node if without_record else ()
+    made = {name for node in nodes if node.op_type in without_record for name in node.output}
+    return {node.op_type for node in nodes if not made.isdisjoint(node.input)}
 
 
 def _redrawn(genome: Genome, unwanted: Set[str], rng: Random) -> Genome:

@@ -208,3 +208,11 @@ def test_an_operator_that_is_never_wanted_is_left_out() -> None:
     assert any(has_relu(bulk.case(5, index)) for index in range(60)), "no case has what is avoided"
     assert not any(map(has_relu, avoided)), "a case has what is to be avoided"
     assert [digest(case) for case in avoided] == [digest(bulk.case(5, i, avoid=has_relu)) for i in range(60)]
+
+
+def test_what_only_operands_come_from_is_avoided_by_the_operators_that_read_it():
+    def dequantized(case: Case) -> frozenset[str]:
+        return frozenset({"DequantizeLinear"} & set(operators(case)))
+
+    assert sum(bool(dequantized(bulk.case(5, index))) for index in range(60)) > 5, "few cases have what is avoided"
+    assert not any(dequantized(bulk.case(5, index, avoid=dequantized)) for index in range(60))
