@@ -19,6 +19,9 @@ from driftnet.oracle.question.question import Question
 from driftnet.oracle.tolerances.table import FOLDING_ERROR, HALF_ROUNDING, HALF_SUBNORMAL
 from onnx import GraphProto, numpy_helper
 
+HALVED = ("Celu", "Gemm", "HardSigmoid")
+"""Operators whose numbers in attributes a converter makes constants of."""
+
 
 def precomputed(question: Question) -> Question:
     """The same question, of a model that holds as initializers what the nodes make that depend on constants alone."""
@@ -45,7 +48,8 @@ def precomputed(question: Question) -> Question:
 
 
 def halved(question: Question) -> Question:
-    """The same question, of a model whose float constants are rounded to float16 once a converter has folded them."""
+    """The same question, of a model whose float constants, those made of attributes too, are rounded to float16 once a
+    converter has folded them."""
     question = precomputed(question)
     folds = any(node.op in AFFINE for node in question.graph.nodes)
     inexact: dict[str, float] = {}
@@ -59,7 +63,12 @@ def halved(question: Question) -> Question:
             elif not kept or (folds and largest):
                 inexact[name] = largest * HALF_ROUNDING + HALF_SUBNORMAL
     inside = {name for node in question.graph.nodes if Trait.HAS_BODY in traits_of(node.op) for name in node.outputs}
-    return dataclasses.replace(question, inexact={**question.inexact, **inexact}, coarse=frozenset({*inexact, *inside}))
+    return dataclasses.replace(
+        question,
+        inexact={**question.inexact, **inexact},
+        coarse=frozenset({*inexact, *inside}),
+        approximations={**question.approximations, **dict.fromkeys(HALVED, float(2 * HALF_ROUNDING))},
+    )
 
 
 def folded(graph: Graph) -> dict[str, np.ndarray]:
