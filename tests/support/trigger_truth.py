@@ -1,0 +1,88 @@
+"""How right the triggers of a corpus are: causes drawn at random, each trigger held against fresh instances of the
+operators that it names, and what is said of those that are right too seldom.
+
+    python -m tests.support.trigger_truth --target mnn --causes 60 --seed N [--instances 40] [--corpus DIR]
+
+Of a cause the trigger that it states is asked, with the case that meets it. Instances are cut out of random graphs, and
+fail where they do as that case does.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from random import Random
+from statistics import mean, median
+
+from driftnet.causes.facts import host_of, recipe_facts
+from driftnet.causes.predicate import Trigger
+from driftnet.causes.record import CauseRecord, below
+from driftnet.findings.corpus import SavedCase, folders, load
+from driftnet.learning.experiment import computed
+from driftnet.learning.trigger import Learned, Score, compare
+from driftnet.run.runner import Runner
+from driftnet.targets.environments import Installed, resolve
+from driftnet.util.apart import trusting
+
+POOR = 0.8
+"""The share of instances below which a trigger has to say that it errs."""
+
+
+def drawn(corpus: Path, target: str, count: int, seed: int) -> list[CauseRecord]:
+    """Open causes of a target that state a trigger."""
+    known = [cause for cause in below(corpus) if cause.target == target and cause.trigger and cause.status == "open"]
+    return sorted(Random(seed).sample(known, min(count, len(known))), key=lambda cause: cause.id)
+
+
+def case_of(cause: CauseRecord, trigger: Trigger, installed: Installed, runner: Runner) -> Learned | None:
+    """What is known of the first case of a cause that meets its trigger; None where none does."""
+    assert cause.path
+    for saved in map(load, folders([cause.path])):
+        tensors = computed(saved.case, runner.reference)
+        host = host_of(saved.case, tensors)
+        if trigger.matches(host, recipe_facts(installed.target, saved.recipe)):
+            return Learned(saved, cause.place, trigger, operators=_operators(saved, trigger), tensors=tensors)
+    return None
+
+
+def _operators(saved: SavedCase, trigger: Trigger) -> tuple[tuple[str, ...], ...]:
+    """The operators of each role: those that the trigger names, else those of the case."""
+    there = [node.op for node in host_of(saved.case).graph.nodes]
+    return tuple(tuple(sorted(trigger.operators.get(role, there))) for role in range(trigger.shape.roles))
+
+
+def main() -> None:
+    """Measure, a line a cause."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="mnn")
+    parser.add_argument("--causes", type=int, default=60)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--instances", type=int, default=40)
+    parser.add_argument("--corpus", type=Path, default=Path("corpus"))
+    asked = parser.parse_args()
+    installed, scores = resolve(asked.target), dict[str, Score]()
+    seconds = list[float]()
+    for cause in drawn(asked.corpus, asked.target, asked.causes, asked.seed):
+        with trusting(), Runner(small_models=True, hold_crashes=True) as runner:
+            assert cause.trigger
+            learned = case_of(cause, cause.trigger, installed, runner)
+            if learned is None:
+                print(cause.id, "no case of it meets its trigger", flush=True)
+                continue
+            (score,) = compare([cause.trigger], learned, installed, runner, seed=asked.seed, count=asked.instances)
+            seconds.append(runner.all_cpu_seconds)
+        if score.instances:
+            scores[cause.id] = score
+        said = "" if score.accuracy >= POOR or cause.score.get("accuracy", 1.0) < POOR else "POOR, and does not say so"
+        print(cause.id, json.dumps(score.as_json()), f"worth {score.worth:.2f}", said, flush=True)
+    told = list(scores.values())
+    failing, found = sum(s.failing for s in told), sum(s.found for s in told)
+    named = sum(s.named for s in told)
+    print(f"{len(told)} causes measured: right {mean(s.accuracy for s in told):.3f}, worth {mean(s.worth for s in told):.3f}")
+    print(f"below {POOR}: {sum(s.accuracy < POOR for s in told)}; CPU seconds {median(seconds):.1f} (median)")
+    print(f"{failing} instances fail, {found} of them named; {named} named")
+
+
+if __name__ == "__main__":
+    main()
