@@ -77,9 +77,9 @@ def main() -> None:
         said = "" if score.accuracy >= POOR or cause.score.get("accuracy", 1.0) < POOR else "POOR, and does not say so"
         print(cause.id, json.dumps(score.as_json()), f"worth {score.worth:.2f}", said, flush=True)
     told = list(scores.values())
-    failing, found = sum(s.failing for s in told), sum(s.found for s in told)
-    named = sum(s.named for s in told)
-    print(f"{len(told)} causes measured: right {mean(s.accuracy for s in told):.3f}, worth {mean(s.worth for s in told):.3f}")
+    right, worth = mean(s.accuracy for s in told), mean(s.worth for s in told)
+    failing, found, named = (sum(getattr(s, name) for s in told) for name in ("failing", "found", "named"))
+    print(f"{len(told)} causes measured: right {right:.3f}, worth {worth:.3f}")
     print(f"below {POOR}: {sum(s.accuracy < POOR for s in told)}; CPU seconds {median(seconds):.1f} (median)")
     print(f"{failing} instances fail, {found} of them named; {named} named")
 
