@@ -19,6 +19,7 @@ from driftnet.oracle.question.question import Question
 from driftnet.oracle.tolerances.table import FOLDING_ERROR, HALF_ROUNDING, HALF_SUBNORMAL
 from onnx import GraphProto, numpy_helper
 
+# Of thirty with such attributes MNN's converter does so with these.
 HALVED = ("Celu", "Gemm", "HardSigmoid")
 """Operators whose numbers in attributes a converter makes constants of."""
 
