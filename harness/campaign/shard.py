@@ -7,14 +7,13 @@ import gc
 import importlib
 import math
 import random
-import signal
 import time
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from multiprocessing import parent_process, util
+from multiprocessing import util
 from multiprocessing.synchronize import Event as SharedEvent
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,7 +53,7 @@ from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trusting
 from driftnet.util.errors import UserError
 from driftnet.util.files import in_turn
-from driftnet.util.machine import die_with_parent, give_back_memory
+from driftnet.util.machine import give_back_memory, leave_to_parent
 
 RECIPES_PER_MODEL = 4
 LOSSLESS_SHARE = 0.5
@@ -531,12 +530,7 @@ def begin(plan: Plan, stop: SharedEvent) -> None:
     What keeps it from that is told with the first index: all that a pool says of an initializer is that it died.
     """
     global _shard
-    held = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    for number in held:  # the coordinator decides what they mean
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
-    coordinator = parent_process()
-    die_with_parent(coordinator.pid if coordinator else None)  # it may have been killed while this one was starting
+    leave_to_parent()
     try:
         runner = Runner(timeout=plan.timeout, memory_gib=plan.memory_gib, small_models=True, hold_crashes=True)
         util.Finalize(None, runner.close, exitpriority=10)  # multiprocessing's children run no atexit functions

@@ -8,7 +8,6 @@ has read it and brings it into the corpus.
 
 import multiprocessing
 import random
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -37,6 +36,7 @@ from driftnet.targets.environments import resolve
 from driftnet.targets.recipe import Recipe
 from driftnet.targets.registry import DEFAULT_TARGETS
 from driftnet.util.apart import trusting
+from driftnet.util.machine import leave_to_parent
 from driftnet.util.nearest import demand
 
 CONSTRUCTED_SHARE = 0.5
@@ -289,7 +289,7 @@ _masks: list[KnownIssue]
 def _begin(corpus_folder: Path) -> None:
     """Set this process up (a process pool's initializer)."""
     global _lab, _masks
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
+    leave_to_parent()
     _lab = Runner(timeout=TIMEOUT, small_models=True)
     util.Finalize(None, _lab.close, exitpriority=10)  # multiprocessing's children run no atexit functions
     _masks = issues(corpus_folder)

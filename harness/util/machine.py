@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import signal
+from multiprocessing import parent_process
 from typing import Any
 
 _FEATURES = (
@@ -48,6 +49,17 @@ def die_with_parent(parent: int | None = None) -> None:
     ctypes.CDLL(None).prctl(_SET_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:  # it has ended meanwhile
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_to_parent() -> None:
+    """Let the process that made this one, one of a pool, decide what Ctrl-C and other signals of a terminal or a
+    scheduler mean: they come to both. With it this one ends."""
+    held = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    for number in held:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, held)
+    parent = parent_process()
+    die_with_parent(parent.pid if parent else None)  # it may have been killed while this one was starting
 
 
 def give_back_memory() -> None:
