@@ -145,6 +145,11 @@ def _maximum_of_nan(node: Node, tensors: Values, opset: int) -> bool:
     return extreme and any(x.dtype.kind == "f" and np.isnan(x).any() for x in operands)
 
 
+def _index_between(node: Node, tensors: Values, opset: int) -> bool:
+    indices = tensors.get(node.inputs[0]) if node.op == "OneHot" else None
+    return indices is not None and is_float(indices.dtype) and bool((indices != np.floor(indices)).any())
+
+
 def _told(operators: frozenset[str], node: Node, tensors: Values, opset: int) -> Evaluation | None:
     """What ball arithmetic makes of a node of one of `operators` when it is told the operands."""
     if node.op not in operators or any(name and name not in tensors for name in node.inputs):
@@ -209,6 +214,12 @@ RULES = (
         "index that occurs twice",
         "ScatterElements, ScatterND: should not have duplicates, says the standard; either update may win",
         partial(_several_answers, SCATTERS),
+        bounded=True,
+    ),
+    Contested(
+        "index between two whole numbers",
+        "OneHot: cast to the one nearer to zero, says the standard; onnxruntime and onnx.reference find none there",
+        _index_between,
         bounded=True,
     ),
     Contested(

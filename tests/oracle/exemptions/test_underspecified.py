@@ -60,6 +60,13 @@ def rnn(*activations):
     return models.case([node], feed, constants, outputs=[output], opset=14)
 
 
+def one_hot(index):
+    """One OneHot, which says of an index between two whole numbers what no other engine has to."""
+    constants = {"d": np.float32(1), "v": np.float32([0, 1])}
+    node = helper.make_node("OneHot", ["x", "d", "v"], ["y"])
+    return models.case([node], {"x": np.float32([index])}, constants, outputs=[("y", TensorProto.FLOAT, (1, 1))])
+
+
 def verdict_on(runner, case, damage):
     """The verdict on what `damage` makes of each output."""
     expected = runner.reference.run(case)
@@ -83,8 +90,9 @@ def verdict_on_wrong_values(runner, case):
         (quantize(0.0), quantize(0.5)),
         (ranged(0, 0), ranged(0, 1)),
         (rnn("Tanh", "Tanh"), rnn("Tanh")),
+        (one_hot(0.5), one_hot(1)),
     ],
-    ids=["window", "window-auto_pad", "ceil_mode", "deformed", "scale", "range", "activations"],
+    ids=["window", "window-auto_pad", "ceil_mode", "deformed", "scale", "range", "activations", "one_hot"],
 )
 def test_a_failure_that_rests_on_what_the_standard_leaves_open_is_not_reported(runner, open_case, settled):
     verdict = verdict_on_wrong_values(runner, open_case)
