@@ -51,14 +51,15 @@ OWN_STEP = (WEIGHTED | formulas.PLAIN) - having(Trait.WITHIN) - {"Abs", "LeakyRe
 
 
 def keeps_weights(question: Question, place: Place) -> bool:
-    """Whether only weights are quantized, and those before the place are on their grid: then floats are judged."""
+    """Whether only weights are quantized, and those before the place are on their grid: then floats are judged. Of
+    scales that the artifact has to tell no grid is known here, whatever reads them: a Gather may."""
     scheme, model = question.scheme, question.graph
     return (
         scheme is not None
         and scheme.weight_codes is not None
         and scheme.activation_codes is None
         and formulas.keeps_weights(model, scheme, nodes := model.ancestors(place[1]))
-        and not (scheme.told and any(node.op in WEIGHTED | RECURRENT for node in nodes))
+        and not (scheme.told and (question.written or any(node.op in WEIGHTED | RECURRENT for node in nodes)))
     )
 
 

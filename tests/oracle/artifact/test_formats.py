@@ -1,5 +1,6 @@
 """What quantizers and optimizers make of a model beside its numbers: names, nodes taken apart, shared constants."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 from driftnet.model import graph as graphs
@@ -179,6 +180,19 @@ def test_an_output_that_is_constant_is_given_as_it_was_made_whatever_others_read
     for first, expected in ((2, []), (2.01, [("parameter", "y"), ("topology", "y")])):
         changed = {**given, "two": np.float32(first), "cs": np.float32(0.11), "cz": np.uint8(0)}
         assert problems([made, *rounded], floating, **changed) == expected, first
+
+
+def test_rows_gathered_from_blocks_of_a_few_bits_are_those_of_the_table():
+    codes = RNG.integers(0, 16, (3, 4))
+    nodes = [("Gather", ["table", "rows"], ["g"], {}), ("Add", ["x", "g"], ["y"], {})]
+    rows = np.array([2, 0])
+    floating = model(nodes, table=(codes * 0.25).astype(np.float32), rows=rows)
+    attributes = {"domain": "com.microsoft", "gather_axis": 0, "quantize_axis": 1, "block_size": 16}
+    blocks = ("GatherBlockQuantized", ["table_Q4", "rows", "table_scales"], ["g"], attributes)
+    for stored, expected in ((codes, []), (codes[::-1], ["table"])):
+        given = {"table_Q4": stored.astype(ml_dtypes.uint4), "table_scales": np.full((3, 1), 0.25, np.float32)}
+        found = problems([blocks, nodes[1]], floating, rows=rows, **given)
+        assert [where for _, where in found] == expected, stored
 
 
 def test_a_shape_with_other_bounds_is_no_counterpart_of_one_that_was_folded():

@@ -141,10 +141,15 @@ LAYOUTS = {
     CONTRIB + "DynamicQuantizeMatMul": Layout("MatMul", (0, (1, 2, 3)), added=4),
     CONTRIB + "DynamicQuantizeLSTM": Layout("LSTM", (0, (1, 8, 9), (2, 10, 11), 3, 4, 5, 6, 7)),
     CONTRIB + "MatMulNBits": Layout("MatMul", (0, (1, 2, 3)), added=5),
+    CONTRIB + "GatherBlockQuantized": Layout("Gather", ((0, 2, 3), 1)),
 }
 """Quantized operators whose inputs have fixed positions."""
-OWN_ATTRIBUTES = frozenset({"channels_last", "opset", "bits", "K", "N", "block_size", "accuracy_level"})
+OWN_ATTRIBUTES = frozenset(
+    {"channels_last", "opset", "bits", "K", "N", "block_size", "accuracy_level", "quantize_axis"}
+)
 """those of quantized operators that the float operators do not have"""
+RENAMED = {"gather_axis": "axis"}
+"""those that float operators have under another name"""
 
 
 def layout_of(node: Node) -> Layout | None:
@@ -152,7 +157,8 @@ def layout_of(node: Node) -> Layout | None:
     if node.op == CONTRIB + "QLinearConcat":
         return Layout("Concat", tuple((k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)), (0, 1))
     regrouped = node.op == CONTRIB + "MatMulNBits" and node.input(4)
-    return None if regrouped else LAYOUTS.get(node.op)
+    bytes_ = node.op == CONTRIB + "GatherBlockQuantized" and "bits" in node.attributes  # several codes in each
+    return None if regrouped or bytes_ else LAYOUTS.get(node.op)
 
 
 def operand_format(node: Node, position: int, scale: str, zero: str) -> Format:
@@ -161,6 +167,8 @@ def operand_format(node: Node, position: int, scale: str, zero: str) -> Format:
     match node.op.removeprefix(CONTRIB):  # the layouts that onnxruntime documents, one an operator
         case "MatMulNBits":
             return Format(scale, zero, block=given["block_size"], packed=(given["bits"], given["K"], given["N"]))
+        case "GatherBlockQuantized":
+            return Format(scale, zero, axis=given.get("quantize_axis", 1), block=given.get("block_size", 128))
         case "DynamicQuantizeLSTM":
             return Format(scale, zero, axis=0, flipped=True)
         case "QLinearConv" | "ConvInteger":

@@ -18,6 +18,7 @@ from driftnet.model.graph import Graph, Node
 from driftnet.oracle.artifact.verified import operators
 from driftnet.oracle.artifact.verified.format import (
     OWN_ATTRIBUTES,
+    RENAMED,
     Artifact,
     Format,
     Layout,
@@ -184,9 +185,8 @@ class _Reader:
             self.artifact.roundings.append(Rounding(written, self.formats[written], node, written))
         added = node.input(layout.added) if layout.added >= 0 else ""
         results = [self.use(name) for name in ([f"{node.outputs[0]}/product"] if added else node.outputs)]
-        self.piece(
-            node, layout.op, uses, results, {k: v for k, v in node.attributes.items() if k not in OWN_ATTRIBUTES}
-        )
+        attributes = {RENAMED.get(k, k): v for k, v in node.attributes.items() if k not in OWN_ATTRIBUTES}
+        self.piece(node, layout.op, uses, results, attributes)
         if added:
             self.piece(node, "Add", [*results, self.use(added)], [self.use(node.outputs[0])], {})
 

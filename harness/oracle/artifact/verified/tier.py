@@ -33,7 +33,7 @@ from driftnet.oracle.artifact.verified.execution import Execution, execution, sa
 from driftnet.oracle.artifact.verified.format import Artifact
 from driftnet.oracle.artifact.verified.match import match
 from driftnet.oracle.artifact.verified.names import first_result, named, spellings
-from driftnet.oracle.artifact.verified.operators import MOVEMENT
+from driftnet.oracle.artifact.verified.operators import MOVEMENT, OPAQUE
 from driftnet.oracle.artifact.verified.parameters import wrong_parameters
 from driftnet.oracle.artifact.verified.reader import kept_by, read_artifact
 from driftnet.oracle.artifact.verified.subgraphs import compare_bodies
@@ -141,7 +141,9 @@ def unfolded(model: Graph, constants: Values, artifact: Artifact) -> tuple[Value
     for piece in artifact.pieces:
         results = {use.real for use in piece.results if use and use.tensor in artifact.constant}
         made |= results
-        computes = piece.node.op not in MOVEMENT or not results.isdisjoint({*model.outputs, *again})
+        # What reads it reads it rounded: of rows of a table in blocks nothing is rounded again.
+        computes = piece.node.op not in MOVEMENT or piece.source.op in OPAQUE
+        computes = computes or not results.isdisjoint({*model.outputs, *again})
         uses = [use for use in piece.uses if use]
         coarse = any(use.format or use.real in moved for use in uses)
         if any(use.real in rounded for use in uses) or (coarse and computes):
