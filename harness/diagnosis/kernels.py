@@ -44,11 +44,9 @@ def judged(trial: Trial, verdict: Verdict, seen: Observation | None, watch: Watc
         # Held against the same without the kernel: against the reference the noise of quantizing would count, too.
         pair = (seen.plain, other.plain) if before else (seen.outputs, other.outputs)
         if whole or loss(*pair) <= kernel.loss:
-            return (
-                without
-                if without.failed
-                else replace(without, rule=kernel.name, output=verdict.output, feed=verdict.feed, message=_said(kernel))
-            )
+            if without.failed:
+                return without
+            return replace(without, rule=kernel.name, output=verdict.output, feed=verdict.feed, message=_said(kernel))
     return verdict
 
 
