@@ -14,9 +14,8 @@ def undeclare(graph: onnx.GraphProto) -> None:
     takes a Slice for one along the first axes."""
     constant = {tensor.name for tensor in graph.initializer}
     for value in (*graph.output, *graph.value_info):
-        if value.name not in constant and value.type.HasField(
-            "tensor_type"
-        ):  # to touch it would make a tensor of a sequence
+        # To touch a tensor's type would make a tensor of a sequence.
+        if value.name not in constant and value.type.HasField("tensor_type"):
             value.type.tensor_type.ClearField("shape")
 
 

@@ -347,8 +347,8 @@ def selfcheck(console: Console, result: Result) -> None:
         verdict, around = alarm["verdict"], ", ".join(alarm["origin"].get("focus", ())) or "any operator"
         again = f"driftnet selfcheck --kind {alarm['kind']} --seed {result['seed']} --cases {result['cases']} --json"
         said = shortened(verdict.get("message", ""), MESSAGE)
-        again = alarm["case"] or again
-        say(console, f"false alarm on {alarm['target']} ({around}): {said}", f"  its recipe and verdict: {again}")
+        where = alarm["case"] or again
+        say(console, f"false alarm on {alarm['target']} ({around}): {said}", f"  its recipe and verdict: {where}")
     say(console, *result["problems"], style="red")
 
 

@@ -157,8 +157,8 @@ def layout_of(node: Node) -> Layout | None:
     if node.op == CONTRIB + "QLinearConcat":
         return Layout("Concat", tuple((k, k + 1, k + 2) for k in range(2, len(node.inputs), 3)), (0, 1))
     regrouped = node.op == CONTRIB + "MatMulNBits" and node.input(4)
-    bytes_ = node.op == CONTRIB + "GatherBlockQuantized" and "bits" in node.attributes  # several codes in each
-    return None if regrouped or bytes_ else LAYOUTS.get(node.op)
+    in_bytes = node.op == CONTRIB + "GatherBlockQuantized" and "bits" in node.attributes  # several codes in each
+    return None if regrouped or in_bytes else LAYOUTS.get(node.op)
 
 
 def operand_format(node: Node, position: int, scale: str, zero: str) -> Format:
