@@ -34,8 +34,8 @@ from driftnet.model.submodel import Recording, UnrecordedError, recording_within
 from driftnet.model.verdict import Kind, Observation, Outcome, Tier, Verdict, Word
 from driftnet.model.windows import Judged, live_nodes, survey
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
-from driftnet.oracle.judge import of_wrong_weights
-from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE
+from driftnet.oracle.judge import cut_tensors, of_nearest_codes, of_wrong_weights
+from driftnet.oracle.tolerances.table import LEAST_CHANGE, LEAST_SHARE, LOST
 from driftnet.reduce.problem import ExhaustedError
 from driftnet.reduce.reducer import INTERRUPTED
 from driftnet.reduce.subgraphs import entered
@@ -80,6 +80,9 @@ WEIGHED = 0.5
 
 EXPLAINED = 0.5
 """Faults that explain less than this share of the error together work on each other: a small share acquits none."""
+
+CUTTING = "codes that are cut, not rounded"
+"""What excuses a part whose results are whole codes, but not the nearest, as its target declares."""
 
 DIAGNOSED = 3
 """Faults of different operators that are examined, each; of the others the nodes are named."""
@@ -183,6 +186,7 @@ class Found:
     unlocated: Verdict | None = None
     hasty: bool = False
     unheard: bool = False
+    excused: list[tuple[tuple[int, ...], str, Impact]] = field(default_factory=list)
 
     def is_beside(self, fault: Fault) -> bool:
         """Whether `fault` fails otherwise than the model, of which nothing comes out: that fails by none of these, and
@@ -278,7 +282,10 @@ def _with_costs(inquiry: Inquiry, checked: Checked) -> Checked:
                 left = next(row.relative_l2 for row in right if row.output == worst.output)
                 costs.append(Cost(kernel.name, worst.output, worst.relative_l2, left, dict(kernel.without)))
     verdict = checked.verdict
-    if verdict.word is Word.AGREES and costs:
+    if verdict.word is Word.AGREES and (dear := next((c for c in costs if c.moved >= LOST > 2 * c.left), None)):
+        message = f"right by the rules, but not usable: {dear}"
+        verdict = Verdict(Word.DIVERGES, Tier.WINDOWS, "execute", Kind.WRONG_VALUES, message, rule=dear.kernel)
+    elif verdict.word is Word.AGREES and costs:
         verdict = replace(verdict, rule=verdict.rule or costs[0].kernel, message="; ".join(map(str, costs)))
     return replace(checked, verdict=verdict, costs=tuple(costs))
 
@@ -299,7 +306,8 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
     case = inquiry.case
     diagnoses, serious, harmless = found.diagnoses, _serious(found), _harmless(checked, found)
     examined = len(diagnoses) >= len(_sorts(case, serious)) and (whole.in_values or not whole.failed)
-    rule = _excuse(inquiry.known_issues, diagnoses) if examined else ""
+    lost = any(row.relative_l2 >= LOST for row in checked.end_to_end)
+    rule = _excuse(inquiry.known_issues, diagnoses, lost=lost) if examined else ""
     wrong = {node for fault in serious for node in fault.nodes}
     noted = {node for fault in found.faults if not found.is_beside(fault) for node in fault.nodes} - wrong
     right = [
@@ -316,6 +324,9 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
         message = f"but for what does nothing to the outputs: {harmless.verdict.message}"
         whole = Verdict(Word.AGREES if vouched >= ENOUGH else Word.ABSTAINS, Tier.WINDOWS, message=message)
     verdict = _overall(whole, found, serious, rule, vouched)
+    culprits = _culprits(case, serious, found.impacts) or _blamed(diagnoses)
+    if found.excused and not verdict.failed:
+        verdict, culprits = _not_usable(case, found)
     if verdict.failed and (unasked := _unasked(inquiry, checked, found, serious)):
         message = f"undecided, for the budget was spent before it was known {unasked}: {verdict.message}"
         verdict = replace(verdict, word=Word.ABSTAINS, message=message, rule=BUDGET)
@@ -325,7 +336,7 @@ def _localized(inquiry: Inquiry, checked: Checked, unheard: bool) -> Checked:
         judged=tuple(found.judged),
         vouched=vouched,
         doubtful=dict(doubtful.most_common()),
-        culprits=_culprits(case, serious, found.impacts) or _blamed(diagnoses),
+        culprits=culprits,
         notes=_culprits(case, [fault for fault in found.faults if fault not in serious], found.impacts),
         diagnoses=tuple(diagnoses),
         depth=found.depth,
@@ -392,7 +403,10 @@ def _find(inquiry: Inquiry, checked: Checked, found: Found) -> None:
         found.unlocated = _locate(inquiry, recorded, failing, whole, found.faults)
         verdicts = [*windows, *(fault.verdict for fault in found.faults)]
         found.depth = along_the_depth(inquiry.case, verdicts, inquiry.inside, recorded)
-        _weigh(replace(inquiry, spared=WEIGHED * inquiry.spared), recorded, checked, found)
+        weighing = replace(inquiry, spared=WEIGHED * inquiry.spared)
+        _weigh(weighing, recorded, checked, found)
+        with contextlib.suppress(ExhaustedError, UnrecordedError, ReferenceError):
+            _weigh_excuses(weighing, recorded, checked, found)
     found.hasty = not inquiry.in_time
     if not _harmless(checked, found):
         _diagnose(inquiry, whole, found)
@@ -543,6 +557,39 @@ def _impact(
             return impact(inquiry.case, fault, pair[0], outputs, reference, innocent=pair[1])
     noisy = trial.quantizes and fault.verdict.tier not in FLOAT
     return impact(inquiry.case, fault, seen.outputs, outputs, reference, noisy=noisy)
+
+
+def _weigh_excuses(inquiry: Inquiry, recorded: Recording, checked: Checked, found: Found) -> None:
+    """What is right by a rule only is carried to the outputs too, where one of these is lost. The noise of rounding to
+    codes is no part of it; nor are floats that would move the outputs as much if they were rounded once more."""
+    if checked.verdict.failed or _serious(found) or not any(row.relative_l2 >= LOST for row in checked.end_to_end):
+        return
+    trial, recorder = inquiry.trial, inquiry.trial.runner.reference
+    reference = References(recorded.feeds, recorder.record)
+    parts = [(tuple(j.nodes), j.verdict.rule) for j in found.judged if _vouches(j.verdict) and j.verdict.rule]
+    if trial.quantizes and checked.observation:
+        cut = cut_tensors(
+            trial.case, checked.observation, target=trial.target, options=trial.options, reference=recorder
+        )
+        nodes = trial.case.proto.graph.node
+        parts = [((i,), CUTTING) for i in live_nodes(trial.case) if not cut.isdisjoint(nodes[i].output)]
+    for excused, rule in parts:
+        part = submodel(inquiry.case, excused, recorded, shared=True)
+        verdict, seen = inquiry.watch(replace(trial, case=part))
+        if not seen or not seen.outputs:
+            continue
+        rounded: Sequence[Mapping[str, np.ndarray]] | None
+        if trial.quantizes:
+            rounded = of_nearest_codes(part, seen, target=trial.target, options=trial.options, reference=recorder)
+        else:
+            rounded = [
+                {name: np.nextafter(x, np.inf) if x.dtype.kind == "f" else x for name, x in run.items()}
+                for run in recorder.run(part).outputs
+            ]
+        fault = Fault(excused, part, verdict)
+        said = rounded and impact(inquiry.case, fault, seen.outputs, checked.outputs, reference, innocent=rounded)
+        if said and said.change >= LOST and said.share >= EXPLAINED:
+            found.excused.append((excused, rule, said))
 
 
 def _serious(found: Found) -> list[Fault]:
@@ -732,6 +779,20 @@ def _overall(whole: Verdict, found: Found, serious: Sequence[Fault], rule: str, 
     return whole
 
 
+def _not_usable(case: Case, found: Found) -> tuple[Verdict, tuple[Culprit, ...]]:
+    """The verdict on a model whose parts are right by the rules, and that is of no use for it; and these parts."""
+    worst = sorted(found.excused, key=lambda each: each[2].share, reverse=True)
+    culprits = [Culprit(*_named_node(case, i), said.share) for nodes, _, said in worst for i in nodes]
+    nodes, rule, said = worst[0]
+    named = ", ".join(" ".join(_named_node(case, i)[::-1]) for i in nodes)
+    message = (
+        f"right by the rules, but not usable: {named} ({rule}) moves an output by {said.change:.2g} of its size, which "
+        f"explains {said.share:.0%} of the error of the outputs"
+    )
+    verdict = Verdict(Word.DIVERGES, Tier.WINDOWS, "execute", Kind.WRONG_VALUES, message, rule=rule)
+    return verdict, tuple(dict.fromkeys(culprits))
+
+
 def _named(case: Case, fault: Fault) -> tuple[tuple[str, str], ...]:
     """(name, operator) of its nodes; nodes without a name are called after what they make."""
     return tuple(_named_node(case, i) for i in fault.nodes)
@@ -749,12 +810,15 @@ def _left(case: Case, reduced: Case) -> tuple[int, ...]:
     return tuple(i for i in computing(case.proto.graph) if not names.isdisjoint((nodes[i].name, *nodes[i].output)))
 
 
-def _excuse(known_issues: Sequence[KnownIssue], diagnoses: Sequence[Diagnosis]) -> str:
+def _excuse(known_issues: Sequence[KnownIssue], diagnoses: Sequence[Diagnosis], *, lost: bool) -> str:
     """The rule by which the faults are no failure of the model, "" where one of them is.
 
     They are documented; or they are kernels that the corpus knows to be off by a step, which is a finding once for an
-    operator, not once for every model that has it.
+    operator, not once for every model that has it. But what explains most of the error of an output that is `lost` is
+    a failure by whatever rule.
     """
+    if lost and any((diagnosis.impact or 0.0) >= EXPLAINED for diagnosis in diagnoses):
+        return ""
     rules = [_rule_of(known_issues, diagnosis.examination) for diagnosis in diagnoses]
     return rules[0] if rules and all(rules) else ""
 

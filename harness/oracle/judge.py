@@ -108,6 +108,21 @@ def of_wrong_weights(
     return (held, right) if held and right else None
 
 
+def cut_tensors(
+    case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference
+) -> set[str]:
+    """The tensors that the artifact cuts to codes, which its target declares, instead of rounding them."""
+    return simulation.cut(_question(case, observation, target, options, reference))
+
+
+def of_nearest_codes(
+    case: Case, observation: Observation, *, target: Target, options: Options, reference: Reference
+) -> Sequence[Values] | None:
+    """What `case` gives where the artifact, executed as it is, takes the nearest code everywhere; None where that is
+    not known."""
+    return simulation.rounded_only(_question(case, observation, target, options, reference))
+
+
 def _question(case: Case, observation: Observation, target: Target, options: Options, reference: Reference) -> Question:
     scheme = target.scheme(options)
     question = Question(

@@ -225,3 +225,20 @@ def test_winograd_is_told_from_a_bug_by_doing_without_it(runner, monkeypatch):
     monkey = dataclasses.replace(trial.installed.target, kernels=(coarse,))
     strict = dataclasses.replace(trial, installed=dataclasses.replace(trial.installed, target=monkey))
     assert kernels.judged(strict, verdict, seen, watch).failed, "more than it may lose is no rounding"
+
+
+def test_what_is_right_by_a_rule_and_takes_an_output_away_is_named(runner):
+    """MNN cuts averages to whole codes: of those just below a step, which is as large as one channel is, nothing is
+    left."""
+    x = np.random.default_rng(0).uniform(0, 100, (1, 8, 16, 16)).astype(np.float32)
+    x[:, 0, :, 1::2], x[:, 1:] = -x[:, 0, :, ::2], 0.011 * x[:, 1:]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["wide"], name="conv"),
+        helper.make_node("GlobalAveragePool", ["wide"], ["y"], name="mean"),
+    ]
+    w = np.eye(8, dtype=np.float32).reshape(8, 8, 1, 1)
+    case = models.case(nodes, {"x": x}, {"w": w}, outputs=[("y", TensorProto.FLOAT, (1, 8, 1, 1))])
+    checked = check(Trial(case, resolve("mnn"), {"quantize": "offline"}, runner), ())
+    verdict, (culprit,) = checked.verdict, checked.culprits
+    assert (verdict.word, verdict.message[:18], culprit.node) == (Word.DIVERGES, "right by the rules", "mean"), verdict
+    assert culprit.impact > 0.5, culprit

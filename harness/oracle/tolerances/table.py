@@ -156,6 +156,9 @@ SCALE_ERROR = Tolerance(1e-6, "of a scale", "it is computed in float32", DERIVED
 
 # Whole models
 REWRITTEN = Tolerance(1e-4, "of the L2 norm of an output", "pre-processing that only sums in another order", CHOSEN)
+LOST = Tolerance(
+    0.5, "of the L2 norm of an output", "what is off by more is of no use, by whatever rule it is right", CHOSEN
+)
 LEAST_SHARE = Tolerance(0.01, "of the error of the outputs", "a fault that explains less is a note", CHOSEN)
 LEAST_CHANGE = Tolerance(2.0**-20, "of the L2 norm of an output", "16 roundings: what moves less is a note", CHOSEN)
 

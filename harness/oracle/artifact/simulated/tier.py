@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from driftnet.model.arrays import distance
 from driftnet.model.artifact import Layer
-from driftnet.model.graph import Graph, Node
+from driftnet.model.graph import Graph, Node, Values
 from driftnet.model.operators import Trait, having
 from driftnet.model.verdict import Kind, Tier, Verdict
 from driftnet.oracle.artifact.simulated import histogram_scales, weights
@@ -52,6 +52,9 @@ UNKNOWN = "artifact.Unknown."
 """before the name of an operator: what becomes of its result is not known"""
 OBSERVED = "artifact.Observed"
 """The operator that gives the attribute `tensor` as the artifact handed it out."""
+
+CUT = 0.5
+"""Steps from which on a code beyond the nearest was not rounded to, but cut or counted off."""
 
 ACTIVATIONS = having(Trait.ACTIVATION) | {"BatchNormalization"}
 
@@ -90,9 +93,7 @@ def simulated(question: Question) -> Simulation | None:
     artifact, scheme = question.artifact, question.scheme
     if scheme is None or scheme.activation_codes is None or artifact.operations is None:
         return None
-    model, runs = question.graph, [{**question.graph.constants, **record} for record in question.records]
-    trace = read_trace(artifact)
-    regions = regions_of(model, trace, runs)
+    model, (trace, regions) = question.graph, _traced(question)
     steps = {name: trace.grids[r.start].scale for name, r in regions.items() if r.start in trace.grids}
     kept = _held(model, regions, weights.layers_of(question))
     problems = {layer.name: weights.problem(layer, own, scheme) for layer, own, _ in kept if own}
@@ -106,6 +107,37 @@ def simulated(question: Question) -> Simulation | None:
     if found is None and artifact.histogram:
         found = histogram_scales.problem(question, trace, regions, artifact.histogram)
     return Simulation(graph, steps, found)
+
+
+def _traced(question: Question) -> tuple[Trace, dict[str, Region]]:
+    trace, constants = read_trace(question.artifact), question.graph.constants
+    return trace, regions_of(question.graph, trace, [{**constants, **record} for record in question.records])
+
+
+def cut(question: Question) -> set[str]:
+    """The tensors whose numbers the artifact is known to make whole codes by cutting, not by rounding."""
+    if question.artifact.operations is None:
+        return set()
+    return {name for name, region in _traced(question)[1].items() if region.steps >= CUT}
+
+
+def rounded_only(question: Question) -> list[Values] | None:
+    """What each feed gives where every code is the nearest, whatever the target declares; None where what is rounded is
+    not known."""
+    simulation = simulated(question)
+    if simulation is None or simulation.misquantized:
+        return None
+    nodes = [
+        dataclasses.replace(node, attributes={**node.attributes, "steps": 0.0}) if node.op == ROUNDED else node
+        for node in simulation.graph.nodes
+    ]
+    graph, found = dataclasses.replace(simulation.graph, nodes=tuple(nodes)), list[Values]()
+    for feed, given in enumerate(question.observed):
+        evaluation = evaluated(question, graph, feed)
+        if not evaluation.undecided.keys().isdisjoint(given):
+            return None
+        found.append({name: evaluation.balls[name].midpoint.astype(x.dtype) for name, x in given.items()})
+    return found
 
 
 def _judge(question: Question, place: Place, evaluation: Evaluation, simulation: Simulation) -> Verdict:
