@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, Tensors, cost_of, facts_of
+from driftnet.causes.facts import Facts, Host, Place, PlaceFacts, Tensors, around, cost_of, facts_of
 from driftnet.causes.predicate import ONE_NODE, Region, Trigger, any_of
 from driftnet.findings.issues import KnownIssue
 from driftnet.findings.recognition import is_trusted
@@ -80,7 +80,7 @@ class Steering:
         """
         recipes = defaultdict[str, list[Facts]](list)
         for target, chosen in options:
-            recipes[target].append({"opset": host.graph.opset, **chosen})
+            recipes[target].append(around(host, chosen))
         found, unsure = self._unwanted(host, recipes)
         if not found and unsure and (tensors := computed()):
             found, _ = self._unwanted(replace(host, tensors={**host.tensors, **tensors}), recipes)
@@ -88,7 +88,7 @@ class Steering:
 
     def met(self, host: Host, target: str, options: Facts) -> frozenset[Trigger]:
         """The triggers that some place in a model meets under these options."""
-        found = self._met(host, {target: [{"opset": host.graph.opset, **options}]})
+        found = self._met(host, {target: [around(host, options)]})
         return frozenset(trigger for trigger, _, holds in found if holds)
 
     def _unwanted(self, host: Host, recipes: Mapping[str, Sequence[Facts]]) -> tuple[frozenset[str], bool]:

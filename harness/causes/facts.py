@@ -9,7 +9,9 @@ A place is a few nodes of one graph, in the roles 0, 1, ... that a trigger gives
     0.any.integer                 False
     1.in.0.made                   "0.out.0"                      0.in.2.shared             "1.in.2"
     1.in.1.equals                 "0.in.1"
+    0.in.1.raised                 False                          0.twin                     True
     recipe.quantize               "offline"                      opset                     13
+    named                         True
 
 A value that only a run could tell (the sign of what a graph input is fed) is None: unknown. What has no meaning at a
 place, such as the strides of an Add, has no fact.
@@ -109,6 +111,32 @@ class Host:
         """What a Constant node makes -> the attribute that states it: value, value_int, ..."""
         made = (node for node in self.model.graph.node if node.op_type == "Constant" and node.attribute)
         return {node.output[0]: node.attribute[0].name for node in made}
+
+    @cached_property
+    def named(self) -> bool:
+        """Whether no two nodes, Constants among them, share a name; no name is one too."""
+        nodes = self.model.graph.node
+        return len({node.name for node in nodes}) == len(nodes)
+
+    @cached_property
+    def twins(self) -> frozenset[str]:
+        """What a node makes that one before it makes too: of the same operands, or equal constants, by the same
+        attributes."""
+        seen, found = set[bytes](), set[str]()
+        for node in self.model.graph.node:
+            alike = onnx.NodeProto(op_type=node.op_type, domain=node.domain, attribute=node.attribute)
+            alike.input.extend(self._equals.get(name, name) for name in node.input)
+            key = alike.SerializeToString(deterministic=True)
+            found.update(node.output if key in seen and node.input else ())
+            seen.add(key)
+        return frozenset(found)
+
+    @cached_property
+    def _equals(self) -> Mapping[str, str]:
+        """Small constant -> the first that is equal to it."""
+        first: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        small = {name: x for name, x in self.graph.constants.items() if x.size <= FEW and x.dtype != object}
+        return {name: first.setdefault((x.dtype.str, x.shape, x.tobytes()), name) for name, x in small.items()}
 
     def is_no_tensor(self, name: str) -> bool:
         """Whether it is a sequence, a map or an optional, which nothing can be fed."""
@@ -240,9 +268,14 @@ def _alone(graph: onnx.GraphProto, outer: Host) -> onnx.ModelProto:
     return model
 
 
+def around(host: Host, options: Facts) -> dict[str, Value]:
+    """The facts of a model and of a recipe, which are those of no place. options: of the recipe (`recipe_facts`)."""
+    return {"opset": host.graph.opset, "named": host.named, **options}
+
+
 def facts_of(host: Host, place: Place, options: Facts) -> PlaceFacts:
     """The facts of `place`. options: those of the recipe (`recipe_facts`)."""
-    own: dict[str, Value] = {"opset": host.graph.opset, **options}
+    own = around(host, options)
     first: dict[str, str] = {}
     constants: list[tuple[str, np.ndarray]] = []
     for role, index in enumerate(place):
@@ -339,7 +372,7 @@ def _kinds_of(node: Node) -> Iterator[str]:
     for head, names in (("in", node.inputs), ("out", node.outputs)):
         for k in range(min(SLOTS, len(names))):
             yield from (f"{head}.{k}{part}" for part in _PARTS)
-    yield from ("any", "broadcast", "say", "axis", "inputs", "outputs")
+    yield from ("any", "broadcast", "say", "axis", "twin", "inputs", "outputs")
 
 
 def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
@@ -371,6 +404,8 @@ def _of_kind(host: Host, node: Node, kind: str) -> Iterable[tuple[str, Value]]:
             if isinstance(axis := _axis(node, host.graph.opset), int) and shape is not None:
                 yield "axis.first", axis in (0, -len(shape))
                 yield "axis.last", axis in (-1, len(shape) - 1)
+        case ["twin"]:
+            yield "twin", any(name in host.twins for name in node.outputs)
         case ["inputs"]:
             yield "inputs", sum(bool(name) for name in node.inputs)
         case ["outputs"]:
@@ -585,7 +620,7 @@ def _shape(host: Host, name: str) -> tuple[int | None, ...] | None:
 
 
 _OF_RESULTS = ("negative", "positive", "finite", "nan", "zeros", "magnitude")
-_NUMBERS = (*_OF_RESULTS, "zero", "whole", "halves", "same", "distinct", "smallest")
+_NUMBERS = (*_OF_RESULTS, "zero", "whole", "halves", "raised", "same", "distinct", "smallest")
 _PARTS = ("", ".type", ".likeness", ".numbers")
 _PART_OF = {
     **dict.fromkeys(("dtype", "rank", "elements", "dim", "symbolic"), ".type"),
@@ -614,6 +649,9 @@ def _numbers(x: np.ndarray) -> Iterable[tuple[str, Value]]:
     fractions, wholes = np.modf(sizes)
     # Of 2.5 two rules of rounding differ, of 1.5 not.
     yield "halves", bool(((fractions == 0.5) & (wholes % 2 == 0)).any())
+    if x.dtype.kind == "f" and x.dtype.itemsize > 2:
+        with np.errstate(over="ignore"):
+            yield "raised", bool((sizes.astype(np.float16) > sizes).any())  # to the nearest, which is further from 0
     yield "finite", sizes.size == v.size
     yield "nan", bool(np.isnan(v).any())
     yield "same", bool((v == v[0]).all())

@@ -157,6 +157,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"in\.(\d+)\.zeros", "{o} all zeros", "{o} not all zeros"),
     (r"in\.(\d+)\.whole", "{o} of whole numbers", "{o} with fractions"),
     (r"in\.(\d+)\.halves", "{o} with halves above even numbers", "{o} without halves above even numbers"),
+    (r"in\.(\d+)\.raised", "{o} with what half precision rounds up", "{o} without what half precision rounds up"),
     (r"in\.(\d+)\.finite", "{o} finite", "{o} with infinities or NaN"),
     (r"in\.(\d+)\.nan", "{o} with NaN", "{o} without NaN"),
     (r"in\.(\d+)\.same", "all of {o} equal", "{o} of different numbers"),
@@ -178,6 +179,7 @@ _TRUE: Sequence[tuple[str, str, str]] = (
     (r"out\.(\d+)\.zeros", "result all zeros", "result not all zeros"),
     (r"out\.(\d+)\.like\.0", "result shaped like operand 0", "result of another shape than operand 0"),
     (r"out\.(\d+)\.final", "result a graph output", "result no graph output"),
+    (r"(twin)", "with a node before that computes the same", "with no node before that computes the same"),
     (r"out\.(\d+)\.given", "with result {0}", "without result {0}"),
     (r"out\.(\d+)\.symbolic", "result of symbolic size", "result of fixed size"),
 )
@@ -251,6 +253,8 @@ def _operand(slot: str) -> str:
 
 
 def _general(atom: Atom) -> str:
+    if atom.fact == "named":
+        return "nodes with names of their own" if atom.value == (atom.test == "is") else "nodes that share a name"
     name = atom.fact.removeprefix("recipe.")
     return _tested(name if atom.fact == "opset" else f"option {name}", atom)
 

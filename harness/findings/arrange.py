@@ -317,7 +317,7 @@ def _settled(group: _Group) -> tuple[list[SavedCase], CauseRecord]:
     """The cases that are kept, and the record with what all of them, kept or not, were said to be."""
     kept = variants(group.cases)
     gone = {saved.id: saved.note for saved in group.cases if saved not in kept}
-    before = group.record
+    before = _told_by(kept, group.record)
     seen = _releases(before.seen, *(saved.seen for saved in group.cases))
     not_seen = _releases(before.not_seen, *(saved.not_seen for saved in group.cases))
     return kept, dataclasses.replace(
@@ -331,6 +331,18 @@ def _settled(group: _Group) -> tuple[list[SavedCase], CauseRecord]:
         impact=asdict(statistics().exposure(before.trigger)) if before.trigger else {},
         merged={id: note for id, note in {**before.merged, **gone}.items() if id not in {s.id for s in kept}},
     )
+
+
+def _told_by(kept: Sequence[SavedCase], cause: CauseRecord) -> CauseRecord:
+    """The record with what was learned best of the cases that stand for it, where its trigger was learned of others
+    alone: what is said of a cause is said of a case that is there."""
+    own = {id: cause.of_case(id) for id in cause.findings}
+    by = {id for id, said in own.items() if said.trigger == cause.trigger}
+    there = [said for saved in kept if (said := own.get(saved.id)) and said.trigger]
+    if not by or not by.isdisjoint(saved.id for saved in kept) or not there:
+        return cause
+    best = max(there, key=lambda said: said.score.get("accuracy", 0.0))
+    return dataclasses.replace(cause, trigger=best.trigger, score=best.score, tried=(), needed=())
 
 
 def variants(cases: Sequence[SavedCase]) -> list[SavedCase]:

@@ -15,12 +15,13 @@ from driftnet.findings.trial import Trial, watch
 from driftnet.learning.instances import whole
 from driftnet.model.case import Case
 from driftnet.model.signature import coarse
-from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Verdict, Word
+from driftnet.model.verdict import DEPENDS_ON_RUN, Kind, Tier, Verdict, Word
 from driftnet.oracle.ball_arithmetic.creation import random_tensors
 from driftnet.reduce.problem import name_of, shrink
 from driftnet.run.reference import Reference, ReferenceError
 from driftnet.run.runner import Runner
 from driftnet.targets.environments import Installed
+from driftnet.targets.interface import STAGES
 from driftnet.targets.recipe import Recipe, remedied
 
 STAGE_SECONDS = 1.0
@@ -65,6 +66,7 @@ class Experiments:
     where: Where = field(default_factory=Where)
     steady: bool = True
     runs: int = 0
+    _plain: bool = True
     _known: dict[str, bool | None] = field(default_factory=dict)
     _right: set[str] = field(default_factory=set)
     _start: float = 0.0
@@ -90,6 +92,7 @@ class Experiments:
             verdict, observation = watch(self._trial(self.saved.case, self.saved.recipe), fresh=True)
             if self._is_alike(verdict):
                 self.where = place_of(self.installed.target, verdict, observation)
+                self._plain = not self.saved.recipe or self._fails_plainly(self.saved.case)
                 if verdict.stage == "execute":
                     self.where = replace(self.where, optimizers=self._parts_at_fault())
                 return verdict
@@ -108,7 +111,9 @@ class Experiments:
         return ()
 
     def fails(self, case: Case, recipe: Recipe) -> bool | None:
-        """Whether it fails in the same way; None where that cannot be told."""
+        """Whether it fails in the same way; None where that cannot be told: what is refused, or fails in another way
+        before it could in this one, says nothing of it, and what fails under default options too has another cause
+        where the case does not."""
         name = name_of(case, recipe)
         if name not in self._known:
             self._known[name] = self._run(case, recipe)
@@ -133,15 +138,21 @@ class Experiments:
             self.runs += 1
             verdict, observation = watch(self._trial(case, recipe), fresh=not self.steady)
             hurried = verdict.word is Word.HANGS and self.saved.kind != Kind.HANG
-            if verdict.word in (Word.INVALID, Word.ABSTAINS) or hurried:
+            if verdict.word in (Word.INVALID, Word.ABSTAINS, Word.REJECTS) or hurried:
                 return None
             if self._is_alike(verdict):
-                if not self.where.near(place_of(self.installed.target, verdict, observation)):
-                    return False
-                return True if is_clear(verdict) else None
+                there = self.where.near(place_of(self.installed.target, verdict, observation))
+                return True if there and is_clear(verdict) and (self._plain or not self._fails_plainly(case)) else None
+            if verdict.failed and _reached(verdict) <= _reached(self.saved.verdict):
+                return None
         if verdict.word is Word.AGREES:
             self._right.add(name_of(case, recipe))
         return False
+
+    def _fails_plainly(self, case: Case) -> bool:
+        """Whether it fails in the same way under default options."""
+        self.runs += 1
+        return self._is_alike(watch(self._trial(case, {}))[0])
 
     def _trial(self, case: Case, recipe: Recipe) -> Trial:
         return Trial(case, self.installed, recipe, self.runner, STAGE_SECONDS)
@@ -184,6 +195,12 @@ def computed(case: Case, reference: Reference) -> Tensors:
         return {}
     random = random_tensors(host.graph)
     return {name: x for name, x in found.items() if name not in random}
+
+
+def _reached(verdict: Verdict) -> tuple[int, bool, bool]:
+    """How far a run came: its stage, whether that came to its end, whether all but numbers was right."""
+    stage = STAGES.index(verdict.stage) if verdict.stage in STAGES else 0
+    return stage, verdict.word is Word.DIVERGES, verdict.tier != Tier.STRUCTURE
 
 
 def _first(shape: Shape, host: Host, most: int = 6) -> list[tuple[int, ...]]:

@@ -13,13 +13,13 @@ and failures that were seen with a few more things changed (close to the border)
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
 import numpy as np
-from driftnet.causes.facts import Facts, Tensors, host_of
+from driftnet.causes.facts import Facts, Tensors, host_of, recipe_facts
 from driftnet.causes.place import Where
 from driftnet.causes.predicate import Atom, Region, Shape, Trigger
 from driftnet.findings.corpus import SavedCase
@@ -195,8 +195,13 @@ def compare(
     seed: int,
     count: int = 40,
     tries: int = 120,
+    others: Collection[Trigger] = (),
 ) -> list[Score]:
-    """How often each of the triggers, of the shape that the case has, is right about the same fresh instances."""
+    """How often each of the triggers, of the shape that the case has, is right about the same fresh instances.
+
+    others   of other causes that show in the same way: of a failure that one of these names, and the trigger does not,
+             nothing is counted
+    """
     scores = [Counter[str]() for _ in triggers]
     lab = Experiments(learned.saved, installed, runner, 1e9)
     if not triggers or lab.begin() is None:
@@ -210,8 +215,12 @@ def compare(
             facts = lab.facts(case, learned.saved.recipe, shape) if fails is not None else None
             if fails is None or facts is None:
                 continue
+            host, options = host_of(case, lab.tensors(case)), recipe_facts(installed.target, learned.saved.recipe)
+            foreign = fails and any(other.matches(host, options) for other in others)
             for trigger, score in zip(triggers, scores):
                 named = trigger.holds(facts) is True
+                if foreign and not named:
+                    continue
                 right, found = named == fails, named and fails
                 score.update({"instances": 1, "right": +right, "failing": +fails, "found": +found, "named": +named})
         if scores[0]["instances"] >= count:

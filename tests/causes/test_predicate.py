@@ -100,6 +100,27 @@ def test_a_tensor_that_two_operands_are_is_seen() -> None:
     assert found["1.in.1.shared"] == "1.in.0"
 
 
+def test_what_another_node_computes_too_is_told_of_the_later() -> None:
+    nodes = [helper.make_node("Add", ["x", w], [y], name=y) for w, y in (("a", "t"), ("b", "u"), ("c", "y"))]
+    weights = {"a": np.float32([1]), "b": np.float32([1]), "c": np.float32([2])}
+    found = facts(some(nodes, {"x": grid((2, 3))}, weights, outputs=["t", "u", "y"]))
+    assert [found[f"{role}.twin"] for role in range(3)] == [False, True, False]
+
+
+def test_numbers_that_half_precision_rounds_up_are_told() -> None:
+    found = [facts(one("Mul", grid((1, 1)), constants=[np.float32([n])])).get("0.in.1.raised") for n in (0.5, -0.1, 0.3)]
+    assert found == [False, False, True], "half precision holds .09998 and .30005 instead of .1 and .3"
+
+
+def test_a_model_whose_nodes_share_a_name_is_told() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    assert facts(some(nodes, {"x": grid((2, 3))}, {}, outputs=["y"]))["named"] is False
+    nodes[0].name = "first"
+    assert facts(some(nodes, {"x": grid((2, 3))}, {}, outputs=["y"]))["named"] is True
+    said = Trigger(Shape(), (Region((Atom("named", "is", False), Atom("0.twin", "is", True))),))
+    assert sentence(said) == "any operator with a node before that computes the same; nodes that share a name"
+
+
 def test_constants_of_equal_numbers_are_seen_but_for_single_ones() -> None:
     nodes = [helper.make_node("MatMul", ["x", "a"], ["t"]), helper.make_node("MatMul", ["t", "b"], ["u"])]
     nodes += [helper.make_node("Mul", ["u", "one"], ["v"]), helper.make_node("Add", ["v", "uno"], ["y"])]

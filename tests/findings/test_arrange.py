@@ -89,6 +89,23 @@ def test_a_case_that_somebody_marked_is_always_kept(root):
     assert (cause.upstream, cause.remedy, cause.status) == ("https://x/1", {"memory": "low"}, "open")
 
 
+def test_a_cause_states_what_was_learned_of_a_case_that_stands_for_it(root):
+    for digits in range(1, 7):
+        corpus.save(named(digits), root)
+
+    def learned(op, accuracy=1.0):
+        trigger = Trigger(Shape(), (Region((Atom("0.op", "is", op),)),))
+        return record.finding(trigger, record.Where(), {"instances": 20, "accuracy": accuracy})
+
+    ids = [f"test_mnn_relu_{digits:08x}" for digits in range(1, 7)]
+    gone = learned("Einsum")
+    findings = {id: learned(f"Op{k}", k / 10) for k, id in enumerate(ids, 1)} | {ids[4]: gone, ids[5]: gone}
+    arranged(root, proposed("aaaaaaaa", *range(1, 7), **{**gone, "findings": findings}))
+    cause = record.load(root / "mnn" / "mnn_relu_aaaaaaaa")
+    assert set(cause.merged) == set(ids[4:]), "of what it is told by no case is kept"
+    assert (cause.sentence[:3], cause.score["accuracy"]) == ("Op4", 0.4), "the best of what is known of the four"
+
+
 def test_releases_of_cases_that_are_not_kept_are_those_of_the_cause(root):
     for digits in range(1, 7):
         corpus.save(named(digits, seen=(f"3.{digits}.0", "3.10.0"), not_seen=("3.1.0", "2.9")), root)

@@ -25,14 +25,17 @@ def saved() -> list[SavedCase]:
 
 
 def test_a_case_meets_the_trigger_that_is_stated_of_it(saved, runner):
-    missed = []
-    for one in saved:
-        trigger = one.cause and one.cause.of_case(one.id).trigger
-        if trigger:
-            host = host_of(one.case, computed(one.case, runner.reference))
-            if not trigger.matches(host, recipe_facts(declared(one.target), one.recipe)):
-                missed.append(f"{one.id}: {one.cause.of_case(one.id).sentence}")
+    missed, met = [], {}
+    for one in filter(lambda one: one.cause, saved):
+        own, whole = one.cause.of_case(one.id), one.cause
+        host = host_of(one.case, computed(one.case, runner.reference))
+        options = recipe_facts(declared(one.target), one.recipe)
+        if own.trigger and not own.trigger.matches(host, options):
+            missed.append(f"{one.id}: {own.sentence}")
+        if whole.trigger:
+            met[whole.id] = met.get(whole.id, False) or bool(whole.trigger.matches(host, options))
     assert not missed, "these say when they fail, and do not meet it themselves:\n" + "\n".join(missed)
+    assert all(met.values()), f"no case of these causes meets what they state: {[id for id in met if not met[id]]}"
 
 
 def test_a_note_speaks_of_its_case(saved):

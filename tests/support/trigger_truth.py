@@ -1,16 +1,18 @@
 """How right the triggers of a corpus are: causes drawn at random, each trigger held against fresh instances of the
 operators that it names, and what is said of those that are right too seldom.
 
-    python -m tests.support.trigger_truth --target mnn --causes 60 --seed N [--instances 40] [--corpus DIR]
+    python -m tests.support.trigger_truth --target mnn --causes 60 --seed N [--instances 40] [--only ID ...]
 
 Of a cause the trigger that it states is asked, with the case that meets it. Instances are cut out of random graphs, and
-fail where they do as that case does.
+fail where they do as that case does. What the target refuses, or fails at before, says nothing; nor does a failure that
+the trigger of another cause of this sort names.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from statistics import mean, median
@@ -19,6 +21,7 @@ from driftnet.causes.facts import host_of, recipe_facts
 from driftnet.causes.predicate import Trigger
 from driftnet.causes.record import CauseRecord, below
 from driftnet.findings.corpus import SavedCase, folders, load
+from driftnet.findings.issues import KnownIssue, issues, symptom_of
 from driftnet.learning.experiment import computed
 from driftnet.learning.trigger import Learned, Score, compare
 from driftnet.run.runner import Runner
@@ -29,10 +32,17 @@ POOR = 0.8
 """The share of instances below which a trigger has to say that it errs."""
 
 
-def drawn(corpus: Path, target: str, count: int, seed: int) -> list[CauseRecord]:
-    """Open causes of a target that state a trigger."""
+def stating(corpus: Path, target: str) -> list[CauseRecord]:
+    """Open causes of a target that state a trigger, those of most exposure first."""
     known = [cause for cause in below(corpus) if cause.target == target and cause.trigger and cause.status == "open"]
-    return sorted(Random(seed).sample(known, min(count, len(known))), key=lambda cause: cause.id)
+    return sorted(known, key=lambda cause: (-cause.exposure, cause.id))
+
+
+def drawn(known: Sequence[CauseRecord], asked: argparse.Namespace) -> list[CauseRecord]:
+    """Those that are named, else some at random."""
+    if asked.only:
+        return [cause for digits in asked.only for cause in known if cause.id.endswith(digits)]
+    return sorted(Random(asked.seed).sample(known, min(asked.causes, len(known))), key=lambda cause: cause.id)
 
 
 def case_of(cause: CauseRecord, trigger: Trigger, installed: Installed, runner: Runner) -> Learned | None:
@@ -44,6 +54,13 @@ def case_of(cause: CauseRecord, trigger: Trigger, installed: Installed, runner: 
         if trigger.matches(host, recipe_facts(installed.target, saved.recipe)):
             return Learned(saved, cause.place, trigger, operators=_operators(saved, trigger), tensors=tensors)
     return None
+
+
+def alike(known: Sequence[KnownIssue], learned: Learned) -> set[Trigger]:
+    """The triggers of other causes that show as this one."""
+    sort, own = symptom_of(learned.saved.coarse, ()).sort, learned.saved.cause
+    there = [cause for issue in known if issue.symptom.sort == sort for cause in issue.causes]
+    return {cause.trigger for cause in there if cause.trigger and own and cause.id != own.id}
 
 
 def _operators(saved: SavedCase, trigger: Trigger) -> tuple[tuple[str, ...], ...]:
@@ -59,18 +76,23 @@ def main() -> None:
     parser.add_argument("--causes", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--instances", type=int, default=40)
+    parser.add_argument("--only", nargs="+", metavar="DIGITS")
     parser.add_argument("--corpus", type=Path, default=Path("corpus"))
     asked = parser.parse_args()
     installed, scores = resolve(asked.target), dict[str, Score]()
+    known = [issue for issue in issues(asked.corpus) if issue.saved.target == asked.target]
     seconds = list[float]()
-    for cause in drawn(asked.corpus, asked.target, asked.causes, asked.seed):
+    for cause in drawn(stating(asked.corpus, asked.target), asked):
         with trusting(), Runner(small_models=True, hold_crashes=True) as runner:
             assert cause.trigger
             learned = case_of(cause, cause.trigger, installed, runner)
             if learned is None:
                 print(cause.id, "no case of it meets its trigger", flush=True)
                 continue
-            (score,) = compare([cause.trigger], learned, installed, runner, seed=asked.seed, count=asked.instances)
+            others = alike(known, learned)
+            (score,) = compare(
+                [cause.trigger], learned, installed, runner, seed=asked.seed, count=asked.instances, others=others
+            )
             seconds.append(runner.all_cpu_seconds)
         if score.instances:
             scores[cause.id] = score
