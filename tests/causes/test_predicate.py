@@ -108,7 +108,8 @@ def test_what_another_node_computes_too_is_told_of_the_later() -> None:
 
 
 def test_numbers_that_half_precision_rounds_up_are_told() -> None:
-    found = [facts(one("Mul", grid((1, 1)), constants=[np.float32([n])])).get("0.in.1.raised") for n in (0.5, -0.1, 0.3)]
+    told = [facts(one("Mul", grid((1, 1)), constants=[np.float32([number])])) for number in (0.5, -0.1, 0.3)]
+    found = [of_one["0.in.1.raised"] for of_one in told]
     assert found == [False, False, True], "half precision holds .09998 and .30005 instead of .1 and .3"
 
 
